@@ -1,0 +1,1 @@
+"""Where the pass runs: tiles over threads, sites kept beside the rows."""

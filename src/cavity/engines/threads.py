@@ -1,0 +1,69 @@
+"""Ordered, bounded parallel map over tiles in threads: NumPy releases the interpreter lock."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """Number of threads meant by scikit-learn's `n_jobs` (None: all cores; −1: all; −2: all but one).
+
+    >>> thread_count(3)
+    3
+    """
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this platform
+        cores = os.cpu_count() or 1
+    if n_jobs is None:
+        return cores
+    if n_jobs == 0:
+        raise ValueError("n_jobs=0 has no meaning; use a positive number, or -1 for all cores")
+    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+
+
+class Threads:
+    """A pool that yields results in the order of its items, holding at most two rounds of them."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """function(item) for every item, in order."""
+        quiet = partial(_quietly, function)
+        if self._pool is None:
+            yield from map(quiet, items)
+            return
+        pending: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                pending.append(self._pool.submit(quiet, item))
+                if len(pending) >= 2 * self.n_threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def close(self) -> None:
+        """Let the threads end."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _quietly(function: Callable[[Item], Result], item: Item) -> Result:
+    # NumPy's error state belongs to a thread. Non-finite results are caught by whoever uses them.
+    with np.errstate(all="ignore"):
+        return function(item)

@@ -1,0 +1,245 @@
+"""What all the classifiers share: the scikit-learn shell around a schedule."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABCMeta, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from cavity.engines.blas import blas_threads
+from cavity.engines.threads import Threads, thread_count
+from cavity.estimators.validation import (
+    validated_inducing_points,
+    validated_kernel,
+    validated_rows,
+    validated_table,
+)
+from cavity.model import Model
+from cavity.parameters import ParameterSpace
+from cavity.prior import Prior
+from cavity.problem import Problem, make_problem, standardizer_of, starting_point
+from cavity.rules.protocol import Rule
+from cavity.schedules.converged import FixedPoint, converge
+from cavity.schedules.evaluation import gradient
+from cavity.schedules.progress import Progress
+from cavity.sources.arrays import ArraySource
+from cavity.sweep import SweepOptions
+from cavity.typing import Array
+
+
+class Outcome(NamedTuple):
+    """What a schedule made of a problem."""
+
+    point: FixedPoint
+    n_iter: int
+    converged: bool
+    interrupted: bool
+
+
+class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+    """A Gaussian process classifier on inducing points; subclasses bring a rule and a schedule."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "kernel": "no_validation",
+        "n_inducing": [Interval(Integral, 1, None, closed="left")],
+        "inducing_points": ["array-like", None],
+        "init_inducing": [StrOptions({"kmeans", "random", "greedy"})],
+        "learn_inducing": ["boolean"],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "hyperprior": [Interval(Real, 0, None, closed="neither"), None],
+        "standardize": ["boolean"],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any) -> SparseGPClassifier:
+        """Fit to rows X [n, d] (dense, pandas or sparse) with two kinds of labels y [n]."""
+        validated_kernel(self.kernel)
+        n_jobs = thread_count(self.n_jobs)
+        X, self.classes_, codes = validated_table(self, X, y)
+        progress = Progress(int(self.verbose))
+        with _computing(n_jobs) as threads:
+            problem = self._problem(ArraySource(X, codes), threads)
+            outcome = self._train(problem, progress)
+        self._store(problem, outcome, progress)
+        return self
+
+    @abstractmethod
+    def _rule(self) -> Rule:
+        """The scalar rule of this method."""
+
+    @abstractmethod
+    def _train(self, problem: Problem, progress: Progress) -> Outcome:
+        """Run this method's schedule."""
+
+    def _problem(self, source: ArraySource, threads: Threads) -> Problem:
+        rng = check_random_state(self.random_state)
+        standardizer = standardizer_of(source, self.standardize)
+        if self.warm_start and hasattr(self, "model_"):
+            kernel = self.kernel_
+            Z = standardizer.apply(self.inducing_points_, np.dtype(np.float64))
+        else:
+            points = self.inducing_points
+            kernel, Z = starting_point(
+                source,
+                standardizer,
+                kernel=self.kernel,
+                inducing_points=(
+                    None if points is None else validated_inducing_points(points, source.n_features)
+                ),
+                n_inducing=min(self.n_inducing, source.n_rows),
+                init_inducing=self.init_inducing,
+                rng=rng,
+            )
+        space = ParameterSpace(
+            kernel,
+            Z,
+            learn_kernel=self._learns,
+            learn_inducing=self._learns and self.learn_inducing,
+        )
+        problem = make_problem(source, standardizer, self._rule(), threads, space, self.hyperprior)
+        previous = getattr(self, "_training", None)
+        if self.warm_start and previous is not None and previous.n_rows == source.n_rows:
+            problem.engine.sites = previous.sites
+        return problem
+
+    @property
+    def _learns(self) -> bool:
+        return True
+
+    def _store(self, problem: Problem, outcome: Outcome, progress: Progress) -> None:
+        engine, prior = problem.engine, outcome.point.prior
+        self.model_ = Model(
+            prior.kernel,
+            prior.Z,
+            outcome.point.posterior,
+            engine.standardizer,
+            engine.rule,
+            prior.dtype,
+        )
+        self.kernel_ = prior.kernel
+        self.inducing_points_ = engine.standardizer.invert(prior.Z)
+        self.log_marginal_likelihood_value_ = outcome.point.objective
+        self.loo_log_proba_ = engine.log_predictive
+        self.n_iter_ = outcome.n_iter
+        self.history_ = progress.history
+        self._training = engine
+        if outcome.interrupted:
+            warnings.warn(
+                f"{type(self).__name__} was interrupted after {outcome.n_iter} iterations; the "
+                "estimator is fitted with what it had learned by then",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        elif not outcome.converged:
+            warnings.warn(
+                f"{type(self).__name__} stopped after {outcome.n_iter} iterations before it "
+                f"converged to tol={self.tol:g}; raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
+        """Posterior mean [n] and variance [n] of the latent function at X [n, d].
+
+        The variance includes the kernel's own white noise, if it has any, but not the unit noise of
+        the probit.
+        """
+        check_is_fitted(self)
+        X = validated_rows(self, X, reset=False)
+        with _computing(thread_count(self.n_jobs)) as threads:
+            mean, variance = self.model_.latent_moments(X, threads)
+        return mean[0], variance[0]
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Log probabilities [n, 2] of the classes, in the order of `classes_`."""
+        mean, variance = self.latent_mean_and_variance(X)
+        return self.model_.rule.predict_log_proba(mean[None], variance[None])
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities [n, 2] of the classes, in the order of `classes_`."""
+        return np.exp(self.predict_log_proba(X))
+
+    def decision_function(self, X: Any) -> Array:
+        """The probit score z [n] with probability Φ(z) of the second class: mean/√(1 + variance)."""
+        mean, variance = self.latent_mean_and_variance(X)
+        return np.asarray(mean / np.sqrt(1.0 + variance))
+
+    def predict(self, X: Any) -> Array:
+        """The more probable class of each row [n]."""
+        codes = (self.decision_function(X) > 0).astype(int)
+        return np.asarray(self.classes_[codes])
+
+    def sample_latent(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Array:
+        """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory."""
+        check_is_fitted(self)
+        X = validated_rows(self, X, reset=False)
+        mean, covariance = self.model_.joint_moments(X)
+        values, vectors = np.linalg.eigh(covariance[0])
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        draws = check_random_state(random_state).standard_normal((len(values), n_samples))
+        return np.asarray(mean[0][:, None] + root @ draws)
+
+    def log_marginal_likelihood(
+        self, theta: Any = None, eval_gradient: bool = False
+    ) -> float | tuple[float, Array]:
+        """The method's estimate of log p(y) at kernel parameters theta (log scale), and its gradient.
+
+        Without theta, the value of the fit. With theta, q is brought to convergence on the training
+        rows at the fitted inducing points; the rows are not saved with a pickled estimator.
+        """
+        check_is_fitted(self)
+        if theta is None:
+            if eval_gradient:
+                raise ValueError("Gradient can only be evaluated for theta!=None")
+            return float(self.log_marginal_likelihood_value_)
+        if self._training is None:
+            raise ValueError(
+                "log_marginal_likelihood(theta) needs the training rows, and they are not kept in a "
+                "saved or copied estimator; fit it again first"
+            )
+        engine = self._training.fresh()
+        with _computing(thread_count(self.n_jobs)) as engine.threads:
+            prior = Prior(self.kernel_.clone_with_theta(theta), self.model_.Z, self.model_.dtype)
+            point = converge(engine, prior, tol=1e-8, max_sweeps=500)
+            if not eval_gradient:
+                return point.objective
+            sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))
+            return point.objective, gradient(sums, prior, point.posterior).theta
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if "_training" in state:
+            state = {**state, "_training": None}
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+@contextmanager
+def _computing(n_threads: int) -> Iterator[Threads]:
+    """Threads for the tiles, one BLAS thread each, and no NumPy warnings."""
+    threads = Threads(n_threads)
+    try:
+        with blas_threads(1), np.errstate(all="ignore"):
+            yield threads
+    finally:
+        threads.close()

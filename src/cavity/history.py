@@ -1,0 +1,28 @@
+"""What a fit records of itself, the same for every method, so that curves can be drawn together."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration of a fit, as seen before its step."""
+
+    iteration: int
+    """From 1."""
+    objective: float
+    """log Z_q (EP) or the ELBO (VI), plus the log density of the hyper-parameters; for a minibatch
+    the estimate that it gives for all rows."""
+    leave_one_out: float
+    """Mean log probability of a row's label, with the row left out."""
+    gradient_norm: float
+    seconds: float
+    """Since the fit began."""
+    epochs: float
+    """Passes over the data so far."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as a plain dictionary, ready for JSON or a data frame."""
+        return asdict(self)

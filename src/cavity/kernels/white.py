@@ -1,0 +1,38 @@
+"""White noise, which lives on the diagonal only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.kernels.protocol import Array64, Tape
+from cavity.kernels.reduce import if_free, total
+from cavity.typing import Array
+
+
+class BoundWhite:
+    """k(x, x) = σ², and k(x, z) = 0 for every inducing point: those are noise free."""
+
+    def __init__(self, kernel: Any, Z: Array) -> None:
+        """Bind the kernel to Z: [m, d]."""
+        self._noise = float(kernel.noise_level)
+        self._fixed = bool(kernel.hyperparameter_noise_level.fixed)
+        self._shape = Z.shape
+        self._dtype = Z.dtype
+
+    def cross(self, X: Array) -> tuple[Array, Tape]:
+        """K = 0: [n, m], a view of a single zero."""
+        return np.broadcast_to(np.zeros((), self._dtype), (len(X), self._shape[0])), None
+
+    def pull_back(self, tape: Tape, G: Array) -> tuple[Array64, Array64]:
+        """dtheta = 0: [0 or 1], dZ = 0: [m, d]."""
+        return if_free(self._fixed, 0.0), np.zeros(self._shape)
+
+    def diagonal(self, X: Array) -> tuple[Array, Tape]:
+        """k(x, x) = σ²: [n]."""
+        return np.full(len(X), self._noise, dtype=self._dtype), None
+
+    def pull_back_diagonal(self, tape: Tape, g: Array) -> Array64:
+        """Σ g σ²: [0 or 1]."""
+        return if_free(self._fixed, self._noise * total(g))

@@ -1,0 +1,81 @@
+"""The few m×m operations everything rests on, in float64, and triangular products of tiles."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg import lapack
+
+from cavity.errors import NumericalError
+from cavity.typing import Array
+
+_BLOCK = 48
+"""Columns a block must have to be worth a product of its own."""
+
+
+def cholesky(A: Array) -> Array:
+    """Lower Cholesky factor of A [m, m]; raises `numpy.linalg.LinAlgError` if not positive definite."""
+    if not np.isfinite(A).all():
+        raise np.linalg.LinAlgError("matrix has non-finite entries")
+    return np.linalg.cholesky(A)
+
+
+def inverse_lower(L: Array) -> Array:
+    """Inverse of a lower triangular matrix L [m, m]; lower triangular itself."""
+    # LAPACK wants Fortran order: Lᵀ in C order is L in Fortran order, hence the upper routine.
+    inverse, info = lapack.dtrtri(L.T, lower=0)
+    if info != 0:
+        raise np.linalg.LinAlgError("singular triangular matrix")
+    return np.asarray(inverse.T)
+
+
+def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[Array, float]:
+    """Cholesky factor of K + ε·mean(diag K)·I, for the first ε = jitter·10ᵏ that succeeds.
+
+    Returns the factor and the ε that was used.
+    """
+    scale = float(np.mean(np.diag(K)))
+    if np.isfinite(scale) and scale > 0:
+        while jitter <= largest:
+            try:
+                return cholesky(K + jitter * scale * np.eye(len(K))), jitter
+            except np.linalg.LinAlgError:
+                jitter *= 10.0
+    raise NumericalError(
+        f"the covariance of the {len(K)} inducing points is not positive definite, even with a "
+        f"relative jitter of {largest:g}; try fewer or more distinct inducing_points, tighter "
+        "kernel bounds, or standardize=True"
+    )
+
+
+def times_transposed_lower(K: Array, L: Array) -> Array:
+    """K Lᵀ for K [n, m] and lower triangular L [m, m], skipping the zero blocks of L.
+
+    Columns j of the result need only the columns ≤ j of K; halving recursively brings the work from
+    2nm² towards nm² flops while every product stays a GEMM that releases the interpreter lock
+    (SciPy's own ``trmm`` holds it).
+    """
+    out = np.empty_like(K)
+    for start, stop in _column_blocks(K.shape[1]):
+        np.matmul(K[:, :stop], L[start:stop, :stop].T, out=out[:, start:stop])
+    return out
+
+
+def times_lower(G: Array, L: Array) -> Array:
+    """G L for G [n, m] and lower triangular L [m, m], skipping the zero blocks of L."""
+    out = np.empty_like(G)
+    for start, stop in _column_blocks(G.shape[1]):
+        np.matmul(G[:, start:], L[start:, start:stop], out=out[:, start:stop])
+    return out
+
+
+def _column_blocks(m: int) -> list[tuple[int, int]]:
+    n_blocks = min(4, max(1, m // _BLOCK))
+    edges = [round(m * k / n_blocks) for k in range(n_blocks + 1)]
+    return list(pairwise(edges))
+
+
+def symmetrized(A: Array) -> Array:
+    """(A + Aᵀ)/2."""
+    return 0.5 * (A + A.T)

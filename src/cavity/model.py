@@ -1,0 +1,64 @@
+"""A fitted model: everything prediction needs, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cavity.engines.local import tile_rows
+from cavity.engines.threads import Threads
+from cavity.kernels import bind
+from cavity.posterior import Posterior
+from cavity.prior import Prior
+from cavity.rules.protocol import Rule
+from cavity.standardize import Standardizer
+from cavity.sweep import marginals
+from cavity.typing import Array, Dtype
+
+
+@dataclass(frozen=True)
+class Model:
+    """Kernel, inducing points and q: closed-form predictions at any inputs."""
+
+    kernel: Any
+    Z: Array
+    """[m, d], standardised."""
+    posterior: Posterior
+    standardizer: Standardizer
+    rule: Rule
+    dtype: Dtype
+
+    @cached_property
+    def prior(self) -> Prior:
+        """The prior at the inducing points."""
+        return Prior(self.kernel, self.Z, self.dtype)
+
+    def latent_moments(self, X: Any, threads: Threads) -> tuple[Array, Array]:
+        """Mean and variance [C, n] of the latent functions at raw inputs X [n, d], tile by tile."""
+        n = X.shape[0]
+        size = tile_rows(len(self.Z), X.shape[1], self.dtype)
+        prior = self.prior
+
+        def moments(start: int) -> tuple[Array, Array]:
+            at = marginals(self._inputs(X[start : start + size]), prior, self.posterior)
+            return at.mean, at.variance + at.residual
+
+        parts = list(threads.map(moments, range(0, n, size)))
+        return np.hstack([mean for mean, _ in parts]), np.hstack([var for _, var in parts])
+
+    def joint_moments(self, X: Any) -> tuple[Array, Array]:
+        """Means [C, n] and full covariances [C, n, n] at raw inputs X [n, d]; O(n²) memory."""
+        inputs = self._inputs(X).astype(np.float64)
+        prior = Prior(self.kernel, self.Z, np.dtype(np.float64))
+        A = prior.rows_kernel.cross(inputs)[0] @ prior.L_inverse.T
+        K = bind(self.kernel, inputs).cross(inputs)[0]
+        conditional = K - A @ A.T
+        covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
+        return self.posterior.mean @ A.T, covariance
+
+    def _inputs(self, X: Any) -> Array:
+        dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+        return self.standardizer.apply(dense, self.dtype)

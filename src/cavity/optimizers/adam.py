@@ -1,0 +1,48 @@
+"""Adam (Kingma & Ba, 2015)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.typing import Array
+
+
+@dataclass(frozen=True)
+class AdamState:
+    """Running moments of the gradient."""
+
+    count: int
+    first: Array
+    second: Array
+    scale: float
+    """Halved after each failed step."""
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Steps of about `learning_rate` in every coordinate, whatever the gradient's scale."""
+
+    learning_rate: float | Array = 0.05
+    decay_first: float = 0.9
+    decay_second: float = 0.999
+    epsilon: float = 1e-8
+
+    def initial(self, n_parameters: int) -> AdamState:
+        """The state before the first step."""
+        return AdamState(0, np.zeros(n_parameters), np.zeros(n_parameters), 1.0)
+
+    def step(self, state: AdamState, gradient: Array, rate: float = 1.0) -> tuple[Array, AdamState]:
+        """One bias-corrected step."""
+        count = state.count + 1
+        first = self.decay_first * state.first + (1 - self.decay_first) * gradient
+        second = self.decay_second * state.second + (1 - self.decay_second) * gradient**2
+        unbiased = first / (1 - self.decay_first**count)
+        spread = np.sqrt(second / (1 - self.decay_second**count))
+        step = rate * state.scale * self.learning_rate * unbiased / (spread + self.epsilon)
+        return step, AdamState(count, first, second, state.scale)
+
+    def shrunk(self, state: AdamState) -> AdamState:
+        """Half the steps from now on."""
+        return replace(state, scale=0.5 * state.scale)

@@ -1,0 +1,69 @@
+"""Kernel hyper-parameters and inducing points as one bounded vector, for the optimisers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cavity.prior import ParameterGradient
+from cavity.typing import Array
+
+
+@dataclass(frozen=True)
+class ParameterSpace:
+    """How a kernel and inducing points map to a vector x, and what the vector may be.
+
+    x is the kernel's free theta (log scale, as in scikit-learn) followed, if the inducing points are
+    learned, by Z row by row.
+    """
+
+    kernel: Any
+    """A scikit-learn kernel; its theta is the start."""
+    Z: Array
+    """[m, d]: the inducing points at the start, and for good if they are not learned."""
+    learn_kernel: bool = True
+    learn_inducing: bool = True
+
+    @property
+    def n_theta(self) -> int:
+        """Number of kernel parameters that move."""
+        return len(self.kernel.theta) if self.learn_kernel else 0
+
+    @property
+    def start(self) -> Array:
+        """The vector of the starting values, inside the bounds."""
+        return self.project(self.pack(self.kernel.theta, self.Z))
+
+    def pack(self, theta: Array, Z: Array) -> Array:
+        """The vector of given values (of a point or of a gradient)."""
+        parts = [np.asarray(theta, dtype=np.float64)] if self.learn_kernel else []
+        if self.learn_inducing:
+            parts.append(np.asarray(Z, dtype=np.float64).ravel())
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def pack_gradient(self, gradient: ParameterGradient) -> Array:
+        """The vector of a gradient."""
+        return self.pack(gradient.theta, gradient.Z)
+
+    def unpack(self, x: Array) -> tuple[Any, Array]:
+        """Kernel and inducing points of a vector."""
+        kernel = self.kernel
+        if self.n_theta:
+            kernel = kernel.clone_with_theta(x[: self.n_theta])
+        Z = x[self.n_theta :].reshape(self.Z.shape) if self.learn_inducing else self.Z
+        return kernel, Z
+
+    @property
+    def bounds(self) -> Array:
+        """[len(x), 2]: the kernel's own bounds; inducing points are free."""
+        free = np.tile([-np.inf, np.inf], (self.Z.size if self.learn_inducing else 0, 1))
+        if not self.n_theta:
+            return free
+        return np.vstack([self.kernel.bounds, free])
+
+    def project(self, x: Array) -> Array:
+        """The nearest vector inside the bounds."""
+        lower, upper = self.bounds.T
+        return np.clip(x, lower, upper)

@@ -1,0 +1,76 @@
+"""q(u) in whitened coordinates: from summed sites to moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from cavity.linalg import cholesky, inverse_lower
+from cavity.typing import Array
+
+
+@dataclass(frozen=True)
+class Naturals:
+    """Summed sites: Λ = Σ ν̃ AAᵀ [C, m, m] and η = Σ μ̃ A [C, m]; the prior's identity not included."""
+
+    precision: Array
+    shift: Array
+
+    @classmethod
+    def zeros(cls, n_latents: int, m: int) -> Naturals:
+        """No sites: q is the prior."""
+        return cls(np.zeros((n_latents, m, m)), np.zeros((n_latents, m)))
+
+    def mixed_with(self, other: Naturals, gain: float) -> Naturals:
+        """(1 − gain)·self + gain·other."""
+        return Naturals(
+            (1.0 - gain) * self.precision + gain * other.precision,
+            (1.0 - gain) * self.shift + gain * other.shift,
+        )
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """q(u_c) = N(mean_c, covariance_c) for C latent functions, prior N(0, I)."""
+
+    mean: Array
+    """[C, m]"""
+    covariance: Array
+    """[C, m, m]"""
+    root: Array
+    """[C, m, m] lower triangular R with covariance = RᵀR."""
+
+    @classmethod
+    def from_naturals(cls, naturals: Naturals) -> Posterior:
+        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu)."""
+        roots = np.stack([inverse_lower(cholesky(np.eye(len(P)) + P)) for P in naturals.precision])
+        covariance = np.matmul(roots.transpose(0, 2, 1), roots)
+        mean = np.matmul(covariance, naturals.shift[:, :, None])[:, :, 0]
+        return cls(mean, covariance, roots)
+
+    @cached_property
+    def _half_log_determinant(self) -> float:
+        """½ Σ log|covariance|."""
+        diagonals = np.diagonal(self.root, axis1=1, axis2=2)
+        return float(np.log(np.abs(diagonals)).sum())
+
+    @property
+    def log_partition(self) -> float:
+        """Σ_c −½ log|B| + ½ ηᵀB⁻¹η: the log-normaliser of q, minus that of the prior."""
+        # ηᵀB⁻¹η = |R⁻ᵀ μ|², and R⁻ᵀμ solves Rᵀx = μ.
+        whitened = np.linalg.solve(self.root.transpose(0, 2, 1), self.mean[:, :, None])
+        return self._half_log_determinant + 0.5 * float(np.sum(whitened**2))
+
+    @property
+    def divergence(self) -> float:
+        """KL[q ‖ prior]."""
+        traces = np.trace(self.covariance, axis1=1, axis2=2).sum()
+        return 0.5 * float(traces + np.sum(self.mean**2) - self.mean.size) - (self._half_log_determinant)
+
+    def prior_minus_second_moment(self) -> Array:
+        """M_w = Σ_c (I − covariance_c − mean_c mean_cᵀ) [m, m], the paper's M, whitened."""
+        n_latents, m = self.mean.shape
+        second_moment = self.covariance.sum(axis=0) + self.mean.T @ self.mean
+        return np.asarray(n_latents * np.eye(m) - second_moment)

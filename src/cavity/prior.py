@@ -1,0 +1,58 @@
+"""The prior over inducing values at one setting of the kernel: K_mm, its factor, its pull-back."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.kernels import BoundKernel, bind
+from cavity.linalg import inverse_lower, jittered_cholesky
+from cavity.typing import Array, Dtype
+
+JITTER = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-8}
+"""Relative jitter that keeps |L⁻¹| within what a tile of that precision can bear."""
+
+
+class ParameterGradient(NamedTuple):
+    """Gradient by the kernel's free theta [p] and the inducing points [m, d], in float64."""
+
+    theta: Array
+    Z: Array
+
+
+class Prior:
+    """N(f̄ | 0, K) at inducing points Z, with K = K_mm + jitter = L Lᵀ and u = L⁻¹f̄.
+
+    Kernel and Z are read once: treat a `Prior` as a value.
+    """
+
+    def __init__(self, kernel: Any, Z: Array, dtype: Dtype) -> None:
+        self.kernel = kernel
+        self.Z = np.asarray(Z, dtype=np.float64)
+        self.dtype = np.dtype(dtype)
+        self._bound = bind(kernel, self.Z)
+        self._K, self._tape = self._bound.cross(self.Z)
+        self.L, self.jitter = jittered_cholesky(self._K, JITTER[self.dtype])
+        self.L_inverse = inverse_lower(self.L)
+
+    @cached_property
+    def rows_kernel(self) -> BoundKernel:
+        """The kernel bound to Z in the precision of the tiles."""
+        if self.dtype == np.float64:
+            return self._bound
+        return bind(self.kernel, self.Z.astype(self.dtype))
+
+    @cached_property
+    def whitener(self) -> Array:
+        """L⁻¹ in the precision of the tiles."""
+        return np.ascontiguousarray(self.L_inverse, dtype=self.dtype)
+
+    def pull_back(self, bracket: Array) -> ParameterGradient:
+        """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric)."""
+        G = -(self.L_inverse.T @ bracket @ self.L_inverse)
+        # The jitter is relative to the mean of the diagonal, so it moves with K.
+        G[np.diag_indices_from(G)] += self.jitter * np.trace(G) / len(G)
+        theta, Z = self._bound.pull_back(self._tape, G)
+        return ParameterGradient(theta, 2.0 * Z)  # both arguments of k(Z, Z) move

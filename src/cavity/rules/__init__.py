@@ -1,0 +1,1 @@
+"""What one row says, given its scalar marginal under q."""

@@ -1,0 +1,1 @@
+"""Who consumes the sums of the passes, and what moves when."""

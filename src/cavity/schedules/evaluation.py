@@ -1,0 +1,30 @@
+"""From the sums of a pass to the objective and its gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cavity.linalg import symmetrized
+from cavity.posterior import Posterior
+from cavity.prior import ParameterGradient, Prior
+from cavity.rules.protocol import Rule
+from cavity.sums import Sums
+
+
+def objective(sums: Sums, posterior: Posterior, rule: Rule) -> float:
+    """log Z_q or the ELBO of the q that the pass was given, with all rows in the sums."""
+    return rule.complexity(posterior) + sums.objective
+
+
+def gradient(sums: Sums, prior: Prior, posterior: Posterior) -> ParameterGradient:
+    """Gradient of the objective by the kernel's theta and by Z."""
+    assert sums.bracket is not None
+    assert sums.theta is not None
+    assert sums.Z is not None
+    through_K = prior.pull_back(0.5 * posterior.prior_minus_second_moment() + symmetrized(sums.bracket))
+    return ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
+
+
+def all_finite(value: float, grad: ParameterGradient) -> bool:
+    """Whether an evaluation can be used."""
+    return bool(np.isfinite(value) and np.isfinite(grad.theta).all() and np.isfinite(grad.Z).all())

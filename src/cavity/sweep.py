@@ -1,0 +1,158 @@
+"""The pass: one tile of rows in, refined sites and sums out. The only hot code.
+
+For a tile with kernel rows K [t, m], in whitened coordinates (`docs/design.md`):
+
+    A = K L⁻ᵀ,  s = k(x, x) − |A|²,  Q_c = A B_c⁻¹,  v_c = Σ A∘Q_c,  e_c = A μ_c
+    rule: (labels, e, v, s, sites) → refined sites and the scalars α, h, γ
+    Λ_c = Aᵀ diag(w ν̃_c) A,   η_c = Aᵀ(w μ̃_c)
+    P = Σ_c (α_c μ_cᵀ + h_c Q_c) + ½ γ A     →  bracket = PᵀA
+    G = P + ½ γ A                            →  ∂/∂K = G L⁻¹,   ∂/∂k(x, x) = −½ γ
+
+that is, per row and latent function, one m×m product each for Q and Λ, and per row three more for all
+of them together (A, bracket, ∂/∂K), two of them triangular.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from cavity.linalg import times_lower, times_transposed_lower
+from cavity.posterior import Posterior
+from cavity.prior import Prior
+from cavity.rows import Rows, Sites
+from cavity.rules.protocol import RowTerms, Rule
+from cavity.sums import Sums
+from cavity.typing import Array
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """How a pass treats its rows."""
+
+    damping: float = 1.0
+    """ρ: the new site is ρ·refined + (1 − ρ)·old; 1 is undamped."""
+    max_leverage: float = 1.0 - 1e-9
+    """Bound on ν̃v for the cavity; below 1 − ε only matters when q lags behind the kernel."""
+    gradient: bool = True
+    """Whether to form the gradient by theta and Z."""
+    exact: bool = False
+    """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
+
+
+class RefinedRows(NamedTuple):
+    """What a pass leaves with the rows themselves."""
+
+    sites: Sites
+    log_predictive: Array
+    """[t]: log probability of each label with its row left out."""
+
+
+@dataclass(frozen=True)
+class Marginals:
+    """What a tile knows of its latent values before the rule speaks."""
+
+    A: Array
+    """[t, m] whitened kernel rows."""
+    Q: list[Array]
+    """C arrays [t, m]: A B_c⁻¹."""
+    mean: Array
+    """[C, t]"""
+    variance: Array
+    """[C, t], of Aᵀu alone: the residual is apart."""
+    residual: Array
+    """[t]: k(x, x) − |A|² ≥ 0."""
+
+
+def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
+    """Moments of the latent values at X [t, d] under q."""
+    K, _ = prior.rows_kernel.cross(X)
+    diagonal, _ = prior.rows_kernel.diagonal(X)
+    return _marginals(K, diagonal, prior, posterior)
+
+
+def _marginals(K: Array, diagonal: Array, prior: Prior, posterior: Posterior) -> Marginals:
+    A = times_transposed_lower(K, prior.whitener)
+    explained = np.einsum("ij,ij->i", A, A, dtype=np.float64)
+    residual = np.maximum(diagonal - explained, 0.0)
+    covariance = posterior.covariance.astype(A.dtype, copy=False)
+    Q = [A @ S for S in covariance]
+    variance = np.stack([np.einsum("ij,ij->i", A, q, dtype=np.float64) for q in Q])
+    mean = (A @ posterior.mean.T.astype(A.dtype)).T.astype(np.float64)
+    return Marginals(A, Q, mean, np.maximum(variance, 0.0), residual)
+
+
+def sweep(
+    rows: Rows, sites: Sites, prior: Prior, posterior: Posterior, rule: Rule, options: SweepOptions
+) -> tuple[RefinedRows, Sums]:
+    """Refine the sites of some rows and sum up what they say."""
+    kernel = prior.rows_kernel
+    K, cross_tape = kernel.cross(rows.X)
+    diagonal, diagonal_tape = kernel.diagonal(rows.X)
+    at = _marginals(K, diagonal, prior, posterior)
+    terms = rule(
+        rows.labels, at.mean, at.variance, at.residual, sites.precision, sites.shift,
+        options.max_leverage,
+    )  # fmt: skip
+    refined = Sites(
+        sites.precision + options.damping * (terms.precision - sites.precision),
+        sites.shift + options.damping * (terms.shift - sites.shift),
+    )
+    weight = np.ones(len(rows.labels)) if rows.weight is None else rows.weight
+    sums = _site_sums(at, sites, refined, terms, weight)
+    if options.gradient:
+        P = _row_gradient(at, terms, weight, posterior)
+        half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
+        correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
+        P += correction
+        sums.bracket = (P.T @ at.A).astype(np.float64)
+        if options.exact:
+            sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
+        P += correction
+        theta, sums.Z = kernel.pull_back(cross_tape, times_lower(P, prior.whitener))
+        sums.theta = theta + kernel.pull_back_diagonal(diagonal_tape, -half_gamma)
+    return RefinedRows(refined, terms.log_predictive), sums
+
+
+def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: Array) -> Sums:
+    A = at.A
+    precisions, shifts = [], []
+    for nu, mu in zip(new.precision, new.shift, strict=True):
+        scaled = np.sqrt(weight * nu).astype(A.dtype)[:, None] * A
+        precisions.append((scaled.T @ scaled).astype(np.float64))  # NumPy sees a syrk here
+        shifts.append(((weight * mu).astype(A.dtype) @ A).astype(np.float64))
+    # ν̃v and μ̃√v are the site's parameters in units of the marginal: comparable between rows.
+    change = ((new.precision - old.precision) * at.variance) ** 2
+    change += (new.shift - old.shift) ** 2 * at.variance
+    return Sums(
+        weight=float(weight.sum()),
+        precision=np.stack(precisions),
+        shift=np.stack(shifts),
+        objective=float(weight @ terms.objective),
+        log_predictive=float(weight @ terms.log_predictive),
+        site_change=float(weight @ change.sum(axis=0)),
+    )
+
+
+def _row_gradient(at: Marginals, terms: RowTerms, weight: Array, posterior: Posterior) -> Array:
+    """Σ_c (w α_c μ_cᵀ + w h_c Q_c) [t, m]; reuses the memory of Q."""
+    dtype = at.A.dtype
+    P = (weight * terms.alpha).T.astype(dtype) @ posterior.mean.astype(dtype)
+    for Q, h in zip(at.Q, terms.h, strict=True):
+        Q *= (weight * h).astype(dtype)[:, None]
+        P += Q
+    return P
+
+
+def _moment_mismatch(at: Marginals, terms: RowTerms, weight: Array, posterior: Posterior) -> Array:
+    """D_w = Σ rows (tilted − current second moment of u), as weighted Grams of A [m, m]."""
+    total = np.zeros((at.A.shape[1],) * 2)
+    A = at.A.astype(np.float64)
+    for c, (mean, covariance) in enumerate(zip(posterior.mean, posterior.covariance, strict=True)):
+        gram = A.T @ (A * (weight * terms.mismatch_square[c])[:, None])
+        total += covariance @ gram @ covariance
+        drift = covariance @ (A.T @ (weight * terms.mismatch_mean[c]))
+        total += np.outer(drift, mean) + np.outer(mean, drift)
+    return total
