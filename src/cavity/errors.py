@@ -3,3 +3,11 @@
 
 class NumericalError(ArithmeticError):
     """A computation failed numerically and no damping, retry or jitter could mend it."""
+
+
+class SourceError(ValueError):
+    """Rows could not be had from a file or another source, or are not fit to be trained on."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written or read, or belongs to another fit."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity.kernels import bind
 from cavity.typing import Array
 
-SAMPLE_PER_POINT = 30
+SAMPLE_PER_POINT = 10
 """Rows looked at for each inducing point: more changes the start little and costs time."""
-LARGEST_SAMPLE = 20_000
 
 
 def sample_size(m: int) -> int:
     """How many rows to draw for choosing m inducing points."""
-    return int(np.clip(SAMPLE_PER_POINT * m, 2_000, max(LARGEST_SAMPLE, 4 * m)))
+    return max(2_000, SAMPLE_PER_POINT * m)
 
 
 def initial_inducing_points(
@@ -43,13 +44,12 @@ def initial_inducing_points(
 
 
 def kmeans_centres(X: Array, weight: Array | None, m: int, rng: np.random.RandomState) -> Array:
-    """Centres [m, d] of m clusters of X [t, d]; fewer distinct rows give their own as centres."""
-    distinct = np.unique(X, axis=0)
-    if len(distinct) <= m:
-        # Repeats of a row add nothing as inducing points, but the caller was promised m of them.
-        return np.vstack([distinct, X[rng.choice(len(X), m - len(distinct))]])
+    """Centres [m, d] of m clusters of X [t, d]; some coincide if X has fewer distinct rows."""
     clusters = KMeans(m, n_init=1, max_iter=20, tol=1e-3, random_state=rng)
-    return np.asarray(clusters.fit(X, sample_weight=weight).cluster_centers_, dtype=np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
+        clusters.fit(X, sample_weight=weight)
+    return np.asarray(clusters.cluster_centers_, dtype=np.float64)
 
 
 def greedy_conditional_variance(X: Array, m: int, kernel: Any, rng: np.random.RandomState) -> Array:
@@ -76,9 +76,9 @@ def greedy_conditional_variance(X: Array, m: int, kernel: Any, rng: np.random.Ra
 
 
 def median_distance(Z: Array, rng: np.random.RandomState) -> float:
-    """Median distance between the rows of Z [m, d], from 1,000 of them at most; 1 if there is none."""
-    if len(Z) > 1_000:
-        Z = Z[rng.choice(len(Z), 1_000, replace=False)]
+    """Median distance between the rows of Z [m, d], from 500 of them at most; 1 if there is none."""
+    if len(Z) > 500:
+        Z = Z[rng.choice(len(Z), 500, replace=False)]
     distances = pdist(Z)
     positive = distances[(distances > 0) & np.isfinite(distances)]
     return float(np.median(positive)) if len(positive) else 1.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from cavity.linalg import cholesky, inverse_lower
 from cavity.typing import Array
@@ -22,6 +23,10 @@ class Naturals:
     def zeros(cls, n_latents: int, m: int) -> Naturals:
         """No sites: q is the prior."""
         return cls(np.zeros((n_latents, m, m)), np.zeros((n_latents, m)))
+
+    def scaled(self, factor: float) -> Naturals:
+        """Every site `factor` times over."""
+        return Naturals(factor * self.precision, factor * self.shift)
 
     def mixed_with(self, other: Naturals, gain: float) -> Naturals:
         """(1 − gain)·self + gain·other."""
@@ -59,15 +64,26 @@ class Posterior:
     @property
     def log_partition(self) -> float:
         """Σ_c −½ log|B| + ½ ηᵀB⁻¹η: the log-normaliser of q, minus that of the prior."""
-        # ηᵀB⁻¹η = |R⁻ᵀ μ|², and R⁻ᵀμ solves Rᵀx = μ.
-        whitened = np.linalg.solve(self.root.transpose(0, 2, 1), self.mean[:, :, None])
-        return self._half_log_determinant + 0.5 * float(np.sum(whitened**2))
+        # ηᵀB⁻¹η = μᵀBμ = |R⁻ᵀμ|².
+        whitened = [
+            solve_triangular(R, mean, lower=True, trans=1, check_finite=False)
+            for R, mean in zip(self.root, self.mean, strict=True)
+        ]
+        return self._half_log_determinant + 0.5 * float(np.sum(np.square(whitened)))
 
     @property
     def divergence(self) -> float:
         """KL[q ‖ prior]."""
         traces = np.trace(self.covariance, axis1=1, axis2=2).sum()
         return 0.5 * float(traces + np.sum(self.mean**2) - self.mean.size) - (self._half_log_determinant)
+
+    @property
+    def naturals(self) -> Naturals:
+        """The summed sites that give this q."""
+        factors = [inverse_lower(R) for R in self.root]
+        precisions = np.stack([F @ F.T for F in factors])
+        shift = np.matmul(precisions, self.mean[:, :, None])[:, :, 0]
+        return Naturals(precisions - np.eye(self.mean.shape[1]), shift)
 
     def prior_minus_second_moment(self) -> Array:
         """M_w = Σ_c (I − covariance_c − mean_c mean_cᵀ) [m, m], the paper's M, whitened."""

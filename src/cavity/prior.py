@@ -28,13 +28,15 @@ class Prior:
     Kernel and Z are read once: treat a `Prior` as a value.
     """
 
-    def __init__(self, kernel: Any, Z: Array, dtype: Dtype) -> None:
+    def __init__(self, kernel: Any, Z: Array, dtype: Dtype, jitter: float | None = None) -> None:
         self.kernel = kernel
         self.Z = np.asarray(Z, dtype=np.float64)
         self.dtype = np.dtype(dtype)
         self._bound = bind(kernel, self.Z)
         self._K, self._tape = self._bound.cross(self.Z)
-        self.L, self.jitter = jittered_cholesky(self._K, JITTER[self.dtype])
+        self.L, self.jitter = jittered_cholesky(
+            self._K, JITTER[self.dtype] if jitter is None else jitter
+        )
         self.L_inverse = inverse_lower(self.L)
 
     @cached_property

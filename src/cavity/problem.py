@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.engines.local import LocalEngine, tile_rows
+from cavity.engines.local import HeldOut, LocalEngine, tile_rows
 from cavity.engines.threads import Threads
 from cavity.hyperprior import Hyperprior
 from cavity.initialization import (
@@ -19,10 +19,11 @@ from cavity.initialization import (
 from cavity.kernels import bind
 from cavity.parameters import ParameterSpace
 from cavity.prior import Prior
-from cavity.rules.protocol import Rule
-from cavity.sources.protocol import Source
-from cavity.standardize import Standardizer, learn_standardizer
+from cavity.sources.protocol import Block, RawRows, Source
+from cavity.standardize import Moments, Standardizer, learn_standardizer
 from cavity.typing import Array, Dtype
+
+_MOST_HELD_OUT = 10_000
 
 
 @dataclass(frozen=True)
@@ -35,19 +36,21 @@ class Problem:
     dtype: Dtype
     """Precision of the tiles: that of the data."""
 
-    def prior(self, x: Array, dtype: Dtype | None = None) -> Prior:
+    def prior(self, x: Array, jitter: float | None = None) -> Prior:
         """The prior at a parameter vector."""
         kernel, Z = self.space.unpack(x)
-        return Prior(kernel, Z, self.dtype if dtype is None else dtype)
+        return Prior(kernel, Z, self.dtype, jitter)
 
 
-def standardizer_of(source: Source, standardize: bool) -> Standardizer:
+def standardizer_of(source: Source, threads: Threads) -> Standardizer:
     """Centre and scale of a source, in one streaming pass."""
-    if not standardize:
-        return Standardizer.identity(source.n_features)
+
+    def moments(block: Block) -> Moments:
+        rows = block.load()
+        return Moments.of(rows.X, rows.weight)
+
     size = tile_rows(1, source.n_features, np.dtype(np.float64))
-    tiles = ((rows.X, rows.weight) for rows in (block.load() for block in source.blocks(size)))
-    return learn_standardizer(tiles, source.n_features)
+    return learn_standardizer(threads.map(moments, source.blocks(size)))
 
 
 def starting_point(
@@ -74,22 +77,31 @@ def starting_point(
     return kernel, initial_inducing_points(X, rows.weight, n_inducing, init_inducing, kernel, rng)
 
 
-def make_problem(
-    source: Source,
-    standardizer: Standardizer,
-    rule: Rule,
-    threads: Threads,
-    space: ParameterSpace,
-    deviation: float | None,
-) -> Problem:
+def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> HeldOut:
+    """A random share of the rows, at most 10,000, read in one streaming pass."""
+    size = int(np.clip(round(fraction * source.n_rows), 1, _MOST_HELD_OUT))
+    mask = np.zeros(source.n_rows, dtype=bool)
+    mask[rng.choice(source.n_rows, size=size, replace=False)] = True
+    parts: list[RawRows] = []
+    for block in source.blocks(tile_rows(1, source.n_features, np.dtype(np.float64))):
+        chosen = mask[block.index]
+        if chosen.any():
+            X, labels, weight = block.load()
+            kept = None if weight is None else weight[chosen]
+            parts.append(RawRows(X[chosen], labels[chosen], kept))
+    weights = [part.weight for part in parts if part.weight is not None]
+    rows = RawRows(
+        np.vstack([part.X for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate(weights) if weights else None,
+    )
+    return HeldOut(mask, rows)
+
+
+def make_problem(engine: LocalEngine, space: ParameterSpace, deviation: float | None) -> Problem:
     """A problem whose hyper-prior has the given standard deviation in theta (None: flat)."""
     start = space.start
     spread = np.full(len(start), np.inf)
     if deviation is not None:
         spread[: space.n_theta] = deviation
-    return Problem(
-        LocalEngine(source, standardizer, rule, threads),
-        space,
-        Hyperprior(start, spread),
-        np.dtype(source.dtype),
-    )
+    return Problem(engine, space, Hyperprior(start, spread), np.dtype(engine.source.dtype))

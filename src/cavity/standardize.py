@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -40,40 +41,63 @@ class Standardizer:
         return np.asarray(X * self.scale + self.mean)
 
 
-def learn_standardizer(tiles: Iterable[tuple[Array, Array | None]], n_features: int) -> Standardizer:
-    """Mean and standard deviation over tiles (X [t, d], weight [t] or None), by Chan's merging.
+@dataclass(frozen=True)
+class Moments:
+    """Weight, mean and summed squared deviations of some rows, column by column.
 
-    Each column is divided by its largest power of two first, so that neither 1e150 nor 1e-150 over-
-    or underflows when squared. A column that does not vary keeps the scale 1.
+    Kept in units of `unit` [d], a power of two that is 1 unless the column is so large or so small
+    that its square would leave the range of a float.
     """
-    total = 0.0
-    unit = np.zeros(n_features)
-    mean = np.zeros(n_features)
-    squares = np.zeros(n_features)
-    for X, weight in tiles:
+
+    weight: float
+    unit: Array
+    mean: Array
+    squares: Array
+
+    @classmethod
+    def of(cls, X: Array, weight: Array | None) -> Moments:
+        """Moments of X [t, d] with weights [t]."""
+        largest = np.maximum(np.abs(X.max(axis=0).astype(float)), np.abs(X.min(axis=0).astype(float)))
+        unit = _unit(largest)
         X = np.asarray(X, dtype=np.float64)
+        if (unit != 1.0).any():
+            X = X / unit
         w = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
-        count = float(w.sum())
-        if count == 0.0:
-            continue
-        larger = np.maximum(unit, _power_of_two(np.abs(X).max(axis=0)))
-        shrink = np.divide(unit, larger, out=np.ones(n_features), where=larger > 0)
-        mean, squares, unit = mean * shrink, squares * shrink**2, larger
-        scaled = X / np.where(unit > 0, unit, 1.0)
-        tile_mean = w @ scaled / count
-        tile_squares = w @ (scaled - tile_mean) ** 2
-        difference = tile_mean - mean
-        merged = total + count
-        mean = mean + difference * (count / merged)
-        squares = squares + tile_squares + difference**2 * (total * count / merged)
-        total = merged
-    deviation = np.sqrt(squares / max(total, 1.0))
-    # What rounding alone produces from a constant column is not variation.
-    varies = deviation > 1e-12 * np.maximum(np.abs(mean), 1e-300)
-    unit = np.where(unit > 0, unit, 1.0)
-    return Standardizer(mean * unit, np.where(varies, deviation * unit, 1.0))
+        total = float(w.sum())
+        mean = w @ X / max(total, 1e-300)
+        deviations = X - mean
+        squares = np.einsum("ij,ij->j", deviations, deviations) if weight is None else w @ deviations**2
+        return cls(total, unit, mean, squares)
+
+    def merged_with(self, other: Moments) -> Moments:
+        """Moments of both sets of rows together (Chan, Golub & LeVeque)."""
+        unit = np.maximum(self.unit, other.unit)
+        mine, theirs = self.unit / unit, other.unit / unit
+        total = max(self.weight + other.weight, 1e-300)
+        difference = other.mean * theirs - self.mean * mine
+        return Moments(
+            self.weight + other.weight,
+            unit,
+            self.mean * mine + difference * (other.weight / total),
+            self.squares * mine**2
+            + other.squares * theirs**2
+            + difference**2 * (self.weight * other.weight / total),
+        )
+
+    def standardizer(self) -> Standardizer:
+        """Centre and scale; a column that does not vary keeps the scale 1."""
+        deviation = np.sqrt(self.squares / max(self.weight, 1e-300))
+        # What rounding alone produces from a constant column is not variation.
+        varies = deviation > 1e-12 * np.abs(self.mean)
+        return Standardizer(self.mean * self.unit, np.where(varies, deviation * self.unit, 1.0))
 
 
-def _power_of_two(x: Array) -> Array:
-    _, exponent = np.frexp(x)
-    return np.where(x > 0, np.ldexp(1.0, exponent - 1), 0.0)
+def learn_standardizer(tiles: Iterable[Moments]) -> Standardizer:
+    """Centre and scale of all rows, from the moments of tiles."""
+    return reduce(Moments.merged_with, tiles).standardizer()
+
+
+def _unit(largest: Array) -> Array:
+    _, exponent = np.frexp(largest)
+    extreme = (largest > 1e100) | ((largest < 1e-100) & (largest > 0))
+    return np.where(extreme, np.ldexp(1.0, np.where(extreme, exponent, 0)), 1.0)

@@ -40,6 +40,13 @@ class SweepOptions:
     """Whether to form the gradient by theta and Z."""
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
+    residual_penalty: float = 0.0
+    """c: the objective is charged ½ c Σ ν̃ s for the variance s that the inducing points leave.
+
+    FITC's evidence lets s play the part of noise wherever a row is hard to fit, which on small data is
+    overfitting by inducing points and on large data a ridge of ever growing amplitudes. The variational
+    bound charges for s; with c = 1 the EP evidence does too. Sites and q are untouched by it.
+    """
 
 
 class RefinedRows(NamedTuple):
@@ -96,12 +103,19 @@ def sweep(
         rows.labels, at.mean, at.variance, at.residual, sites.precision, sites.shift,
         options.max_leverage,
     )  # fmt: skip
-    refined = Sites(
-        sites.precision + options.damping * (terms.precision - sites.precision),
-        sites.shift + options.damping * (terms.shift - sites.shift),
-    )
     weight = np.ones(len(rows.labels)) if rows.weight is None else rows.weight
+    # A row of no weight is absent from q: it must have no site to be taken out of it.
+    step = options.damping * (weight > 0)
+    refined = Sites(
+        sites.precision + step * (terms.precision - sites.precision),
+        sites.shift + step * (terms.shift - sites.shift),
+    )
     sums = _site_sums(at, sites, refined, terms, weight)
+    if options.residual_penalty:
+        # −½ cν̃s, ν̃ held, has the same form as the row's own terms, with cν̃ in the place of γ.
+        charge = options.residual_penalty * terms.precision
+        sums.objective -= 0.5 * float(weight @ (charge.sum(axis=0) * at.residual))
+        terms = terms._replace(gamma=terms.gamma + charge)
     if options.gradient:
         P = _row_gradient(at, terms, weight, posterior)
         half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.engines.threads import Threads
 from cavity.posterior import Posterior
@@ -18,10 +20,10 @@ from cavity.sums import Sums
 from cavity.sweep import RefinedRows, SweepOptions, sweep
 from cavity.typing import Dtype
 
-Result = TypeVar("Result")
-
 _TILE_BYTES = 3_000_000
 """What the arrays of one tile may take, so that they stay in a core's cache."""
+_ROWS_IN_FULL_PRECISION = 1_000_000
+"""Beyond so many rows, what is kept of each is kept in float32."""
 
 
 def tile_rows(m: int, d: int, dtype: Dtype) -> int:
@@ -30,21 +32,45 @@ def tile_rows(m: int, d: int, dtype: Dtype) -> int:
     return int(np.clip(fitting, 256, 2048))
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows that take no part in training."""
+
+    mask: NDArray[np.bool_]
+    """[n]: which they are."""
+    rows: RawRows
+    """The rows themselves."""
+
+    @property
+    def weight(self) -> float:
+        """Their total weight."""
+        return float(self.mask.sum() if self.rows.weight is None else self.rows.weight.sum())
+
+
 class LocalEngine:
     """Runs passes over the rows of a source and keeps their sites."""
 
-    def __init__(self, source: Source, standardizer: Standardizer, rule: Rule, threads: Threads) -> None:
+    def __init__(
+        self,
+        source: Source,
+        standardizer: Standardizer,
+        rule: Rule,
+        threads: Threads,
+        held_out: HeldOut | None = None,
+    ) -> None:
         self.source = source
         self.standardizer = standardizer
         self.rule = rule
         self.threads = threads
-        self.sites = Sites.zeros(rule.n_latents, source.n_rows)
-        self.log_predictive = np.full(source.n_rows, np.nan)
+        self.held_out = held_out
+        kept = np.float64 if source.n_rows <= _ROWS_IN_FULL_PRECISION else np.float32
+        self.sites = Sites.zeros(rule.n_latents, source.n_rows, kept)
+        self.log_predictive = np.full(source.n_rows, np.nan, kept)
         self._pending: list[tuple[Any, RefinedRows]] = []
 
     def fresh(self) -> LocalEngine:
         """The same rows, with sites that say nothing yet."""
-        return LocalEngine(self.source, self.standardizer, self.rule, self.threads)
+        return LocalEngine(self.source, self.standardizer, self.rule, self.threads, self.held_out)
 
     @property
     def n_rows(self) -> int:
@@ -53,8 +79,9 @@ class LocalEngine:
 
     @property
     def total_weight(self) -> float:
-        """Sum of the weights of all rows."""
-        return self.source.total_weight
+        """Sum of the weights of all rows that take part."""
+        held_out = 0.0 if self.held_out is None else self.held_out.weight
+        return self.source.total_weight - held_out
 
     def sweep(
         self,
@@ -68,12 +95,11 @@ class LocalEngine:
         The refined sites wait for `commit`: a pass that is not committed leaves no trace.
         """
         size = tile_rows(len(prior.Z), self.source.n_features, prior.dtype)
-        tiles: Iterable[tuple[Any, RawRows] | Block]
-        tiles = self.source.blocks(size) if batch is None else _split(batch, size)
+        tiles: Iterable[Block] = self.source.blocks(size) if batch is None else _split(batch, size)
 
-        def work(tile: tuple[Any, RawRows] | Block) -> tuple[Any, RefinedRows, Sums]:
-            index, raw = tile if isinstance(tile, tuple) else (tile.index, tile.load())
-            rows = self._rows(raw, prior.dtype)
+        def work(tile: Block) -> tuple[Any, RefinedRows, Sums]:
+            index = tile.index
+            rows = self._rows(tile.load(), index, prior.dtype)
             sites = Sites(self.sites.precision[:, index], self.sites.shift[:, index])
             refined, sums = sweep(rows, sites, prior, posterior, self.rule, options)
             return index, refined, sums
@@ -97,28 +123,35 @@ class LocalEngine:
             self.log_predictive[index] = refined.log_predictive
         self._pending = []
 
-    def map_rows(self, function: Callable[[Rows, Any], Result], prior: Prior) -> Iterator[Result]:
-        """function(rows, index) for every tile, in order."""
-        size = tile_rows(len(prior.Z), self.source.n_features, prior.dtype)
-        tiles: Iterable[Block] = self.source.blocks(size)
-        return self.threads.map(
-            lambda tile: function(self._rows(tile.load(), prior.dtype), tile.index), tiles
-        )
-
-    def _rows(self, raw: RawRows, dtype: Dtype) -> Rows:
-        return Rows(self.standardizer.apply(raw.X, dtype), raw.labels, raw.weight)
+    def _rows(self, raw: RawRows, index: Any, dtype: Dtype) -> Rows:
+        weight = raw.weight
+        if self.held_out is not None:
+            kept = ~self.held_out.mask[index]
+            weight = kept.astype(np.float64) if weight is None else weight * kept
+        return Rows(self.standardizer.apply(raw.X, dtype), raw.labels, weight)
 
 
-def _split(batch: Block, size: int) -> list[tuple[Any, RawRows]]:
+@dataclass(frozen=True)
+class _LoadedBlock:
+    """Rows that have been read already."""
+
+    index: Any
+    rows: RawRows
+
+    def load(self) -> RawRows:
+        return self.rows
+
+
+def _split(batch: Block, size: int) -> list[_LoadedBlock]:
     """A minibatch, read once, as tiles."""
-    raw = batch.load()
-    index = np.asarray(batch.index)
+    X, labels, weight = batch.load()
+    index = batch.index
+    if isinstance(index, slice):
+        index = np.arange(index.start, index.stop)
     n_tiles = max(1, -(-len(index) // size))
-    parts = np.array_split(np.arange(len(index)), n_tiles)
     return [
-        (
-            index[part],
-            RawRows(raw.X[part], raw.labels[part], None if raw.weight is None else raw.weight[part]),
+        _LoadedBlock(
+            index[part], RawRows(X[part], labels[part], None if weight is None else weight[part])
         )
-        for part in parts
+        for part in np.array_split(np.arange(len(index)), n_tiles)
     ]

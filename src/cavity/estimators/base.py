@@ -7,7 +7,7 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
@@ -17,33 +17,27 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.engines.blas import blas_threads
+from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.validation import (
     validated_inducing_points,
     validated_kernel,
     validated_rows,
-    validated_table,
+    validated_source,
 )
 from cavity.model import Model
 from cavity.parameters import ParameterSpace
 from cavity.prior import Prior
-from cavity.problem import Problem, make_problem, standardizer_of, starting_point
+from cavity.problem import Problem, hold_out, make_problem, standardizer_of, starting_point
 from cavity.rules.protocol import Rule
-from cavity.schedules.converged import FixedPoint, converge
+from cavity.schedules.converged import converge
 from cavity.schedules.evaluation import gradient
+from cavity.schedules.plan import Outcome
 from cavity.schedules.progress import Progress
-from cavity.sources.arrays import ArraySource
+from cavity.sources.protocol import Source
+from cavity.standardize import Standardizer
 from cavity.sweep import SweepOptions
 from cavity.typing import Array
-
-
-class Outcome(NamedTuple):
-    """What a schedule made of a problem."""
-
-    point: FixedPoint
-    n_iter: int
-    converged: bool
-    interrupted: bool
 
 
 class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
@@ -66,15 +60,21 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     }
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any) -> SparseGPClassifier:
-        """Fit to rows X [n, d] (dense, pandas or sparse) with two kinds of labels y [n]."""
+    def fit(self, X: Any, y: Any = None) -> SparseGPClassifier:
+        """Fit to rows X [n, d] with labels y [n] of two kinds.
+
+        X is an array (dense, memory-mapped, pandas or SciPy sparse); or the path of a Parquet file or a
+        folder of them, with y the name of the target column; or the path of a .npy file; or any object
+        that keeps the `cavity.sources.Source` contract, which has its own labels.
+        """
         validated_kernel(self.kernel)
         n_jobs = thread_count(self.n_jobs)
-        X, self.classes_, codes = validated_table(self, X, y)
+        source, self.classes_ = validated_source(self, X, y)
+        rng = check_random_state(self.random_state)
         progress = Progress(int(self.verbose))
-        with _computing(n_jobs) as threads:
-            problem = self._problem(ArraySource(X, codes), threads)
-            outcome = self._train(problem, progress)
+        with computing(n_jobs) as threads:
+            problem = self._problem(source, threads, rng)
+            outcome = self._train(problem, progress, seed=rng.randint(2**31))
         self._store(problem, outcome, progress)
         return self
 
@@ -83,39 +83,40 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         """The scalar rule of this method."""
 
     @abstractmethod
-    def _train(self, problem: Problem, progress: Progress) -> Outcome:
+    def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         """Run this method's schedule."""
 
-    def _problem(self, source: ArraySource, threads: Threads) -> Problem:
-        rng = check_random_state(self.random_state)
-        standardizer = standardizer_of(source, self.standardize)
+    def _problem(self, source: Source, threads: Threads, rng: np.random.RandomState) -> Problem:
+        standardizer = (
+            standardizer_of(source, threads)
+            if self.standardize
+            else Standardizer.identity(source.n_features)
+        )
+        held_out = None
+        if getattr(self, "early_stopping", None) == "validation":
+            held_out = hold_out(source, self.validation_fraction, rng)
+        engine = LocalEngine(source, standardizer, self._rule(), threads, held_out)
         if self.warm_start and hasattr(self, "model_"):
             kernel = self.kernel_
             Z = standardizer.apply(self.inducing_points_, np.dtype(np.float64))
+            previous = self._training
+            if previous is not None and previous.n_rows == source.n_rows:
+                engine.sites = previous.sites
         else:
-            points = self.inducing_points
             kernel, Z = starting_point(
                 source,
                 standardizer,
                 kernel=self.kernel,
-                inducing_points=(
-                    None if points is None else validated_inducing_points(points, source.n_features)
-                ),
+                inducing_points=validated_inducing_points(self.inducing_points, source.n_features),
                 n_inducing=min(self.n_inducing, source.n_rows),
                 init_inducing=self.init_inducing,
                 rng=rng,
             )
+        learns = self._learns
         space = ParameterSpace(
-            kernel,
-            Z,
-            learn_kernel=self._learns,
-            learn_inducing=self._learns and self.learn_inducing,
+            kernel, Z, learn_kernel=learns, learn_inducing=learns and self.learn_inducing
         )
-        problem = make_problem(source, standardizer, self._rule(), threads, space, self.hyperprior)
-        previous = getattr(self, "_training", None)
-        if self.warm_start and previous is not None and previous.n_rows == source.n_rows:
-            problem.engine.sites = previous.sites
-        return problem
+        return make_problem(engine, space, self.hyperprior)
 
     @property
     def _learns(self) -> bool:
@@ -137,7 +138,8 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         self.loo_log_proba_ = engine.log_predictive
         self.n_iter_ = outcome.n_iter
         self.history_ = progress.history
-        self._training = engine
+        self._training: LocalEngine | None = engine
+        self._stream: Any = None
         if outcome.interrupted:
             warnings.warn(
                 f"{type(self).__name__} was interrupted after {outcome.n_iter} iterations; the "
@@ -161,7 +163,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         """
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
-        with _computing(thread_count(self.n_jobs)) as threads:
+        with computing(thread_count(self.n_jobs)) as threads:
             mean, variance = self.model_.latent_moments(X, threads)
         return mean[0], variance[0]
 
@@ -213,7 +215,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
                 "saved or copied estimator; fit it again first"
             )
         engine = self._training.fresh()
-        with _computing(thread_count(self.n_jobs)) as engine.threads:
+        with computing(thread_count(self.n_jobs)) as engine.threads:
             prior = Prior(self.kernel_.clone_with_theta(theta), self.model_.Z, self.model_.dtype)
             point = converge(engine, prior, tol=1e-8, max_sweeps=500)
             if not eval_gradient:
@@ -235,7 +237,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
 
 
 @contextmanager
-def _computing(n_threads: int) -> Iterator[Threads]:
+def computing(n_threads: int) -> Iterator[Threads]:
     """Threads for the tiles, one BLAS thread each, and no NumPy warnings."""
     threads = Threads(n_threads)
     try:

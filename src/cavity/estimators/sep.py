@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from numbers import Integral, Real
+from os import PathLike
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cavity.estimators.base import Outcome, SparseGPClassifier
-from cavity.optimizers import Adam, Optimizer, SignRates
+from cavity.estimators.base import SparseGPClassifier
+from cavity.estimators.plans import resolved_batch_size, training_plan
+from cavity.estimators.streaming import StreamingMixin
 from cavity.problem import Problem
 from cavity.rules.expectation_propagation import ProbitEP
-from cavity.schedules.batch import train_batch
-from cavity.schedules.converged import POLISHING_TOL, converge
+from cavity.schedules.plan import Outcome
 from cavity.schedules.progress import Progress
-from cavity.schedules.step import Trainer
 from cavity.sweep import SweepOptions
 
 
-class SEPClassifier(SparseGPClassifier):
+class SEPClassifier(StreamingMixin):
     """Gaussian process classifier by scalable expectation propagation (SEP).
 
     Here SEP means *scalable* EP (Hernández-Lobato & Hernández-Lobato, 2015), not stochastic EP.
@@ -91,9 +91,18 @@ class SEPClassifier(SparseGPClassifier):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseGPClassifier._parameter_constraints,
-        "optimizer": [StrOptions({"auto", "adam", "rprop"}), None],
+        "optimizer": [StrOptions({"auto", "adam", "rprop", "adadelta"}), None],
         "learning_rate": [Interval(Real, 0, None, closed="neither"), None],
-        "damping": [Interval(Real, 0, 1, closed="right")],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
+        "max_epochs": [Interval(Real, 0, None, closed="neither"), None],
+        "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
+        "early_stopping": [StrOptions({"loo", "validation"}), None],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "stream_memory": [Interval(Real, 0, None, closed="neither"), None],
+        "checkpoint": [str, PathLike, None],
+        "checkpoint_every": [Interval(Real, 0, None, closed="left")],
+        "damping": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
+        "residual_penalty": [Interval(Real, 0, None, closed="left")],
         "gradient": [StrOptions({"approximate", "exact"})],
     }
 
@@ -107,13 +116,22 @@ class SEPClassifier(SparseGPClassifier):
         learn_inducing: bool = True,
         optimizer: str | None = "auto",
         learning_rate: float | None = None,
+        batch_size: int | str | None = "auto",
         max_iter: int = 200,
-        damping: float = 0.5,
+        max_epochs: float | None = None,
+        max_seconds: float | None = None,
+        early_stopping: str | None = None,
+        validation_fraction: float = 0.1,
+        damping: float | str = "auto",
         tol: float = 1e-4,
         gradient: str = "approximate",
+        residual_penalty: float = 1.0,
         hyperprior: float | None = 1.0,
         standardize: bool = True,
         warm_start: bool = False,
+        stream_memory: float | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -125,13 +143,22 @@ class SEPClassifier(SparseGPClassifier):
         self.learn_inducing = learn_inducing
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.batch_size = batch_size
         self.max_iter = max_iter
+        self.max_epochs = max_epochs
+        self.max_seconds = max_seconds
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
         self.damping = damping
         self.tol = tol
         self.gradient = gradient
+        self.residual_penalty = residual_penalty
         self.hyperprior = hyperprior
         self.standardize = standardize
         self.warm_start = warm_start
+        self.stream_memory = stream_memory
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -143,19 +170,12 @@ class SEPClassifier(SparseGPClassifier):
     def _rule(self) -> ProbitEP:
         return ProbitEP()
 
-    def _optimizer(self) -> Optimizer:
-        family = SignRates if self.optimizer == "rprop" else Adam
-        return family() if self.learning_rate is None else family(self.learning_rate)
-
-    def _train(self, problem: Problem, progress: Progress) -> Outcome:
-        if self.optimizer is None:
-            point = converge(
-                problem.engine, problem.prior(problem.space.start), damping=self.damping,
-                tol=self.tol, max_sweeps=self.max_iter, progress=progress,
-            )  # fmt: skip
-            return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
-        options = SweepOptions(damping=self.damping, max_leverage=0.999, exact=self.gradient == "exact")
-        trainer = Trainer(problem, self._optimizer(), options)
-        trained = train_batch(trainer, trainer.start(), progress, max_iter=self.max_iter, tol=self.tol)
-        point = converge(problem.engine, problem.prior(trained.state.x), tol=POLISHING_TOL)
-        return Outcome(point, len(progress.history), trained.converged, trained.interrupted)
+    def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
+        batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
+        damping = (0.5 if batch_size is None else 1.0) if self.damping == "auto" else self.damping
+        options = SweepOptions(
+            damping=float(damping),
+            exact=self.gradient == "exact",
+            residual_penalty=self.residual_penalty,
+        )
+        return training_plan(self, problem, options, seed).run(problem, progress)

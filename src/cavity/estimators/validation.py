@@ -9,7 +9,9 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from cavity.typing import Array, IntArray
+from cavity.sources import ArraySource, Source
+from cavity.sources.opening import class_values, open_source
+from cavity.typing import Array
 
 
 def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -18,11 +20,21 @@ def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     return X if X.dtype.kind != "b" else X.astype(np.uint8)
 
 
-def validated_table(estimator: Any, X: Any, y: Any) -> tuple[Any, Array, IntArray]:
-    """X, the classes [2] and the class codes [n] of a labelled table."""
-    X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric", multi_output=False)
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
+def validated_source(estimator: Any, X: Any, y: Any) -> tuple[Source, Array]:
+    """The source of rows that X and y mean, and the classes [2] behind its label codes."""
+    source = open_source(X, y)
+    if source is None:
+        X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        X = X if X.dtype.kind != "b" else X.astype(np.uint8)
+        source = ArraySource(X, codes.astype(np.int8 if len(classes) < 100 else np.int32))
+    else:
+        classes = class_values(source)
+        estimator.n_features_in_ = source.n_features
+        names = getattr(source, "feature_names", None)
+        if names is not None:
+            estimator.feature_names_in_ = np.asarray(names, dtype=object)
     if len(classes) < 2:
         raise ValueError(
             f"y has one class ({classes[0]!r}); a classifier needs at least two: "
@@ -33,13 +45,13 @@ def validated_table(estimator: Any, X: Any, y: Any) -> tuple[Any, Array, IntArra
             f"Only binary classification is supported. The type of the target is multiclass: y has "
             f"{len(classes)} classes; wrap the estimator in sklearn.multiclass.OneVsRestClassifier"
         )
-    if X.dtype.kind == "b":
-        X = X.astype(np.uint8)
-    return X, classes, codes.astype(np.int8)
+    return source, classes
 
 
-def validated_inducing_points(Z: Any, n_features: int) -> Array:
-    """A user's own inducing points [m, d]."""
+def validated_inducing_points(Z: Any, n_features: int) -> Array | None:
+    """A user's own inducing points [m, d], if any."""
+    if Z is None:
+        return None
     points = np.array(Z, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != n_features or len(points) == 0:
         raise ValueError(

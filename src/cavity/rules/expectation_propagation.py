@@ -1,30 +1,41 @@
-"""The EP rule with a probit likelihood: every integral in closed form."""
+"""The EP rule: match the moments of a row's exact likelihood times its cavity."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from cavity.posterior import Posterior
-from cavity.rules.probit import density_ratio, log_cdf
+from cavity.rules.cavity_moments import leave_out, limit_leverage
+from cavity.rules.labels import class_log_proba, signs
+from cavity.rules.likelihoods import Likelihood, Probit
 from cavity.rules.protocol import RowTerms
 from cavity.typing import Array, IntArray
 
+__all__ = ["ExpectationPropagation", "ProbitEP", "limit_leverage"]
+
 
 @dataclass(frozen=True)
-class ProbitEP:
-    """Expectation propagation for y = sign(f + ε), ε ~ N(0, 1), two classes.
+class ExpectationPropagation:
+    """Expectation propagation, two classes, for any likelihood with tilted moments.
 
-    With the row's own site taken out of q (the cavity, v\\ and e\\) and b = 1 + s + v\\, z = y e\\/√b:
+    With the row's own site taken out of q (the cavity, v\\ and e\\), the likelihood integrated against
+    N(e\\, s + v\\) to log Z, and α = ∂ log Z/∂e\\, β = −∂² log Z/∂e\\²:
 
-        log Z = log Φ(z),   α = [φ(z)/Φ(z)] y/√b,   β = α² + α e\\/b
-        ν̃ = 1/(1/β − v\\),   μ̃ = α + ν̃(e\\ + v\\ α)
+        ν̃ = β/(1 − βv\\),   μ̃ = α + ν̃(e\\ + v\\ α),   γ = β − α²
         log Z̃ = log Z − ½ log(1 − ν̃v) + ½ (ν̃e² − 2eμ̃ + vμ̃²)/(1 − ν̃v)
 
     The last line is log Z + g(cavity) − g(q) with the division by v cancelled.
+
+    >>> rule = ExpectationPropagation(Probit())
+    >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
+    >>> terms = rule(np.array([1]), none, one, none[0], none, none, max_leverage=0.99)
+    >>> terms.precision.round(4), terms.objective.round(4)
+    (array([[0.4669]]), array([-0.6931]))
     """
 
+    likelihood: Likelihood = field(default_factory=Probit)
     n_latents: int = 1
 
     def __call__(
@@ -38,40 +49,30 @@ class ProbitEP:
         max_leverage: float,
     ) -> RowTerms:
         """Terms of t rows; see `Rule`."""
-        y = np.where(labels == 1, 1.0, -1.0)
-        precision, shift = limit_leverage(precision, shift, variance, max_leverage)
-        kept = 1.0 - precision * variance
-        cavity_variance = variance / kept
-        cavity_mean = (mean - variance * shift) / kept
+        y = signs(labels)
+        cavity = leave_out(mean, variance, precision, shift, max_leverage)
+        tilted = self.likelihood.tilted(y * cavity.mean, residual + cavity.variance)
+        alpha, beta, gamma = y * tilted.slope, tilted.curvature, tilted.gamma
+        # 1 − βv\ = [1 − β(s + v\)] + βs: positive terms only.
+        new_precision = beta / (tilted.variance_ratio + beta * residual)
+        new_shift = alpha + new_precision * (cavity.mean + cavity.variance * alpha)
 
-        b = 1.0 + residual + cavity_variance
-        root_b = np.sqrt(b)
-        z = y * cavity_mean / root_b
-        ratio = density_ratio(z)
-        alpha = ratio * y / root_b
-        gamma = ratio * z / b
-        # β = ratio·(ratio + z)/b, where 0 < ratio·(ratio + z) < 1; so 1 − βv\ stays positive.
-        bend = np.clip(ratio * (ratio + z), 0.0, 1.0)
-        new_precision = bend / (1.0 + residual + cavity_variance * (1.0 - bend))
-        new_shift = alpha + new_precision * (cavity_mean + cavity_variance * alpha)
+        kept, own_precision, own_shift = cavity.kept, cavity.precision, cavity.shift
+        quadratic = own_precision * mean**2 - 2.0 * mean * own_shift + variance * own_shift**2
+        objective = tilted.log_evidence - 0.5 * np.log(kept) + 0.5 * quadratic / kept
 
-        log_z = log_cdf(z)
-        quadratic = precision * mean**2 - 2.0 * mean * shift + variance * shift**2
-        objective = log_z - 0.5 * np.log(kept) + 0.5 * quadratic / kept
-
-        pull = (precision * mean - shift) / kept
+        pull = (own_precision * mean - own_shift) / kept
         delta = pull + alpha / kept
-        omega = precision / kept - (bend / b) / kept**2 + delta**2
         return RowTerms(
             precision=new_precision,
             shift=new_shift,
             objective=objective.sum(axis=0),
-            log_predictive=log_z.sum(axis=0),
+            log_predictive=tilted.log_evidence.sum(axis=0),
             alpha=alpha,
             h=alpha * pull - gamma / kept,
             gamma=gamma,
             mismatch_mean=delta,
-            mismatch_square=omega,
+            mismatch_square=own_precision / kept - beta / kept**2 + delta**2,
         )
 
     def complexity(self, posterior: Posterior) -> float:
@@ -79,19 +80,14 @@ class ProbitEP:
         return posterior.log_partition
 
     def predict_log_proba(self, mean: Array, variance: Array) -> Array:
-        """Log probabilities [t, 2] of the two classes: log Φ(∓e/√(1 + v))."""
-        z = mean[0] / np.sqrt(1.0 + variance[0])
-        return np.stack([log_cdf(-z), log_cdf(z)], axis=1)
+        """Log probabilities [t, 2] of the two classes."""
+        return class_log_proba(self.likelihood, mean[0], variance[0])
+
+    def decision_score(self, mean: Array, variance: Array) -> Array:
+        """The likelihood's score of the second class [t]."""
+        return self.likelihood.score(mean[0], variance[0])
 
 
-def limit_leverage(
-    precision: Array, shift: Array, variance: Array, max_leverage: float
-) -> tuple[Array, Array]:
-    """Sites scaled down so that ν̃v ≤ max_leverage.
-
-    In an exact q a row's own site cannot exceed it; when kernel or inducing points have moved since
-    the site entered q, it can, and the cavity would be improper.
-    """
-    leverage = precision * variance
-    factor = np.where(leverage > max_leverage, max_leverage / np.maximum(leverage, 1e-300), 1.0)
-    return precision * factor, shift * factor
+@dataclass(frozen=True)
+class ProbitEP(ExpectationPropagation):
+    """Expectation propagation with the probit likelihood."""

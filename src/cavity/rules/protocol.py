@@ -64,3 +64,7 @@ class Rule(Protocol):
     def predict_log_proba(self, mean: Array, variance: Array) -> Array:
         """Log class probabilities [t, n_classes] from latent moments mean, variance [C, t]."""
         ...
+
+    def decision_score(self, mean: Array, variance: Array) -> Array:
+        """A score [t] that rises with the probability of the second of two classes; moments [C, t]."""
+        ...

@@ -41,16 +41,16 @@ def converge(
     damping: float = 1.0,
     tol: float = 1e-6,
     max_sweeps: int = 100,
+    start: Naturals | None = None,
     progress: Progress | None = None,
 ) -> FixedPoint:
     """Iterate the engine's sites to the fixed point of its rule.
 
     Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
-    are exact. The damping adapts: it tightens when a sweep overshoots and relaxes when it does not.
+    are exact; only the first may be given another q to `start` from. The damping adapts: it tightens
+    when a sweep overshoots and relaxes when it does not.
     """
-    options = SweepOptions(damping=0.0, gradient=False)
-    # A sweep with damping 0 leaves the sites alone and sums them up under today's kernel.
-    naturals = engine.sweep(prior, _prior_only(engine, prior), options).naturals
+    naturals = summed_sites(engine, prior) if start is None else start
     last_change = np.inf
     for n_sweeps in range(1, max_sweeps + 1):
         posterior = Posterior.from_naturals(naturals)
@@ -75,5 +75,8 @@ def converge(
     return point
 
 
-def _prior_only(engine: LocalEngine, prior: Prior) -> Posterior:
-    return Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, len(prior.Z)))
+def summed_sites(engine: LocalEngine, prior: Prior) -> Naturals:
+    """The naturals of the sites as they are, under this prior."""
+    nothing = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, len(prior.Z)))
+    # With damping 0 a sweep leaves the sites alone and only sums them up.
+    return engine.sweep(prior, nothing, SweepOptions(damping=0.0, gradient=False)).naturals

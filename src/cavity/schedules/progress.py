@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
+
+import numpy as np
 
 from cavity.history import Iteration
 
@@ -21,14 +23,35 @@ class StepInfo:
     site_change: float
 
 
+class RunningInfo:
+    """Means of what `every` steps saw: minibatches are noisy, and a long run has many of them."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self._seen: list[StepInfo] = []
+
+    def add(self, info: StepInfo, step: int) -> StepInfo | None:
+        """The mean of the steps since the last multiple of `every`, if this one is the next."""
+        self._seen.append(info)
+        if step % self.every:
+            return None
+        means = np.mean([astuple(seen) for seen in self._seen], axis=0)
+        self._seen = []
+        return StepInfo(*(float(value) for value in means))
+
+
 class Progress:
     """Clock, history and, if `verbose`, a line now and then on standard error."""
 
-    def __init__(self, verbose: int = 0, history: list[Iteration] | None = None) -> None:
+    def __init__(self, verbose: int = 0) -> None:
         self.verbose = verbose
-        self.history = [] if history is None else history
-        self._started = time.perf_counter() - (self.history[-1].seconds if self.history else 0.0)
+        self.history: list[Iteration] = []
+        self._started = time.perf_counter()
         self._last_line = -1.0
+
+    def resume_at(self, seconds: float) -> None:
+        """Set the clock to the seconds that an earlier part of the fit has taken."""
+        self._started = time.perf_counter() - seconds
 
     @property
     def seconds(self) -> float:

@@ -36,25 +36,36 @@ class TrainingState:
 
 
 @dataclass(frozen=True)
+class Trained:
+    """Where a training run ended."""
+
+    state: TrainingState
+    converged: bool
+    interrupted: bool
+
+
+@dataclass(frozen=True)
 class Trainer:
     """What stays the same from step to step."""
 
     problem: Problem
     optimizer: Optimizer
     options: SweepOptions
+    population: float | None = None
+    """Weight of the rows that a minibatch stands for; None: of all rows of the source."""
 
     @property
     def engine(self) -> LocalEngine:
         """Where the passes run."""
         return self.problem.engine
 
-    def start(self) -> TrainingState:
-        """q at the prior, parameters at their start."""
+    def start(self, naturals: Naturals | None = None) -> TrainingState:
+        """Parameters at their start, q at the prior or at given naturals."""
         space = self.problem.space
         x = space.start
         return TrainingState(
             x=x,
-            naturals=Naturals.zeros(self.engine.rule.n_latents, len(space.Z)),
+            naturals=naturals or Naturals.zeros(self.engine.rule.n_latents, len(space.Z)),
             optimizer_state=self.optimizer.initial(len(x)),
             damping=self.options.damping,
             previous_x=x,
@@ -121,5 +132,5 @@ class Trainer:
 
     def _all_rows(self, sums: Sums) -> Sums:
         """Sums of a minibatch as an estimate of the sums of all rows."""
-        total = self.engine.total_weight
+        total = self.engine.total_weight if self.population is None else self.population
         return sums if sums.weight == total else sums.scaled(total / sums.weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,17 +10,21 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from cavity.sources.protocol import RawRows
+from cavity.errors import SourceError
+from cavity.sources.blocks import (
+    LoadedBlock,
+    batch_count,
+    even_parts,
+    row_number_type,
+    shuffled,
+    tile_precision,
+)
+from cavity.sources.protocol import Block, RawRows
+from cavity.sources.readahead import read_ahead
 from cavity.typing import Array, IntArray
 
-
-def tile_precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The precision that does justice to values of `dtype`: float32 for what fits in it exactly.
-
-    >>> tile_precision(np.dtype(np.uint8)), tile_precision(np.dtype(np.int64))
-    (dtype('float32'), dtype('float64'))
-    """
-    return np.dtype(np.float32 if np.can_cast(dtype, np.float32, "safe") else np.float64)
+_BATCHES_AHEAD = 2
+"""Minibatches of a file that are read before they are asked for."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +37,76 @@ class ArrayBlock:
     def load(self) -> RawRows:
         """Read the rows; sparse rows become dense here, a block at a time."""
         X = self.source.X[self.index]
-        if sparse.issparse(X):
-            X = X.toarray()
+        X = X.toarray() if sparse.issparse(X) else np.asarray(X)
+        if X.dtype.kind == "b":
+            X = X.view(np.uint8)
+        if self.source.path is not None and X.dtype.kind == "f":
+            self._check_finite(X)
         weight = self.source.weight
         return RawRows(
-            np.asarray(X),
-            self.source.labels[self.index],
-            None if weight is None else weight[self.index],
+            X,
+            np.asarray(self.source.labels[self.index]),
+            None if weight is None else np.asarray(weight[self.index]),
+        )
+
+    def _check_finite(self, X: Array) -> None:
+        if np.isfinite(X).all():
+            return
+        row, column = np.argwhere(~np.isfinite(X))[0]
+        numbers = (
+            np.arange(self.source.n_rows)[self.index] if isinstance(self.index, slice) else self.index
+        )
+        raise SourceError(
+            f"{self.source.path}: row {numbers[row]}, column {column} is {X[row, column]}; "
+            "impute such values or drop their rows"
         )
 
 
 class ArraySource:
-    """X [n, d], label codes [n] and optional weights [n]."""
+    """Rows of an array that is in memory, on disk (`np.memmap`), or a sparse matrix.
 
-    def __init__(self, X: Any, labels: IntArray, weight: Array | None = None) -> None:
-        self.X = X
+    Parameters
+    ----------
+    X
+        [n, d], of any real dtype: it is kept as it is and converted block by block. Sparse matrices
+        are kept as CSR and become dense block by block.
+    labels
+        [n]: class codes.
+    weight
+        [n] or None.
+    classes
+        The class values whose positions are the codes.
+    feature_names
+        [d] strings or None.
+    path
+        The file X lies in, if it has not been validated: its rows are then checked when they are read.
+
+    Examples
+    --------
+    >>> source = ArraySource(np.eye(5), np.array([0, 1, 0, 1, 1]))
+    >>> [block.load().X.shape for block in source.blocks(2)]
+    [(2, 5), (2, 5), (1, 5)]
+    >>> [block.index.tolist() for block in source.batches(2, np.random.default_rng(0), skip=1)]
+    [[0, 1, 3]]
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        labels: IntArray,
+        weight: Array | None = None,
+        *,
+        classes: Any = None,
+        feature_names: Any = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        # Of the sparse formats only CSR is cut into rows at the cost of those rows.
+        self.X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
         self.labels = labels
         self.weight = weight
+        self.path = path
+        self.classes = None if classes is None else np.asarray(classes)
+        self.feature_names = None if feature_names is None else np.asarray(feature_names, dtype=object)
         self.n_rows: int = X.shape[0]
         self.total_weight = float(self.n_rows if weight is None else weight.sum())
         self.n_features: int = X.shape[1]
@@ -59,15 +117,22 @@ class ArraySource:
         n = self.n_rows
         return [ArrayBlock(self, slice(i, min(i + size, n))) for i in range(0, n, size)]
 
-    def batches(self, size: int, rng: np.random.Generator) -> Iterator[ArrayBlock]:
-        """All rows once, shuffled; the sizes of the minibatches differ by one at most."""
-        order = rng.permutation(self.n_rows)
-        n_batches = max(1, round(self.n_rows / size))
-        for index in np.array_split(order, n_batches):
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
+        """All rows once, shuffled; the sizes of the minibatches differ by one at most.
+
+        Minibatches of a memmap are read ahead, in a thread.
+        """
+        batches = self._batches(shuffled(self.n_rows, rng), batch_count(self.n_rows, size), skip)
+        if not isinstance(self.X, np.memmap):
+            return batches
+        return read_ahead((LoadedBlock(b.index, b.load()) for b in batches), _BATCHES_AHEAD)
+
+    def _batches(self, order: IntArray, count: int, skip: int) -> Iterator[Block]:
+        for part in even_parts(self.n_rows, count)[skip:]:
             # Sorted row numbers read a memmap forwards; the set of rows stays random.
-            yield ArrayBlock(self, np.sort(index))
+            yield ArrayBlock(self, np.sort(order[part]))
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """Rows drawn at random without replacement."""
         index = rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False)
-        return ArrayBlock(self, np.sort(index)).load()
+        return ArrayBlock(self, np.sort(index).astype(row_number_type(self.n_rows))).load()

@@ -1,4 +1,8 @@
-"""The interface of a source of rows."""
+"""The interface of a source of rows: what a table must offer to be trained on.
+
+Anything with these few members is a source; nothing needs to be inherited from. `check_source` tells
+whether an object keeps the contract.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,11 @@ class RawRows(NamedTuple):
     """Some rows as the source has them."""
 
     X: Any
-    """[t, d], any real dtype; dense."""
+    """[t, d], any real dtype; dense and finite."""
     labels: IntArray
     """[t]: class codes 0, 1, …"""
     weight: Array | None
-    """[t], or None if every row counts once."""
+    """[t], not negative, or None if every row counts once."""
 
 
 class Block(Protocol):
@@ -26,16 +30,20 @@ class Block(Protocol):
 
     @property
     def index(self) -> slice | IntArray:
-        """Which rows of the source these are."""
+        """Which rows of the source these are: row numbers from 0 to n_rows − 1."""
         ...
 
     def load(self) -> RawRows:
-        """Read them."""
+        """Read them, in the order of `index`; may be called in any thread."""
         ...
 
 
 class Source(Protocol):
-    """A table of labelled rows that may be larger than memory."""
+    """A table of labelled rows that may be larger than memory.
+
+    A source that knows them has two more attributes: `classes`, the class values in sorted order whose
+    positions are the label codes, and `feature_names`, an array of d strings or None.
+    """
 
     @property
     def n_rows(self) -> int:
@@ -61,8 +69,13 @@ class Source(Protocol):
         """All rows in order, in blocks of at most `size`."""
         ...
 
-    def batches(self, size: int, rng: np.random.Generator) -> Iterator[Block]:
-        """All rows once in random order, in minibatches of about `size`."""
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
+        """All rows once in random order, in minibatches of about `size` with an array as `index`.
+
+        The first `skip` minibatches are left out, cheaply, and the others are what they would have been:
+        this is how a fit that was interrupted goes on inside an epoch. The order depends on nothing but
+        the state of `rng`, `size` and the source.
+        """
         ...
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:

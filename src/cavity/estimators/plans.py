@@ -1,0 +1,148 @@
+"""From an estimator's parameters to a plan: where "auto" is decided."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cavity.model import Model
+from cavity.optimizers import Adadelta, Adam, Optimizer, SignRates
+from cavity.posterior import Posterior
+from cavity.problem import Problem
+from cavity.schedules.budget import Budget
+from cavity.schedules.checkpoint import Checkpointer
+from cavity.schedules.monitor import Monitor
+from cavity.schedules.plan import Plan
+from cavity.schedules.step import TrainingState
+from cavity.schedules.stochastic import StochasticSchedule
+from cavity.sources.protocol import RawRows
+from cavity.sweep import SweepOptions
+
+LARGEST_BATCH_PROBLEM = 10_000
+"""Rows up to which batch_size="auto" trains on all of them at every step."""
+BATCH_PER_POINT = 5
+"""Rows a minibatch has for each inducing point: enough to be worth the m×m algebra of a step."""
+BATCH_RATE = 0.1
+STOCHASTIC_RATE = 0.02
+DEFAULT_STEPS = 3_000
+GAIN_WINDOW = 250
+"""q averages over about this many rows for each inducing point."""
+MONITOR_WINDOWS = 40
+"""Windows of the score over a budget of epochs."""
+PATIENCE = 5
+"""Windows without improvement that end training, with early_stopping."""
+
+_NOT_IN_FINGERPRINT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "warm_start"}
+
+
+def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None:
+    """The minibatch's size, or None for all rows."""
+    if batch_size == "auto":
+        return None if n_rows <= LARGEST_BATCH_PROBLEM else min(n_rows, BATCH_PER_POINT * m)
+    return None if batch_size is None else min(n_rows, int(batch_size))
+
+
+def resolved_optimizer(
+    name: str | None, learning_rate: float | None, batch_size: int | None
+) -> Optimizer | None:
+    """The optimiser that the parameters mean."""
+    if name is None:
+        return None
+    if name == "adadelta":
+        return Adadelta()
+    if name == "rprop":
+        return SignRates() if learning_rate is None else SignRates(learning_rate)
+    if learning_rate is None:
+        learning_rate = BATCH_RATE if batch_size is None else STOCHASTIC_RATE
+    return Adam(learning_rate)
+
+
+def training_plan(estimator: Any, problem: Problem, options: SweepOptions, seed: int) -> Plan:
+    """The plan of an estimator with the parameters of `SEPClassifier`."""
+    n_rows, m = problem.engine.n_rows, len(problem.space.Z)
+    batch_size = resolved_batch_size(estimator.batch_size, n_rows, m)
+    stochastic = None
+    if batch_size is not None:
+        stochastic = _stochastic(estimator, batch_size, n_rows, m, seed)
+    return Plan(
+        optimizer=resolved_optimizer(estimator.optimizer, estimator.learning_rate, batch_size),
+        options=options,
+        max_iter=estimator.max_iter,
+        tol=estimator.tol,
+        stochastic=stochastic,
+        monitor=_monitor(estimator, problem, stochastic),
+        checkpointer=Checkpointer(
+            None if estimator.checkpoint is None else Path(estimator.checkpoint),
+            estimator.checkpoint_every,
+            _fingerprint(estimator, problem),
+        ),
+    )
+
+
+def _stochastic(estimator: Any, batch_size: int, n_rows: int, m: int, seed: int) -> StochasticSchedule:
+    epochs = estimator.max_epochs
+    if epochs is None:
+        by_steps = max(2.0, DEFAULT_STEPS * batch_size / n_rows)
+        epochs = by_steps if estimator.max_seconds is None else np.inf
+    return StochasticSchedule(
+        batch_size=batch_size,
+        budget=Budget(epochs, estimator.max_seconds or np.inf),
+        smallest_gain=min(1.0, batch_size / (GAIN_WINDOW * m)),
+        seed=seed,
+    )
+
+
+def _monitor(
+    estimator: Any,
+    problem: Problem,
+    stochastic: StochasticSchedule | None,
+) -> Monitor:
+    patience = None if estimator.early_stopping is None else PATIENCE
+    held_out = problem.engine.held_out
+    score = None if held_out is None else _ValidationScore(problem, held_out.rows)
+    if stochastic is None:
+        return Monitor(window=5, patience=patience, score=score)
+    steps = problem.engine.n_rows / stochastic.batch_size * stochastic.budget.max_epochs
+    window = 50 if not np.isfinite(steps) else int(np.clip(steps / MONITOR_WINDOWS, 5, 200))
+    return Monitor(window=window, patience=patience, score=score)
+
+
+class _ValidationScore:
+    """Mean log probability of held-out labels under a state."""
+
+    def __init__(self, problem: Problem, rows: RawRows) -> None:
+        self.problem = problem
+        self.rows = rows
+
+    def __call__(self, state: TrainingState) -> float:
+        engine = self.problem.engine
+        kernel, Z = self.problem.space.unpack(state.x)
+        posterior = Posterior.from_naturals(state.naturals)
+        model = Model(kernel, Z, posterior, engine.standardizer, engine.rule, self.problem.dtype)
+        moments = model.latent_moments(self.rows.X, engine.threads)
+        log_proba = engine.rule.predict_log_proba(*moments)
+        scores = log_proba[np.arange(len(log_proba)), self.rows.labels]
+        return float(np.average(scores, weights=self.rows.weight))
+
+
+def _fingerprint(estimator: Any, problem: Problem) -> dict[str, Any]:
+    """What makes a fit this fit: estimator, parameters, and a digest of where it starts."""
+    parameters = {
+        name: repr(value)
+        for name, value in sorted(estimator.get_params(deep=False).items())
+        if name not in _NOT_IN_FINGERPRINT
+    }
+    start = np.ascontiguousarray(problem.space.start)
+    standardizer = problem.engine.standardizer
+    digest = hashlib.sha256(start.tobytes())
+    digest.update(standardizer.mean.tobytes() + standardizer.scale.tobytes())
+    return {
+        "estimator": type(estimator).__name__,
+        **parameters,
+        "number of rows": problem.engine.n_rows,
+        "number of features": problem.engine.source.n_features,
+        "start": digest.hexdigest()[:16],
+    }

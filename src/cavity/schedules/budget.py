@@ -1,0 +1,54 @@
+"""How much training may cost, and how steps and gains shrink towards its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+_LAST_RATE = 0.01
+_LAST_GAIN = 0.05
+_SHORT_COOLING = 0.25
+"""Length of the cooling when training ends early, as a share of the training so far."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Epochs and seconds at most; whichever binds first decides."""
+
+    max_epochs: float
+    max_seconds: float = np.inf
+    cooling_starts: float = 0.5
+    """Share of the budget after which steps and gains shrink: worth more in NLL than anything else.
+    1 means never."""
+
+    def used(self, epochs: float, seconds: float) -> float:
+        """Share of the budget that is gone, from 0 to 1 and beyond."""
+        return max(epochs / self.max_epochs, seconds / self.max_seconds)
+
+    def rate(self, used: float) -> float:
+        """Factor on the optimiser's steps: 1 before the cooling, then half a cosine.
+
+        >>> budget = Budget(max_epochs=10)
+        >>> budget.rate(0.2), round(budget.rate(0.75), 6), budget.rate(1.0)
+        (1.0, 0.5, 0.01)
+        """
+        return float(max(_LAST_RATE, 0.5 * (1.0 + np.cos(np.pi * self._cooled(used)))))
+
+    def gain(self, used: float) -> float:
+        """Factor on the smallest gain: 1 before the cooling, then straight down."""
+        return max(_LAST_GAIN, 1.0 - self._cooled(used))
+
+    def ending_soon(self, epochs: float, seconds: float) -> Budget:
+        """A budget that starts to cool now and ends after a quarter of the training so far."""
+        longer = 1.0 + _SHORT_COOLING
+        return Budget(
+            max_epochs=min(self.max_epochs, longer * epochs),
+            max_seconds=min(self.max_seconds, longer * seconds),
+            cooling_starts=1.0 / longer,
+        )
+
+    def _cooled(self, used: float) -> float:
+        if used <= self.cooling_starts:
+            return 0.0
+        return min(1.0, (used - self.cooling_starts) / (1.0 - self.cooling_starts))

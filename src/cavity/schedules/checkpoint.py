@@ -1,0 +1,192 @@
+"""Saving a training run so that it can go on after a crash as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import time
+import zipfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cavity.engines.local import LocalEngine
+from cavity.errors import CheckpointError
+from cavity.files import written_atomically
+from cavity.history import Iteration
+from cavity.posterior import Naturals
+from cavity.rows import Sites
+from cavity.schedules.monitor import Monitor
+from cavity.schedules.progress import Progress
+from cavity.schedules.step import Trainer, TrainingState
+
+FORMAT = 1
+"""Raised whenever an older file could no longer be read as meant."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands between two steps."""
+
+    epoch: int = 0
+    """Whole passes over the data behind it."""
+    batch: int = 0
+    """Minibatches of the current epoch behind it."""
+    step: int = 0
+    """Steps behind it."""
+
+    def after_batch(self) -> Position:
+        """One minibatch on."""
+        return replace(self, batch=self.batch + 1, step=self.step + 1)
+
+    def epochs(self, share: float) -> float:
+        """Passes over the data behind it, if a minibatch is this share of the rows."""
+        return self.epoch + min(1.0, self.batch * share)
+
+
+@dataclass
+class Checkpointer:
+    """Writes the whole state of a run to `path` every so many seconds; None writes nothing."""
+
+    path: Path | None
+    every: float
+    """Seconds between two checkpoints."""
+    fingerprint: dict[str, Any]
+    """What a run must have in common with a checkpoint to go on from it."""
+    _last: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._last = time.monotonic()
+
+    def after_step(
+        self,
+        state: TrainingState,
+        position: Position,
+        engine: LocalEngine,
+        progress: Progress,
+        monitor: Monitor,
+    ) -> None:
+        """Save, if it is time."""
+        if self.path is None or time.monotonic() - self._last < self.every:
+            return
+        self.save(self.path, state, position, engine, progress, monitor)
+        self._last = time.monotonic()
+
+    def save(
+        self,
+        path: Path,
+        state: TrainingState,
+        position: Position,
+        engine: LocalEngine,
+        progress: Progress,
+        monitor: Monitor,
+    ) -> None:
+        """Write a checkpoint; the one before stays whole until this one is."""
+        arrays = {
+            **_state_arrays("state", state),
+            "sites.precision": engine.sites.precision,
+            "sites.shift": engine.sites.shift,
+            "log_predictive": engine.log_predictive,
+            "history": np.array([list(asdict(entry).values()) for entry in progress.history]),
+            "scores": np.array(monitor.scores),
+        }
+        if monitor.best is not None:
+            arrays |= _state_arrays("best", monitor.best)
+        about = {
+            "format": FORMAT,
+            "fingerprint": self.fingerprint,
+            "position": asdict(position),
+            "seconds": progress.seconds,
+        }
+        arrays["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+        try:
+            with written_atomically(path) as file:
+                np.savez(file, **arrays)
+        except OSError as error:
+            raise CheckpointError(
+                f"could not write the checkpoint {str(path)!r}: {error}; the last one, if any, is "
+                "intact. Free some space, or pass checkpoint=None or a folder that can be written to"
+            ) from error
+
+    def resume(
+        self, trainer: Trainer, progress: Progress, monitor: Monitor
+    ) -> tuple[TrainingState, Position]:
+        """The state and position to train from: those of the checkpoint, or the start."""
+        if self.path is None or not self.path.exists():
+            return trainer.start(), Position()
+        arrays = self._read(self.path)
+        about = json.loads(arrays["about"].tobytes())
+        self._check(self.path, about)
+        engine = trainer.engine
+        engine.sites = Sites(arrays["sites.precision"], arrays["sites.shift"])
+        engine.log_predictive = arrays["log_predictive"]
+        progress.history = [
+            Iteration(int(row[0]), *(float(value) for value in row[1:])) for row in arrays["history"]
+        ]
+        progress.resume_at(float(about["seconds"]))
+        monitor.scores = [float(value) for value in arrays["scores"]]
+        start = trainer.start()
+        if "best.x" in arrays:
+            monitor.best = _state_from("best", arrays, start)
+        progress.say(f"resuming from {self.path} at step {about['position']['step']}")
+        return _state_from("state", arrays, start), Position(**about["position"])
+
+    def finish(self) -> None:
+        """The run is over: nothing is left to resume."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise CheckpointError(
+                f"{str(path)!r} is not a readable checkpoint ({error}); delete it to start afresh"
+            ) from error
+
+    def _check(self, path: Path, about: dict[str, Any]) -> None:
+        if about.get("format") != FORMAT:
+            raise CheckpointError(
+                f"{str(path)!r} has checkpoint format {about.get('format')}, this version of cavity "
+                f"reads {FORMAT}; finish that fit with the version that began it, or delete the file"
+            )
+        theirs = about["fingerprint"]
+        for name, mine in self.fingerprint.items():
+            if theirs.get(name) != mine:
+                raise CheckpointError(
+                    f"{str(path)!r} is the checkpoint of another fit: its {name} is "
+                    f"{theirs.get(name)!r}, this one's is {mine!r}; pass another checkpoint path, or "
+                    "delete the file to start afresh"
+                )
+
+
+def _state_arrays(prefix: str, state: TrainingState) -> dict[str, Any]:
+    optimizer = {f"optimizer.{k}": v for k, v in vars(state.optimizer_state).items()}
+    values = {
+        "x": state.x,
+        "previous_x": state.previous_x,
+        "precision": state.naturals.precision,
+        "shift": state.naturals.shift,
+        "damping": state.damping,
+        **optimizer,
+    }
+    return {f"{prefix}.{name}": np.asarray(value) for name, value in values.items()}
+
+
+def _state_from(prefix: str, arrays: dict[str, Any], start: TrainingState) -> TrainingState:
+    def get(name: str) -> Any:
+        value = arrays[f"{prefix}.{name}"]
+        return value.item() if value.ndim == 0 else value
+
+    names = vars(start.optimizer_state)
+    return TrainingState(
+        x=get("x"),
+        naturals=Naturals(get("precision"), get("shift")),
+        optimizer_state=replace(
+            start.optimizer_state, **{name: get(f"optimizer.{name}") for name in names}
+        ),
+        damping=get("damping"),
+        previous_x=get("previous_x"),
+    )

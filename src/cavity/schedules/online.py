@@ -1,0 +1,68 @@
+"""Learning from a stream: each chunk is seen once, and q stands for all rows so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.schedules.progress import Progress
+from cavity.schedules.step import Trainer, TrainingState
+from cavity.sources.protocol import Source
+
+_FULL_RATE_STEPS = 30
+"""Steps after which the optimiser's steps shrink, as 1/√t, while nothing is forgotten."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Where a stream stands."""
+
+    state: TrainingState
+    seen: float
+    """Weight of the rows seen so far."""
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """How a stream is learned."""
+
+    batch_size: int
+    smallest_gain: float
+    memory: float = np.inf
+    """About how many of the latest rows q stands for."""
+
+
+def absorb(
+    trainer: Trainer, stream: Stream, chunk: Source, progress: Progress, settings: StreamSettings
+) -> Stream:
+    """Take the rows of a chunk into q, in order, and let the parameters follow.
+
+    A new row is not in q yet, so its cavity is q itself. After n rows, q stands for n of them, or for
+    `memory` if that is less, so that what has drifted away is forgotten: q is scaled up to the new
+    number, and the minibatch, scaled to the same number, enters with its share as gain.
+    """
+    for block in chunk.blocks(settings.batch_size):
+        rows = block.load()
+        weight = float(len(rows.labels) if rows.weight is None else rows.weight.sum())
+        if weight == 0.0:
+            continue
+        seen = stream.seen + weight
+        population = min(seen, settings.memory)
+        growth = population / min(stream.seen, settings.memory) if stream.seen else 1.0
+        state = replace(stream.state, naturals=stream.state.naturals.scaled(growth))
+        state, info = replace(trainer, population=population).step(
+            state,
+            block,
+            gain=min(1.0, max(weight / population, settings.smallest_gain)),
+            rate=_rate(stream.steps, settings.memory),
+        )
+        stream = Stream(state, seen, stream.steps + 1)
+        progress.record(info, epochs=1.0)
+    return stream
+
+
+def _rate(steps: int, memory: float) -> float:
+    # What never forgets may settle; what follows a drift must keep moving.
+    return 1.0 if np.isfinite(memory) else min(1.0, (_FULL_RATE_STEPS / (1.0 + steps)) ** 0.5)

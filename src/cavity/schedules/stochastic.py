@@ -1,0 +1,74 @@
+"""Stochastic training: minibatches refine their sites, q is an average, parameters follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.schedules.budget import Budget
+from cavity.schedules.checkpoint import Checkpointer, Position
+from cavity.schedules.monitor import Monitor
+from cavity.schedules.progress import Progress, RunningInfo
+from cavity.schedules.step import Trained, Trainer, TrainingState
+from cavity.sources.protocol import Block
+
+_RECORDS_PER_EPOCH = 50
+
+
+@dataclass(frozen=True)
+class StochasticSchedule:
+    """Minibatches in random order until a budget is used up.
+
+    Each minibatch stands for all rows: its sums, scaled up, are averaged into q's naturals with the
+    gain max(1/t, smallest), and its scaled gradient moves the parameters. Towards the end of the budget
+    gains and steps shrink. The order of epoch e depends on (seed, e) alone, so a run that is resumed at
+    a position sees the same minibatches as one that was never stopped.
+    """
+
+    batch_size: int
+    budget: Budget
+    smallest_gain: float
+    seed: int
+
+    def run(
+        self,
+        trainer: Trainer,
+        state: TrainingState,
+        progress: Progress,
+        monitor: Monitor,
+        checkpointer: Checkpointer,
+        position: Position,
+    ) -> Trained:
+        """Train from a state at a position."""
+        budget = self.budget
+        share = self.batch_size / trainer.engine.n_rows
+        window = RunningInfo(every=max(1, round(1.0 / (share * _RECORDS_PER_EPOCH))))
+        try:
+            for before, batch in self._batches(trainer, position):
+                used = budget.used(before.epochs(share), progress.seconds)
+                if used >= 1.0:
+                    break
+                position = before.after_batch()
+                gain = max(1.0 / position.step, self.smallest_gain * budget.gain(used))
+                state, info = trainer.step(state, batch, gain=gain, rate=budget.rate(used))
+                epochs = position.epochs(share)
+                if (mean := window.add(info, position.step)) is not None:
+                    progress.record(mean, epochs)
+                if monitor.plateau_after(state, info):
+                    budget = budget.ending_soon(epochs, progress.seconds)
+                checkpointer.after_step(state, position, trainer.engine, progress, monitor)
+        except KeyboardInterrupt:
+            return Trained(state, converged=False, interrupted=True)
+        return Trained(monitor.best_or(state), converged=True, interrupted=False)
+
+    def _batches(self, trainer: Trainer, position: Position) -> Iterator[tuple[Position, Block]]:
+        """Every minibatch from a position on, without end, with the position before it."""
+        while True:
+            rng = np.random.default_rng([self.seed, position.epoch])
+            batches = trainer.engine.source.batches(self.batch_size, rng, skip=position.batch)
+            for batch in batches:
+                yield position, batch
+                position = position.after_batch()
+            position = replace(position, epoch=position.epoch + 1, batch=0)

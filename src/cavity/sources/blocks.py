@@ -1,0 +1,75 @@
+"""What all sources share: blocks that have been read, and how rows are divided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.sources.protocol import RawRows
+from cavity.typing import IntArray
+
+
+@dataclass(frozen=True)
+class LoadedBlock:
+    """Rows that have been read already."""
+
+    index: slice | IntArray
+    rows: RawRows
+
+    def load(self) -> RawRows:
+        """The rows."""
+        return self.rows
+
+
+def tile_precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The precision that does justice to values of `dtype`: float32 for what fits in it exactly.
+
+    >>> tile_precision(np.dtype(np.uint8)), tile_precision(np.dtype(np.int64))
+    (dtype('float32'), dtype('float64'))
+    """
+    return np.dtype(np.float32 if np.can_cast(dtype, np.float32, "safe") else np.float64)
+
+
+def row_number_type(n_rows: int) -> np.dtype[Any]:
+    """The smaller integer type that can number that many rows: an order of them is held in memory.
+
+    >>> row_number_type(10_000_000), row_number_type(3_000_000_000)
+    (dtype('int32'), dtype('int64'))
+    """
+    return np.dtype(np.int32 if n_rows < 2**31 else np.int64)
+
+
+def shuffled(n: int, rng: np.random.Generator) -> IntArray:
+    """The numbers 0 … n − 1 in random order, in the smaller integer type."""
+    order = np.arange(n, dtype=row_number_type(n))
+    rng.shuffle(order)
+    return order
+
+
+def batch_count(n: int, size: int) -> int:
+    """Into how many minibatches of about `size` to divide n rows."""
+    if size < 1:
+        raise ValueError(f"size={size}; a minibatch has at least one row")
+    return max(1, round(n / size))
+
+
+def even_parts(n: int, count: int) -> list[slice]:
+    """n rows in `count` parts whose sizes differ by one at most.
+
+    >>> even_parts(7, 3)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 7, None)]
+    """
+    return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
+
+
+def encode_labels(y: Any) -> tuple[NDArray[Any], IntArray]:
+    """Class values, sorted, and the codes [n] of labels y [n], in a small integer type.
+
+    >>> encode_labels(["b", "a", "b"])
+    (array(['a', 'b'], dtype='<U1'), array([1, 0, 1], dtype=int8))
+    """
+    classes, codes = np.unique(np.asarray(y), return_inverse=True)
+    return classes, codes.astype(np.int8 if len(classes) <= 128 else np.int32)

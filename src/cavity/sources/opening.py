@@ -1,0 +1,91 @@
+"""The one entry for what a user passes to `fit` instead of arrays: a path, or a source."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import SourceError
+from cavity.sources.npy import npy_source
+from cavity.sources.parquet import ParquetSource
+from cavity.sources.parquet_schema import is_parquet_name, list_files
+from cavity.sources.protocol import Source
+
+_MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches", "sample")
+
+
+def open_source(X: Any, y: Any = None) -> Source | None:
+    """The source that X and y mean, or None if they are arrays, to be validated as such.
+
+    X is the path of a Parquet file or of a folder of them, with y the name of the target column; or
+    the path of a .npy file, with y an array [n] or the path of another; or a source, which has its own
+    labels.
+
+    >>> open_source(np.eye(2), [0, 1]) is None
+    True
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/X.npy", np.eye(3))
+    ...     open_source(f"{folder}/X.npy", ["a", "b", "a"]).n_rows
+    3
+    """
+    if isinstance(X, (str, os.PathLike)):
+        return _open_path(Path(X), y)
+    if not is_source(X):
+        return None
+    if y is not None:
+        raise SourceError(
+            f"y={_short(y)} was passed along with a {type(X).__name__}; a source has its own labels: "
+            "leave y out"
+        )
+    return X  # type: ignore[no-any-return]
+
+
+def is_source(X: Any) -> bool:
+    """Whether an object has the members of a `Source`; `check_source` tells whether they are right."""
+    return not isinstance(X, type) and all(hasattr(X, name) for name in _MEMBERS)
+
+
+def class_values(source: Source) -> NDArray[Any]:
+    """The class values of a source: its own `classes`, or else the label codes that occur, by a pass.
+
+    >>> from cavity.sources import ArraySource
+    >>> class_values(ArraySource(np.eye(3), np.array([0, 1, 1])))
+    array([0, 1])
+    """
+    classes = getattr(source, "classes", None)
+    if classes is not None:
+        return np.asarray(classes)
+    largest = max(int(np.max(block.load().labels)) for block in source.blocks(65_536))
+    return np.arange(largest + 1)
+
+
+def _open_path(path: Path, y: Any) -> Source:
+    if path.suffix.lower() == ".npy":
+        return npy_source(path, y)
+    if path.is_file() and not _is_parquet(path):
+        raise SourceError(
+            f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; convert it, for "
+            "instance with pandas.read_csv(...).to_parquet(...)"
+        )
+    list_files(path)
+    if not isinstance(y, str):
+        raise SourceError(
+            f"y={_short(y)}: for the Parquet data in {path}, y is the name of the target column"
+        )
+    return ParquetSource(path, y)
+
+
+def _is_parquet(path: Path) -> bool:
+    if is_parquet_name(path):
+        return True
+    with path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _short(y: Any) -> str:
+    return repr(y) if y is None or isinstance(y, str) else f"<{type(y).__name__}>"

@@ -1,0 +1,134 @@
+"""Opening Parquet files and reading columns of their row groups, with errors that name the place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cavity.errors import SourceError
+from cavity.sources.parquet_schema import import_pyarrow
+
+_STREAM_BYTES = 65_536
+"""Read at a time from each column: without it pyarrow holds the whole of a row group, compressed."""
+
+
+class RowGroup(NamedTuple):
+    """Where some rows lie."""
+
+    path: Path
+    number: int
+    """Of the row group in its file."""
+    first: int
+    """Number of its first row in the source."""
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.path}, row group {self.number}"
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """By which a file is known to be the one that was scanned."""
+
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        """The stamp of a file as it is now."""
+        status = path.stat()
+        return cls(status.st_size, status.st_mtime_ns)
+
+
+def open_parquet(path: Path) -> Any:
+    """A `pyarrow.parquet.ParquetFile` that streams its row groups."""
+    pyarrow, parquet = import_pyarrow()
+    try:
+        return parquet.ParquetFile(
+            path, buffer_size=_STREAM_BYTES, pre_buffer=False, page_checksum_verification=True
+        )
+    except FileNotFoundError as error:
+        raise SourceError(f"{path}: there is no such file") from error
+    except (OSError, pyarrow.ArrowException) as error:
+        raise SourceError(
+            f"{path}: cannot be opened as a Parquet file ({_line(error)}); if it is one, it was cut off "
+            "or damaged: write it again"
+        ) from error
+
+
+def record_batches(file: Any, group: RowGroup, columns: Sequence[str], rows: int) -> Iterator[Any]:
+    """Arrow record batches of at most `rows` rows: some columns of one row group, in order."""
+    with reading(group):
+        batches = file.iter_batches(
+            rows, row_groups=[group.number], columns=list(columns), use_threads=False
+        )
+    while True:
+        with reading(group):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        for name in columns:
+            # Counted here and not in the footer: its statistics are optional.
+            check_nulls(group, name, batch.column(name).null_count, at_least=True)
+        yield batch
+
+
+def check_nulls(group: RowGroup, column: str, count: int, *, at_least: bool = False) -> None:
+    """Refuse null values."""
+    if count:
+        raise SourceError(
+            f"{group}: column {column!r} has {'at least ' if at_least else ''}{count} null values; "
+            "impute them or drop their rows"
+        )
+
+
+@contextmanager
+def reading(group: RowGroup) -> Iterator[None]:
+    """Turn what Arrow raises on a damaged file into an error that names the place."""
+    pyarrow, _ = import_pyarrow()
+    try:
+        yield
+    except pyarrow.ArrowMemoryError:
+        raise
+    except (OSError, pyarrow.ArrowException) as error:
+        raise SourceError(
+            f"{group}: cannot be read ({_line(error)}); the file is damaged: write it again or "
+            "leave it out"
+        ) from error
+
+
+def _line(error: BaseException) -> str:
+    """What Arrow says, on one line."""
+    return " ".join(str(error).split())
+
+
+class OpenFiles:
+    """The files that are in use, the oldest dropped when there are too many; for one thread."""
+
+    def __init__(self, stamps: dict[Path, Stamp], most: int) -> None:
+        self._stamps = stamps
+        self._most = most
+        self._files: dict[Path, Any] = {}
+
+    def get(self, path: Path) -> Any:
+        """An open file that is still as it was when it was scanned."""
+        if path in self._files:
+            self._files[path] = self._files.pop(path)
+            return self._files[path]
+        file = open_parquet(path)
+        if Stamp.of(path) != self._stamps[path]:
+            raise SourceError(f"{path}: has changed since the source was opened; open it again")
+        if len(self._files) >= self._most:
+            # Not closed here: a row group of it may still be read from; it closes with its last reader.
+            del self._files[next(iter(self._files))]
+        self._files[path] = file
+        return file
+
+    def close(self) -> None:
+        """Close them all."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()

@@ -1,0 +1,154 @@
+"""Parquet files, their columns and whether these can be trained on; no row is read here."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cavity.errors import SourceError
+from cavity.sources.blocks import tile_precision
+
+_SUFFIXES = {".parquet", ".parq", ".pq"}
+
+
+def import_pyarrow() -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet, which are an optional dependency."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("reading Parquet needs pyarrow: pip install 'cavity[parquet]'") from error
+    return pyarrow, pyarrow.parquet
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a Parquet source, by role."""
+
+    features: tuple[str, ...]
+    target: str
+    weight: str | None
+    dtype: np.dtype[Any]
+    """Precision of the features: float32 or float64."""
+
+
+def is_parquet_name(path: Path) -> bool:
+    """Whether the name of a file says that it is a Parquet file."""
+    return path.suffix.lower() in _SUFFIXES
+
+
+def list_files(path: str | os.PathLike[str]) -> list[Path]:
+    """The Parquet files that a path means: itself, or those in that folder, sorted by name."""
+    path = Path(path)
+    if not path.exists():
+        near = path.parent.iterdir() if path.parent.is_dir() else ()
+        raise SourceError(f"{path}: there is no such file or folder{_suggest(path.name, near)}")
+    if not path.is_dir():
+        return [path]
+    files = sorted(p for p in path.iterdir() if is_parquet_name(p) and p.name[0] not in "._")
+    if not files:
+        nested = any(is_parquet_name(p) for p in path.rglob("*"))
+        raise SourceError(
+            f"{path}: the folder has no Parquet files (*.parquet)"
+            + (" of its own, only in its subfolders; pass one of these" if nested else "")
+        )
+    return files
+
+
+def find_columns(
+    schema: Any, path: Path, target: str, columns: Sequence[str] | None, weight: str | None
+) -> Columns:
+    """The columns to be used of a file with that schema."""
+    names: list[str] = schema.names
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise SourceError(f"{path}: has more than one column named {sorted(repeated)}")
+    for role, name in (("target", target), ("weight", weight)):
+        if name is not None and name not in names:
+            raise SourceError(f"{path}: has no {role} column {name!r}{_suggest(name, names)}")
+    if columns is None:
+        # pandas writes the index of a frame as a column; it is not a feature of the frame.
+        index = (schema.pandas_metadata or {}).get("index_columns", [])
+        features = [name for name in names if name not in (target, weight, *filter(_is_str, index))]
+    else:
+        features = [columns] if isinstance(columns, str) else list(columns)
+    for name in features:
+        if name not in names:
+            raise SourceError(f"{path}: has no feature column {name!r}{_suggest(name, names)}")
+        if name == target or features.count(name) > 1:
+            what = "is the target" if name == target else "is listed twice"
+            raise SourceError(f"columns={features}: {name!r} {what}; leave it out")
+    if not features:
+        raise SourceError(f"{path}: has no feature columns besides the target {target!r}")
+    dtypes = _feature_dtypes(schema, path, features)
+    if weight is not None:
+        _feature_dtypes(schema, path, [weight])
+    return Columns(tuple(features), target, weight, tile_precision(np.result_type(*dtypes)))
+
+
+def check_same_schema(schema: Any, path: Path, first: Any, first_path: Path, columns: Columns) -> None:
+    """Refuse a file whose used columns are not those of the first."""
+    names = [*columns.features, columns.target, *([columns.weight] if columns.weight else [])]
+    for name in names:
+        if name not in schema.names:
+            raise SourceError(f"{path}: has no column {name!r}, which {first_path.name} has")
+        ours, theirs = schema.field(name).type, first.field(name).type
+        if ours != theirs:
+            raise SourceError(
+                f"{path}: column {name!r} is {ours}, but {theirs} in {first_path.name}; the files of a "
+                "folder need the same types: cast it"
+            )
+
+
+def check_no_more_columns(schema: Any, path: Path, first: Any, first_path: Path) -> None:
+    """Refuse a file that has columns which the first has not: are they features?"""
+    extra = [name for name in schema.names if name not in first.names]
+    if extra:
+        raise SourceError(
+            f"{path}: has columns {extra}, which {first_path.name} has not; name the features with "
+            "`columns`, or write the files with the same columns"
+        )
+
+
+def _feature_dtypes(schema: Any, path: Path, names: Sequence[str]) -> list[np.dtype[Any]]:
+    types = import_pyarrow()[0].types
+    dtypes: list[np.dtype[Any]] = []
+    refused = []
+    for name in names:
+        kind = schema.field(name).type
+        if types.is_decimal(kind):
+            dtypes.append(np.dtype(np.float64))
+        elif types.is_boolean(kind):
+            dtypes.append(np.dtype(np.uint8))
+        elif types.is_integer(kind) or types.is_floating(kind):
+            dtypes.append(np.dtype(kind.to_pandas_dtype()))
+        else:
+            refused.append(f"{name!r} ({kind})")
+    if refused:
+        raise SourceError(
+            f"{path}: columns that are not numeric: {', '.join(refused)}; encode them as numbers before "
+            "writing the file (sklearn.preprocessing.OneHotEncoder, OrdinalEncoder or TargetEncoder; "
+            "dates as days), or leave them out with `columns`"
+        )
+    return dtypes
+
+
+def _suggest(name: str, among: Any) -> str:
+    names = [str(getattr(other, "name", other)) for other in among]
+    near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
+        name.lower(), [other.lower() for other in names], n=1
+    )
+    if not near:
+        return f"; it has {', '.join(map(repr, names[:20]))}" if 0 < len(names) <= 20 else ""
+    original = next(other for other in names if near[0] in (other, other.lower()))
+    return f"; did you mean {original!r}?"
+
+
+def _is_str(value: object) -> bool:
+    return isinstance(value, str)

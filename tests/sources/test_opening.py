@@ -1,0 +1,108 @@
+"""What a path, or an object, means to `fit`."""
+
+import numpy as np
+import pytest
+
+from cavity.errors import SourceError
+from cavity.sources import ArraySource, ParquetSource, check_source, open_source
+
+X = np.random.default_rng(0).normal(size=(30, 2))
+Y = np.where(X[:, 0] > 0, "up", "down")
+
+
+@pytest.fixture
+def npy(tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    return tmp_path / "X.npy"
+
+
+@pytest.mark.parametrize("arrays", [X, X.tolist(), None, 3.0, ArraySource])
+def test_what_is_no_path_and_no_source_is_left_to_validation(arrays):
+    assert open_source(arrays, Y) is None
+
+
+def test_a_source_is_itself():
+    source = ArraySource(X, np.arange(30) % 2)
+    assert open_source(source) is source
+    with pytest.raises(SourceError, match="leave y out"):
+        open_source(source, Y)
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_an_npy_file_with_an_array_or_a_file_of_labels(npy, kind):
+    np.save(npy.parent / "y.npy", Y)
+    for y in (Y, Y.tolist(), kind(npy.parent / "y.npy")):
+        source = open_source(kind(npy), y)
+        assert source.classes.tolist() == ["down", "up"]
+        assert isinstance(source.X, np.memmap)
+        check_source(source)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "has no labels"),
+        (Y[:-1], "30 rows"),
+        (X[:, 0], "continuous"),
+        (np.full(30, np.nan), "continuous or has NaN"),
+        (np.zeros(30, int), "one class"),
+        ("nowhere.npy", "no such file"),
+    ],
+)
+def test_labels_that_do_not_fit_an_npy_file(npy, y, message):
+    with pytest.raises(SourceError, match=message):
+        open_source(npy, y)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(5), r"shape \(5,\)"),
+        (np.zeros((0, 3)), r"shape \(0, 3\)"),
+        (np.array([["a"]]), "dtype <U1"),
+        (np.array([[object()]], dtype=object), "not an array"),
+    ],
+)
+def test_npy_files_that_are_no_table(tmp_path, array, message):
+    np.save(tmp_path / "X.npy", array, allow_pickle=True)
+    with pytest.raises(SourceError, match=message):
+        open_source(tmp_path / "X.npy", Y)
+
+
+def test_a_file_that_is_no_npy_file(tmp_path):
+    (tmp_path / "X.npy").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"X\.npy: not an array"):
+        open_source(tmp_path / "X.npy", Y)
+
+
+def test_values_of_an_npy_file_are_checked_when_they_are_read(tmp_path):
+    bad = X.copy()
+    bad[17, 1] = np.nan
+    np.save(tmp_path / "X.npy", bad)
+    source = open_source(tmp_path / "X.npy", Y)
+    for rows in (source.blocks(10), source.batches(10, np.random.default_rng(0))):
+        with pytest.raises(SourceError, match=r"X\.npy: row 17, column 1 is nan"):
+            [block.load() for block in rows]
+
+
+def test_parquet_files_and_folders(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for name in ("t.parquet", "no-suffix"):
+        pq.write_table(pa.table({"a": X[:, 0], "y": Y}), tmp_path / name)
+    for path in (tmp_path, str(tmp_path / "t.parquet"), tmp_path / "no-suffix"):
+        source = open_source(path, "y")
+        assert isinstance(source, ParquetSource)
+        assert source.n_rows == 30
+    for y in (None, Y):
+        with pytest.raises(SourceError, match="y is the name of the target column"):
+            open_source(tmp_path, y)
+
+
+def test_paths_that_lead_nowhere(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SourceError, match="neither a Parquet file"):
+        open_source(tmp_path / "t.csv", "b")
+    with pytest.raises(SourceError, match="no such file or folder"):
+        open_source(tmp_path / "t.parquet", "b")
+    with pytest.raises(SourceError, match="no such file"):
+        open_source(tmp_path / "t.npy", Y)
