@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from cavity.linalg import cholesky, inverse_lower
 from cavity.typing import Array
@@ -44,8 +42,10 @@ class Posterior:
     """[C, m]"""
     covariance: Array
     """[C, m, m]"""
-    root: Array
-    """[C, m, m] lower triangular R with covariance = RᵀR."""
+    half_log_determinant: float
+    """½ Σ log|covariance|."""
+    naturals: Naturals
+    """The summed sites that give this q."""
 
     @classmethod
     def from_naturals(cls, naturals: Naturals) -> Posterior:
@@ -53,40 +53,35 @@ class Posterior:
         roots = np.stack([inverse_lower(cholesky(np.eye(len(P)) + P)) for P in naturals.precision])
         covariance = np.matmul(roots.transpose(0, 2, 1), roots)
         mean = np.matmul(covariance, naturals.shift[:, :, None])[:, :, 0]
-        return cls(mean, covariance, roots)
+        return cls(mean, covariance, _sum_of_logs(roots), naturals)
 
-    @cached_property
-    def _half_log_determinant(self) -> float:
-        """½ Σ log|covariance|."""
-        diagonals = np.diagonal(self.root, axis1=1, axis2=2)
-        return float(np.log(np.abs(diagonals)).sum())
+    @classmethod
+    def from_moments(cls, mean: Array, factors: Array) -> Posterior:
+        """N(mean_c, R_c R_cᵀ) for mean [C, m] and lower triangular factors R [C, m, m]."""
+        inverses = np.stack([inverse_lower(R) for R in factors])
+        precision = np.matmul(inverses.transpose(0, 2, 1), inverses)
+        shift = np.matmul(precision, mean[:, :, None])[:, :, 0]
+        naturals = Naturals(precision - np.eye(mean.shape[1]), shift)
+        covariance = np.matmul(factors, factors.transpose(0, 2, 1))
+        return cls(mean, covariance, _sum_of_logs(factors), naturals)
 
     @property
     def log_partition(self) -> float:
         """Σ_c −½ log|B| + ½ ηᵀB⁻¹η: the log-normaliser of q, minus that of the prior."""
-        # ηᵀB⁻¹η = μᵀBμ = |R⁻ᵀμ|².
-        whitened = [
-            solve_triangular(R, mean, lower=True, trans=1, check_finite=False)
-            for R, mean in zip(self.root, self.mean, strict=True)
-        ]
-        return self._half_log_determinant + 0.5 * float(np.sum(np.square(whitened)))
+        return self.half_log_determinant + 0.5 * float(np.sum(self.naturals.shift * self.mean))
 
     @property
     def divergence(self) -> float:
         """KL[q ‖ prior]."""
         traces = np.trace(self.covariance, axis1=1, axis2=2).sum()
-        return 0.5 * float(traces + np.sum(self.mean**2) - self.mean.size) - (self._half_log_determinant)
-
-    @property
-    def naturals(self) -> Naturals:
-        """The summed sites that give this q."""
-        factors = [inverse_lower(R) for R in self.root]
-        precisions = np.stack([F @ F.T for F in factors])
-        shift = np.matmul(precisions, self.mean[:, :, None])[:, :, 0]
-        return Naturals(precisions - np.eye(self.mean.shape[1]), shift)
+        return 0.5 * float(traces + np.sum(self.mean**2) - self.mean.size) - (self.half_log_determinant)
 
     def prior_minus_second_moment(self) -> Array:
         """M_w = Σ_c (I − covariance_c − mean_c mean_cᵀ) [m, m], the paper's M, whitened."""
         n_latents, m = self.mean.shape
         second_moment = self.covariance.sum(axis=0) + self.mean.T @ self.mean
         return np.asarray(n_latents * np.eye(m) - second_moment)
+
+
+def _sum_of_logs(factors: Array) -> float:
+    return float(np.log(np.abs(np.diagonal(factors, axis1=1, axis2=2))).sum())

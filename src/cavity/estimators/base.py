@@ -45,6 +45,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",
+        "likelihood": [StrOptions({"probit", "logit"})],
         "n_inducing": [Interval(Integral, 1, None, closed="left")],
         "inducing_points": ["array-like", None],
         "init_inducing": [StrOptions({"kmeans", "random", "greedy"})],
@@ -177,9 +178,12 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         return np.exp(self.predict_log_proba(X))
 
     def decision_function(self, X: Any) -> Array:
-        """The probit score z [n] with probability Φ(z) of the second class: mean/√(1 + variance)."""
+        """A score [n] that rises with the probability of the second class and is 0 at one half.
+
+        For the probit, z with probability Φ(z): mean/√(1 + variance); for the logit, the log-odds.
+        """
         mean, variance = self.latent_mean_and_variance(X)
-        return np.asarray(mean / np.sqrt(1.0 + variance))
+        return self.model_.rule.decision_score(mean[None], variance[None])
 
     def predict(self, X: Any) -> Array:
         """The more probable class of each row [n]."""

@@ -10,12 +10,13 @@ import numpy as np
 
 from cavity.model import Model
 from cavity.optimizers import Adadelta, Adam, Optimizer, SignRates
-from cavity.posterior import Posterior
 from cavity.problem import Problem
+from cavity.rules.likelihoods import Likelihood, Logit, Probit
 from cavity.schedules.budget import Budget
 from cavity.schedules.checkpoint import Checkpointer
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.plan import Plan
+from cavity.schedules.posterior_update import PosteriorUpdate
 from cavity.schedules.step import TrainingState
 from cavity.schedules.stochastic import StochasticSchedule
 from cavity.sources.protocol import RawRows
@@ -34,6 +35,8 @@ MONITOR_WINDOWS = 40
 """Windows of the score over a budget of epochs."""
 PATIENCE = 5
 """Windows without improvement that end training, with early_stopping."""
+
+LIKELIHOODS: dict[str, Likelihood] = {"probit": Probit(), "logit": Logit()}
 
 _NOT_IN_FINGERPRINT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "warm_start"}
 
@@ -60,7 +63,9 @@ def resolved_optimizer(
     return Adam(learning_rate)
 
 
-def training_plan(estimator: Any, problem: Problem, options: SweepOptions, seed: int) -> Plan:
+def training_plan(
+    estimator: Any, problem: Problem, options: SweepOptions, update: PosteriorUpdate, seed: int
+) -> Plan:
     """The plan of an estimator with the parameters of `SEPClassifier`."""
     n_rows, m = problem.engine.n_rows, len(problem.space.Z)
     batch_size = resolved_batch_size(estimator.batch_size, n_rows, m)
@@ -73,12 +78,13 @@ def training_plan(estimator: Any, problem: Problem, options: SweepOptions, seed:
         max_iter=estimator.max_iter,
         tol=estimator.tol,
         stochastic=stochastic,
-        monitor=_monitor(estimator, problem, stochastic),
+        monitor=_monitor(estimator, problem, stochastic, update),
         checkpointer=Checkpointer(
             None if estimator.checkpoint is None else Path(estimator.checkpoint),
             estimator.checkpoint_every,
             _fingerprint(estimator, problem),
         ),
+        update=update,
     )
 
 
@@ -99,10 +105,11 @@ def _monitor(
     estimator: Any,
     problem: Problem,
     stochastic: StochasticSchedule | None,
+    update: PosteriorUpdate,
 ) -> Monitor:
     patience = None if estimator.early_stopping is None else PATIENCE
     held_out = problem.engine.held_out
-    score = None if held_out is None else _ValidationScore(problem, held_out.rows)
+    score = None if held_out is None else _ValidationScore(problem, update, held_out.rows)
     if stochastic is None:
         return Monitor(window=5, patience=patience, score=score)
     steps = problem.engine.n_rows / stochastic.batch_size * stochastic.budget.max_epochs
@@ -113,14 +120,15 @@ def _monitor(
 class _ValidationScore:
     """Mean log probability of held-out labels under a state."""
 
-    def __init__(self, problem: Problem, rows: RawRows) -> None:
+    def __init__(self, problem: Problem, update: PosteriorUpdate, rows: RawRows) -> None:
         self.problem = problem
+        self.update = update
         self.rows = rows
 
     def __call__(self, state: TrainingState) -> float:
         engine = self.problem.engine
         kernel, Z = self.problem.space.unpack(state.x)
-        posterior = Posterior.from_naturals(state.naturals)
+        posterior = self.update.posterior(state.q)
         model = Model(kernel, Z, posterior, engine.standardizer, engine.rule, self.problem.dtype)
         moments = model.latent_moments(self.rows.X, engine.threads)
         log_proba = engine.rule.predict_log_proba(*moments)

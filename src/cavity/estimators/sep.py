@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Real
 from os import PathLike
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cavity.estimators.base import SparseGPClassifier
-from cavity.estimators.plans import resolved_batch_size, training_plan
-from cavity.estimators.streaming import StreamingMixin
-from cavity.problem import Problem
-from cavity.rules.expectation_propagation import ProbitEP
-from cavity.schedules.plan import Outcome
-from cavity.schedules.progress import Progress
+from cavity.estimators.plans import LIKELIHOODS
+from cavity.estimators.stepped import SteppedGPClassifier
+from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.sweep import SweepOptions
 
 
-class SEPClassifier(StreamingMixin):
+class SEPClassifier(SteppedGPClassifier):
     """Gaussian process classifier by scalable expectation propagation (SEP).
 
     Here SEP means *scalable* EP (Hernández-Lobato & Hernández-Lobato, 2015), not stochastic EP.
@@ -90,26 +86,16 @@ class SEPClassifier(StreamingMixin):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **SparseGPClassifier._parameter_constraints,
-        "optimizer": [StrOptions({"auto", "adam", "rprop", "adadelta"}), None],
-        "learning_rate": [Interval(Real, 0, None, closed="neither"), None],
-        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
-        "max_epochs": [Interval(Real, 0, None, closed="neither"), None],
-        "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
-        "early_stopping": [StrOptions({"loo", "validation"}), None],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "stream_memory": [Interval(Real, 0, None, closed="neither"), None],
-        "checkpoint": [str, PathLike, None],
-        "checkpoint_every": [Interval(Real, 0, None, closed="left")],
-        "damping": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
-        "residual_penalty": [Interval(Real, 0, None, closed="left")],
+        **SteppedGPClassifier._parameter_constraints,
         "gradient": [StrOptions({"approximate", "exact"})],
+        "residual_penalty": [Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(
         self,
         kernel: Any = None,
         *,
+        likelihood: str = "probit",
         n_inducing: int = 100,
         inducing_points: Any = None,
         init_inducing: str = "kmeans",
@@ -136,46 +122,43 @@ class SEPClassifier(StreamingMixin):
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
-        self.kernel = kernel
-        self.n_inducing = n_inducing
-        self.inducing_points = inducing_points
-        self.init_inducing = init_inducing
-        self.learn_inducing = learn_inducing
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.max_epochs = max_epochs
-        self.max_seconds = max_seconds
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.damping = damping
-        self.tol = tol
+        super().__init__(
+            kernel,
+            likelihood=likelihood,
+            n_inducing=n_inducing,
+            inducing_points=inducing_points,
+            init_inducing=init_inducing,
+            learn_inducing=learn_inducing,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            max_seconds=max_seconds,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            damping=damping,
+            tol=tol,
+            hyperprior=hyperprior,
+            standardize=standardize,
+            warm_start=warm_start,
+            stream_memory=stream_memory,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
         self.gradient = gradient
         self.residual_penalty = residual_penalty
-        self.hyperprior = hyperprior
-        self.standardize = standardize
-        self.warm_start = warm_start
-        self.stream_memory = stream_memory
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
-    @property
-    def _learns(self) -> bool:
-        return self.optimizer is not None
+    def _rule(self) -> ExpectationPropagation:
+        return ExpectationPropagation(LIKELIHOODS[self.likelihood])
 
-    def _rule(self) -> ProbitEP:
-        return ProbitEP()
-
-    def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
+    def _options(self, batch_size: int | None) -> SweepOptions:
         damping = (0.5 if batch_size is None else 1.0) if self.damping == "auto" else self.damping
-        options = SweepOptions(
+        return SweepOptions(
             damping=float(damping),
             exact=self.gradient == "exact",
             residual_penalty=self.residual_penalty,
         )
-        return training_plan(self, problem, options, seed).run(problem, progress)

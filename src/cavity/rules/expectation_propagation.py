@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cavity.posterior import Posterior
-from cavity.rules.cavity_moments import leave_out, limit_leverage
+from cavity.rules.cavity_moments import leave_out
 from cavity.rules.labels import class_log_proba, signs
 from cavity.rules.likelihoods import Likelihood, Probit
 from cavity.rules.protocol import RowTerms
 from cavity.typing import Array, IntArray
-
-__all__ = ["ExpectationPropagation", "ProbitEP", "limit_leverage"]
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,3 @@ class ExpectationPropagation:
     def decision_score(self, mean: Array, variance: Array) -> Array:
         """The likelihood's score of the second class [t]."""
         return self.likelihood.score(mean[0], variance[0])
-
-
-@dataclass(frozen=True)
-class ProbitEP(ExpectationPropagation):
-    """Expectation propagation with the probit likelihood."""

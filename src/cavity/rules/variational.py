@@ -75,8 +75,3 @@ class Variational:
     def decision_score(self, mean: Array, variance: Array) -> Array:
         """The likelihood's score of the second class [t]."""
         return self.likelihood.score(mean[0], variance[0])
-
-
-@dataclass(frozen=True)
-class ProbitVI(Variational):
-    """Variational inference with the probit likelihood."""

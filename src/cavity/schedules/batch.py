@@ -31,7 +31,7 @@ def train_batch(
             state, info = trainer.step(state)
             position = position.after_batch()
             progress.record(info, epochs=float(position.step))
-            checkpointer.after_step(state, position, trainer.engine, progress, monitor)
+            checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
             return Trained(state, converged=False, interrupted=True)
         plateau = monitor.plateau_after(state, info)

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from cavity.engines.local import LocalEngine
 from cavity.errors import CheckpointError
 from cavity.files import written_atomically
 from cavity.history import Iteration
-from cavity.posterior import Naturals
 from cavity.rows import Sites
 from cavity.schedules.monitor import Monitor
+from cavity.schedules.posterior_update import PosteriorUpdate
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer, TrainingState
 
@@ -63,14 +62,14 @@ class Checkpointer:
         self,
         state: TrainingState,
         position: Position,
-        engine: LocalEngine,
+        trainer: Trainer,
         progress: Progress,
         monitor: Monitor,
     ) -> None:
         """Save, if it is time."""
         if self.path is None or time.monotonic() - self._last < self.every:
             return
-        self.save(self.path, state, position, engine, progress, monitor)
+        self.save(self.path, state, position, trainer, progress, monitor)
         self._last = time.monotonic()
 
     def save(
@@ -78,13 +77,14 @@ class Checkpointer:
         path: Path,
         state: TrainingState,
         position: Position,
-        engine: LocalEngine,
+        trainer: Trainer,
         progress: Progress,
         monitor: Monitor,
     ) -> None:
         """Write a checkpoint; the one before stays whole until this one is."""
+        engine = trainer.engine
         arrays = {
-            **_state_arrays("state", state),
+            **_state_arrays("state", state, trainer.update),
             "sites.precision": engine.sites.precision,
             "sites.shift": engine.sites.shift,
             "log_predictive": engine.log_predictive,
@@ -92,7 +92,7 @@ class Checkpointer:
             "scores": np.array(monitor.scores),
         }
         if monitor.best is not None:
-            arrays |= _state_arrays("best", monitor.best)
+            arrays |= _state_arrays("best", monitor.best, trainer.update)
         about = {
             "format": FORMAT,
             "fingerprint": self.fingerprint,
@@ -126,11 +126,10 @@ class Checkpointer:
         ]
         progress.resume_at(float(about["seconds"]))
         monitor.scores = [float(value) for value in arrays["scores"]]
-        start = trainer.start()
         if "best.x" in arrays:
-            monitor.best = _state_from("best", arrays, start)
+            monitor.best = _state_from("best", arrays, trainer)
         progress.say(f"resuming from {self.path} at step {about['position']['step']}")
-        return _state_from("state", arrays, start), Position(**about["position"])
+        return _state_from("state", arrays, trainer), Position(**about["position"])
 
     def finish(self) -> None:
         """The run is over: nothing is left to resume."""
@@ -162,31 +161,35 @@ class Checkpointer:
                 )
 
 
-def _state_arrays(prefix: str, state: TrainingState) -> dict[str, Any]:
-    optimizer = {f"optimizer.{k}": v for k, v in vars(state.optimizer_state).items()}
+def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) -> dict[str, Any]:
+    last_x, last_q = state.previous
     values = {
         "x": state.x,
-        "previous_x": state.previous_x,
-        "precision": state.naturals.precision,
-        "shift": state.naturals.shift,
         "damping": state.damping,
-        **optimizer,
+        "previous.x": last_x,
+        **{f"q.{name}": value for name, value in update.as_arrays(state.q).items()},
+        **{f"previous.q.{name}": value for name, value in update.as_arrays(last_q).items()},
+        **{f"optimizer.{name}": value for name, value in vars(state.optimizer_state).items()},
     }
     return {f"{prefix}.{name}": np.asarray(value) for name, value in values.items()}
 
 
-def _state_from(prefix: str, arrays: dict[str, Any], start: TrainingState) -> TrainingState:
+def _state_from(prefix: str, arrays: dict[str, Any], trainer: Trainer) -> TrainingState:
     def get(name: str) -> Any:
         value = arrays[f"{prefix}.{name}"]
         return value.item() if value.ndim == 0 else value
 
-    names = vars(start.optimizer_state)
+    def group(name: str) -> dict[str, Any]:
+        start = f"{prefix}.{name}."
+        return {
+            key[len(start) :]: get(key[len(prefix) + 1 :]) for key in arrays if key.startswith(start)
+        }
+
+    update = trainer.update
     return TrainingState(
         x=get("x"),
-        naturals=Naturals(get("precision"), get("shift")),
-        optimizer_state=replace(
-            start.optimizer_state, **{name: get(f"optimizer.{name}") for name in names}
-        ),
+        q=update.from_arrays(group("q")),
+        optimizer_state=replace(trainer.start().optimizer_state, **group("optimizer")),
         damping=get("damping"),
-        previous_x=get("previous_x"),
+        previous=(get("previous.x"), update.from_arrays(group("previous.q"))),
     )

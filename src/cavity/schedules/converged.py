@@ -80,3 +80,14 @@ def summed_sites(engine: LocalEngine, prior: Prior) -> Naturals:
     nothing = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, len(prior.Z)))
     # With damping 0 a sweep leaves the sites alone and only sums them up.
     return engine.sweep(prior, nothing, SweepOptions(damping=0.0, gradient=False)).naturals
+
+
+def settled(engine: LocalEngine, prior: Prior, posterior: Posterior) -> FixedPoint:
+    """A point that is left as it is: the rows' sites are those that its q would give them."""
+    for _ in range(2):  # the second pass leaves out the sites that the first has found
+        sums = engine.sweep(prior, posterior, SweepOptions(damping=1.0, gradient=False))
+        engine.commit()
+    value = objective(sums, posterior, engine.rule)
+    change = float(np.sqrt(sums.site_change / sums.weight))
+    score = sums.log_predictive / sums.weight
+    return FixedPoint(prior, posterior, value, score, 2, change, converged=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from cavity.linalg import symmetrized
 from cavity.posterior import Posterior
 from cavity.prior import ParameterGradient, Prior
@@ -23,8 +21,3 @@ def gradient(sums: Sums, prior: Prior, posterior: Posterior) -> ParameterGradien
     assert sums.Z is not None
     through_K = prior.pull_back(0.5 * posterior.prior_minus_second_moment() + symmetrized(sums.bracket))
     return ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
-
-
-def all_finite(value: float, grad: ParameterGradient) -> bool:
-    """Whether an evaluation can be used."""
-    return bool(np.isfinite(value) and np.isfinite(grad.theta).all() and np.isfinite(grad.Z).all())

@@ -51,7 +51,7 @@ def absorb(
         seen = stream.seen + weight
         population = min(seen, settings.memory)
         growth = population / min(stream.seen, settings.memory) if stream.seen else 1.0
-        state = replace(stream.state, naturals=stream.state.naturals.scaled(growth))
+        state = replace(stream.state, q=stream.state.q.scaled(growth))
         state, info = replace(trainer, population=population).step(
             state,
             block,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +11,11 @@ from cavity.optimizers import Optimizer
 from cavity.problem import Problem
 from cavity.schedules.batch import train_batch
 from cavity.schedules.checkpoint import Checkpointer
-from cavity.schedules.converged import POLISHING_TOL, FixedPoint, converge
+from cavity.schedules.converged import POLISHING_TOL, FixedPoint, converge, settled
 from cavity.schedules.monitor import Monitor
+from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
-from cavity.schedules.step import Trained, Trainer
+from cavity.schedules.step import Trainer, TrainingState
 from cavity.schedules.stochastic import StochasticSchedule
 from cavity.sweep import SweepOptions
 
@@ -45,7 +46,7 @@ class Plan:
     """None trains on all rows at every step."""
     monitor: Monitor
     checkpointer: Checkpointer
-    polishing_sweeps: int = 100
+    update: PosteriorUpdate = field(default_factory=NaturalUpdate)
 
     def run(self, problem: Problem, progress: Progress) -> Outcome:
         """Fit a problem."""
@@ -54,14 +55,16 @@ class Plan:
         leverage = _STALE_LEVERAGE_BATCH if self.stochastic is None else _STALE_LEVERAGE_STOCHASTIC
         # Minibatches are noisy beyond float32's rounding; the polishing is in full precision.
         rough = problem if self.stochastic is None else replace(problem, dtype=np.dtype(np.float32))
-        trainer = Trainer(rough, self.optimizer, replace(self.options, max_leverage=leverage))
+        trainer = Trainer(
+            rough, self.optimizer, replace(self.options, max_leverage=leverage), self.update
+        )
         state, position = self.checkpointer.resume(trainer, progress, self.monitor)
         context = (trainer, state, progress, self.monitor, self.checkpointer, position)
         if self.stochastic is None:
             trained = train_batch(*context, max_iter=self.max_iter, tol=self.tol)
         else:
             trained = self.stochastic.run(*context)
-        point = self._polish(problem, rough, trained)
+        point = self._polish(problem, trainer, trained.state)
         self.checkpointer.finish()
         return Outcome(point, len(progress.history), trained.converged, trained.interrupted)
 
@@ -76,16 +79,14 @@ class Plan:
         )
         return Outcome(point, point.n_sweeps, point.converged, interrupted=False)
 
-    def _polish(self, problem: Problem, rough: Problem, trained: Trained) -> FixedPoint:
+    def _polish(self, problem: Problem, trainer: Trainer, state: TrainingState) -> FixedPoint:
         """Exact sweeps at the final parameters: the true q of all rows."""
-        x = trained.state.x
         if self.stochastic is not None:
             problem = replace(problem, dtype=np.dtype(np.float64))
-        return converge(
-            problem.engine,
-            # The same jitter gives the same whitened coordinates, in which q was trained.
-            problem.prior(x, rough.prior(x).jitter),
-            tol=POLISHING_TOL,
-            max_sweeps=self.polishing_sweeps,
-            start=None if self.stochastic is None else trained.state.naturals,
-        )
+        # The same jitter gives the same whitened coordinates, in which q was trained.
+        prior = problem.prior(state.x, trainer.problem.prior(state.x).jitter)
+        posterior = self.update.posterior(state.q)
+        if not isinstance(self.update, NaturalUpdate):
+            return settled(problem.engine, prior, posterior)
+        start = None if self.stochastic is None else posterior.naturals
+        return converge(problem.engine, prior, tol=POLISHING_TOL, start=start)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cavity.engines.local import LocalEngine
 from cavity.errors import NumericalError
 from cavity.optimizers import Optimizer
-from cavity.posterior import Naturals, Posterior
 from cavity.problem import Problem
-from cavity.schedules.evaluation import all_finite, gradient, objective
+from cavity.schedules.evaluation import objective
+from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import StepInfo
 from cavity.sources.protocol import Block
 from cavity.sums import Sums
@@ -28,11 +28,12 @@ class TrainingState:
 
     x: Array
     """Kernel theta and inducing points, see `ParameterSpace`."""
-    naturals: Naturals
+    q: Any
+    """The posterior, in the form of the trainer's `PosteriorUpdate`."""
     optimizer_state: Any
     damping: float
-    previous_x: Array
-    """Where x was before the last step: what a failed step falls back to."""
+    previous: tuple[Array, Any]
+    """x and q before the last step: what a failed step falls back to."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,15 @@ class Trained:
     interrupted: bool
 
 
+class Evaluation(NamedTuple):
+    """What a pass says of a point: sums for all rows, and the slope of everything that moves."""
+
+    sums: Sums
+    slope: Array
+    """Gradient by x, then by what the optimiser moves of q."""
+    info: StepInfo
+
+
 @dataclass(frozen=True)
 class Trainer:
     """What stays the same from step to step."""
@@ -51,6 +61,7 @@ class Trainer:
     problem: Problem
     optimizer: Optimizer
     options: SweepOptions
+    update: PosteriorUpdate = field(default_factory=NaturalUpdate)
     population: float | None = None
     """Weight of the rows that a minibatch stands for; None: of all rows of the source."""
 
@@ -59,16 +70,18 @@ class Trainer:
         """Where the passes run."""
         return self.problem.engine
 
-    def start(self, naturals: Naturals | None = None) -> TrainingState:
-        """Parameters at their start, q at the prior or at given naturals."""
+    def start(self, q: Any = None) -> TrainingState:
+        """Parameters at their start, q at the prior or as given."""
         space = self.problem.space
         x = space.start
+        q = self.update.start(self.engine.rule.n_latents, len(space.Z)) if q is None else q
+        n_moved = len(x) + (q.size if isinstance(q, np.ndarray) else 0)
         return TrainingState(
             x=x,
-            naturals=naturals or Naturals.zeros(self.engine.rule.n_latents, len(space.Z)),
-            optimizer_state=self.optimizer.initial(len(x)),
+            q=q,
+            optimizer_state=self.optimizer.initial(n_moved),
             damping=self.options.damping,
-            previous_x=x,
+            previous=(x, q),
         )
 
     def step(
@@ -86,49 +99,57 @@ class Trainer:
         """
         for _ in range(_MAX_RETRIES):
             try:
-                return self._attempt(state, batch, gain, rate)
-            except (np.linalg.LinAlgError, NumericalError, FloatingPointError):
+                evaluation = self.evaluate(state.x, state.q, state.damping, batch)
+            except (np.linalg.LinAlgError, NumericalError):
+                last_x, last_q = state.previous
                 state = replace(
                     state,
-                    x=0.5 * (state.x + state.previous_x),
+                    x=0.5 * (state.x + last_x),
+                    q=last_q,
                     optimizer_state=self.optimizer.shrunk(state.optimizer_state),
                     damping=0.5 * state.damping,
                 )
+            else:
+                self.engine.commit()
+                return self._moved(state, evaluation, gain, rate), evaluation.info
         raise NumericalError(
             f"training failed {_MAX_RETRIES} times in a row in spite of smaller steps; try tighter "
             "kernel bounds, fewer inducing points, a smaller learning_rate or standardize=True"
         )
 
-    def _attempt(
-        self, state: TrainingState, batch: Block | None, gain: float, rate: float
-    ) -> tuple[TrainingState, StepInfo]:
-        prior = self.problem.prior(state.x)
-        posterior = Posterior.from_naturals(state.naturals)
-        options = replace(self.options, damping=state.damping)
+    def evaluate(self, x: Array, q: Any, damping: float, batch: Block | None = None) -> Evaluation:
+        """Objective and slope at a point; the refined sites wait for the engine's `commit`."""
+        prior = self.problem.prior(x)
+        posterior = self.update.posterior(q)
+        options = replace(self.options, damping=damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
             sums = self._all_rows(self.engine.sweep(prior, posterior, options, batch))
             value = objective(sums, posterior, self.engine.rule)
-            grad = gradient(sums, prior, posterior)
-        if not (all_finite(value, grad) and np.isfinite(sums.precision).all()):
-            raise FloatingPointError("non-finite objective or gradient")
+            by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
         space, hyperprior = self.problem.space, self.problem.hyperprior
-        slope = space.pack_gradient(grad) + hyperprior.gradient(state.x)
-        move, optimizer_state = self.optimizer.step(state.optimizer_state, slope, rate)
-        self.engine.commit()
+        slope = space.pack_gradient(by_parameters) + hyperprior.gradient(x)
+        if not (np.isfinite(value) and np.isfinite(slope).all() and np.isfinite(by_q).all()):
+            raise NumericalError("the objective or its gradient is not finite")
         info = StepInfo(
-            objective=value + hyperprior.log_density(state.x),
+            objective=value + hyperprior.log_density(x),
             mean_log_predictive=sums.log_predictive / sums.weight,
             gradient_norm=float(np.linalg.norm(slope)),
             site_change=float(np.sqrt(sums.site_change / sums.weight)),
         )
-        moved = TrainingState(
-            x=space.project(state.x + move),
-            naturals=state.naturals.mixed_with(sums.naturals, gain),
+        return Evaluation(sums, np.concatenate([slope, by_q]), info)
+
+    def _moved(
+        self, state: TrainingState, evaluation: Evaluation, gain: float, rate: float
+    ) -> TrainingState:
+        move, optimizer_state = self.optimizer.step(state.optimizer_state, evaluation.slope, rate)
+        split = len(state.x)
+        return TrainingState(
+            x=self.problem.space.project(state.x + move[:split]),
+            q=self.update.moved(state.q, evaluation.sums, gain, move[split:]),
             optimizer_state=optimizer_state,
             damping=state.damping,
-            previous_x=state.x,
+            previous=(state.x, state.q),
         )
-        return moved, info
 
     def _all_rows(self, sums: Sums) -> Sums:
         """Sums of a minibatch as an estimate of the sums of all rows."""

@@ -58,7 +58,7 @@ class StochasticSchedule:
                     progress.record(mean, epochs)
                 if monitor.plateau_after(state, info):
                     budget = budget.ending_soon(epochs, progress.seconds)
-                checkpointer.after_step(state, position, trainer.engine, progress, monitor)
+                checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
             return Trained(state, converged=False, interrupted=True)
         return Trained(monitor.best_or(state), converged=True, interrupted=False)

@@ -1,25 +1,37 @@
-"""`partial_fit`: a stream of chunks with no end, the posterior carried from one to the next."""
+"""Classifiers trained step by step: on all rows, on minibatches, or on a stream (`partial_fit`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from os import PathLike
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.base import SparseGPClassifier, computing
-from cavity.estimators.plans import BATCH_PER_POINT, GAIN_WINDOW, resolved_optimizer
+from cavity.estimators.plans import (
+    BATCH_PER_POINT,
+    GAIN_WINDOW,
+    resolved_batch_size,
+    resolved_optimizer,
+    training_plan,
+)
 from cavity.estimators.validation import validated_kernel
 from cavity.model import Model
 from cavity.parameters import ParameterSpace
 from cavity.posterior import Posterior
 from cavity.problem import Problem, make_problem
 from cavity.schedules.online import Stream, StreamSettings, absorb
+from cavity.schedules.plan import Outcome
+from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer
 from cavity.sources.arrays import ArraySource
@@ -38,10 +50,97 @@ class StreamRecord:
     """Where the stream began: the hyper-prior stays centred there."""
 
 
-class StreamingMixin(SparseGPClassifier):
-    """Adds `partial_fit` to a classifier whose rule can take rows a chunk at a time."""
+class SteppedGPClassifier(SparseGPClassifier):
+    """A classifier whose q and parameters move together, a step at a time."""
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> StreamingMixin:
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseGPClassifier._parameter_constraints,
+        "optimizer": [StrOptions({"auto", "adam", "rprop", "adadelta"}), None],
+        "learning_rate": [Interval(Real, 0, None, closed="neither"), None],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
+        "max_epochs": [Interval(Real, 0, None, closed="neither"), None],
+        "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
+        "early_stopping": [StrOptions({"loo", "validation"}), None],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "damping": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
+        "stream_memory": [Interval(Real, 0, None, closed="neither"), None],
+        "checkpoint": [str, PathLike, None],
+        "checkpoint_every": [Interval(Real, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        kernel: Any = None,
+        *,
+        likelihood: str = "probit",
+        n_inducing: int = 100,
+        inducing_points: Any = None,
+        init_inducing: str = "kmeans",
+        learn_inducing: bool = True,
+        optimizer: str | None = "auto",
+        learning_rate: float | None = None,
+        batch_size: int | str | None = "auto",
+        max_iter: int = 200,
+        max_epochs: float | None = None,
+        max_seconds: float | None = None,
+        early_stopping: str | None = None,
+        validation_fraction: float = 0.1,
+        damping: float | str = "auto",
+        tol: float = 1e-4,
+        hyperprior: float | None = 1.0,
+        standardize: bool = True,
+        warm_start: bool = False,
+        stream_memory: float | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.n_inducing = n_inducing
+        self.inducing_points = inducing_points
+        self.init_inducing = init_inducing
+        self.learn_inducing = learn_inducing
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.max_epochs = max_epochs
+        self.max_seconds = max_seconds
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.damping = damping
+        self.tol = tol
+        self.hyperprior = hyperprior
+        self.standardize = standardize
+        self.warm_start = warm_start
+        self.stream_memory = stream_memory
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @property
+    def _learns(self) -> bool:
+        return self.optimizer is not None
+
+    @abstractmethod
+    def _options(self, batch_size: int | None) -> SweepOptions:
+        """How this method's passes treat their rows; batch_size None means all rows."""
+
+    def _update(self, problem: Problem) -> PosteriorUpdate:
+        """How q moves."""
+        return NaturalUpdate()
+
+    def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
+        batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
+        plan = training_plan(self, problem, self._options(batch_size), self._update(problem), seed)
+        return plan.run(problem, progress)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> SteppedGPClassifier:
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
         The first call on an estimator that is not fitted takes standardisation and inducing points from
@@ -85,23 +184,21 @@ class StreamingMixin(SparseGPClassifier):
         trainer = Trainer(
             make_problem(engine, space, self.hyperprior),
             optimizer,
-            SweepOptions(residual_penalty=getattr(self, "residual_penalty", 0.0)),
+            replace(self._options(batch_size=1), damping=1.0),
         )
         stream = Stream(trainer.start(naturals), seen) if record is None else record.stream
         return trainer, stream
 
     def _stream_settings(self, problem: Problem) -> StreamSettings:
         m = len(problem.space.Z)
-        size = self.batch_size
-        if size is None or size == "auto":
-            size = BATCH_PER_POINT * m
+        size = BATCH_PER_POINT * m if self.batch_size in (None, "auto") else int(self.batch_size)
         memory = np.inf if self.stream_memory is None else float(self.stream_memory)
-        return StreamSettings(int(size), size / (GAIN_WINDOW * m), memory)
+        return StreamSettings(size, size / (GAIN_WINDOW * m), memory)
 
     def _store_stream(self, problem: Problem, stream: Stream, progress: Progress) -> None:
         engine = problem.engine
         kernel, Z = problem.space.unpack(stream.state.x)
-        posterior = Posterior.from_naturals(stream.state.naturals)
+        posterior = Posterior.from_naturals(stream.state.q)
         self._stream = StreamRecord(stream, problem.space)
         self.model_ = Model(kernel, Z, posterior, engine.standardizer, engine.rule, np.dtype(np.float64))
         self.kernel_ = kernel
@@ -130,7 +227,7 @@ def _codes(y: Array, classes: Array) -> IntArray:
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
         raise ValueError(
-            f"y has the label {unknown[0]!r}, but this stream's classes are {classes.tolist()}; fit a new "
-            "estimator for other classes"
+            f"y has the label {unknown[0]!r}, but the classes of this stream are {classes.tolist()}; "
+            "fit another estimator for other classes"
         )
     return np.asarray(np.searchsorted(classes, y), dtype=np.int8)

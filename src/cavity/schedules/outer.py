@@ -1,0 +1,40 @@
+"""EP to convergence at every setting of the parameters, then one gradient: GFITC's schedule."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cavity.problem import Problem
+from cavity.schedules.converged import POLISHING_TOL, converge
+from cavity.schedules.evaluation import gradient
+from cavity.schedules.lbfgs import Evaluated, maximize
+from cavity.schedules.plan import Outcome
+from cavity.schedules.progress import Progress, StepInfo
+from cavity.sweep import SweepOptions
+from cavity.typing import Array
+
+_EP_TOL = 1e-6
+"""Site change at which the evidence is stationary enough for a line search."""
+
+
+def fit_outer(problem: Problem, progress: Progress, *, max_iter: int, tol: float) -> Outcome:
+    """Maximise the evidence over the parameters, q at its fixed point throughout.
+
+    The sites of one evaluation are the start of the next, so most evaluations take few sweeps.
+    """
+    engine, hyperprior = problem.engine, problem.hyperprior
+
+    def evaluate(x: Array) -> Evaluated:
+        prior = problem.prior(x)
+        point = converge(engine, prior, tol=_EP_TOL)
+        sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))
+        slope = problem.space.pack_gradient(gradient(sums, prior, point.posterior))
+        slope = slope + hyperprior.gradient(x)
+        value = point.objective + hyperprior.log_density(x)
+        norm = float(np.linalg.norm(slope))
+        return Evaluated(slope, StepInfo(value, point.mean_log_predictive, norm, point.change))
+
+    space = problem.space
+    maximum = maximize(evaluate, space.start, space.bounds, progress, max_iter=max_iter, tol=tol)
+    point = converge(engine, problem.prior(maximum.x), tol=POLISHING_TOL)
+    return Outcome(point, len(progress.history), maximum.converged, maximum.interrupted)

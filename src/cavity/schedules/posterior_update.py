@@ -1,0 +1,109 @@
+"""How q moves after a pass: to the refined sites (EP, natural-gradient VI), or along a gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from cavity.posterior import Naturals, Posterior
+from cavity.prior import ParameterGradient, Prior
+from cavity.schedules.evaluation import gradient
+from cavity.schedules.gaussian import GaussianSpace, whitened_gradient
+from cavity.sums import Sums
+from cavity.typing import Array
+
+
+class PosteriorUpdate(Protocol):
+    """What a trainer needs to know of q; `q` itself is the update's own kind of value."""
+
+    def start(self, n_latents: int, m: int) -> Any:
+        """The q of the prior."""
+        ...
+
+    def posterior(self, q: Any) -> Posterior:
+        """Moments of q."""
+        ...
+
+    def gradients(self, q: Any, sums: Sums, prior: Prior, posterior: Posterior) -> tuple[
+        ParameterGradient, Array
+    ]:  # fmt: skip
+        """Gradient by kernel and inducing points, and by what of q the optimiser moves."""
+        ...
+
+    def moved(self, q: Any, sums: Sums, gain: float, move: Array) -> Any:
+        """The next q, from the sums of a pass and the optimiser's move."""
+        ...
+
+    def as_arrays(self, q: Any) -> dict[str, Array]:
+        """q for a file."""
+        ...
+
+    def from_arrays(self, arrays: dict[str, Array]) -> Any:
+        """q from a file."""
+        ...
+
+
+@dataclass(frozen=True)
+class NaturalUpdate:
+    """q is the sum of sites: a step replaces a share of it, the gain, by the refined sites."""
+
+    def start(self, n_latents: int, m: int) -> Naturals:
+        """No sites."""
+        return Naturals.zeros(n_latents, m)
+
+    def posterior(self, q: Naturals) -> Posterior:
+        """Moments of q."""
+        return Posterior.from_naturals(q)
+
+    def gradients(
+        self, q: Naturals, sums: Sums, prior: Prior, posterior: Posterior
+    ) -> tuple[ParameterGradient, Array]:
+        """The objective's gradient with the factors on f̄ held; the optimiser moves nothing of q."""
+        return gradient(sums, prior, posterior), np.zeros(0)
+
+    def moved(self, q: Naturals, sums: Sums, gain: float, move: Array) -> Naturals:
+        """(1 − gain)·q + gain·refined."""
+        return q.mixed_with(sums.naturals, gain)
+
+    def as_arrays(self, q: Naturals) -> dict[str, Array]:
+        """Precision and shift."""
+        return {"precision": q.precision, "shift": q.shift}
+
+    def from_arrays(self, arrays: dict[str, Array]) -> Naturals:
+        """Precision and shift."""
+        return Naturals(arrays["precision"], arrays["shift"])
+
+
+@dataclass(frozen=True)
+class GradientUpdate:
+    """q is a whitened mean and a factor of the covariance, moved by the optimiser (VI only)."""
+
+    space: GaussianSpace
+
+    def start(self, n_latents: int, m: int) -> Array:
+        """The prior."""
+        return self.space.start
+
+    def posterior(self, q: Array) -> Posterior:
+        """Moments of q."""
+        return self.space.posterior(q)
+
+    def gradients(
+        self, q: Array, sums: Sums, prior: Prior, posterior: Posterior
+    ) -> tuple[ParameterGradient, Array]:
+        """The bound's gradient with the whitened q held, and by q."""
+        return whitened_gradient(sums, prior), self.space.gradient(q, sums)
+
+    def moved(self, q: Array, sums: Sums, gain: float, move: Array) -> Array:
+        """Where the optimiser goes."""
+        return q + move
+
+    def as_arrays(self, q: Array) -> dict[str, Array]:
+        """The vector."""
+        return {"moments": q}
+
+    def from_arrays(self, arrays: dict[str, Array]) -> Array:
+        """The vector."""
+        return arrays["moments"]
