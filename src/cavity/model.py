@@ -61,4 +61,6 @@ class Model:
 
     def _inputs(self, X: Any) -> Array:
         dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
-        return self.standardizer.apply(dense, self.dtype)
+        # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
+        farthest = 1e-4 * np.sqrt(np.finfo(self.dtype).max)
+        return np.clip(self.standardizer.apply(dense, self.dtype), -farthest, farthest)

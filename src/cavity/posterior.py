@@ -26,6 +26,9 @@ class Naturals:
         """Every site `factor` times over."""
         return Naturals(factor * self.precision, factor * self.shift)
 
+    def __add__(self, other: Naturals) -> Naturals:
+        return Naturals(self.precision + other.precision, self.shift + other.shift)
+
     def mixed_with(self, other: Naturals, gain: float) -> Naturals:
         """(1 − gain)·self + gain·other."""
         return Naturals(

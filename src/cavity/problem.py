@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from cavity.engines.local import HeldOut, LocalEngine, tile_rows
 from cavity.engines.threads import Threads
@@ -18,6 +19,7 @@ from cavity.initialization import (
 )
 from cavity.kernels import bind
 from cavity.parameters import ParameterSpace
+from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.sources.protocol import Block, RawRows, Source
 from cavity.standardize import Moments, Standardizer, learn_standardizer
@@ -35,6 +37,8 @@ class Problem:
     hyperprior: Hyperprior
     dtype: Dtype
     """Precision of the tiles: that of the data."""
+    posterior: Posterior
+    """q to start from: the prior, unless an earlier fit is continued."""
 
     def prior(self, x: Array, jitter: float | None = None) -> Prior:
         """The prior at a parameter vector."""
@@ -64,6 +68,7 @@ def starting_point(
     rng: np.random.RandomState,
 ) -> tuple[Any, Array]:
     """Kernel and standardised inducing points [m, d] to start from."""
+    kernel = None if kernel is None else clone(kernel)
     if inducing_points is not None:
         Z = standardizer.apply(inducing_points, np.dtype(np.float64))
         return kernel or default_kernel(source.n_features, median_distance(Z, rng)), Z
@@ -98,10 +103,23 @@ def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> Hel
     return HeldOut(mask, rows)
 
 
-def make_problem(engine: LocalEngine, space: ParameterSpace, deviation: float | None) -> Problem:
-    """A problem whose hyper-prior has the given standard deviation in theta (None: flat)."""
-    start = space.start
+def make_problem(
+    engine: LocalEngine,
+    space: ParameterSpace,
+    deviation: float | None,
+    *,
+    centre: Array | None = None,
+    posterior: Posterior | None = None,
+) -> Problem:
+    """A problem whose hyper-prior has the given standard deviation in theta (None: flat).
+
+    The hyper-prior is centred on the start, and q starts at the prior, unless told otherwise.
+    """
+    start = space.start if centre is None else centre
     spread = np.full(len(start), np.inf)
+    if posterior is None:
+        posterior = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, len(space.Z)))
     if deviation is not None:
         spread[: space.n_theta] = deviation
-    return Problem(engine, space, Hyperprior(start, spread), np.dtype(engine.source.dtype))
+    dtype = np.dtype(engine.source.dtype)
+    return Problem(engine, space, Hyperprior(start, spread), dtype, posterior)

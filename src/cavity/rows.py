@@ -19,6 +19,11 @@ class Rows(NamedTuple):
     weight: Array | None
     """[t]: a weight w counts the row w times; None counts every row once."""
 
+    @property
+    def weights(self) -> Array:
+        """The weights [t], ones if there are none."""
+        return np.ones(len(self.labels)) if self.weight is None else self.weight
+
 
 class Sites(NamedTuple):
     """Gaussian factors, one a row and latent function: exp(μ̃ f − ½ ν̃ f²) with f = Aᵀu."""

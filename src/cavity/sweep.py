@@ -20,12 +20,15 @@ from typing import NamedTuple
 import numpy as np
 
 from cavity.linalg import times_lower, times_transposed_lower
-from cavity.posterior import Posterior
+from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.rows import Rows, Sites
 from cavity.rules.protocol import RowTerms, Rule
 from cavity.sums import Sums
 from cavity.typing import Array
+
+EXACT_LEVERAGE = 1.0 - 1e-9
+"""Bound on ν̃v when q holds just the rows' sites: it only keeps rounding away from 1."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class SweepOptions:
 
     damping: float = 1.0
     """ρ: the new site is ρ·refined + (1 − ρ)·old; 1 is undamped."""
-    max_leverage: float = 1.0 - 1e-9
+    max_leverage: float = EXACT_LEVERAGE
     """Bound on ν̃v for the cavity; below 1 − ε only matters when q lags behind the kernel."""
     gradient: bool = True
     """Whether to form the gradient by theta and Z."""
@@ -103,7 +106,7 @@ def sweep(
         rows.labels, at.mean, at.variance, at.residual, sites.precision, sites.shift,
         options.max_leverage,
     )  # fmt: skip
-    weight = np.ones(len(rows.labels)) if rows.weight is None else rows.weight
+    weight = rows.weights
     # A row of no weight is absent from q: it must have no site to be taken out of it.
     step = options.damping * (weight > 0)
     refined = Sites(
@@ -130,20 +133,30 @@ def sweep(
     return RefinedRows(refined, terms.log_predictive), sums
 
 
-def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: Array) -> Sums:
-    A = at.A
+def summed_sites(rows: Rows, sites: Sites, prior: Prior) -> Naturals:
+    """The naturals of the sites of some rows, as they are."""
+    K, _ = prior.rows_kernel.cross(rows.X)
+    return _naturals(times_transposed_lower(K, prior.whitener), sites, rows.weights)
+
+
+def _naturals(A: Array, sites: Sites, weight: Array) -> Naturals:
     precisions, shifts = [], []
-    for nu, mu in zip(new.precision, new.shift, strict=True):
+    for nu, mu in zip(sites.precision, sites.shift, strict=True):
         scaled = np.sqrt(weight * nu).astype(A.dtype)[:, None] * A
         precisions.append((scaled.T @ scaled).astype(np.float64))  # NumPy sees a syrk here
         shifts.append(((weight * mu).astype(A.dtype) @ A).astype(np.float64))
+    return Naturals(np.stack(precisions), np.stack(shifts))
+
+
+def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: Array) -> Sums:
+    naturals = _naturals(at.A, new, weight)
     # ν̃v and μ̃√v are the site's parameters in units of the marginal: comparable between rows.
     change = ((new.precision - old.precision) * at.variance) ** 2
     change += (new.shift - old.shift) ** 2 * at.variance
     return Sums(
         weight=float(weight.sum()),
-        precision=np.stack(precisions),
-        shift=np.stack(shifts),
+        precision=naturals.precision,
+        shift=naturals.shift,
         objective=float(weight @ terms.objective),
         log_predictive=float(weight @ terms.log_predictive),
         site_change=float(weight @ change.sum(axis=0)),

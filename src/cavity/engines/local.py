@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.engines.threads import Threads
-from cavity.posterior import Posterior
+from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.rows import Rows, Sites
 from cavity.rules.protocol import Rule
 from cavity.sources.protocol import Block, RawRows, Source
 from cavity.standardize import Standardizer
 from cavity.sums import Sums
-from cavity.sweep import RefinedRows, SweepOptions, sweep
+from cavity.sweep import RefinedRows, SweepOptions, summed_sites, sweep
 from cavity.typing import Dtype
 
 _TILE_BYTES = 3_000_000
@@ -94,19 +95,15 @@ class LocalEngine:
 
         The refined sites wait for `commit`: a pass that is not committed leaves no trace.
         """
-        size = tile_rows(len(prior.Z), self.source.n_features, prior.dtype)
-        tiles: Iterable[Block] = self.source.blocks(size) if batch is None else _split(batch, size)
 
         def work(tile: Block) -> tuple[Any, RefinedRows, Sums]:
-            index = tile.index
-            rows = self._rows(tile.load(), index, prior.dtype)
-            sites = Sites(self.sites.precision[:, index], self.sites.shift[:, index])
+            rows, sites = self._rows_and_sites(tile, prior.dtype)
             refined, sums = sweep(rows, sites, prior, posterior, self.rule, options)
-            return index, refined, sums
+            return tile.index, refined, sums
 
         self._pending = []
         total: Sums | None = None
-        for index, refined, sums in self.threads.map(work, tiles):
+        for index, refined, sums in self.threads.map(work, self._tiles(prior, batch)):
             self._pending.append((index, refined))
             if total is None:
                 total = sums
@@ -114,6 +111,14 @@ class LocalEngine:
                 total += sums
         assert total is not None
         return total
+
+    def summed_sites(self, prior: Prior) -> Naturals:
+        """The naturals of all sites as they are, under this prior."""
+
+        def work(tile: Block) -> Naturals:
+            return summed_sites(*self._rows_and_sites(tile, prior.dtype), prior)
+
+        return reduce(Naturals.__add__, self.threads.map(work, self._tiles(prior)))
 
     def commit(self) -> None:
         """Make the sites of the last pass the current ones."""
@@ -123,12 +128,17 @@ class LocalEngine:
             self.log_predictive[index] = refined.log_predictive
         self._pending = []
 
-    def _rows(self, raw: RawRows, index: Any, dtype: Dtype) -> Rows:
-        weight = raw.weight
+    def _tiles(self, prior: Prior, batch: Block | None = None) -> Iterable[Block]:
+        size = tile_rows(len(prior.Z), self.source.n_features, prior.dtype)
+        return self.source.blocks(size) if batch is None else _split(batch, size)
+
+    def _rows_and_sites(self, tile: Block, dtype: Dtype) -> tuple[Rows, Sites]:
+        X, labels, weight = tile.load()
         if self.held_out is not None:
-            kept = ~self.held_out.mask[index]
+            kept = ~self.held_out.mask[tile.index]
             weight = kept.astype(np.float64) if weight is None else weight * kept
-        return Rows(self.standardizer.apply(raw.X, dtype), raw.labels, weight)
+        sites = Sites(self.sites.precision[:, tile.index], self.sites.shift[:, tile.index])
+        return Rows(self.standardizer.apply(X, dtype), labels, weight), sites
 
 
 @dataclass(frozen=True)

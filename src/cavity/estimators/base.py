@@ -97,9 +97,11 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         if getattr(self, "early_stopping", None) == "validation":
             held_out = hold_out(source, self.validation_fraction, rng)
         engine = LocalEngine(source, standardizer, self._rule(), threads, held_out)
+        centre, posterior = None, None
         if self.warm_start and hasattr(self, "model_"):
             kernel = self.kernel_
             Z = standardizer.apply(self.inducing_points_, np.dtype(np.float64))
+            centre, posterior = self._centre, self.model_.posterior
             previous = self._training
             if previous is not None and previous.n_rows == source.n_rows:
                 engine.sites = previous.sites
@@ -117,7 +119,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         space = ParameterSpace(
             kernel, Z, learn_kernel=learns, learn_inducing=learns and self.learn_inducing
         )
-        return make_problem(engine, space, self.hyperprior)
+        return make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
 
     @property
     def _learns(self) -> bool:
@@ -139,6 +141,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         self.loo_log_proba_ = engine.log_predictive
         self.n_iter_ = outcome.n_iter
         self.history_ = progress.history
+        self._centre = problem.hyperprior.centre
         self._training: LocalEngine | None = engine
         self._stream: Any = None
         if outcome.interrupted:
@@ -146,14 +149,14 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
                 f"{type(self).__name__} was interrupted after {outcome.n_iter} iterations; the "
                 "estimator is fitted with what it had learned by then",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         elif not outcome.converged:
             warnings.warn(
                 f"{type(self).__name__} stopped after {outcome.n_iter} iterations before it "
                 f"converged to tol={self.tol:g}; raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
@@ -194,8 +197,9 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory."""
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
-        mean, covariance = self.model_.joint_moments(X)
-        values, vectors = np.linalg.eigh(covariance[0])
+        with computing(thread_count(self.n_jobs)):
+            mean, covariance = self.model_.joint_moments(X)
+            values, vectors = np.linalg.eigh(covariance[0])
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         draws = check_random_state(random_state).standard_normal((len(values), n_samples))
         return np.asarray(mean[0][:, None] + root @ draws)

@@ -110,7 +110,7 @@ class GFITCClassifier(SparseGPClassifier):
             max_sweeps=self.max_iter,
             progress=progress,
         )
-        return Outcome(point, point.n_sweeps, point.converged, interrupted=False)
+        return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
 
     @available_if(_no_streams)
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> NoReturn:

@@ -165,14 +165,14 @@ class SteppedGPClassifier(SparseGPClassifier):
 
     def _resume_stream(self, chunk: ArraySource, threads: Threads) -> tuple[Trainer, Stream]:
         record: StreamRecord | None = getattr(self, "_stream", None)
-        naturals, seen = None, 0.0
+        posterior, seen = None, 0.0
         if record is not None:
             space, standardizer = record.space, self.model_.standardizer
         elif hasattr(self, "model_"):
             learns = self._learns
             space = ParameterSpace(self.kernel_, self.model_.Z, learns, learns and self.learn_inducing)
             standardizer = self.model_.standardizer
-            naturals, seen = self.model_.posterior.naturals, float(len(self.loo_log_proba_))
+            posterior, seen = self.model_.posterior, float(len(self.loo_log_proba_))
         else:
             start = self._problem(chunk, threads, check_random_state(self.random_state))
             space, standardizer = start.space, start.engine.standardizer
@@ -182,18 +182,18 @@ class SteppedGPClassifier(SparseGPClassifier):
         )
         assert optimizer is not None
         trainer = Trainer(
-            make_problem(engine, space, self.hyperprior),
+            make_problem(engine, space, self.hyperprior, posterior=posterior),
             optimizer,
             replace(self._options(batch_size=1), damping=1.0),
         )
-        stream = Stream(trainer.start(naturals), seen) if record is None else record.stream
+        stream = Stream(trainer.start(), seen) if record is None else record.stream
         return trainer, stream
 
     def _stream_settings(self, problem: Problem) -> StreamSettings:
         m = len(problem.space.Z)
-        size = BATCH_PER_POINT * m if self.batch_size in (None, "auto") else int(self.batch_size)
+        size = self.batch_size if isinstance(self.batch_size, Integral) else BATCH_PER_POINT * m
         memory = np.inf if self.stream_memory is None else float(self.stream_memory)
-        return StreamSettings(size, size / (GAIN_WINDOW * m), memory)
+        return StreamSettings(int(size), int(size) / (GAIN_WINDOW * m), memory)
 
     def _store_stream(self, problem: Problem, stream: Stream, progress: Progress) -> None:
         engine = problem.engine

@@ -12,7 +12,8 @@ from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.schedules.evaluation import objective
 from cavity.schedules.progress import Progress, StepInfo
-from cavity.sweep import SweepOptions
+from cavity.sums import Sums
+from cavity.sweep import EXACT_LEVERAGE, SweepOptions
 
 
 class FixedPoint(NamedTuple):
@@ -30,6 +31,8 @@ class FixedPoint(NamedTuple):
     interrupted: bool = False
 
 
+_FOREIGN_LEVERAGE = 0.5
+"""Bound on a row's own share of a q that was not built from today's sites."""
 POLISHING_TOL = 1e-4
 """Site change at which predictions after training no longer move in any digit that matters."""
 
@@ -50,36 +53,56 @@ def converge(
     are exact; only the first may be given another q to `start` from. The damping adapts: it tightens
     when a sweep overshoots and relaxes when it does not.
     """
-    naturals = summed_sites(engine, prior) if start is None else start
-    last_change = np.inf
-    for n_sweeps in range(1, max_sweeps + 1):
-        posterior = Posterior.from_naturals(naturals)
-        sums = engine.sweep(prior, posterior, SweepOptions(damping=damping, gradient=False))
-        change = float(np.sqrt(sums.site_change / sums.weight)) / damping
-        value = objective(sums, posterior, engine.rule)
-        if not np.isfinite(value + change):
-            raise NumericalError(
-                "the sweeps at fixed kernel produced a non-finite objective; try a smaller damping, "
-                "tighter kernel bounds or standardize=True"
-            )
-        score = sums.log_predictive / sums.weight
-        point = FixedPoint(prior, posterior, value, score, n_sweeps, change, change <= tol)
-        if progress is not None:
-            progress.record(StepInfo(value, score, 0.0, change), epochs=float(n_sweeps))
-        engine.commit()
-        if point.converged:
-            return point
-        naturals = sums.naturals
-        damping = max(0.05, 0.5 * damping) if change > last_change else min(1.0, 1.1 * damping)
-        last_change = change
+    point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
+    naturals = start
+    try:
+        if naturals is None:
+            naturals = engine.summed_sites(prior)
+        else:
+            leverage = _FOREIGN_LEVERAGE
+        for n_sweeps in range(1, max_sweeps + 1):
+            options = SweepOptions(damping=damping, gradient=False, max_leverage=leverage)
+            point, sums = _sweep(engine, prior, naturals, options, n_sweeps, tol)
+            if progress is not None:
+                score = point.mean_log_predictive
+                progress.record(StepInfo(point.objective, score, 0.0, point.change), float(n_sweeps))
+            engine.commit()
+            if point.converged:
+                return point
+            naturals, leverage = sums.naturals, EXACT_LEVERAGE
+            overshot = point.change > last_change
+            damping = max(0.05, 0.5 * damping) if overshot else min(1.0, 1.1 * damping)
+            last_change = point.change
+    except KeyboardInterrupt:
+        if point is not None:
+            return point._replace(interrupted=True)
+        if naturals is None:
+            raise
+        q = Posterior.from_naturals(naturals)
+        return FixedPoint(prior, q, np.nan, np.nan, 0, np.inf, converged=False, interrupted=True)
+    assert point is not None
     return point
 
 
-def summed_sites(engine: LocalEngine, prior: Prior) -> Naturals:
-    """The naturals of the sites as they are, under this prior."""
-    nothing = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, len(prior.Z)))
-    # With damping 0 a sweep leaves the sites alone and only sums them up.
-    return engine.sweep(prior, nothing, SweepOptions(damping=0.0, gradient=False)).naturals
+def _sweep(
+    engine: LocalEngine,
+    prior: Prior,
+    naturals: Naturals,
+    options: SweepOptions,
+    n_sweeps: int,
+    tol: float,
+) -> tuple[FixedPoint, Sums]:
+    posterior = Posterior.from_naturals(naturals)
+    sums = engine.sweep(prior, posterior, options)
+    change = float(np.sqrt(sums.site_change / sums.weight)) / options.damping
+    value = objective(sums, posterior, engine.rule)
+    if not np.isfinite(value + change):
+        raise NumericalError(
+            "the sweeps at fixed kernel produced a non-finite objective; try a smaller damping, "
+            "tighter kernel bounds or standardize=True"
+        )
+    score = sums.log_predictive / sums.weight
+    return FixedPoint(prior, posterior, value, score, n_sweeps, change, change <= tol), sums
 
 
 def settled(engine: LocalEngine, prior: Prior, posterior: Posterior) -> FixedPoint:

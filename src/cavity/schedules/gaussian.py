@@ -20,11 +20,6 @@ class GaussianSpace:
     n_latents: int
     m: int
 
-    @property
-    def start(self) -> Array:
-        """The prior: mean 0, covariance I."""
-        return self.pack(np.zeros((self.n_latents, self.m)), np.stack([np.eye(self.m)] * self.n_latents))
-
     def pack(self, mean: Array, factors: Array) -> Array:
         """The vector: all means, then the lower triangles row by row."""
         rows, columns = np.tril_indices(self.m)

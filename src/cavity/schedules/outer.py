@@ -37,4 +37,5 @@ def fit_outer(problem: Problem, progress: Progress, *, max_iter: int, tol: float
     space = problem.space
     maximum = maximize(evaluate, space.start, space.bounds, progress, max_iter=max_iter, tol=tol)
     point = converge(engine, problem.prior(maximum.x), tol=POLISHING_TOL)
-    return Outcome(point, len(progress.history), maximum.converged, maximum.interrupted)
+    interrupted = maximum.interrupted or point.interrupted
+    return Outcome(point, len(progress.history), maximum.converged, interrupted)

@@ -17,12 +17,12 @@ from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer, TrainingState
 from cavity.schedules.stochastic import StochasticSchedule
-from cavity.sweep import SweepOptions
+from cavity.sweep import EXACT_LEVERAGE, SweepOptions
 
-_STALE_LEVERAGE_BATCH = 0.999
-"""Bound on a row's own share of q while kernel and q move together, all rows at every step."""
-_STALE_LEVERAGE_STOCHASTIC = 0.5
-"""The same when a site may be an epoch older than q."""
+_LAGGING_LEVERAGE = 0.5
+"""Bound on a row's own share of q when sites and q were made under different kernels."""
+_ROWS_TO_REBUILD = 10_000
+"""Rows up to which batch training rebuilds q before each pass: it is cheap, and exact."""
 
 
 class Outcome(NamedTuple):
@@ -52,12 +52,13 @@ class Plan:
         """Fit a problem."""
         if self.optimizer is None:
             return self._keep_parameters(problem, progress)
-        leverage = _STALE_LEVERAGE_BATCH if self.stochastic is None else _STALE_LEVERAGE_STOCHASTIC
+        natural = isinstance(self.update, NaturalUpdate)
+        rebuild = natural and self.stochastic is None and self._rebuilds(problem)
+        leverage = EXACT_LEVERAGE if rebuild else _LAGGING_LEVERAGE
         # Minibatches are noisy beyond float32's rounding; the polishing is in full precision.
         rough = problem if self.stochastic is None else replace(problem, dtype=np.dtype(np.float32))
-        trainer = Trainer(
-            rough, self.optimizer, replace(self.options, max_leverage=leverage), self.update
-        )
+        options = replace(self.options, max_leverage=leverage)
+        trainer = Trainer(rough, self.optimizer, options, self.update, rebuild)
         state, position = self.checkpointer.resume(trainer, progress, self.monitor)
         context = (trainer, state, progress, self.monitor, self.checkpointer, position)
         if self.stochastic is None:
@@ -66,7 +67,11 @@ class Plan:
             trained = self.stochastic.run(*context)
         point = self._polish(problem, trainer, trained.state)
         self.checkpointer.finish()
-        return Outcome(point, len(progress.history), trained.converged, trained.interrupted)
+        interrupted = trained.interrupted or point.interrupted
+        return Outcome(point, len(progress.history), trained.converged, interrupted)
+
+    def _rebuilds(self, problem: Problem) -> bool:
+        return self.options.exact or problem.engine.n_rows <= _ROWS_TO_REBUILD
 
     def _keep_parameters(self, problem: Problem, progress: Progress) -> Outcome:
         point = converge(
@@ -77,7 +82,7 @@ class Plan:
             max_sweeps=self.max_iter,
             progress=progress,
         )
-        return Outcome(point, point.n_sweeps, point.converged, interrupted=False)
+        return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
 
     def _polish(self, problem: Problem, trainer: Trainer, state: TrainingState) -> FixedPoint:
         """Exact sweeps at the final parameters: the true q of all rows."""
@@ -88,5 +93,4 @@ class Plan:
         posterior = self.update.posterior(state.q)
         if not isinstance(self.update, NaturalUpdate):
             return settled(problem.engine, prior, posterior)
-        start = None if self.stochastic is None else posterior.naturals
-        return converge(problem.engine, prior, tol=POLISHING_TOL, start=start)
+        return converge(problem.engine, prior, tol=POLISHING_TOL, start=posterior.naturals)

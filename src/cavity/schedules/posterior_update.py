@@ -18,8 +18,8 @@ from cavity.typing import Array
 class PosteriorUpdate(Protocol):
     """What a trainer needs to know of q; `q` itself is the update's own kind of value."""
 
-    def start(self, n_latents: int, m: int) -> Any:
-        """The q of the prior."""
+    def start(self, posterior: Posterior) -> Any:
+        """The q to start from."""
         ...
 
     def posterior(self, q: Any) -> Posterior:
@@ -49,9 +49,9 @@ class PosteriorUpdate(Protocol):
 class NaturalUpdate:
     """q is the sum of sites: a step replaces a share of it, the gain, by the refined sites."""
 
-    def start(self, n_latents: int, m: int) -> Naturals:
-        """No sites."""
-        return Naturals.zeros(n_latents, m)
+    def start(self, posterior: Posterior) -> Naturals:
+        """The summed sites of the posterior."""
+        return posterior.naturals
 
     def posterior(self, q: Naturals) -> Posterior:
         """Moments of q."""
@@ -82,9 +82,9 @@ class GradientUpdate:
 
     space: GaussianSpace
 
-    def start(self, n_latents: int, m: int) -> Array:
-        """The prior."""
-        return self.space.start
+    def start(self, posterior: Posterior) -> Array:
+        """Mean and Cholesky factor of the posterior."""
+        return self.space.pack(posterior.mean, np.linalg.cholesky(posterior.covariance))
 
     def posterior(self, q: Array) -> Posterior:
         """Moments of q."""

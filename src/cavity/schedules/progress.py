@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity.history import Iteration
+from cavity.progress import current_reporter
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,17 @@ class RunningInfo:
 
 
 class Progress:
-    """Clock, history and, if `verbose`, a line now and then on standard error."""
+    """Clock, history and, if `verbose`, a line now and then on standard error.
+
+    Whoever is `cavity.progress.reporting` when it is made hears of every iteration.
+    """
 
     def __init__(self, verbose: int = 0) -> None:
         self.verbose = verbose
         self.history: list[Iteration] = []
         self._started = time.perf_counter()
         self._last_line = -1.0
+        self._reporter = current_reporter()
 
     def resume_at(self, seconds: float) -> None:
         """Set the clock to the seconds that an earlier part of the fit has taken."""
@@ -58,8 +63,8 @@ class Progress:
         """Since the fit began."""
         return time.perf_counter() - self._started
 
-    def record(self, info: StepInfo, epochs: float) -> Iteration:
-        """Add an iteration to the history."""
+    def record(self, info: StepInfo, epochs: float, share: float | None = None) -> Iteration:
+        """Add an iteration to the history; share: part of the budget that is used, if there is one."""
         entry = Iteration(
             iteration=len(self.history) + 1,
             objective=info.objective,
@@ -70,6 +75,8 @@ class Progress:
         )
         self.history.append(entry)
         self._show(entry)
+        if self._reporter is not None:
+            self._reporter.update(entry, share)
         return entry
 
     def _show(self, entry: Iteration) -> None:

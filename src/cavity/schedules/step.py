@@ -62,6 +62,12 @@ class Trainer:
     optimizer: Optimizer
     options: SweepOptions
     update: PosteriorUpdate = field(default_factory=NaturalUpdate)
+    rebuild: bool = False
+    """Whether q is rebuilt from the rows' sites under today's kernel before each pass (batch only).
+
+    Then the objective is exact and so is every row's share in q; otherwise q keeps its whitened
+    coordinates while kernel and inducing points move, which costs nothing and a lag of one step.
+    """
     population: float | None = None
     """Weight of the rows that a minibatch stands for; None: of all rows of the source."""
 
@@ -70,11 +76,10 @@ class Trainer:
         """Where the passes run."""
         return self.problem.engine
 
-    def start(self, q: Any = None) -> TrainingState:
-        """Parameters at their start, q at the prior or as given."""
-        space = self.problem.space
-        x = space.start
-        q = self.update.start(self.engine.rule.n_latents, len(space.Z)) if q is None else q
+    def start(self) -> TrainingState:
+        """Parameters and q where the problem starts."""
+        x = self.problem.space.start
+        q = self.update.start(self.problem.posterior)
         n_moved = len(x) + (q.size if isinstance(q, np.ndarray) else 0)
         return TrainingState(
             x=x,
@@ -120,6 +125,8 @@ class Trainer:
     def evaluate(self, x: Array, q: Any, damping: float, batch: Block | None = None) -> Evaluation:
         """Objective and slope at a point; the refined sites wait for the engine's `commit`."""
         prior = self.problem.prior(x)
+        if self.rebuild:
+            q = self.engine.summed_sites(prior)
         posterior = self.update.posterior(q)
         options = replace(self.options, damping=damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
@@ -128,7 +135,8 @@ class Trainer:
             by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
         space, hyperprior = self.problem.space, self.problem.hyperprior
         slope = space.pack_gradient(by_parameters) + hyperprior.gradient(x)
-        if not (np.isfinite(value) and np.isfinite(slope).all() and np.isfinite(by_q).all()):
+        finite = (value, slope, by_q, sums.precision, sums.shift)
+        if not all(np.isfinite(part).all() for part in finite):
             raise NumericalError("the objective or its gradient is not finite")
         info = StepInfo(
             objective=value + hyperprior.log_density(x),

@@ -55,7 +55,7 @@ class StochasticSchedule:
                 state, info = trainer.step(state, batch, gain=gain, rate=budget.rate(used))
                 epochs = position.epochs(share)
                 if (mean := window.add(info, position.step)) is not None:
-                    progress.record(mean, epochs)
+                    progress.record(mean, epochs, share=used)
                 if monitor.plateau_after(state, info):
                     budget = budget.ending_soon(epochs, progress.seconds)
                 checkpointer.after_step(state, position, trainer, progress, monitor)

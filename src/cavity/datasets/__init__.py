@@ -1,0 +1,1 @@
+"""Data that installs with a package: loaders that return plain arrays."""

@@ -1,0 +1,57 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.__main__ import main
+from benchmarks.methods import methods
+from benchmarks.records import RecordFile, Repetition
+from benchmarks.registry import benchmark
+from benchmarks.registry import benchmarks as registered
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_list_names_every_benchmark():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "list"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in ("airline", "mnist", "step-rate", "uci"):
+        assert name in done.stdout
+
+
+def test_a_name_is_taken_once():
+    registered()
+    with pytest.raises(ValueError, match="two benchmarks are named 'uci'"):
+        benchmark("uci", "again")(lambda context: None)
+
+
+def test_contenders_use_known_methods_and_distinct_labels():
+    from benchmarks.workloads import large, step_rate, uci
+
+    for workload in (uci, large, step_rate):
+        labels = [c.label for c in workload.CONTENDERS]
+        assert len(set(labels)) == len(labels)
+        assert {c.method for c in workload.CONTENDERS} <= set(methods())
+
+
+def test_unknown_benchmark_is_an_error(capsys):
+    assert main(["run", "nothing"]) == 2
+    assert "no benchmark 'nothing'" in capsys.readouterr().err
+
+
+def test_table_of_a_record_file(tmp_path, capsys):
+    file = RecordFile(tmp_path / "r.jsonl", dict)
+    for dataset, nll in (("crabs", 0.1), ("heart", 0.3)):
+        for split in (0, 1):
+            metrics = {"nll": nll, "error": 0.0}
+            file.append(Repetition("uci", "A", "a", dataset, split, {}, seconds=2.0, metrics=metrics))
+    file.append(Repetition("uci", "B", "b", "heart", 0, {}, failure="no"))
+    assert main(["table", str(file.path)]) == 0
+    out = capsys.readouterr().out
+    assert "| A | 0.100 | 0.300 | **0.200** | 2.00 |  |" in out
+    assert "| B | – | – | – | – | 1/1 |" in out

@@ -1,0 +1,127 @@
+"""The engine decides where a pass runs, and nothing about what comes out of it."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from cavity.engines.local import tile_rows
+from cavity.posterior import Naturals, Posterior
+from cavity.sweep import SweepOptions
+from support import (
+    FLOAT32,
+    FLOAT64,
+    KERNELS,
+    fixed_point,
+    make_engine,
+    make_prior,
+    points,
+    set_tile_rows,
+    table,
+    value_and_gradient,
+)
+
+X, LABELS = table(300)
+KERNEL = KERNELS["noisy"]
+PRIOR = make_prior(KERNEL, points(8))
+START = Posterior.from_naturals(Naturals.zeros(1, 8))
+
+
+def outcome(**options):
+    engine = make_engine(X, LABELS, **options)
+    point = fixed_point(engine, PRIOR)
+    value, gradient = value_and_gradient(engine, PRIOR)
+    return value, gradient.theta, gradient.Z, point.posterior.mean, engine.log_predictive
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return outcome()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 299, 300, 1000])
+def test_tile_size_changes_nothing(monkeypatch, expected, rows):
+    set_tile_rows(monkeypatch, rows)
+    for actual, truth in zip(outcome(), expected, strict=True):
+        assert_allclose(actual, truth, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 8])
+def test_number_of_threads_changes_nothing(monkeypatch, n_threads):
+    set_tile_rows(monkeypatch, 17)
+    for actual, truth in zip(outcome(n_threads=n_threads), outcome(n_threads=1), strict=True):
+        assert_array_equal(actual, truth)  # tiles are reduced in their own order
+
+
+def test_order_of_rows_changes_nothing(expected):
+    order = np.random.default_rng(0).permutation(300)
+    engine = make_engine(X[order], LABELS[order])
+    point = fixed_point(engine, PRIOR)
+    assert_allclose(point.objective, expected[0], atol=1e-9)
+    assert_allclose(point.posterior.mean, expected[3], atol=1e-9)
+    assert_allclose(engine.log_predictive, expected[4][order], atol=1e-9)
+
+
+def test_order_of_inducing_points_changes_nothing_but_their_order(expected):
+    order = np.random.default_rng(0).permutation(8)
+    engine, prior = make_engine(X, LABELS), make_prior(KERNEL, PRIOR.Z[order])
+    fixed_point(engine, prior)
+    value, gradient = value_and_gradient(engine, prior)
+    assert_allclose(value, expected[0], atol=1e-7)
+    assert_allclose(gradient.theta, expected[1], atol=1e-6)
+    assert_allclose(gradient.Z, expected[2][order], atol=1e-6)
+    assert_allclose(engine.log_predictive, expected[4], atol=1e-7)
+
+
+def test_a_weight_of_two_is_the_row_twice():
+    weight = np.where(np.arange(300) < 100, 2.0, 1.0)
+    weighted = fixed_point(make_engine(X, LABELS, weight=weight), PRIOR)
+    twice = np.concatenate([np.arange(300), np.arange(100)])
+    repeated = fixed_point(make_engine(X[twice], LABELS[twice]), PRIOR)
+    assert_allclose(weighted.objective, repeated.objective, atol=1e-9)
+    assert_allclose(weighted.posterior.mean, repeated.posterior.mean, atol=1e-9)
+    assert_allclose(weighted.posterior.covariance, repeated.posterior.covariance, atol=1e-9)
+
+
+def test_minibatches_add_up_to_a_full_pass(monkeypatch):
+    set_tile_rows(monkeypatch, 17)
+    engine = make_engine(X, LABELS)
+    full = engine.sweep(PRIOR, START, SweepOptions())
+    total = None
+    for batch in engine.source.batches(70, np.random.default_rng(0)):
+        sums = engine.sweep(PRIOR, START, SweepOptions(), batch)
+        engine.commit()
+        if total is None:
+            total = sums
+        else:
+            total += sums
+    for name, value in vars(full).items():
+        assert_allclose(getattr(total, name), value, atol=1e-8, err_msg=name)
+    assert np.isfinite(engine.log_predictive).all()
+
+
+def test_a_pass_leaves_no_trace_until_it_is_committed():
+    engine = make_engine(X, LABELS)
+    engine.sweep(PRIOR, START, SweepOptions())
+    assert_array_equal(engine.sites.precision, 0.0)
+    assert np.isnan(engine.log_predictive).all()
+    engine.commit()
+    committed = engine.sites.precision.copy()
+    assert (committed > 0).all()
+    engine.commit()
+    assert_array_equal(engine.sites.precision, committed)
+
+
+def test_a_fresh_engine_shares_rows_and_not_sites():
+    engine = make_engine(X, LABELS)
+    fixed_point(engine, PRIOR)
+    fresh = engine.fresh()
+    assert fresh.source is engine.source
+    assert_array_equal(fresh.sites.precision, 0.0)
+    assert (engine.sites.precision > 0).all()
+
+
+def test_tiles_depend_on_the_problem_only_and_stay_in_the_cache():
+    for m, d in [(1, 1), (200, 784), (500, 8), (2000, 2000)]:
+        rows = tile_rows(m, d, FLOAT64)
+        assert 1 <= rows <= 10_000
+        assert tile_rows(m, d, FLOAT32) >= rows

@@ -1,0 +1,319 @@
+"""Whatever is passed: a clear error before work starts, or a finite and sensible result."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    CompoundKernel,
+    ConstantKernel,
+    ExpSineSquared,
+    WhiteKernel,
+)
+
+from cavity import SEPClassifier
+from support import LocalEngine, table, tried
+
+X, LABELS = table(40)
+# Any other warning, NumPy's above all, is an error here (see pyproject.toml).
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def model(**options):
+    return SEPClassifier(**{"n_inducing": 8, "max_iter": 25, "random_state": 0, "n_jobs": 1, **options})
+
+
+def assert_sensible(fit, rows=X):
+    proba = fit.predict_proba(rows)
+    assert np.isfinite(proba).all()
+    assert_allclose(proba.sum(axis=1), 1.0)
+    assert np.isfinite(fit.predict_log_proba(rows)).all()
+    assert np.isfinite(fit.decision_function(rows)).all()
+    assert np.isfinite(fit.sample_latent(rows[:5], 2, random_state=0)).all()
+    assert np.isfinite(fit.log_marginal_likelihood_value_)
+    assert np.isfinite(fit.kernel_.theta).all()
+    assert np.isfinite(fit.inducing_points_).all()
+    assert np.isfinite(fit.loo_log_proba_).all()
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """A pass over the rows is an error: what is wrong must be said before."""
+
+    def sweep(*args, **kwargs):
+        raise AssertionError("the work had begun")
+
+    monkeypatch.setattr(LocalEngine, "sweep", sweep)
+
+
+@pytest.mark.usefixtures("no_work")
+class TestIsRefusedBeforeWorkStarts:
+    @pytest.mark.parametrize(
+        ("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")]
+    )
+    def test_entries_that_are_not_numbers(self, value, word):
+        bad = X.copy()
+        bad[3, 1] = value
+        with pytest.raises(ValueError, match=word):
+            model().fit(bad, LABELS)
+
+    @pytest.mark.parametrize("bad", [[np.nan] * 40, [None] * 40, [np.inf] * 40])
+    def test_labels_that_are_missing(self, bad):
+        with pytest.raises(ValueError):  # noqa: PT011 - scikit-learn's words differ by type
+            model().fit(X, bad)
+
+    @pytest.mark.parametrize("label", ["a", 0, True])
+    def test_one_class(self, label):
+        with pytest.raises(ValueError, match="one class"):
+            model().fit(X, [label] * 40)
+
+    def test_three_classes(self):
+        with pytest.raises(ValueError, match="3 classes"):
+            model().fit(X, np.arange(40) % 3)
+
+    def test_a_continuous_target(self):
+        with pytest.raises(ValueError, match="continuous"):
+            model().fit(X, X[:, 0])
+
+    @pytest.mark.parametrize(
+        ("rows", "labels"),
+        [
+            (X[:, 0], LABELS),
+            (X[:39], LABELS),
+            (X[None], LABELS),
+            (X, np.stack([LABELS, 1 - LABELS], axis=1)),
+            (np.empty((0, 2)), []),
+            (np.empty((40, 0)), LABELS),
+            (np.array([["a", "b"]] * 40), LABELS),
+            (X + 1j, LABELS),
+        ],
+        ids=["1-d", "lengths", "3-d", "two targets", "no rows", "no columns", "strings", "complex"],
+    )
+    def test_wrong_shapes_and_types(self, rows, labels):
+        with pytest.raises(ValueError):  # noqa: PT011 - scikit-learn's own words
+            model().fit(rows, labels)
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            {"n_inducing": 0},
+            {"n_inducing": -3},
+            {"n_inducing": 2.5},
+            {"n_inducing": "many"},
+            {"init_inducing": "magic"},
+            {"optimizer": "sgd"},
+            {"optimizer": 3},
+            {"learning_rate": 0.0},
+            {"learning_rate": -1.0},
+            {"learning_rate": "fast"},
+            {"max_iter": 0},
+            {"max_iter": 1.5},
+            {"damping": 0.0},
+            {"damping": 1.5},
+            {"damping": np.nan},
+            {"tol": -1.0},
+            {"gradient": "wrong"},
+            {"batch_size": 0},
+            {"batch_size": "some"},
+            {"residual_penalty": -1.0},
+            {"hyperprior": 0.0},
+            {"hyperprior": -1.0},
+            {"standardize": "yes"},
+            {"warm_start": "yes"},
+            {"random_state": "seed"},
+            {"n_jobs": 0},
+            {"n_jobs": 1.5},
+            {"verbose": -1},
+        ],
+        ids=str,
+    )
+    def test_options_that_have_no_meaning(self, option):
+        (name,) = option
+        with pytest.raises(ValueError, match=name):
+            model(**option).fit(X, LABELS)
+
+    def test_options_that_do_not_exist(self):
+        with pytest.raises(TypeError, match="n_inducers"):
+            SEPClassifier(n_inducers=3)
+        with pytest.raises(ValueError, match="n_inducers"):
+            model().set_params(n_inducers=3)
+
+    @pytest.mark.parametrize("kernel", ["rbf", RBF, 1.0, lambda x, z: 1.0, [RBF(1.0)]])
+    def test_what_is_not_a_kernel(self, kernel):
+        with pytest.raises(TypeError, match="kernel"):
+            model(kernel=kernel).fit(X, LABELS)
+
+    @pytest.mark.parametrize(
+        "kernel", [ExpSineSquared(), 1.0 * ExpSineSquared() + RBF(), CompoundKernel([RBF()])]
+    )
+    def test_kernels_that_are_not_registered(self, kernel):
+        with pytest.raises(TypeError, match="register"):
+            model(kernel=kernel).fit(X, LABELS)
+
+    @pytest.mark.parametrize("options", [{}, {"inducing_points": X[:5]}], ids=["chosen", "given"])
+    def test_a_kernel_for_other_columns(self, options):
+        with pytest.raises(ValueError, match="length_scale"):
+            model(kernel=RBF([1.0, 1.0, 1.0]), **options).fit(X, LABELS)
+
+    @pytest.mark.parametrize(
+        "Z", [X[:5, :1], X[0], np.empty((0, 2)), np.full((3, 2), np.nan), X[None]], ids=str
+    )
+    def test_inducing_points_of_the_wrong_kind(self, Z):
+        with pytest.raises(ValueError, match="inducing_points"):
+            model(inducing_points=Z).fit(X, LABELS)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model().fit(X, LABELS)
+
+
+class TestAtPrediction:
+    @pytest.mark.parametrize(
+        "method",
+        ["predict", "predict_proba", "decision_function", "latent_mean_and_variance", "sample_latent"],
+    )
+    def test_rows_of_another_kind(self, fitted, method):
+        ask = getattr(fitted, method)
+        for bad, word in (
+            (np.ones((3, 5)), "features"),
+            (np.ones((3, 1)), "features"),
+            (np.ones(2), "1D|2D"),
+            (np.array([[np.nan, 0.0]]), "NaN"),
+            (np.array([[np.inf, 0.0]]), "infinity"),
+            (np.empty((0, 2)), "0 sample"),
+        ):
+            with pytest.raises(ValueError, match=word):
+                ask(bad)
+
+    @pytest.mark.parametrize("scale", [1e-300, 1e150, 1e300])
+    def test_rows_of_any_size(self, fitted, scale):
+        assert_sensible(fitted, scale * X)
+
+    def test_a_theta_of_the_wrong_length(self, fitted):
+        with pytest.raises(ValueError):  # noqa: PT011 - scikit-learn's own words
+            fitted.log_marginal_likelihood(np.zeros(17))
+
+
+class TestGivesASensibleResult:
+    """Odd, but nothing that has no answer."""
+
+    @pytest.mark.parametrize("optimizer", ["adam", "rprop", None])
+    @pytest.mark.parametrize("init_inducing", ["kmeans", "random", "greedy"])
+    def test_duplicate_rows(self, optimizer, init_inducing):
+        rows, labels = np.repeat(X[:6], 10, axis=0), np.repeat(LABELS[:6], 10)
+        fit = model(n_inducing=20, optimizer=optimizer, init_inducing=init_inducing).fit(rows, labels)
+        assert_sensible(fit, rows)
+        assert fit.score(rows, labels) == 1.0
+
+    @pytest.mark.parametrize("optimizer", ["adam", None])
+    @pytest.mark.parametrize("init_inducing", ["kmeans", "random", "greedy"])
+    def test_identical_rows_with_both_labels(self, optimizer, init_inducing):
+        rows, labels = np.full((40, 3), 7.3), np.arange(40) % 4 == 0
+        fit = model(optimizer=optimizer, init_inducing=init_inducing).fit(rows, labels)
+        assert_sensible(fit, rows)
+        assert_allclose(fit.predict_proba(rows)[:, 1], 0.25, atol=0.05)
+
+    @pytest.mark.parametrize("value", [0.0, 1.0, -1e150, 1e-150])
+    def test_constant_columns_say_nothing(self, value):
+        rows = np.column_stack([X, np.full(40, value)])
+        fit = model().fit(rows, LABELS)
+        assert_sensible(fit, rows)
+        assert fit.score(rows, LABELS) > 0.8
+
+    @pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e-20, 1e20, 1e150, 1e300])
+    def test_huge_and_tiny_scales(self, scale):
+        fit, plain = model().fit(scale * X, LABELS), model().fit(X, LABELS)
+        assert_sensible(fit, scale * X)
+        assert_allclose(fit.predict_proba(scale * X), plain.predict_proba(X), atol=1e-6)
+
+    @pytest.mark.parametrize("scale", [1e-30, 1e30])
+    def test_huge_and_tiny_scales_in_float32(self, scale):
+        rows = (scale * X).astype(np.float32)
+        fit, plain = model().fit(rows, LABELS), model().fit(X.astype(np.float32), LABELS)
+        assert_sensible(fit, rows)
+        assert fit.score(rows, LABELS) == pytest.approx(plain.score(X, LABELS), abs=0.1)
+
+    @pytest.mark.parametrize("scale", [1e-150, 1e150])
+    @pytest.mark.parametrize("kernel", [None, ConstantKernel(1.0) * RBF(1.0)], ids=["default", "rbf"])
+    def test_huge_and_tiny_scales_as_they_are(self, scale, kernel):
+        fit, complaint = tried(lambda: model(standardize=False, kernel=kernel).fit(scale * X, LABELS))
+        if fit is None:
+            assert "standardize" in complaint
+        else:
+            assert_sensible(fit, scale * X)
+
+    def test_one_scale_per_column(self):
+        scale = np.array([1e150, 1e-150])
+        fit = model().fit(scale * X, LABELS)
+        assert_sensible(fit, scale * X)
+        assert fit.score(scale * X, LABELS) > 0.8
+
+    def test_an_outlier_at_the_end_of_the_floats(self):
+        rows = X.copy()
+        rows[0] = 1e300
+        assert_sensible(model().fit(rows, LABELS), rows)
+
+    @pytest.mark.parametrize("optimizer", ["adam", "rprop", None])
+    @pytest.mark.parametrize("init_inducing", ["kmeans", "random", "greedy"])
+    @pytest.mark.parametrize("rows", [[[0.0], [1.0]], [[3.0], [3.0]]], ids=["apart", "equal"])
+    def test_two_rows(self, optimizer, init_inducing, rows):
+        fit = model(optimizer=optimizer, init_inducing=init_inducing).fit(rows, ["a", "b"])
+        assert_sensible(fit, np.array(rows))
+        assert fit.inducing_points_.shape == (2, 1)
+        if rows[0] != rows[1]:
+            assert list(fit.predict(rows)) == ["a", "b"]
+
+    def test_one_row_of_a_class(self):
+        labels = np.zeros(40, dtype=int)
+        labels[7] = 1
+        fit = model().fit(X, labels)
+        assert_sensible(fit)
+        assert fit.predict_proba(X)[:, 1].mean() < 0.2
+
+    def test_more_columns_than_rows(self):
+        rows = np.random.default_rng(0).normal(size=(12, 200))
+        fit = model().fit(rows, rows[:, 0] > 0)
+        assert_sensible(fit, rows)
+
+    def test_labels_without_any_pattern(self):
+        labels = np.random.default_rng(0).permutation(np.arange(40) % 2)
+        assert_sensible(model(max_iter=100).fit(X, labels))
+
+    @pytest.mark.parametrize(
+        "kernel",
+        [
+            ConstantKernel(1e30) * RBF(1.0),
+            ConstantKernel(1e-30) * RBF(1.0),
+            ConstantKernel(1.0) * RBF(1e-10),
+            ConstantKernel(1.0) * RBF(1e10),
+            RBF(1.0) + WhiteKernel(1e20),
+            WhiteKernel(1.0),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("optimizer", ["adam", None])
+    def test_extreme_kernels(self, kernel, optimizer):
+        fit, complaint = tried(lambda: model(kernel=kernel, optimizer=optimizer).fit(X, LABELS))
+        if fit is None:
+            assert "kernel" in complaint
+        else:
+            assert_sensible(fit)
+
+    def test_coinciding_inducing_points(self):
+        assert_sensible(model(inducing_points=np.repeat(X[:2], 4, axis=0)).fit(X, LABELS))
+
+    def test_inducing_points_far_from_the_rows(self):
+        fit = model(inducing_points=X[:4] + 1e6).fit(X, LABELS)
+        assert_sensible(fit)
+
+    def test_read_only_and_strided_arrays(self):
+        rows = np.asfortranarray(np.repeat(X, 2, axis=0))[::2]
+        rows.flags.writeable = False
+        fit = model().fit(rows, LABELS)
+        assert_allclose(fit.predict_proba(rows), model().fit(X, LABELS).predict_proba(X), atol=1e-9)

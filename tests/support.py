@@ -1,0 +1,160 @@
+"""The one place where tests build engines, and the problems they are tried on."""
+
+import sys
+
+import numpy as np
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    DotProduct,
+    Exponentiation,
+    Matern,
+    RationalQuadratic,
+    WhiteKernel,
+)
+
+from cavity.engines.local import LocalEngine
+from cavity.engines.threads import Threads
+from cavity.errors import NumericalError
+from cavity.posterior import Naturals, Posterior
+from cavity.prior import Prior
+from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.schedules.converged import converge
+from cavity.schedules.evaluation import gradient, objective
+from cavity.sources.arrays import ArraySource
+from cavity.standardize import Standardizer
+from cavity.sweep import SweepOptions
+
+EVIDENCE_ONLY = {"hyperprior": None, "residual_penalty": 0.0}
+"""Options with which the objective of training is log Z_q and nothing else."""
+
+FLOAT64 = np.dtype(np.float64)
+FLOAT32 = np.dtype(np.float32)
+
+ARD = [0.7, 1.3]
+KERNELS = {
+    "rbf": RBF(0.8),
+    "rbf-ard": RBF(ARD),
+    "scaled-rbf-ard": ConstantKernel(1.5) * RBF(ARD),
+    "matern-1/2": 1.2 * Matern(ARD, nu=0.5),
+    "matern-3/2": 1.2 * Matern(0.9, nu=1.5),
+    "matern-5/2": 1.2 * Matern(ARD, nu=2.5),
+    "matern-infinite": Matern(ARD, nu=np.inf),
+    "rational-quadratic": 1.2 * RationalQuadratic(0.9, alpha=0.7),
+    "dot-product": DotProduct(0.6),
+    "sum": RBF(ARD) + 0.5 * DotProduct(0.4),
+    "product": RBF(ARD) * Matern(1.5, nu=2.5),
+    "noisy": ConstantKernel(1.0) * RBF(ARD) + WhiteKernel(0.1),
+    "noise-first": WhiteKernel(0.1) + 2.0 * RBF(0.8),
+    "noise-inside-product": (RBF(ARD) + WhiteKernel(0.3)) * ConstantKernel(2.0),
+    "exponentiation": Exponentiation(RBF(ARD) + ConstantKernel(0.5), 2),
+    "fixed-amplitude": ConstantKernel(2.0, "fixed") * RBF(ARD),
+    "fixed-lengthscale": ConstantKernel(2.0) * RBF(ARD, "fixed") + WhiteKernel(0.1, "fixed"),
+    "nested": 2.0 * RBF(ARD) * (DotProduct(0.4) + 0.3 * RationalQuadratic(0.9)) ** 2
+    + WhiteKernel(0.2, "fixed")
+    + ConstantKernel(0.7),
+}
+"""Every kind of kernel of the vocabulary, for data with two columns."""
+
+
+def table(n=24, d=2, seed=0):
+    """Rows [n, d] and class codes [n] that follow a smooth function, with some noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    latent = np.sin(2 * X[:, 0]) + X[:, -1] + 0.3 * rng.normal(size=n)
+    return X, (latent > 0).astype(np.int8)
+
+
+def points(m=3, d=2, seed=1):
+    """Inducing points [m, d] away from any row."""
+    return np.random.default_rng(seed).normal(size=(m, d))
+
+
+def signs(labels):
+    """Class codes 0 and 1 as −1 and +1."""
+    return np.where(np.asarray(labels) == 1, 1.0, -1.0)
+
+
+def make_engine(X, labels, *, weight=None, rule=None, n_threads=1):
+    """An engine over rows that are used as they are."""
+    return LocalEngine(
+        ArraySource(X, np.asarray(labels, dtype=np.int8), weight),
+        Standardizer.identity(X.shape[1]),
+        ExpectationPropagation() if rule is None else rule,
+        Threads(n_threads),
+    )
+
+
+def fixed_point(engine, prior, tol=1e-12):
+    """EP (or VI) to convergence, as far as float64 goes."""
+    point = converge(engine, prior, tol=tol, max_sweeps=2000)
+    assert point.converged
+    return point
+
+
+def value_and_gradient(engine, prior, **options):
+    """Objective and gradient at the sites that the engine holds, and q."""
+    m = len(prior.Z)
+    nothing = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, m))
+    still = SweepOptions(damping=0.0, gradient=False)
+    posterior = Posterior.from_naturals(engine.sweep(prior, nothing, still).naturals)
+    sums = engine.sweep(prior, posterior, SweepOptions(damping=0.0, **options))
+    return objective(sums, posterior, engine.rule), gradient(sums, prior, posterior)
+
+
+def tried(function):
+    """What a function returned and None, or None and the words of its `NumericalError`."""
+    try:
+        return function(), None
+    except NumericalError as error:
+        return None, str(error)
+
+
+def make_prior(kernel, Z, dtype=FLOAT64):
+    """The prior at inducing points Z."""
+    return Prior(kernel, Z, dtype)
+
+
+def set_tile_rows(monkeypatch, rows):
+    """Cut tables into tiles of so many rows, wherever that is decided."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("cavity.") and hasattr(module, "tile_rows"):
+            monkeypatch.setattr(module, "tile_rows", lambda *_: rows)
+
+
+def watch_training(monkeypatch, meddle=lambda number, sums: None, *, before=False):
+    """Record (theta, damping) of every training pass; `meddle(number, sums)` may spoil its result.
+
+    Passes are counted from 1; those that only bring q to its fixed point are left alone. With `before`
+    the meddling comes before the pass has run, and gets no sums.
+    """
+    passes = []
+    sweep = LocalEngine.sweep
+
+    def watched(self, prior, posterior, options, *args, **kwargs):
+        if options.gradient:
+            passes.append((prior.kernel.theta.copy(), options.damping))
+            if before:
+                meddle(len(passes), None)
+        sums = sweep(self, prior, posterior, options, *args, **kwargs)
+        if options.gradient and not before:
+            meddle(len(passes), sums)
+        return sums
+
+    monkeypatch.setattr(LocalEngine, "sweep", watched)
+    return passes
+
+
+def interrupt_at(monkeypatch, number):
+    """Ctrl-C in the pass of that number, counted from 1, whatever the pass is for."""
+    count = 0
+    sweep = LocalEngine.sweep
+
+    def interrupted(*args, **kwargs):
+        nonlocal count
+        count += 1
+        if count == number:
+            raise KeyboardInterrupt
+        return sweep(*args, **kwargs)
+
+    monkeypatch.setattr(LocalEngine, "sweep", interrupted)

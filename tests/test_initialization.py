@@ -1,0 +1,134 @@
+"""Where inducing points and lengthscales start."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist, pdist
+from sklearn.gaussian_process.kernels import RBF
+
+from cavity.initialization import (
+    default_kernel,
+    greedy_conditional_variance,
+    initial_inducing_points,
+    median_distance,
+    sample_size,
+)
+
+HOW = ["kmeans", "random", "greedy"]
+every_way = pytest.mark.parametrize("how", HOW)
+
+
+def rng():
+    return np.random.RandomState(0)
+
+
+def rows(n=80, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, 2))
+
+
+def choose(X, m, how, weight=None, seed=0):
+    return initial_inducing_points(X, weight, m, how, RBF(1.0), np.random.RandomState(seed))
+
+
+@every_way
+@pytest.mark.parametrize("m", [1, 2, 17, 79])
+def test_as_many_points_as_asked_for_within_the_rows(how, m):
+    X = rows()
+    Z = choose(X, m, how)
+    assert Z.shape == (m, 2)
+    assert Z.dtype == np.float64
+    assert np.all(X.min(axis=0) <= Z)
+    assert np.all(X.max(axis=0) >= Z)
+
+
+@pytest.mark.parametrize("how", ["random", "greedy"])
+def test_rows_are_chosen_without_repetition(how):
+    X = rows()
+    Z = choose(X, 40, how)
+    assert len(np.unique(Z, axis=0)) == 40
+    assert {tuple(z) for z in Z} <= {tuple(x) for x in X}
+
+
+@every_way
+@pytest.mark.parametrize("m", [80, 200])
+def test_enough_points_are_the_rows_themselves(how, m):
+    X = rows()
+    Z = choose(X, m, how)
+    assert_array_equal(Z, X)
+    assert not np.shares_memory(Z, X)
+
+
+@every_way
+def test_a_seed_decides(how):
+    X = rows()
+    assert_array_equal(choose(X, 10, how, seed=3), choose(X, 10, how, seed=3))
+    assert not np.array_equal(choose(X, 10, "random", seed=3), choose(X, 10, "random", seed=4))
+
+
+@every_way
+def test_repeated_rows_still_give_the_number_asked_for(how):
+    X = np.repeat(rows(3), 20, axis=0)
+    Z = choose(X, 10, how)
+    assert Z.shape == (10, 2)
+    assert_allclose(cdist(Z, X).min(axis=1), 0.0, atol=1e-12)
+    if how != "random":
+        assert_allclose(cdist(X, Z).min(axis=1), 0.0, atol=1e-12)
+
+
+@every_way
+def test_rows_of_weight_zero_are_not_looked_at(how):
+    X = np.concatenate([rows(), rows() + 100.0])
+    Z = choose(X, 10, how, weight=np.repeat([1.0, 0.0], 80))
+    assert (Z < 50).all()
+
+
+@pytest.mark.parametrize(("how", "worst_of"), [("kmeans", np.mean), ("greedy", np.max)])
+def test_points_leave_less_variance_unexplained_than_random_rows(how, worst_of):
+    X, kernel = rows(400), RBF(1.0)
+
+    def unexplained(Z):
+        K = kernel(X, Z)
+        explained = np.sum(K * np.linalg.solve(kernel(Z) + 1e-9 * np.eye(len(Z)), K.T).T, axis=1)
+        return worst_of(1.0 - explained)
+
+    random = [unexplained(choose(X, 12, "random", seed=seed)) for seed in range(5)]
+    assert unexplained(choose(X, 12, how)) < min(random)
+
+
+def test_greedy_takes_the_largest_conditional_variance_each_time():
+    X, kernel = rows(30), RBF(0.7)
+    chosen = greedy_conditional_variance(X, 6, kernel, rng())
+    for j in range(1, 6):
+        before = X[chosen[:j]]
+        K = kernel(X, before)
+        conditional = 1.0 - np.sum(K * np.linalg.solve(kernel(before), K.T).T, axis=1)
+        assert_allclose(conditional[chosen[j]], conditional.max(), rtol=1e-8)
+
+
+def test_median_distance():
+    X = rows(50)
+    assert_allclose(median_distance(X, rng()), np.median(pdist(X)))
+    many = rows(3000)
+    assert_allclose(median_distance(many, rng()), np.median(pdist(many)), rtol=0.05)
+
+
+@pytest.mark.parametrize("X", [np.zeros((5, 2)), np.zeros((1, 2))])
+def test_median_distance_of_equal_rows_is_one(X):
+    assert median_distance(X, rng()) == 1.0
+
+
+def test_default_kernel_starts_inside_bounds_that_close_the_scale_ridge():
+    kernel = default_kernel(3, 0.7)
+    assert_allclose(np.exp(kernel.theta), [1.0, 0.7, 0.7, 0.7])
+    lower, upper = kernel.bounds.T
+    assert (lower < kernel.theta).all()
+    assert (kernel.theta < upper).all()
+    assert_allclose(np.exp(upper[0]), 30.0)
+    assert_allclose(np.diag(kernel(rows(4)[:, [0, 1, 1]])), 1.0)  # no noise of its own
+
+
+def test_the_sample_grows_with_the_points():
+    sizes = [sample_size(m) for m in (1, 10, 100, 1_000, 10_000)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] >= 1_000
+    assert sizes[-1] >= 10_000

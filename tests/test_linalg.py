@@ -1,0 +1,81 @@
+"""The m×m operations against NumPy's own."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from cavity import NumericalError
+from cavity.linalg import (
+    cholesky,
+    inverse_lower,
+    jittered_cholesky,
+    symmetrized,
+    times_lower,
+    times_transposed_lower,
+)
+
+SIZES = st.integers(1, 200)
+
+
+def lower(m, dtype=np.float64):
+    return (np.tril(np.random.default_rng(m).normal(size=(m, m))) + m * np.eye(m)).astype(dtype)
+
+
+@given(n=st.integers(0, 20), m=SIZES, dtype=st.sampled_from([np.float32, np.float64]))
+def test_triangular_products_are_plain_products(n, m, dtype):
+    K = np.random.default_rng(0).normal(size=(n, m)).astype(dtype)
+    L = lower(m, dtype)
+    rtol = 1e-4 if dtype == np.float32 else 1e-12
+    for product, truth in ((times_transposed_lower(K, L), K @ L.T), (times_lower(K, L), K @ L)):
+        assert product.dtype == dtype
+        assert_allclose(product, truth, atol=rtol * np.abs(truth).max(initial=1.0))
+
+
+@given(m=SIZES)
+def test_inverse_of_a_triangle(m):
+    L = lower(m)
+    inverse = inverse_lower(L)
+    assert_allclose(inverse @ L, np.eye(m), atol=1e-10)
+    assert_array_equal(inverse, np.tril(inverse))
+
+
+def test_a_singular_triangle_is_refused():
+    with pytest.raises(np.linalg.LinAlgError):
+        inverse_lower(np.diag([1.0, 0.0]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
+def test_cholesky_refuses_what_has_none(bad):
+    with pytest.raises(np.linalg.LinAlgError):
+        cholesky(np.diag([1.0, bad]))
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+def test_jitter_is_relative_and_smallest_first(scale):
+    K = scale * (np.ones((4, 4)) + np.eye(4))
+    L, jitter = jittered_cholesky(K, 1e-8)
+    assert jitter == 1e-8
+    assert_allclose(L @ L.T, K, rtol=1e-7)
+
+
+def test_jitter_climbs_until_the_matrix_is_definite():
+    K = np.ones((5, 5)) - 1e-4 * np.diag([0, 0, 0, 0, 1.0])  # one eigenvalue is negative
+    L, jitter = jittered_cholesky(K, 1e-8)
+    assert 1e-5 < jitter <= 1e-2
+    assert_allclose(L @ L.T, K + jitter * np.mean(np.diag(K)) * np.eye(5), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "K", [-np.eye(3), np.zeros((3, 3)), np.full((3, 3), np.nan), np.diag([1.0, np.inf, 1.0])]
+)
+def test_a_hopeless_matrix_is_named_with_a_way_out(K):
+    with pytest.raises(NumericalError, match="inducing"):
+        jittered_cholesky(K, 1e-8)
+
+
+def test_symmetrized():
+    A = np.arange(9.0).reshape(3, 3)
+    assert_array_equal(symmetrized(A), symmetrized(A).T)
+    assert_array_equal(symmetrized(A + A.T), A + A.T)

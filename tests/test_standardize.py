@@ -1,0 +1,84 @@
+"""Centre and scale, learned in one streaming pass."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from cavity.standardize import Moments, Standardizer, learn_standardizer
+
+FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
+
+
+def learn(X, *, cuts=(), weight=None):
+    parts = [part for part in np.split(np.arange(len(X)), sorted(cuts)) if len(part)]
+    return learn_standardizer(
+        Moments.of(X[part], None if weight is None else weight[part]) for part in parts
+    )
+
+
+@given(cuts=st.lists(st.integers(0, 40), max_size=6), seed=st.integers(0, 5))
+def test_mean_and_deviation_whatever_the_tiles(cuts, seed):
+    X = np.random.default_rng(seed).normal([5.0, -1e3], [1e-3, 50.0], size=(40, 2))
+    found = learn(X, cuts=cuts)
+    assert_allclose(found.mean, X.mean(axis=0), rtol=1e-12)
+    assert_allclose(found.scale, X.std(axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e-20, 1.0, 1e20, 1e150, 1e300])
+def test_any_scale(scale):
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        found = learn(scale * X, cuts=[20])
+    assert_allclose(found.mean / scale, X.mean(axis=0), atol=1e-12)
+    assert_allclose(found.scale / scale, X.std(axis=0), rtol=1e-9)
+
+
+def test_scales_that_differ_from_tile_to_tile():
+    X = np.concatenate([np.full((10, 1), 1e-100), np.full((10, 1), 1e100)])
+    found = learn(X, cuts=[10])
+    assert_allclose(found.mean, 5e99)
+    assert_allclose(found.scale, 5e99)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e150, 1e-150, 12345.678])
+def test_a_constant_column_is_centred_and_keeps_its_units(value):
+    X = np.full((1000, 1), value)
+    found = learn(X, cuts=[300, 301])
+    assert_array_equal(found.scale, [1.0])
+    assert_allclose(found.apply(X, FLOAT64), 0.0, atol=1e-12 * abs(value))
+
+
+def test_weights_count_rows():
+    X = np.random.default_rng(0).normal(size=(10, 2))
+    weight = np.array([1.0, 2, 3, 0, 1, 1, 0, 2, 1, 1])
+    weighted, repeated = learn(X, cuts=[4], weight=weight), learn(X.repeat(weight.astype(int), axis=0))
+    assert_allclose(weighted.mean, repeated.mean)
+    assert_allclose(weighted.scale, repeated.scale)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
+@pytest.mark.parametrize("given_dtype", [np.float32, np.float64, np.int64, np.uint8])
+def test_applied_and_inverted(given_dtype, dtype):
+    X = np.random.default_rng(0).integers(0, 200, size=(30, 2)).astype(given_dtype)
+    standardizer = learn(X)
+    applied = standardizer.apply(X, dtype)
+    assert applied.dtype == dtype
+    assert applied.flags.c_contiguous
+    assert not np.shares_memory(applied, X)
+    assert_allclose(applied.mean(axis=0), 0.0, atol=1e-5)
+    assert_allclose(applied.std(axis=0), 1.0, atol=1e-5)
+    assert_allclose(standardizer.invert(applied), X, rtol=1e-5, atol=1e-3)
+
+
+def test_a_large_offset_keeps_its_digits_in_float32():
+    X = 1e9 + np.arange(10.0)[:, None]
+    assert_allclose(learn(X).apply(X, FLOAT32), (X - X.mean()) / X.std(), rtol=1e-6)
+
+
+def test_identity_changes_nothing():
+    X = np.random.default_rng(0).normal(size=(5, 2))
+    identity = Standardizer.identity(2)
+    assert_array_equal(identity.apply(X, FLOAT64), X)
+    assert_array_equal(identity.invert(X), X)

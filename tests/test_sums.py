@@ -1,0 +1,42 @@
+"""Adding up what passes give."""
+
+import numpy as np
+from numpy.testing import assert_array_equal
+
+from cavity.sums import Sums
+
+
+def make(value, gradient=True):
+    arrays = {"bracket": (2, 2), "theta": (3,), "Z": (2, 1)} if gradient else {}
+    return Sums(
+        weight=value,
+        precision=np.full((1, 2, 2), value),
+        shift=np.full((1, 2), value),
+        objective=value,
+        log_predictive=value,
+        site_change=value,
+        **{name: np.full(shape, value) for name, shape in arrays.items()},
+    )
+
+
+def test_fields_add_one_by_one():
+    total = make(1.0)
+    total += make(2.0)
+    for value in vars(total).values():
+        assert_array_equal(value, np.full(np.shape(value), 3.0))
+
+
+def test_scaling_leaves_the_original_alone():
+    one = make(1.0)
+    scaled = one.scaled(4.0)
+    for before, after in zip(vars(one).values(), vars(scaled).values(), strict=True):
+        assert_array_equal(after, 4.0 * before)
+    assert one.weight == 1.0
+
+
+def test_missing_gradients_stay_missing():
+    total = make(1.0, gradient=False)
+    total += make(2.0, gradient=False)
+    assert total.theta is None
+    assert total.scaled(2.0).Z is None
+    assert_array_equal(total.naturals.precision, np.full((1, 2, 2), 3.0))
