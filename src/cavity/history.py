@@ -13,8 +13,9 @@ class Iteration:
     iteration: int
     """From 1."""
     objective: float
-    """log Z_q (EP) or the ELBO (VI), plus the log density of the hyper-parameters; for a minibatch
-    the estimate that it gives for all rows."""
+    """What training maximises: log Z_q (EP) or the ELBO (VI), plus the log density of the
+    hyper-parameters, less the residual penalty; for minibatches their estimate for all rows, which in
+    the first epoch of EP lacks the sites that are yet to come."""
     leave_one_out: float
     """Mean log probability of a row's label, with the row left out."""
     gradient_norm: float

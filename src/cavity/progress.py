@@ -35,7 +35,9 @@ def reporting(reporter: Reporter) -> Iterator[None]:
     >>> last = Last()
     >>> X, y = make_moons(50, noise=0.2, random_state=0)
     >>> with reporting(last):
-    ...     model = SEPClassifier(n_inducing=5, max_iter=4, tol=0, optimizer=None).fit(X, y)
+    ...     model = SEPClassifier(n_inducing=5, batch_size=10, max_epochs=4, random_state=0).fit(X, y)
+    >>> last.seen
+    (20, 0.95)
     """
     token = _reporter.set(reporter)
     try:

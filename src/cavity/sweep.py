@@ -44,11 +44,12 @@ class SweepOptions:
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
     residual_penalty: float = 0.0
-    """c: the objective is charged ½ c Σ ν̃ s for the variance s that the inducing points leave.
+    """c: if positive, the objective is charged ½ c Σ ν̃ s for the variance s that the inducing points
+    leave unexplained, as the variational bound charges it.
 
     FITC's evidence lets s play the part of noise wherever a row is hard to fit, which on small data is
-    overfitting by inducing points and on large data a ridge of ever growing amplitudes. The variational
-    bound charges for s; with c = 1 the EP evidence does too. Sites and q are untouched by it.
+    overfitting by inducing points and on large data a ridge of ever growing amplitudes. With the charge,
+    the gradient takes the s inside EP's own integrals as given. Sites and q are untouched by it.
     """
 
 
@@ -115,10 +116,10 @@ def sweep(
     )
     sums = _site_sums(at, sites, refined, terms, weight)
     if options.residual_penalty:
-        # −½ cν̃s, ν̃ held, has the same form as the row's own terms, with cν̃ in the place of γ.
+        # −½ cν̃s has the form of the row's own dependence on s, with cν̃ in the place of γ.
         charge = options.residual_penalty * terms.precision
         sums.objective -= 0.5 * float(weight @ (charge.sum(axis=0) * at.residual))
-        terms = terms._replace(gamma=terms.gamma + charge)
+        terms = terms._replace(gamma=charge)
     if options.gradient:
         P = _row_gradient(at, terms, weight, posterior)
         half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)

@@ -51,7 +51,13 @@ def test_table_of_a_record_file(tmp_path, capsys):
             metrics = {"nll": nll, "error": 0.0}
             file.append(Repetition("uci", "A", "a", dataset, split, {}, seconds=2.0, metrics=metrics))
     file.append(Repetition("uci", "B", "b", "heart", 0, {}, failure="no"))
+    half = {"nll": 0.2, "error": 0.0}
+    file.append(Repetition("uci", "C", "c", "crabs", 0, {}, seconds=1.0, metrics=half))
+    file.append(Repetition("uci", "C", "c", "heart", 0, {}, seconds=1.0, metrics=half))
+    file.append(Repetition("uci", "C", "c", "heart", 1, {}, failure="no"))
     assert main(["table", str(file.path)]) == 0
     out = capsys.readouterr().out
     assert "| A | 0.100 | 0.300 | **0.200** | 2.00 |  |" in out
     assert "| B | – | – | – | – | 1/1 |" in out
+    # A split that failed must not make the mean look better than the others'.
+    assert "| C | 0.200 | 0.200* | – | 1.00 | 1/3 |" in out

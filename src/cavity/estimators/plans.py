@@ -75,7 +75,7 @@ def training_plan(
     return Plan(
         optimizer=resolved_optimizer(estimator.optimizer, estimator.learning_rate, batch_size),
         options=options,
-        max_iter=estimator.max_iter,
+        budget=_budget(estimator, batch_size, n_rows),
         tol=estimator.tol,
         stochastic=stochastic,
         monitor=_monitor(estimator, problem, stochastic, update),
@@ -88,14 +88,20 @@ def training_plan(
     )
 
 
+def _budget(estimator: Any, batch_size: int | None, n_rows: int) -> Budget:
+    """max_epochs and max_seconds; where they are silent, max_iter sweeps or a number of steps."""
+    epochs, seconds = estimator.max_epochs, estimator.max_seconds
+    if batch_size is None:
+        epochs = estimator.max_iter if epochs is None else min(epochs, estimator.max_iter)
+    elif epochs is None:
+        epochs = np.inf if seconds else max(2.0, DEFAULT_STEPS * batch_size / n_rows)
+    return Budget(float(epochs), np.inf if seconds is None else float(seconds))
+
+
 def _stochastic(estimator: Any, batch_size: int, n_rows: int, m: int, seed: int) -> StochasticSchedule:
-    epochs = estimator.max_epochs
-    if epochs is None:
-        by_steps = max(2.0, DEFAULT_STEPS * batch_size / n_rows)
-        epochs = by_steps if estimator.max_seconds is None else np.inf
     return StochasticSchedule(
         batch_size=batch_size,
-        budget=Budget(epochs, estimator.max_seconds or np.inf),
+        budget=_budget(estimator, batch_size, n_rows),
         smallest_gain=min(1.0, batch_size / (GAIN_WINDOW * m)),
         seed=seed,
     )

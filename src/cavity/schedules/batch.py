@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cavity.history import Iteration
@@ -23,30 +25,34 @@ def train_batch(
     checkpointer: Checkpointer,
     position: Position,
     *,
-    max_iter: int,
+    budget: Budget,
     tol: float,
 ) -> Trained:
     """Iterate until the objective stands still, then a little longer with ever smaller steps.
 
     Still means that the median of its last 10 values rose by less than tol·|objective| above that of
-    the 10 before. At the latest the steps start to shrink after half of `max_iter` iterations.
+    the 10 before. At the latest the steps start to shrink after half of the budget, in which an
+    iteration is an epoch.
     """
-    budget, still = Budget(max_epochs=max_iter), False
-    while (used := budget.used(position.step, 0.0)) < 1.0:
+    while True:
+        ending = position.ending
+        now = budget if ending is None else budget.ending_soon(*ending)
+        used = now.used(position.step, progress.seconds)
+        if used >= 1.0:
+            break
         try:
-            state, info = trainer.step(state, rate=budget.rate(used))
+            state, info = trainer.step(state, rate=now.rate(used))
             position = position.after_batch()
-            progress.record(info, epochs=float(position.step), share=position.step / max_iter)
+            progress.record(info, float(position.step), share=now.used(position.step, progress.seconds))
+            plateau = monitor.plateau_after(state, info) or _stands_still(progress.history, tol)
+            if plateau and ending is None:
+                position = replace(position, ending=(float(position.step), progress.seconds))
             checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
-            return Trained(state, converged=False, interrupted=True)
-        plateau = monitor.plateau_after(state, info)
-        if not still and (plateau or _stands_still(progress.history, tol)):
-            still = True
-            budget = budget.ending_soon(position.step, np.inf)
+            return Trained(state, position.step, converged=False, interrupted=True)
     # Without early stopping the objective decides, and it is at its best at the end.
     chosen = state if monitor.patience is None else monitor.best_or(state)
-    return Trained(chosen, converged=still, interrupted=False)
+    return Trained(chosen, position.step, converged=position.ending is not None, interrupted=False)
 
 
 def _stands_still(history: list[Iteration], tol: float) -> bool:

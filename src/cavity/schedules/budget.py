@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 _LAST_RATE = 0.01
 _LAST_GAIN = 0.05
+_POLISHING_EPOCHS = 3.0
+_POLISHING_SHARE = 0.25
 _SHORT_COOLING = 0.25
 """Length of the cooling when training ends early, as a share of the training so far."""
 
@@ -47,6 +49,17 @@ class Budget:
             max_seconds=min(self.max_seconds, longer * seconds),
             cooling_starts=1.0 / longer,
         )
+
+    def without_polishing(self, seconds_per_epoch: float) -> Budget:
+        """The budget of the training proper, with some seconds kept for the exact sweeps after it.
+
+        What is kept is three epochs' worth, if that is at most a quarter of all seconds. Sweeps of data
+        that are too large for that are left out: q is then the average that training has made.
+        """
+        reserve = _POLISHING_EPOCHS * seconds_per_epoch
+        if reserve > _POLISHING_SHARE * self.max_seconds:
+            return self
+        return replace(self, max_seconds=self.max_seconds - reserve)
 
     def _cooled(self, used: float) -> float:
         if used <= self.cooling_starts:

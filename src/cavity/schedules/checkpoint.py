@@ -34,6 +34,8 @@ class Position:
     """Minibatches of the current epoch behind it."""
     step: int = 0
     """Steps behind it."""
+    ending: tuple[float, float] | None = None
+    """Epochs and seconds at which it was decided to end early, if it was."""
 
     def after_batch(self) -> Position:
         """One minibatch on."""
@@ -90,6 +92,7 @@ class Checkpointer:
             "log_predictive": engine.log_predictive,
             "history": np.array([list(asdict(entry).values()) for entry in progress.history]),
             "scores": np.array(monitor.scores),
+            "scores.window": np.array(monitor.seen),
         }
         if monitor.best is not None:
             arrays |= _state_arrays("best", monitor.best, trainer.update)
@@ -125,11 +128,12 @@ class Checkpointer:
             Iteration(int(row[0]), *(float(value) for value in row[1:])) for row in arrays["history"]
         ]
         progress.resume_at(float(about["seconds"]))
-        monitor.scores = [float(value) for value in arrays["scores"]]
+        monitor.scores = arrays["scores"].tolist()
+        monitor.seen = arrays["scores.window"].tolist()
         if "best.x" in arrays:
             monitor.best = _state_from("best", arrays, trainer)
         progress.say(f"resuming from {self.path} at step {about['position']['step']}")
-        return _state_from("state", arrays, trainer), Position(**about["position"])
+        return _state_from("state", arrays, trainer), _position(about["position"])
 
     def finish(self) -> None:
         """The run is over: nothing is left to resume."""
@@ -159,6 +163,11 @@ class Checkpointer:
                     f"{theirs.get(name)!r}, this one's is {mine!r}; pass another checkpoint path, or "
                     "delete the file to start afresh"
                 )
+
+
+def _position(about: dict[str, Any]) -> Position:
+    ending = about["ending"]
+    return Position(**{**about, "ending": None if ending is None else tuple(ending)})
 
 
 def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) -> dict[str, Any]:

@@ -29,24 +29,23 @@ class Monitor:
     scores: list[float] = field(default_factory=list)
     """Score of every window so far."""
     best: TrainingState | None = None
-    _seen: list[float] = field(default_factory=list)
-    _ended: bool = False
+    seen: list[float] = field(default_factory=list)
+    """Leave-one-out scores of the steps in the current window."""
 
     def plateau_after(self, state: TrainingState, info: StepInfo) -> bool:
-        """Take note of a step; True, once, when the score has not improved for too long."""
-        self._seen.append(info.mean_log_predictive)
-        if len(self._seen) < self.window:
+        """Take note of a step; True when the score has not improved for too long."""
+        self.seen.append(info.mean_log_predictive)
+        if len(self.seen) < self.window:
             return False
-        value = float(np.mean(self._seen)) if self.score is None else self.score(state)
-        self._seen = []
+        value = float(np.mean(self.seen)) if self.score is None else self.score(state)
+        self.seen = []
         if self.best is None or value >= max(self.scores):
             self.best = state
         self.scores.append(value)
-        if self.patience is None or self._ended or len(self.scores) <= self.patience:
+        if self.patience is None or len(self.scores) <= self.patience:
             return False
         recent, before = self.scores[-self.patience :], self.scores[: -self.patience]
-        self._ended = max(recent) < max(before) + self.tol
-        return self._ended
+        return max(recent) < max(before) + self.tol
 
     def best_or(self, state: TrainingState) -> TrainingState:
         """The best state seen, or the given last one if its score is within the noise of the best."""

@@ -10,17 +10,19 @@ import numpy as np
 from cavity.optimizers import Optimizer
 from cavity.problem import Problem
 from cavity.schedules.batch import train_batch
+from cavity.schedules.budget import Budget
 from cavity.schedules.checkpoint import Checkpointer
 from cavity.schedules.converged import POLISHING_TOL, FixedPoint, converge, settled
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
-from cavity.schedules.step import Trainer, TrainingState
+from cavity.schedules.step import Trained, Trainer
 from cavity.schedules.stochastic import StochasticSchedule
 from cavity.sweep import EXACT_LEVERAGE, SweepOptions
 
 _LAGGING_LEVERAGE = 0.5
 """Bound on a row's own share of q when sites and q were made under different kernels."""
+_MOST_SWEEPS = 100
 _ROWS_TO_REBUILD = 10_000
 """Rows up to which batch training rebuilds q before each pass: it is cheap, and exact."""
 
@@ -40,7 +42,7 @@ class Plan:
 
     optimizer: Optimizer | None
     options: SweepOptions
-    max_iter: int
+    budget: Budget
     tol: float
     stochastic: StochasticSchedule | None
     """None trains on all rows at every step."""
@@ -62,13 +64,14 @@ class Plan:
         state, position = self.checkpointer.resume(trainer, progress, self.monitor)
         context = (trainer, state, progress, self.monitor, self.checkpointer, position)
         if self.stochastic is None:
-            trained = train_batch(*context, max_iter=self.max_iter, tol=self.tol)
+            trained = train_batch(*context, budget=self.budget, tol=self.tol)
         else:
             trained = self.stochastic.run(*context)
-        point = self._polish(problem, trainer, trained.state)
-        self.checkpointer.finish()
+        point = self._polish(problem, trainer, trained, progress)
         interrupted = trained.interrupted or point.interrupted
-        return Outcome(point, len(progress.history), trained.converged, interrupted)
+        if not interrupted:
+            self.checkpointer.finish()
+        return Outcome(point, trained.n_steps, trained.converged, interrupted)
 
     def _rebuilds(self, problem: Problem) -> bool:
         return self.options.exact or problem.engine.n_rows <= _ROWS_TO_REBUILD
@@ -79,13 +82,16 @@ class Plan:
             problem.prior(problem.space.start),
             damping=self.options.damping,
             tol=self.tol,
-            max_sweeps=self.max_iter,
+            max_sweeps=int(self.budget.max_epochs),
             progress=progress,
         )
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
 
-    def _polish(self, problem: Problem, trainer: Trainer, state: TrainingState) -> FixedPoint:
+    def _polish(
+        self, problem: Problem, trainer: Trainer, trained: Trained, progress: Progress
+    ) -> FixedPoint:
         """Exact sweeps at the final parameters: the true q of all rows."""
+        state = trained.state
         if self.stochastic is not None:
             problem = replace(problem, dtype=np.dtype(np.float64))
         # The same jitter gives the same whitened coordinates, in which q was trained.
@@ -93,4 +99,21 @@ class Plan:
         posterior = self.update.posterior(state.q)
         if not isinstance(self.update, NaturalUpdate):
             return settled(problem.engine, prior, posterior)
-        return converge(problem.engine, prior, tol=POLISHING_TOL, start=posterior.naturals)
+        n_sweeps = self._affordable_sweeps(progress)
+        if n_sweeps == 0:
+            last = progress.history[-1]
+            return FixedPoint(
+                prior, posterior, last.objective, last.leave_one_out, 0, np.nan, converged=False
+            )
+        return converge(
+            problem.engine, prior, tol=POLISHING_TOL, start=posterior.naturals, max_sweeps=n_sweeps
+        )
+
+    def _affordable_sweeps(self, progress: Progress) -> int:
+        """As many sweeps as there is time for; training has kept some, unless the data are too large."""
+        if not np.isfinite(self.budget.max_seconds):
+            return _MOST_SWEEPS
+        last = progress.history[-1]
+        seconds_per_epoch = last.seconds / last.epochs
+        left = self.budget.max_seconds - progress.seconds
+        return int(np.clip(left / seconds_per_epoch, 0, _MOST_SWEEPS))

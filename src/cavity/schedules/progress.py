@@ -76,7 +76,7 @@ class Progress:
         self.history.append(entry)
         self._show(entry)
         if self._reporter is not None:
-            self._reporter.update(entry, share)
+            self._reporter.update(entry, None if share is None else min(1.0, share))
         return entry
 
     def _show(self, entry: Iteration) -> None:

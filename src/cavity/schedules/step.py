@@ -41,6 +41,7 @@ class Trained:
     """Where a training run ended."""
 
     state: TrainingState
+    n_steps: int
     converged: bool
     interrupted: bool
 

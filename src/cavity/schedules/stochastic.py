@@ -42,26 +42,34 @@ class StochasticSchedule:
         position: Position,
     ) -> Trained:
         """Train from a state at a position."""
-        budget = self.budget
         share = self.batch_size / trainer.engine.n_rows
         window = RunningInfo(every=max(1, round(1.0 / (share * _RECORDS_PER_EPOCH))))
+        ending, begun = position.ending, (position.epochs(share), progress.seconds)
         try:
             for before, batch in self._batches(trainer, position):
-                used = budget.used(before.epochs(share), progress.seconds)
+                epochs, seconds = before.epochs(share), progress.seconds
+                budget = self._budget(ending, epochs - begun[0], seconds - begun[1])
+                used = budget.used(epochs, seconds)
                 if used >= 1.0:
                     break
-                position = before.after_batch()
+                position = replace(before.after_batch(), ending=ending)
                 gain = max(1.0 / position.step, self.smallest_gain * budget.gain(used))
                 state, info = trainer.step(state, batch, gain=gain, rate=budget.rate(used))
-                epochs = position.epochs(share)
                 if (mean := window.add(info, position.step)) is not None:
-                    progress.record(mean, epochs, share=used)
-                if monitor.plateau_after(state, info):
-                    budget = budget.ending_soon(epochs, progress.seconds)
+                    progress.record(mean, position.epochs(share), share=used)
+                if monitor.plateau_after(state, info) and ending is None:
+                    ending = (position.epochs(share), progress.seconds)
                 checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
-            return Trained(state, converged=False, interrupted=True)
-        return Trained(monitor.best_or(state), converged=True, interrupted=False)
+            return Trained(state, position.step, converged=False, interrupted=True)
+        return Trained(monitor.best_or(state), position.step, converged=True, interrupted=False)
+
+    def _budget(self, ending: tuple[float, float] | None, epochs: float, seconds: float) -> Budget:
+        """The budget as it stands, given the epochs and seconds of this run so far."""
+        budget = self.budget if ending is None else self.budget.ending_soon(*ending)
+        if epochs == 0.0 or not np.isfinite(budget.max_seconds):
+            return budget
+        return budget.without_polishing(seconds / epochs)
 
     def _batches(self, trainer: Trainer, position: Position) -> Iterator[tuple[Position, Block]]:
         """Every minibatch from a position on, without end, with the position before it."""

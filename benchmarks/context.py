@@ -1,0 +1,86 @@
+"""What a workload is given: the options of the run, and one verb, `measure`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from benchmarks.data import Split
+from benchmarks.methods import Contender, Method, MethodFailedError, Result
+from benchmarks.records import RecordFile, Repetition, read, scrub
+
+
+@dataclass(frozen=True)
+class Context:
+    """One run of one benchmark."""
+
+    workload: str
+    records: RecordFile
+    methods: Mapping[str, Method]
+    quick: bool = False
+    budget: float | None = None  # overrides the workload's own
+    only: Collection[str] = field(default_factory=tuple)  # labels or methods; empty means all
+
+    def seconds(self, full: float, quick: float) -> float:
+        """The training budget: what the user said, or the workload's own."""
+        return self.budget if self.budget is not None else (quick if self.quick else full)
+
+    def measure(
+        self,
+        contender: Contender,
+        split: Split,
+        settings: Mapping[str, Any],
+        budget: float | None = None,
+    ) -> None:
+        """Run one repetition and record it, unless it is recorded or was not asked for.
+
+        `settings` are the workload's (m, seed); the contender's own settings win over them.
+        """
+        if self.only and not {contender.label, contender.method} & set(self.only):
+            return
+        blank = Repetition(
+            workload=self.workload,
+            label=contender.label,
+            method=contender.method,
+            dataset=split.train.name,
+            split=split.index,
+            settings={**settings, **contender.settings},
+            budget=budget,
+        )
+        if self.records.has(blank):
+            return
+        method = self.methods[contender.method]
+        try:
+            result = method(split.train, split.test, blank.settings, budget)
+        except MethodFailedError as failure:
+            done = replace(blank, failure=scrub(str(failure)))
+        else:
+            done = _filled(blank, result)
+        self.records.append(done)
+        print(_line(done), flush=True)
+
+    def recorded(self) -> list[Repetition]:
+        """Everything recorded so far, of this run and of earlier ones."""
+        return read(self.records.path).repetitions
+
+
+def _filled(blank: Repetition, result: Result) -> Repetition:
+    metrics = {"nll": result.nll, "error": result.error}
+    if result.ece is not None:
+        metrics["ece"] = result.ece
+    return replace(
+        blank,
+        seconds=result.seconds,
+        metrics=metrics,
+        curve=result.curve,
+        peak_memory=result.peak_memory,
+        extra=dict(result.extra),
+    )
+
+
+def _line(r: Repetition) -> str:
+    head = f"{r.dataset:12s} {r.split:2d}  {r.label:32s}"
+    if r.failure is not None:
+        return f"{head} FAILED: {r.failure.strip().splitlines()[-1][:120]}"
+    return f"{head} nll {r.metrics['nll']:.4f}  error {r.metrics['error']:.4f}  {r.seconds:.2f} s"

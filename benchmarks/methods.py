@@ -1,0 +1,77 @@
+"""What a method is, and the methods there are.
+
+A method is a callable `(train, test, settings, budget) -> Result`. `train` and `test` are scaled
+`Dataset`s; `settings` is a dictionary of plain JSON values, which goes into the record and
+decides whether two runs are the same experiment; `budget` is training seconds, or None for "until
+the method is done". Sparse methods take `settings["m"]` and `settings["seed"]` and begin at
+`starting_point(train.X, m, seed)`, so that all of them begin at the same place.
+
+To add a method, map its name here and list it among the contenders of a workload. A method that
+is timed should run in a process of its own (`Peer`): nothing is imported, compiled or cached
+before its clock starts, and its peak memory is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.data import Dataset
+from benchmarks.metrics import scores
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one fit gave. `seconds` is training time: no import, no data loading, no evaluation."""
+
+    nll: float
+    error: float
+    seconds: float
+    curve: list[dict[str, float]] = field(default_factory=list)  # seconds, nll, error, step
+    peak_memory: float | None = None  # bytes
+    ece: float | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_log_probabilities(
+        cls, log_p: NDArray[np.floating], y: NDArray[np.integer], seconds: float, **rest: Any
+    ) -> Result:
+        """Score log_p: [n, 2] (columns −1, +1) against y: [n]."""
+        return cls(seconds=seconds, **scores(log_p, y), **rest)
+
+
+class MethodFailedError(RuntimeError):
+    """A method did not finish; the message says how, and goes into the record."""
+
+
+Method = Callable[[Dataset, Dataset, Mapping[str, Any], float | None], Result]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with its settings, under the name that the tables show."""
+
+    label: str
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def methods() -> dict[str, Method]:
+    """Every method by name."""
+    from benchmarks.peers.peer import Peer
+
+    return {
+        "gpflow-lbfgs": Peer("gpflow", mode="lbfgs"),
+        "gpflow-adam": Peer("gpflow", mode="adam"),
+        "gpflow-natgrad": Peer("gpflow", mode="natgrad"),
+        "gpytorch-adam": Peer("gpytorch", mode="adam"),
+        "gpytorch-ngd": Peer("gpytorch", mode="ngd"),
+        "sklearn-gpc": Peer("classic", mode="gpc"),
+        "logistic": Peer("classic", mode="logistic"),
+        "lightgbm": Peer("classic", mode="lightgbm"),
+        "gpboost-fitc": Peer("gpboost", mode="fitc"),
+    }

@@ -1,0 +1,119 @@
+"""The worker's half of the conversation. Standalone: it runs in every peer's environment.
+
+A worker is called with the path of a job (JSON); the arrays are .npy files beside it. It prints
+a JSON line per evaluation, {"point": {seconds, step, nll, error}}, and a last one,
+{"final": {seconds, peak_memory, ...}}, and leaves the test rows' log p(−1), log p(+1) in log_p.npy.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+WARM_UP = 20  # steps before the step rate counts
+
+
+class Job:
+    """The data and settings of one fit, and its clock.
+
+    The clock counts training only: it starts at `begin()` (libraries imported, data in memory)
+    and stands still during evaluations. `final` tells how long the first step took, for whoever
+    wants to subtract what a library does only once.
+    """
+
+    def __init__(self):
+        path = Path(sys.argv[1])
+        job = json.loads(path.read_text())
+        self.folder = path.parent
+        self.mode = job["mode"]
+        self.settings = job["settings"]
+        self.budget = job["budget"]
+        self.lengthscale = job.get("lengthscale")
+        self.amplitude = job.get("amplitude", 1.0)
+        self.seed = self.settings.get("seed", 0)
+        self.threads = self.settings.get("threads") or len(os.sched_getaffinity(0))
+        self._due = _evaluation_times(self.budget) if self.settings.get("curve", True) else []
+        self._paused = 0.0
+        self._first_step = self._warm = None
+
+    def array(self, name, dtype=None):
+        """One of X: [n, d], y: [n], X_test, y_test, Z: [m, d]."""
+        array = np.load(self.folder / f"{name}.npy")
+        return array if dtype is None else array.astype(dtype)
+
+    def begin(self):
+        """Start the clock."""
+        self._begin = time.perf_counter()
+
+    def seconds(self):
+        """Training seconds so far."""
+        return time.perf_counter() - self._begin - self._paused
+
+    def over(self, step):
+        """Whether training ends after `step` steps: the budget is spent, or the steps are done."""
+        now = self.seconds()
+        if step == 1:
+            self._first_step = now
+        if step == WARM_UP:
+            self._warm = now
+        limit = self.settings.get("steps")
+        return bool((self.budget and now >= self.budget) or (limit and step >= limit))
+
+    def evaluate_if_due(self, step, log_probabilities):
+        """Score the test rows if a point of the curve is due; the clock stands still."""
+        now = self.seconds()
+        if not self._due or now < self._due[0]:
+            return
+        self._due = [t for t in self._due if t > now]
+        begin = time.perf_counter()
+        self._point(now, step, log_probabilities())
+        self._paused += time.perf_counter() - begin
+
+    def finish(self, log_probabilities, step=None, **extra):
+        """Stop the clock, score once more, and report."""
+        seconds = self.seconds()
+        if self._warm is not None and step > WARM_UP:
+            extra["steps_per_second"] = (step - WARM_UP) / (seconds - self._warm)
+        if self._first_step is not None:
+            extra["first_step_seconds"] = self._first_step
+        if step is not None:
+            extra["steps"] = step
+        log_p = np.asarray(log_probabilities(), dtype=np.float64)
+        self._point(seconds, step, log_p)
+        np.save(self.folder / "log_p.npy", log_p)
+        _print(final={"seconds": seconds, "peak_memory": peak_memory(), **extra})
+
+    def _point(self, seconds, step, log_p):
+        positive = self.array("y_test") > 0
+        nll = -np.mean(np.where(positive, log_p[:, 1], log_p[:, 0]))
+        error = np.mean((log_p[:, 1] > log_p[:, 0]) != positive)
+        _print(point={"seconds": seconds, "step": step, "nll": float(nll), "error": float(error)})
+
+
+def peak_memory():
+    """Peak resident bytes of this process.
+
+    Linux hands the parent's peak down to the child in `ru_maxrss`, so the kernel's own high-water
+    mark is read where there is one.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(s for s in status.read_text().splitlines() if s.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _evaluation_times(budget):
+    """Twenty moments, spread evenly on a log scale from 1 s (or a tenth of the budget)."""
+    if not budget:
+        return []
+    return list(np.geomspace(min(1.0, budget / 10), budget, 20)[:-1])
+
+
+def _print(**line):
+    print(json.dumps(line), flush=True)

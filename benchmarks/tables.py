@@ -1,0 +1,103 @@
+"""Markdown tables from recorded repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.records import Repetition
+
+MISSING = "–"
+
+
+def table(repetitions: Sequence[Repetition]) -> str:
+    """The table that fits: sets in columns if there are several, else one row of measures."""
+    datasets = {r.dataset for r in repetitions}
+    return by_dataset(repetitions) if len(datasets) > 1 else by_method(repetitions)
+
+
+def by_dataset(repetitions: Sequence[Repetition], metric: str = "nll") -> str:
+    """Mean `metric` by method and dataset, its mean over the datasets, and seconds a fit.
+
+    A method that failed on a split is spared a split that the others were scored on, often a hard
+    one. Its mean of that set carries a star, and it gets no mean over the sets.
+    """
+    datasets = sorted({r.dataset for r in repetitions})
+    rows = []
+    for label, group in _by_label(repetitions).items():
+        cells, means, complete = [], [], True
+        for dataset in datasets:
+            here = [r for r in group if r.dataset == dataset]
+            done = [r.metrics[metric] for r in here if r.failure is None]
+            means.append(_mean(done))
+            failed = len(done) < len(here)
+            complete &= bool(done) and not failed
+            cells.append(_cell(means[-1], ".3f") + ("*" if done and failed else ""))
+        overall = f"**{np.mean(means):.3f}**" if complete else MISSING
+        seconds = _mean([r.seconds for r in group if r.seconds is not None])
+        rows.append([label, *cells, overall, _cell(seconds, ".2f"), _failures(group)])
+    return _markdown(["method", *datasets, "mean", "s/fit", "failed"], rows)
+
+
+def by_method(repetitions: Sequence[Repetition]) -> str:
+    """One row a method: scores, training seconds, steps a second, peak memory."""
+    rows = []
+    for label, group in _by_label(repetitions).items():
+        done = [r for r in group if r.failure is None]
+        rate = _mean([r.extra["steps_per_second"] for r in done if "steps_per_second" in r.extra])
+        memory = _mean([r.peak_memory / 2**30 for r in done if r.peak_memory is not None])
+        rows.append(
+            [
+                label,
+                _cell(_mean([r.metrics["nll"] for r in done]), ".4f"),
+                _cell(100 * _mean([r.metrics["error"] for r in done]), ".2f"),
+                _cell(_mean([r.metrics["ece"] for r in done if "ece" in r.metrics]), ".4f"),
+                _cell(_mean([r.seconds for r in done if r.seconds is not None]), ".1f"),
+                _cell(rate, ".1f"),
+                _cell(memory, ".2f"),
+                _failures(group),
+            ]
+        )
+    header = ["method", "NLL", "error %", "ECE", "seconds", "steps/s", "peak GB", "failed"]
+    return _markdown(header, rows)
+
+
+def curves(repetitions: Sequence[Repetition], moments: Sequence[float]) -> str:
+    """Test NLL at given training seconds: the last evaluation at or before each of them."""
+    rows = []
+    for label, group in _by_label(repetitions).items():
+        cells = [_cell(_mean([_at(r.curve, t) for r in group if r.curve]), ".4f") for t in moments]
+        rows.append([label, *cells])
+    return _markdown(["NLL after", *(f"{t:g} s" for t in moments)], rows)
+
+
+def _at(curve: Sequence[dict[str, float]], seconds: float) -> float:
+    # The last step of a budget ends a little after it; that point still belongs to the budget.
+    before = [point["nll"] for point in curve if point["seconds"] <= 1.02 * seconds]
+    return before[-1] if before else np.nan
+
+
+def _by_label(repetitions: Sequence[Repetition]) -> dict[str, list[Repetition]]:
+    groups: dict[str, list[Repetition]] = {}
+    for repetition in repetitions:
+        groups.setdefault(repetition.label, []).append(repetition)
+    return groups
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else np.nan
+
+
+def _cell(value: float, form: str) -> str:
+    return MISSING if np.isnan(value) else format(value, form)
+
+
+def _failures(group: Sequence[Repetition]) -> str:
+    count = sum(r.failure is not None for r in group)
+    return f"{count}/{len(group)}" if count else ""
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,12 @@
+"""MNIST, odd against even, m = 200: test NLL and error by training seconds."""
+
+from benchmarks.context import Context
+from benchmarks.data import fixed
+from benchmarks.registry import benchmark
+from benchmarks.workloads.large import race
+
+
+@benchmark("mnist", "MNIST odd/even, m = 200, 120 s of training a method: test NLL by seconds")
+def run(context: Context) -> None:
+    """The common race on MNIST's own split."""
+    race(context, fixed("mnist"), context.seconds(120.0, quick=5.0))

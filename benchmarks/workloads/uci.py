@@ -1,0 +1,33 @@
+"""Seven small sets, as in the paper's Table 1: which default is the better classifier?"""
+
+from benchmarks import tables
+from benchmarks.context import Context
+from benchmarks.data import UCI, splits
+from benchmarks.methods import Contender
+from benchmarks.registry import benchmark
+
+INDUCING_FRACTION = 0.15
+SPLITS = 5
+
+CONTENDERS = (
+    Contender("GPflow SVGP, L-BFGS", "gpflow-lbfgs", {"steps": 250}),
+    Contender("GPyTorch SVGP, Adam", "gpytorch-adam", {"steps": 500}),
+    Contender("GPyTorch SVGP, NGD", "gpytorch-ngd", {"steps": 500, "gamma": 0.1}),
+    Contender("scikit-learn GPC", "sklearn-gpc"),
+    Contender("GPBoost, FITC", "gpboost-fitc"),
+    Contender("logistic regression", "logistic"),
+)
+
+
+@benchmark("uci", "seven UCI sets, five 90/10 splits, m = 15 % of n: test NLL and seconds a fit")
+def run(context: Context) -> None:
+    """Every contender on every split, from the same inducing points and lengthscale."""
+    for name in ("heart",) if context.quick else UCI:
+        for split in splits(name, 1 if context.quick else SPLITS):
+            n = len(split.train.y) + len(split.test.y)
+            # One thread: these matrices are small, and a second thread slows every library down.
+            settings = {"m": round(INDUCING_FRACTION * n), "seed": split.index, "threads": 1}
+            for contender in CONTENDERS:
+                context.measure(contender, split, settings, context.budget)
+    print()
+    print(tables.by_dataset(context.recorded()))

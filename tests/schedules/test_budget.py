@@ -1,0 +1,113 @@
+"""Budgets: whichever binds decides, and steps only ever shrink towards the end."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from cavity import SEPClassifier, SVIClassifier
+from cavity.schedules.budget import Budget
+from support import table, watch_training
+
+amounts = st.floats(1e-3, 1e6)
+shares = st.floats(0.0, 2.0)
+budgets = st.builds(
+    Budget,
+    max_epochs=amounts | st.just(np.inf),
+    max_seconds=amounts | st.just(np.inf),
+    cooling_starts=st.floats(0.0, 1.0),
+)
+
+
+@given(budgets, amounts, amounts)
+def test_what_is_used_is_the_larger_share(budget, epochs, seconds):
+    used = budget.used(epochs, seconds)
+    assert used == max(epochs / budget.max_epochs, seconds / budget.max_seconds)
+    assert budget.used(0.0, 0.0) == 0.0
+
+
+@given(budgets, shares, shares)
+def test_rate_and_gain_never_rise_and_never_reach_zero(budget, one, other):
+    early, late = sorted([one, other])
+    for factor in (budget.rate, budget.gain):
+        assert 1.0 >= factor(early) >= factor(late) > 0.0
+
+
+@given(budgets, shares)
+def test_nothing_shrinks_before_the_cooling(budget, used):
+    if used <= budget.cooling_starts:
+        assert budget.rate(used) == budget.gain(used) == 1.0
+
+
+@pytest.mark.parametrize("used", [0.0, 0.5, 0.999, 1.0])
+def test_cooling_that_starts_at_one_never_does(used):
+    budget = Budget(10, cooling_starts=1.0)
+    assert budget.rate(used) == budget.gain(used) == 1.0
+
+
+@given(st.floats(0.01, 100.0), st.floats(0.01, 100.0), st.floats(0.01, 1.0), st.floats(0.01, 1.0))
+def test_an_early_end_starts_to_cool_now_and_is_never_longer(epochs, seconds, share, other_share):
+    budget = Budget(epochs / share, seconds / other_share)
+    ending = budget.ending_soon(epochs, seconds)
+    assert ending.max_epochs <= budget.max_epochs
+    assert ending.max_seconds <= budget.max_seconds
+    # Training so far is neither before the cooling nor already over, unless it was over anyway.
+    used = ending.used(epochs, seconds)
+    assert used >= ending.cooling_starts - 1e-12
+    assert used < 1.0 or budget.used(epochs, seconds) > 0.79
+
+
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
+@pytest.mark.parametrize("batch_size", [100, None], ids=["stochastic", "batch"])
+def test_seconds_are_kept(kind, batch_size):
+    """Training ends with the seconds; what is left is the polishing."""
+    X, labels = table(2000)
+    model = kind(
+        n_inducing=20, batch_size=batch_size, max_seconds=0.5, max_iter=1_500, tol=0.0, n_jobs=1
+    )
+    started = time.perf_counter()
+    model.fit(X, labels)
+    assert 0.4 < time.perf_counter() - started < 5.0
+    assert model.history_[-1].seconds < 1.5
+
+
+@pytest.mark.parametrize("binding", ["epochs", "seconds"])
+def test_the_tighter_of_two_budgets_binds(monkeypatch, binding):
+    X, labels = table(500)
+    passes = watch_training(monkeypatch)
+    budget = {"epochs": (2, 600.0), "seconds": (1e6, 0.3)}[binding]
+    model = SEPClassifier(
+        n_inducing=5, batch_size=50, max_epochs=budget[0], max_seconds=budget[1], n_jobs=1
+    )
+    started = time.perf_counter()
+    model.fit(X, labels)
+    assert time.perf_counter() - started < 5.0
+    assert (len(passes) == 20) == (binding == "epochs")
+
+
+def test_steps_shrink_as_the_seconds_run_out(monkeypatch):
+    """Half of the steps are at full length, whichever budget binds."""
+    X, labels = table(200)
+    model = SEPClassifier(n_inducing=5, batch_size=20, max_seconds=0.6, learning_rate=0.01, n_jobs=1)
+    passes = watch_training(monkeypatch)
+    model.fit(X, labels)
+    thetas = np.array([theta for theta, _ in passes])
+    moves = np.abs(np.diff(thetas, axis=0)).mean(axis=1)
+    eighth = max(1, len(moves) // 8)
+    assert moves[-eighth:].mean() < 0.3 * moves[eighth : 3 * eighth].mean()
+
+
+def test_batch_training_is_bounded_by_its_iterations(monkeypatch):
+    X, labels = table(200)
+    passes = watch_training(monkeypatch)
+    with pytest.warns(UserWarning, match="max_iter"):
+        SEPClassifier(n_inducing=5, max_iter=12, n_jobs=1).fit(X, labels)
+    assert len(passes) == 12
+
+
+@given(st.integers(1, 40))
+def test_the_share_used_is_linear_in_the_epochs(epochs):
+    assert_allclose(Budget(40.0).used(epochs, 0.0), epochs / 40.0)

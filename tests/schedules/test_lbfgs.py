@@ -1,0 +1,141 @@
+"""L-BFGS-B: it climbs inside its bounds, survives points that cannot be evaluated, keeps the best."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from cavity import NumericalError
+from cavity.schedules.lbfgs import Evaluated, maximize
+from cavity.schedules.progress import Progress, StepInfo
+
+CENTRE = np.array([1.0, -2.0, 0.5])
+SHARPNESS = np.array([1.0, 10.0, 100.0])
+FREE = np.tile([-np.inf, np.inf], (3, 1))
+
+
+def hill(x):
+    """A concave quadratic with its top at CENTRE."""
+    value = -0.5 * float(SHARPNESS @ (x - CENTRE) ** 2)
+    slope = SHARPNESS * (CENTRE - x)
+    return Evaluated(slope, StepInfo(value, value, float(np.linalg.norm(slope)), 0.0))
+
+
+def climb(evaluate=hill, start=(0.0, 0.0, 0.0), bounds=FREE, max_iter=100, tol=1e-12):
+    progress = Progress()
+    maximum = maximize(
+        evaluate, np.array(start, dtype=float), bounds, progress, max_iter=max_iter, tol=tol
+    )
+    return maximum, progress.history
+
+
+def test_finds_the_top():
+    maximum, history = climb()
+    assert maximum.converged
+    assert not maximum.interrupted
+    assert_allclose(maximum.x, CENTRE, atol=1e-5)
+    assert history[-1].gradient_norm < 1e-3
+
+
+def test_history_never_falls():
+    _, history = climb()
+    values = [entry.objective for entry in history]
+    assert values == sorted(values)
+    assert [entry.iteration for entry in history] == list(range(1, len(history) + 1))
+
+
+def test_stays_inside_the_bounds():
+    seen = []
+
+    def watched(x):
+        seen.append(x.copy())
+        return hill(x)
+
+    bounds = np.array([[-0.5, 0.5], [-1.0, 1.0], [0.0, np.inf]])
+    maximum, _ = climb(watched, bounds=bounds)
+    assert_allclose(maximum.x, [0.5, -1.0, 0.5], atol=1e-5)
+    for x in seen:
+        assert (x >= bounds[:, 0]).all()
+        assert (x <= bounds[:, 1]).all()
+
+
+def not_positive_definite(x):
+    raise np.linalg.LinAlgError
+
+
+def numerical(x):
+    raise NumericalError("no")
+
+
+def not_a_number(x):
+    good = hill(x)
+    return Evaluated(good.gradient, StepInfo(np.nan, 0.0, 0.0, 0.0))
+
+
+def steep(x):
+    good = hill(x)
+    return Evaluated(good.gradient * np.inf, good.info)
+
+
+failures = pytest.mark.parametrize("fail", [not_positive_definite, numerical, not_a_number, steep])
+
+
+@failures
+def test_steps_back_from_where_the_objective_cannot_be_had(fail):
+    def cliff(x):
+        return fail(x) if x[0] > 1.2 or x[1] < -2.2 else hill(x)
+
+    maximum, history = climb(cliff)
+    assert_allclose(maximum.x, CENTRE, atol=1e-2)
+    assert np.isfinite([entry.objective for entry in history]).all()
+
+
+@failures
+def test_what_fails_at_the_start_is_named_with_a_way_out(fail):
+    with pytest.raises(NumericalError, match="starting values"):
+        climb(fail)
+
+
+def test_the_best_point_is_kept_not_the_last():
+    count = 0
+
+    def deceitful(x):
+        nonlocal count
+        count += 1
+        good = hill(x)
+        if count < 4:
+            return good
+        return Evaluated(good.gradient, good.info.__class__(good.info.objective - 50.0, 0.0, 0.0, 0.0))
+
+    maximum, _ = climb(deceitful)
+    start = hill(np.zeros(3)).info.objective
+    assert hill(maximum.x).info.objective >= start
+
+
+def test_an_interruption_keeps_what_was_found():
+    count = 0
+
+    def interrupted(x):
+        nonlocal count
+        count += 1
+        if count == 6:
+            raise KeyboardInterrupt
+        return hill(x)
+
+    maximum, history = climb(interrupted)
+    assert maximum.interrupted
+    assert not maximum.converged
+    assert hill(maximum.x).info.objective > hill(np.zeros(3)).info.objective
+    assert history
+
+
+def test_too_few_iterations_are_no_convergence():
+    maximum, history = climb(max_iter=2, tol=0.0)
+    assert not maximum.converged
+    assert len(history) == 2
+
+
+def test_where_there_is_nothing_to_climb_there_is_still_a_record():
+    maximum, history = climb(start=CENTRE)
+    assert maximum.converged
+    assert len(history) == 1
+    assert_allclose(maximum.x, CENTRE)

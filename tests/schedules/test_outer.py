@@ -1,0 +1,77 @@
+"""EP to convergence inside, L-BFGS outside: the evidence climbs, its slope vanishes at the end."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from training_runs import make_trainer
+
+from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.likelihoods import Logit, Probit
+from cavity.schedules import outer
+from cavity.schedules.outer import fit_outer
+from cavity.schedules.progress import Progress
+from reference import expectation_propagation, fitc_covariance
+from support import KERNELS, fixed_point, make_engine, make_prior, points, signs, table
+
+X, LABELS = table(60)
+KERNEL = KERNELS["noisy"]
+
+
+def problem(**options):
+    return make_trainer(X, LABELS, kernel=KERNEL, Z=points(5), **options).problem
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    progress = Progress()
+    return fit_outer(problem(), progress, max_iter=150, tol=1e-10), progress.history
+
+
+def test_the_evidence_never_falls_and_ends_higher_than_it_began(fitted):
+    outcome, history = fitted
+    values = [entry.objective for entry in history]
+    assert values == sorted(values)
+    start = fixed_point(make_engine(X, LABELS), make_prior(KERNEL, points(5))).objective
+    assert outcome.point.objective > start + 1.0
+    assert_allclose(outcome.point.objective, values[-1], atol=1e-4)
+
+
+def test_the_value_is_the_evidence_of_fitc_at_the_learned_parameters(fitted):
+    point = fitted[0].point
+    K, _ = fitc_covariance(point.prior.kernel, X, point.prior.Z, point.prior.jitter)
+    oracle = expectation_propagation(K, signs(LABELS), tol=1e-10)
+    assert_allclose(point.objective, oracle.log_evidence, atol=1e-4)
+
+
+def test_the_slope_is_small_at_the_end(fitted):
+    _, history = fitted
+    assert history[-1].gradient_norm < 0.05 * history[0].gradient_norm + 1e-3
+
+
+def test_parameters_stay_inside_their_bounds(fitted):
+    theta = fitted[0].point.prior.kernel.theta
+    lower, upper = KERNEL.bounds.T
+    assert (theta >= lower - 1e-9).all()
+    assert (theta <= upper + 1e-9).all()
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Logit()])
+def test_sites_of_one_evaluation_start_the_next(monkeypatch, likelihood):
+    """Most evaluations take few sweeps, because the parameters have moved little."""
+    sweeps = []
+    converge = outer.converge
+
+    def counted(*args, **kwargs):
+        point = converge(*args, **kwargs)
+        sweeps.append(point.n_sweeps)
+        return point
+
+    monkeypatch.setattr(outer, "converge", counted)
+    fit_outer(problem(rule=ExpectationPropagation(likelihood)), Progress(), max_iter=20, tol=1e-8)
+    assert np.median(sweeps[1:]) < sweeps[0]
+
+
+def test_too_few_iterations_are_no_convergence():
+    outcome = fit_outer(problem(), Progress(), max_iter=2, tol=0.0)
+    assert not outcome.converged
+    assert outcome.n_iter == 2

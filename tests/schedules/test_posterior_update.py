@@ -1,0 +1,98 @@
+"""How q moves: two kinds of update behind one interface, each with its own gradient."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from training_runs import make_trainer
+
+from cavity.posterior import Naturals, Posterior
+from cavity.rules.likelihoods import Logit, Probit
+from cavity.rules.variational import Variational
+from cavity.schedules.evaluation import objective
+from cavity.schedules.gaussian import GaussianSpace
+from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate
+from cavity.sweep import SweepOptions
+from reference import central_differences
+from support import KERNELS, fixed_point, make_engine, make_prior, points, table
+
+M = 4
+UPDATES = {"natural": NaturalUpdate(), "gradient": GradientUpdate(GaussianSpace(1, M))}
+every_update = pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+LIKELIHOODS = {"probit": Probit(), "logit": Logit()}
+SMALL_LIST = ["rbf-ard", "noisy", "matern-3/2", "sum", "rational-quadratic"]
+
+
+def some_posterior(seed=0):
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(1, M, M))
+    return Posterior.from_naturals(Naturals(factor @ factor.transpose(0, 2, 1), rng.normal(size=(1, M))))
+
+
+@every_update
+def test_a_start_from_a_posterior_is_that_posterior(update):
+    posterior = some_posterior()
+    back = update.posterior(update.start(posterior))
+    assert_allclose(back.mean, posterior.mean, rtol=1e-10)
+    assert_allclose(back.covariance, posterior.covariance, rtol=1e-10)
+    assert_allclose(back.divergence, posterior.divergence, rtol=1e-10)
+    assert_allclose(back.log_partition, posterior.log_partition, rtol=1e-10)
+
+
+@every_update
+def test_files_keep_every_bit(update):
+    q = update.start(some_posterior())
+    arrays = update.as_arrays(q)
+    back = update.as_arrays(update.from_arrays(arrays))
+    assert back.keys() == arrays.keys()
+    for name, values in arrays.items():
+        assert_array_equal(back[name], values)
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.3, 1.0])
+def test_natural_moves_mix_the_refined_sites_in(gain):
+    X, labels = table(30)
+    engine, prior = make_engine(X, labels), make_prior(KERNELS["noisy"], points(M))
+    q = some_posterior().naturals
+    sums = engine.sweep(prior, Posterior.from_naturals(q), SweepOptions())
+    moved = NaturalUpdate().moved(q, sums, gain, np.zeros(0))
+    assert_allclose(moved.precision, (1 - gain) * q.precision + gain * sums.precision)
+    assert_allclose(moved.shift, (1 - gain) * q.shift + gain * sums.shift)
+
+
+def test_plain_moves_go_where_the_optimiser_goes():
+    update = UPDATES["gradient"]
+    q = update.start(some_posterior())
+    move = np.random.default_rng(1).normal(size=q.shape)
+    assert_array_equal(update.moved(q, None, 0.1, move), q + move)
+
+
+@every_update
+@pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)
+@pytest.mark.parametrize("name", SMALL_LIST)
+def test_the_slope_of_a_trainer_is_the_slope_of_its_bound(update, likelihood, name):
+    """By theta, by Z and, if the optimiser moves q, by every entry of it; at the best q or at any.
+
+    With sites for q, the slope is that of the bound only where q is at its best.
+    """
+    X, labels = table(20)
+    rule, kernel, Z = Variational(likelihood), KERNELS[name], points(M)
+    trainer = make_trainer(X, labels, rule=rule, kernel=kernel, Z=Z, update=update)
+    natural = isinstance(update, NaturalUpdate)
+    best = fixed_point(make_engine(X, labels, rule=rule), make_prior(kernel, Z)).posterior
+    q = update.start(best if natural else some_posterior())
+    x = trainer.problem.space.start
+    slope = trainer.evaluate(x, q, damping=1.0).slope
+
+    def value(vector):
+        prior = trainer.problem.prior(vector[: len(x)])
+        engine = make_engine(X, labels, rule=rule)
+        if natural:
+            return fixed_point(engine, prior, 1e-10).objective
+        posterior = update.posterior(vector[len(x) :])
+        sums = engine.sweep(prior, posterior, SweepOptions(gradient=False))
+        return objective(sums, posterior, rule)
+
+    at = x if natural else np.concatenate([x, q])
+    assert slope.shape == at.shape
+    differences = central_differences(value, at)
+    assert_allclose(slope, differences, atol=2e-6 * max(1.0, np.abs(differences).max()))

@@ -1,0 +1,79 @@
+"""Files are written whole or not at all."""
+
+import errno
+import os
+
+import pytest
+
+from cavity.files import written_atomically
+
+
+def write(path, content=b"new"):
+    with written_atomically(path) as file:
+        file.write(content)
+
+
+def test_a_new_file_and_one_that_takes_anothers_place(tmp_path):
+    path = tmp_path / "a.bin"
+    write(path, b"first")
+    assert path.read_bytes() == b"first"
+    write(str(path), b"second")
+    assert path.read_bytes() == b"second"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_until_the_end_the_old_file_is_there(tmp_path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    with written_atomically(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
+def test_a_failure_half_way_leaves_the_old_file_and_no_litter(tmp_path, error):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+
+    def write_half():
+        with written_atomically(path) as file:
+            file.write(b"half of it")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_disk_that_fills_up_while_the_file_is_closed(tmp_path, monkeypatch):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="space"):
+        write(path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write(tmp_path / "nowhere" / "a.bin")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_to(tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o500)
+    try:
+        with pytest.raises(PermissionError):
+            write(folder / "a.bin")
+    finally:
+        folder.chmod(0o700)
