@@ -60,6 +60,12 @@ class Context:
         self.records.append(done)
         print(_line(done), flush=True)
 
+    def note(self, name: str, values: Mapping[str, Any]) -> None:
+        """Record a measurement that is not the fit of a method."""
+        self.records.append(
+            Repetition(self.workload, name, name, dataset="-", split=0, settings={}, extra=values)
+        )
+
     def recorded(self) -> list[Repetition]:
         """Everything recorded so far, of this run and of earlier ones."""
         return read(self.records.path).repetitions

@@ -65,6 +65,12 @@ def methods() -> dict[str, Method]:
     from benchmarks.peers.peer import Peer
 
     return {
+        "cavity-sep": Peer("cavity", mode="sep", environment="project"),
+        "cavity-svi": Peer("cavity", mode="svi", environment="project"),
+        "cavity-gfitc": Peer("cavity", mode="gfitc", environment="project"),
+        "cavity-step-sep": Peer("cavity_steps", mode="sep", environment="project"),
+        "cavity-step-svi": Peer("cavity_steps", mode="svi", environment="project"),
+        "cavity-step-svi-gradient": Peer("cavity_steps", mode="svi-gradient", environment="project"),
         "gpflow-lbfgs": Peer("gpflow", mode="lbfgs"),
         "gpflow-adam": Peer("gpflow", mode="adam"),
         "gpflow-natgrad": Peer("gpflow", mode="natgrad"),

@@ -72,6 +72,20 @@ def curves(repetitions: Sequence[Repetition], moments: Sequence[float]) -> str:
     return _markdown(["NLL after", *(f"{t:g} s" for t in moments)], rows)
 
 
+def budgets(repetitions: Sequence[Repetition]) -> str:
+    """Test NLL and error of fits with different budgets: one column a budget."""
+    moments = sorted({r.budget for r in repetitions if r.budget is not None})
+    rows = []
+    for label, group in _by_label(repetitions).items():
+        cells = []
+        for seconds in moments:
+            here = [r.metrics for r in group if r.budget == seconds and r.failure is None]
+            nll, error = _mean([m["nll"] for m in here]), 100 * _mean([m["error"] for m in here])
+            cells.append(f"{_cell(nll, '.4f')} / {_cell(error, '.2f')} %")
+        rows.append([label, *cells])
+    return _markdown(["NLL / error, budget of", *(f"{t:g} s" for t in moments)], rows)
+
+
 def _at(curve: Sequence[dict[str, float]], seconds: float) -> float:
     # The last step of a budget ends a little after it; that point still belongs to the budget.
     before = [point["nll"] for point in curve if point["seconds"] <= 1.02 * seconds]

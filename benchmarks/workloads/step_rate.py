@@ -18,6 +18,9 @@ CONTENDERS = tuple(
         {**settings, "dtype": dtype, "threads": threads},
     )
     for label, method, settings, dtypes in (
+        ("cavity SEP", "cavity-step-sep", {}, ("float32",)),
+        ("cavity SVI, natural", "cavity-step-svi", {}, ("float32",)),
+        ("cavity SVI, gradient", "cavity-step-svi-gradient", {}, ("float32",)),
         ("GPflow Adam", "gpflow-adam", {}, ("float64", "float32")),
         ("GPflow NatGrad", "gpflow-natgrad", {"gamma": 0.02}, ("float64", "float32")),
         ("GPyTorch Adam", "gpytorch-adam", {}, ("float32",)),

@@ -10,6 +10,9 @@ INDUCING_FRACTION = 0.15
 SPLITS = 5
 
 CONTENDERS = (
+    Contender("cavity SEP", "cavity-sep"),
+    Contender("cavity SVI", "cavity-svi"),
+    Contender("cavity GFITC", "cavity-gfitc"),
     Contender("GPflow SVGP, L-BFGS", "gpflow-lbfgs", {"steps": 250}),
     Contender("GPyTorch SVGP, Adam", "gpytorch-adam", {"steps": 500}),
     Contender("GPyTorch SVGP, NGD", "gpytorch-ngd", {"steps": 500, "gamma": 0.1}),

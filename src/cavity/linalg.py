@@ -39,7 +39,9 @@ def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[A
     if np.isfinite(scale) and scale > 0:
         while jitter <= largest:
             try:
-                return cholesky(K + jitter * scale * np.eye(len(K))), jitter
+                jittered = K.copy()
+                jittered.flat[:: len(K) + 1] += jitter * scale
+                return cholesky(jittered), jitter
             except np.linalg.LinAlgError:
                 jitter *= 10.0
     raise NumericalError(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from cavity.kernels.theta import theta_setter
 from cavity.prior import ParameterGradient
 from cavity.typing import Array
 
@@ -26,7 +29,7 @@ class ParameterSpace:
     learn_kernel: bool = True
     learn_inducing: bool = True
 
-    @property
+    @cached_property
     def n_theta(self) -> int:
         """Number of kernel parameters that move."""
         return len(self.kernel.theta) if self.learn_kernel else 0
@@ -51,11 +54,15 @@ class ParameterSpace:
         """Kernel and inducing points of a vector."""
         kernel = self.kernel
         if self.n_theta:
-            kernel = kernel.clone_with_theta(x[: self.n_theta])
+            kernel = self._with_theta(x[: self.n_theta])
         Z = x[self.n_theta :].reshape(self.Z.shape) if self.learn_inducing else self.Z
         return kernel, Z
 
-    @property
+    @cached_property
+    def _with_theta(self) -> Callable[[Array], Any]:
+        return theta_setter(self.kernel)
+
+    @cached_property
     def bounds(self) -> Array:
         """[len(x), 2]: the kernel's own bounds; inducing points are free."""
         free = np.tile([-np.inf, np.inf], (self.Z.size if self.learn_inducing else 0, 1))
@@ -65,5 +72,4 @@ class ParameterSpace:
 
     def project(self, x: Array) -> Array:
         """The nearest vector inside the bounds."""
-        lower, upper = self.bounds.T
-        return np.clip(x, lower, upper)
+        return np.clip(x, self.bounds[:, 0], self.bounds[:, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,15 @@ class Naturals:
     def zeros(cls, n_latents: int, m: int) -> Naturals:
         """No sites: q is the prior."""
         return cls(np.zeros((n_latents, m, m)), np.zeros((n_latents, m)))
+
+    @property
+    def parts(self) -> tuple[Array, Array]:
+        """Precision and shift."""
+        return self.precision, self.shift
+
+    def mapped(self, T: Array) -> Naturals:
+        """The same factors on T⁻¹u: precision TᵀΛT, shift Tᵀη, for T [m, m]."""
+        return Naturals(np.stack([T.T @ P @ T for P in self.precision]), self.shift @ T)
 
     def scaled(self, factor: float) -> Naturals:
         """Every site `factor` times over."""
@@ -53,8 +63,8 @@ class Posterior:
     @classmethod
     def from_naturals(cls, naturals: Naturals) -> Posterior:
         """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu)."""
-        roots = np.stack([inverse_lower(cholesky(np.eye(len(P)) + P)) for P in naturals.precision])
-        covariance = np.matmul(roots.transpose(0, 2, 1), roots)
+        roots = [inverse_lower(cholesky(_plus_identity(P))) for P in naturals.precision]
+        covariance = np.stack([R.T @ R for R in roots])  # NumPy sees a syrk here
         mean = np.matmul(covariance, naturals.shift[:, :, None])[:, :, 0]
         return cls(mean, covariance, _sum_of_logs(roots), naturals)
 
@@ -86,5 +96,11 @@ class Posterior:
         return np.asarray(n_latents * np.eye(m) - second_moment)
 
 
-def _sum_of_logs(factors: Array) -> float:
-    return float(np.log(np.abs(np.diagonal(factors, axis1=1, axis2=2))).sum())
+def _plus_identity(P: Array) -> Array:
+    B = P.copy()
+    B.flat[:: len(P) + 1] += 1.0
+    return B
+
+
+def _sum_of_logs(factors: Iterable[Array]) -> float:
+    return sum(float(np.log(np.abs(np.diagonal(R))).sum()) for R in factors)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels import BoundKernel, bind
-from cavity.linalg import inverse_lower, jittered_cholesky
+from cavity.linalg import inverse_lower, jittered_cholesky, times_lower
 from cavity.typing import Array, Dtype
 
 JITTER = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-8}
@@ -53,8 +53,9 @@ class Prior:
 
     def pull_back(self, bracket: Array) -> ParameterGradient:
         """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric)."""
-        G = -(self.L_inverse.T @ bracket @ self.L_inverse)
+        half = times_lower(bracket, self.L_inverse)
+        G = -times_lower(half.T, self.L_inverse)  # symmetric, so (Lᵀ⁻¹ · half) is its own transpose
         # The jitter is relative to the mean of the diagonal, so it moves with K.
-        G[np.diag_indices_from(G)] += self.jitter * np.trace(G) / len(G)
+        G.flat[:: len(G) + 1] += self.jitter * np.trace(G) / len(G)
         theta, Z = self._bound.pull_back(self._tape, G)
         return ParameterGradient(theta, 2.0 * Z)  # both arguments of k(Z, Z) move

@@ -26,14 +26,32 @@ class Rows(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """Gaussian factors, one a row and latent function: exp(μ̃ f − ½ ν̃ f²) with f = Aᵀu."""
+    """Gaussian factors, one a row and latent function: exp(μ̃ f − ½ ν̃ f²) with f = υᵀf̄."""
 
     precision: Array
     """ν̃ [C, n] ≥ 0."""
     shift: Array
     """μ̃ [C, n]."""
+    directions: Array | None = None
+    """υ [n, m] as it was when the factor was refined, for the paper's scheme, which stores it; None
+    means that every factor acts along today's υ = K⁻¹k."""
 
     @classmethod
-    def zeros(cls, n_latents: int, n_rows: int, dtype: type = np.float64) -> Sites:
-        """Sites that say nothing yet."""
-        return cls(np.zeros((n_latents, n_rows), dtype), np.zeros((n_latents, n_rows), dtype))
+    def zeros(cls, n_latents: int, n_rows: int, dtype: type = np.float64, m: int = 0) -> Sites:
+        """Sites that say nothing yet; with m, they have directions."""
+        directions = np.zeros((n_rows, m), np.float32) if m else None
+        return cls(
+            np.zeros((n_latents, n_rows), dtype), np.zeros((n_latents, n_rows), dtype), directions
+        )
+
+    def take(self, index: slice | IntArray) -> Sites:
+        """Those of some rows."""
+        directions = None if self.directions is None else self.directions[index]
+        return Sites(self.precision[:, index], self.shift[:, index], directions)
+
+    def put(self, index: slice | IntArray, sites: Sites) -> None:
+        """Replace those of some rows."""
+        self.precision[:, index] = sites.precision
+        self.shift[:, index] = sites.shift
+        if self.directions is not None and sites.directions is not None:
+            self.directions[index] = sites.directions

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
+from cavity.blocks import cached_rows
 from cavity.typing import Array, Dtype
 
 
@@ -26,15 +27,25 @@ class Standardizer:
         return cls(np.zeros(n_features), np.ones(n_features))
 
     def apply(self, X: Array, dtype: Dtype) -> Array:
-        """Standardised X [t, d], a new C-contiguous array in the given precision."""
+        """Standardised X [t, d], C-contiguous in the given precision; not to be written to."""
+        if self._is_identity:
+            return np.ascontiguousarray(X, dtype=dtype)
+        out = np.empty(X.shape, dtype=dtype)
         # Subtract in the wider of the two precisions: float64 inputs with a large offset would lose
         # their digits if they were rounded to float32 first.
         wide = np.result_type(X.dtype, dtype)
-        centred = np.subtract(X, self.mean, dtype=wide, casting="same_kind")
-        if wide == dtype:
-            centred *= (1.0 / self.scale).astype(dtype)
-            return np.ascontiguousarray(centred)
-        return np.asarray(centred / self.scale, dtype=dtype)
+        mean, rate = self.mean.astype(wide), (1.0 / self.scale).astype(wide)
+        for rows in cached_rows(len(X), out.itemsize * X.shape[1]):
+            if wide == dtype:
+                np.subtract(X[rows], mean, out=out[rows])
+                out[rows] *= rate
+            else:
+                out[rows] = (X[rows] - mean) * rate
+        return out
+
+    @cached_property
+    def _is_identity(self) -> bool:
+        return not self.mean.any() and bool((self.scale == 1.0).all())
 
     def invert(self, X: Array) -> Array:
         """Standardised X [t, d] back in the units of the inputs."""

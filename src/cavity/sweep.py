@@ -15,6 +15,7 @@ of them together (A, bracket, ∂/∂K), two of them triangular.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from cavity.linalg import times_lower, times_transposed_lower
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.rows import Rows, Sites
+from cavity.rules.cavity_moments import limit_leverage
 from cavity.rules.protocol import RowTerms, Rule
 from cavity.sums import Sums
 from cavity.typing import Array
@@ -103,18 +105,22 @@ def sweep(
     K, cross_tape = kernel.cross(rows.X)
     diagonal, diagonal_tape = kernel.diagonal(rows.X)
     at = _marginals(K, diagonal, prior, posterior)
+    weight, stored = rows.weights, _stored_whitened(sites, prior)
+    own = sites if stored is None else _seen_today(sites, stored, at, posterior, options)
     terms = rule(
-        rows.labels, at.mean, at.variance, at.residual, sites.precision, sites.shift,
+        rows.labels, at.mean, at.variance, at.residual, own.precision, own.shift,
         options.max_leverage,
     )  # fmt: skip
-    weight = rows.weights
     # A row of no weight is absent from q: it must have no site to be taken out of it.
     step = options.damping * (weight > 0)
     refined = Sites(
         sites.precision + step * (terms.precision - sites.precision),
         sites.shift + step * (terms.shift - sites.shift),
+        None if stored is None else times_lower(at.A, prior.whitener),
     )
     sums = _site_sums(at, sites, refined, terms, weight)
+    if stored is not None:
+        sums.replaced_precision, sums.replaced_shift = _naturals(stored, sites, weight).parts
     if options.residual_penalty:
         # −½ cν̃s has the form of the row's own dependence on s, with cν̃ in the place of γ.
         charge = options.residual_penalty * terms.precision
@@ -132,6 +138,37 @@ def sweep(
         theta, sums.Z = kernel.pull_back(cross_tape, times_lower(P, prior.whitener))
         sums.theta = theta + kernel.pull_back_diagonal(diagonal_tape, -half_gamma)
     return RefinedRows(refined, terms.log_predictive), sums
+
+
+def _stored_whitened(sites: Sites, prior: Prior) -> Array | None:
+    """The stored directions of the rows in today's whitened coordinates [t, m]: υᵀf̄ = (Lᵀυ)ᵀu."""
+    if sites.directions is None:
+        return None
+    return np.asarray(sites.directions @ prior.L.astype(prior.dtype), dtype=prior.dtype)
+
+
+def _seen_today(
+    sites: Sites, stored: Array, at: Marginals, posterior: Posterior, options: SweepOptions
+) -> Sites:
+    """Sites along today's directions that leave the cavities which the stored factors leave.
+
+    Taking exp(μ̃ a − ½ν̃ a²), a = A₀ᵀu along the stored direction A₀, out of q changes the moments of
+    f = Aᵀu to v\\ = v + ν̃c²/(1 − ν̃v₀), e\\ = e + c(ν̃e₀ − μ̃)/(1 − ν̃v₀) with c = cov(f, a).
+    """
+    precisions, shifts = [], []
+    for c, (nu, mu) in enumerate(zip(sites.precision, sites.shift, strict=True)):
+        product = stored @ posterior.covariance[c].astype(stored.dtype)
+        own_variance = np.einsum("ij,ij->i", stored, product, dtype=np.float64)
+        own_mean = (stored @ posterior.mean[c].astype(stored.dtype)).astype(np.float64)
+        covariance = np.einsum("ij,ij->i", at.A, product, dtype=np.float64)
+        nu, mu = limit_leverage(nu, mu, own_variance, options.max_leverage)
+        kept = 1.0 - nu * own_variance
+        variance = np.maximum(at.variance[c], 1e-12)
+        cavity_variance = variance + nu * covariance**2 / kept
+        cavity_mean = at.mean[c] + covariance * (nu * own_mean - mu) / kept
+        precisions.append(1.0 / variance - 1.0 / cavity_variance)
+        shifts.append(at.mean[c] / variance - cavity_mean / cavity_variance)
+    return Sites(np.stack(precisions), np.stack(shifts))
 
 
 def summed_sites(rows: Rows, sites: Sites, prior: Prior) -> Naturals:
@@ -167,11 +204,11 @@ def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: A
 def _row_gradient(at: Marginals, terms: RowTerms, weight: Array, posterior: Posterior) -> Array:
     """Σ_c (w α_c μ_cᵀ + w h_c Q_c) [t, m]; reuses the memory of Q."""
     dtype = at.A.dtype
-    P = (weight * terms.alpha).T.astype(dtype) @ posterior.mean.astype(dtype)
-    for Q, h in zip(at.Q, terms.h, strict=True):
+    means = posterior.mean.astype(dtype)
+    for Q, h, alpha, mean in zip(at.Q, terms.h, terms.alpha, means, strict=True):
         Q *= (weight * h).astype(dtype)[:, None]
-        P += Q
-    return P
+        Q += np.outer((weight * alpha).astype(dtype), mean)
+    return reduce(np.add, at.Q)
 
 
 def _moment_mismatch(at: Marginals, terms: RowTerms, weight: Array, posterior: Posterior) -> Array:

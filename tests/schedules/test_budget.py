@@ -100,6 +100,61 @@ def test_steps_shrink_as_the_seconds_run_out(monkeypatch):
     assert moves[-eighth:].mean() < 0.3 * moves[eighth : 3 * eighth].mean()
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": None, "tol": 1e-3},
+        {"batch_size": None, "early_stopping": "loo"},
+        {"batch_size": 20, "max_epochs": 20},
+        {"batch_size": 20, "max_epochs": 60, "early_stopping": "validation"},
+    ],
+    ids=str,
+)
+def test_without_a_limit_in_seconds_the_clock_has_no_say(monkeypatch, options):
+    """The same seed gives the same fit on a fast machine, a slow one, and one that was suspended."""
+    X, labels = table(200)
+
+    def fit(seconds_a_look):
+        now = 0.0
+
+        def clock():
+            nonlocal now
+            now += next(seconds_a_look)
+            return now
+
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "perf_counter", clock)
+            model = SEPClassifier(n_inducing=6, random_state=0, n_jobs=1, **options)
+            return model.fit(X, labels)
+
+    rng = np.random.default_rng(0)
+    steady = fit(iter(lambda: 1e-3, None))
+    fitful = fit(iter(lambda: rng.exponential() ** 4, None))
+    assert_allclose(fitful.kernel_.theta, steady.kernel_.theta, rtol=1e-9)
+    assert fitful.n_iter_ == steady.n_iter_
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 50, "max_seconds": 30.0},
+        {"batch_size": 50, "max_epochs": 0.5},
+        {"batch_size": 500, "max_iter": 200},
+        {"batch_size": None, "max_iter": 200},
+    ],
+    ids=str,
+)
+def test_a_kernel_that_stays_needs_no_budget_but_iterations(options):
+    """With optimizer=None there is nothing to anneal: sweeps until q stands still."""
+    X, labels = table(500)
+    options = {"n_inducing": 5, "optimizer": None, "n_jobs": 1, "random_state": 0, **options}
+    model = SEPClassifier(**options).fit(X, labels)
+    assert model.n_iter_ > 3
+    converged = model.log_marginal_likelihood(model.kernel_.theta)
+    assert_allclose(model.log_marginal_likelihood_value_, converged, rtol=1e-5)
+
+
 def test_batch_training_is_bounded_by_its_iterations(monkeypatch):
     X, labels = table(200)
     passes = watch_training(monkeypatch)

@@ -51,7 +51,7 @@ def test_with_all_rows_in_one_minibatch_it_is_batch_training(rule, rebuild, damp
     one, other = trainer(), trainer()
     whole = schedule(60, 15, smallest_gain=1.0, cooling_starts=1.0)
     stochastic, history = run(whole.run, one)
-    batch, batch_history = run(train_batch, other, max_iter=30, tol=-np.inf)
+    batch, batch_history = run(train_batch, other, budget=Budget(30), tol=-np.inf)
     assert len(history) == 15
     for name in ("objective", "gradient_norm", "leave_one_out"):
         assert_allclose(

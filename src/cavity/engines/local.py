@@ -21,8 +21,9 @@ from cavity.sums import Sums
 from cavity.sweep import RefinedRows, SweepOptions, summed_sites, sweep
 from cavity.typing import Dtype
 
-_TILE_BYTES = 3_000_000
-"""What the arrays of one tile may take, so that they stay in a core's cache."""
+_TILE_BYTES = 12_000_000
+"""What the arrays of one tile may take: products run best on a thousand rows or more, and the passes
+between them best on arrays that are not much larger than the caches."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
 """Beyond so many rows, what is kept of each is kept in float32."""
 
@@ -58,6 +59,7 @@ class LocalEngine:
         rule: Rule,
         threads: Threads,
         held_out: HeldOut | None = None,
+        stored_directions: int = 0,
     ) -> None:
         self.source = source
         self.standardizer = standardizer
@@ -65,7 +67,8 @@ class LocalEngine:
         self.threads = threads
         self.held_out = held_out
         kept = np.float64 if source.n_rows <= _ROWS_IN_FULL_PRECISION else np.float32
-        self.sites = Sites.zeros(rule.n_latents, source.n_rows, kept)
+        # With `stored_directions` = m every site keeps its vector of m numbers: the paper's scheme.
+        self.sites = Sites.zeros(rule.n_latents, source.n_rows, kept, stored_directions)
         self.log_predictive = np.full(source.n_rows, np.nan, kept)
         self._pending: list[tuple[Any, RefinedRows]] = []
 
@@ -123,8 +126,7 @@ class LocalEngine:
     def commit(self) -> None:
         """Make the sites of the last pass the current ones."""
         for index, refined in self._pending:
-            self.sites.precision[:, index] = refined.sites.precision
-            self.sites.shift[:, index] = refined.sites.shift
+            self.sites.put(index, refined.sites)
             self.log_predictive[index] = refined.log_predictive
         self._pending = []
 
@@ -137,8 +139,7 @@ class LocalEngine:
         if self.held_out is not None:
             kept = ~self.held_out.mask[tile.index]
             weight = kept.astype(np.float64) if weight is None else weight * kept
-        sites = Sites(self.sites.precision[:, tile.index], self.sites.shift[:, tile.index])
-        return Rows(self.standardizer.apply(X, dtype), labels, weight), sites
+        return Rows(self.standardizer.apply(X, dtype), labels, weight), self.sites.take(tile.index)
 
 
 @dataclass(frozen=True)

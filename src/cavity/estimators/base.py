@@ -96,15 +96,11 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         held_out = None
         if getattr(self, "early_stopping", None) == "validation":
             held_out = hold_out(source, self.validation_fraction, rng)
-        engine = LocalEngine(source, standardizer, self._rule(), threads, held_out)
         centre, posterior = None, None
         if self.warm_start and hasattr(self, "model_"):
             kernel = self.kernel_
             Z = standardizer.apply(self.inducing_points_, np.dtype(np.float64))
             centre, posterior = self._centre, self.model_.posterior
-            previous = self._training
-            if previous is not None and previous.n_rows == source.n_rows:
-                engine.sites = previous.sites
         else:
             kernel, Z = starting_point(
                 source,
@@ -115,6 +111,17 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
                 init_inducing=self.init_inducing,
                 rng=rng,
             )
+        engine = LocalEngine(
+            source,
+            standardizer,
+            self._rule(),
+            threads,
+            held_out,
+            self._stored_directions(len(Z), source.n_rows),
+        )
+        previous: LocalEngine | None = getattr(self, "_training", None)
+        if posterior is not None and previous is not None and previous.n_rows == source.n_rows:
+            engine.sites = previous.sites
         learns = self._learns
         space = ParameterSpace(
             kernel, Z, learn_kernel=learns, learn_inducing=learns and self.learn_inducing
@@ -124,6 +131,10 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     @property
     def _learns(self) -> bool:
         return True
+
+    def _stored_directions(self, m: int, n_rows: int) -> int:
+        """Length of the vector that is stored with each site; 0 stores none."""
+        return 0
 
     def _store(self, problem: Problem, outcome: Outcome, progress: Progress) -> None:
         engine, prior = problem.engine, outcome.point.prior

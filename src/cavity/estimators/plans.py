@@ -134,7 +134,7 @@ class _ValidationScore:
     def __call__(self, state: TrainingState) -> float:
         engine = self.problem.engine
         kernel, Z = self.problem.space.unpack(state.x)
-        posterior = self.update.posterior(state.q)
+        posterior = self.update.posterior(state.q, self.problem.prior(state.x))
         model = Model(kernel, Z, posterior, engine.standardizer, engine.rule, self.problem.dtype)
         moments = model.latent_moments(self.rows.X, engine.threads)
         log_proba = engine.rule.predict_log_proba(*moments)

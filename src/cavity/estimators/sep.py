@@ -8,9 +8,12 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cavity.estimators.plans import LIKELIHOODS
+from cavity.estimators.plans import LIKELIHOODS, resolved_batch_size
 from cavity.estimators.stepped import SteppedGPClassifier
+from cavity.memory import require_memory
+from cavity.problem import Problem
 from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.schedules.posterior_update import FactorUpdate, NaturalUpdate, PosteriorUpdate
 from cavity.sweep import SweepOptions
 
 
@@ -88,6 +91,7 @@ class SEPClassifier(SteppedGPClassifier):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SteppedGPClassifier._parameter_constraints,
         "gradient": [StrOptions({"approximate", "exact"})],
+        "site_memory": [StrOptions({"sites", "factors"})],
         "residual_penalty": [Interval(Real, 0, None, closed="left")],
     }
 
@@ -112,6 +116,7 @@ class SEPClassifier(SteppedGPClassifier):
         tol: float = 1e-4,
         gradient: str = "approximate",
         residual_penalty: float = 1.0,
+        site_memory: str = "sites",
         hyperprior: float | None = 1.0,
         standardize: bool = True,
         warm_start: bool = False,
@@ -151,12 +156,26 @@ class SEPClassifier(SteppedGPClassifier):
         )
         self.gradient = gradient
         self.residual_penalty = residual_penalty
+        self.site_memory = site_memory
 
     def _rule(self) -> ExpectationPropagation:
         return ExpectationPropagation(LIKELIHOODS[self.likelihood])
 
+    def _stored_directions(self, m: int, n_rows: int) -> int:
+        if self.site_memory == "sites" or resolved_batch_size(self.batch_size, n_rows, m) is None:
+            return 0
+        require_memory(4 * n_rows * m, f'site_memory="factors" for {n_rows:,} rows and m={m}')
+        return m
+
+    def _update(self, problem: Problem) -> PosteriorUpdate:
+        stored = problem.engine.sites.directions is not None
+        return FactorUpdate() if stored else NaturalUpdate()
+
     def _options(self, batch_size: int | None) -> SweepOptions:
-        damping = (0.5 if batch_size is None else 1.0) if self.damping == "auto" else self.damping
+        damping = self.damping
+        if damping == "auto":
+            minibatch = 1.0 if self.site_memory == "sites" else 0.99
+            damping = 0.5 if batch_size is None else minibatch
         return SweepOptions(
             damping=float(damping),
             exact=self.gradient == "exact",

@@ -30,6 +30,6 @@ def fit_gradient_batch(trainer: Trainer, progress: Progress, *, max_iter: int, t
         max_iter=max_iter,
         tol=tol,
     )
-    posterior = trainer.update.posterior(maximum.x[split:])
-    point = settled(problem.engine, problem.prior(maximum.x[:split]), posterior)
+    prior = problem.prior(maximum.x[:split])
+    point = settled(problem.engine, prior, trainer.update.posterior(maximum.x[split:], prior))
     return Outcome(point, len(progress.history), maximum.converged, maximum.interrupted)

@@ -96,7 +96,7 @@ class Plan:
             problem = replace(problem, dtype=np.dtype(np.float64))
         # The same jitter gives the same whitened coordinates, in which q was trained.
         prior = problem.prior(state.x, trainer.problem.prior(state.x).jitter)
-        posterior = self.update.posterior(state.q)
+        posterior = self.update.posterior(state.q, prior)
         if not isinstance(self.update, NaturalUpdate):
             return settled(problem.engine, prior, posterior)
         n_sweeps = self._affordable_sweeps(progress)

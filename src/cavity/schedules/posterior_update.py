@@ -18,12 +18,12 @@ from cavity.typing import Array
 class PosteriorUpdate(Protocol):
     """What a trainer needs to know of q; `q` itself is the update's own kind of value."""
 
-    def start(self, posterior: Posterior) -> Any:
+    def start(self, posterior: Posterior, prior: Prior) -> Any:
         """The q to start from."""
         ...
 
-    def posterior(self, q: Any) -> Posterior:
-        """Moments of q."""
+    def posterior(self, q: Any, prior: Prior) -> Posterior:
+        """Moments of q in the whitened coordinates of a prior."""
         ...
 
     def gradients(self, q: Any, sums: Sums, prior: Prior, posterior: Posterior) -> tuple[
@@ -32,8 +32,8 @@ class PosteriorUpdate(Protocol):
         """Gradient by kernel and inducing points, and by what of q the optimiser moves."""
         ...
 
-    def moved(self, q: Any, sums: Sums, gain: float, move: Array) -> Any:
-        """The next q, from the sums of a pass and the optimiser's move."""
+    def moved(self, q: Any, sums: Sums, prior: Prior, gain: float, move: Array) -> Any:
+        """The next q, from the sums of a pass under a prior and the optimiser's move."""
         ...
 
     def as_arrays(self, q: Any) -> dict[str, Array]:
@@ -49,11 +49,11 @@ class PosteriorUpdate(Protocol):
 class NaturalUpdate:
     """q is the sum of sites: a step replaces a share of it, the gain, by the refined sites."""
 
-    def start(self, posterior: Posterior) -> Naturals:
+    def start(self, posterior: Posterior, prior: Prior) -> Naturals:
         """The summed sites of the posterior."""
         return posterior.naturals
 
-    def posterior(self, q: Naturals) -> Posterior:
+    def posterior(self, q: Naturals, prior: Prior) -> Posterior:
         """Moments of q."""
         return Posterior.from_naturals(q)
 
@@ -63,7 +63,7 @@ class NaturalUpdate:
         """The objective's gradient with the factors on f̄ held; the optimiser moves nothing of q."""
         return gradient(sums, prior, posterior), np.zeros(0)
 
-    def moved(self, q: Naturals, sums: Sums, gain: float, move: Array) -> Naturals:
+    def moved(self, q: Naturals, sums: Sums, prior: Prior, gain: float, move: Array) -> Naturals:
         """(1 − gain)·q + gain·refined."""
         return q.mixed_with(sums.naturals, gain)
 
@@ -77,16 +77,40 @@ class NaturalUpdate:
 
 
 @dataclass(frozen=True)
+class FactorUpdate(NaturalUpdate):
+    """The paper's minibatch scheme: q is the sum of stored factors on f̄, replaced one by one.
+
+    Nothing is averaged: a minibatch's old factors leave the sum and its refined ones enter. Held in the
+    coordinates of f̄, the others stay what they are while kernel and inducing points move.
+    """
+
+    def start(self, posterior: Posterior, prior: Prior) -> Naturals:
+        """The factors of the posterior, on f̄."""
+        return posterior.naturals.mapped(prior.L_inverse)
+
+    def posterior(self, q: Naturals, prior: Prior) -> Posterior:
+        """Moments of q."""
+        return Posterior.from_naturals(q.mapped(prior.L))
+
+    def moved(self, q: Naturals, sums: Sums, prior: Prior, gain: float, move: Array) -> Naturals:
+        """q without the replaced factors of the minibatch and with the refined ones."""
+        assert sums.replaced_precision is not None
+        assert sums.replaced_shift is not None
+        change = Naturals(sums.precision - sums.replaced_precision, sums.shift - sums.replaced_shift)
+        return q + change.mapped(prior.L_inverse).scaled(sums.batch_share)
+
+
+@dataclass(frozen=True)
 class GradientUpdate:
     """q is a whitened mean and a factor of the covariance, moved by the optimiser (VI only)."""
 
     space: GaussianSpace
 
-    def start(self, posterior: Posterior) -> Array:
+    def start(self, posterior: Posterior, prior: Prior) -> Array:
         """Mean and Cholesky factor of the posterior."""
         return self.space.pack(posterior.mean, np.linalg.cholesky(posterior.covariance))
 
-    def posterior(self, q: Array) -> Posterior:
+    def posterior(self, q: Array, prior: Prior) -> Posterior:
         """Moments of q."""
         return self.space.posterior(q)
 
@@ -96,7 +120,7 @@ class GradientUpdate:
         """The bound's gradient with the whitened q held, and by q."""
         return whitened_gradient(sums, prior), self.space.gradient(q, sums)
 
-    def moved(self, q: Array, sums: Sums, gain: float, move: Array) -> Array:
+    def moved(self, q: Array, sums: Sums, prior: Prior, gain: float, move: Array) -> Array:
         """Where the optimiser goes."""
         return q + move
 

@@ -10,6 +10,7 @@ import numpy as np
 from cavity.engines.local import LocalEngine
 from cavity.errors import NumericalError
 from cavity.optimizers import Optimizer
+from cavity.prior import Prior
 from cavity.problem import Problem
 from cavity.schedules.evaluation import objective
 from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
@@ -53,6 +54,7 @@ class Evaluation(NamedTuple):
     slope: Array
     """Gradient by x, then by what the optimiser moves of q."""
     info: StepInfo
+    prior: Prior
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Trainer:
     def start(self) -> TrainingState:
         """Parameters and q where the problem starts."""
         x = self.problem.space.start
-        q = self.update.start(self.problem.posterior)
+        q = self.update.start(self.problem.posterior, self.problem.prior(x))
         n_moved = len(x) + (q.size if isinstance(q, np.ndarray) else 0)
         return TrainingState(
             x=x,
@@ -128,7 +130,7 @@ class Trainer:
         prior = self.problem.prior(x)
         if self.rebuild:
             q = self.engine.summed_sites(prior)
-        posterior = self.update.posterior(q)
+        posterior = self.update.posterior(q, prior)
         options = replace(self.options, damping=damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
             sums = self._all_rows(self.engine.sweep(prior, posterior, options, batch))
@@ -145,7 +147,7 @@ class Trainer:
             gradient_norm=float(np.linalg.norm(slope)),
             site_change=float(np.sqrt(sums.site_change / sums.weight)),
         )
-        return Evaluation(sums, np.concatenate([slope, by_q]), info)
+        return Evaluation(sums, np.concatenate([slope, by_q]), info, prior)
 
     def _moved(
         self, state: TrainingState, evaluation: Evaluation, gain: float, rate: float
@@ -154,7 +156,7 @@ class Trainer:
         split = len(state.x)
         return TrainingState(
             x=self.problem.space.project(state.x + move[:split]),
-            q=self.update.moved(state.q, evaluation.sums, gain, move[split:]),
+            q=self.update.moved(state.q, evaluation.sums, evaluation.prior, gain, move[split:]),
             optimizer_state=optimizer_state,
             damping=state.damping,
             previous=(state.x, state.q),

@@ -1,0 +1,55 @@
+"""The rate of our minibatch steps alone: what the peers' compiled step is compared with."""
+
+import numpy as np
+from protocol import Job
+
+from cavity.engines.blas import blas_threads
+from cavity.engines.local import LocalEngine
+from cavity.engines.threads import Threads
+from cavity.initialization import default_kernel
+from cavity.model import Model
+from cavity.optimizers import Adam
+from cavity.parameters import ParameterSpace
+from cavity.problem import make_problem
+from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.variational import Variational
+from cavity.schedules.gaussian import GaussianSpace
+from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate
+from cavity.schedules.step import Trainer
+from cavity.sources import ArraySource
+from cavity.standardize import Standardizer
+from cavity.sweep import SweepOptions
+
+RULES = {"sep": ExpectationPropagation, "svi": Variational, "svi-gradient": Variational}
+
+
+def main():
+    job = Job()
+    X, y, X_test, Z = (job.array(name) for name in ("X", "y", "X_test", "Z"))
+    threads, d = Threads(job.threads), X.shape[1]
+    source = ArraySource(X, (y > 0).astype(np.int8))
+    engine = LocalEngine(source, Standardizer.identity(d), RULES[job.mode](), threads)
+    space = ParameterSpace(default_kernel(d, job.lengthscale), Z.astype(np.float64))
+    gradient = job.mode == "svi-gradient"
+    update = GradientUpdate(GaussianSpace(1, len(Z))) if gradient else NaturalUpdate()
+    trainer = Trainer(
+        make_problem(engine, space, None), Adam(0.01), SweepOptions(max_leverage=0.5), update
+    )
+    state, step, rng = trainer.start(), 0, np.random.default_rng(job.seed)
+    job.begin()
+    with blas_threads(1), np.errstate(all="ignore"):
+        while not job.over(step):
+            for batch in source.batches(job.settings["minibatch"], rng):
+                step += 1
+                state, _ = trainer.step(state, batch, gain=max(1.0 / step, 0.01))
+                if job.over(step):
+                    break
+        kernel, Z = space.unpack(state.x)
+        q = update.posterior(state.q)
+        model = Model(kernel, Z, q, engine.standardizer, engine.rule, np.dtype(np.float32))
+        predict = engine.rule.predict_log_proba
+        job.finish(lambda: predict(*model.latent_moments(X_test, threads)), step)
+
+
+if __name__ == "__main__":
+    main()

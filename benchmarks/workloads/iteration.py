@@ -1,0 +1,64 @@
+"""How near to the machine's matrix product rate a batch iteration runs."""
+
+import time
+
+import numpy as np
+
+from benchmarks.context import Context
+from benchmarks.machine import gemm_rate
+from benchmarks.registry import benchmark
+from cavity.engines.blas import blas_threads
+from cavity.engines.local import LocalEngine
+from cavity.engines.threads import Threads, thread_count
+from cavity.initialization import default_kernel
+from cavity.optimizers import Adam
+from cavity.parameters import ParameterSpace
+from cavity.problem import make_problem
+from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.schedules.step import Trainer
+from cavity.sources import ArraySource
+from cavity.standardize import Standardizer
+from cavity.sweep import SweepOptions
+
+SHAPES = ((60_000, 784, 200), (100_000, 8, 500))
+
+
+def iteration_seconds(n: int, d: int, m: int, dtype: type, n_threads: int, repeats: int) -> float:
+    """Best of some batch iterations: sweep, gradient and step on random rows [n, d]."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d)).astype(dtype)
+    labels = (X[:, 0] + 0.5 * rng.standard_normal(n) > 0).astype(np.int8)
+    threads = Threads(n_threads)
+    engine = LocalEngine(
+        ArraySource(X, labels), Standardizer.identity(d), ExpectationPropagation(), threads
+    )
+    space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
+    options = SweepOptions(damping=0.5, max_leverage=0.5, residual_penalty=1.0)
+    trainer = Trainer(make_problem(engine, space, 1.0), Adam(0.1), options)
+    state, best = trainer.start(), np.inf
+    with blas_threads(1), np.errstate(all="ignore"):
+        for _ in range(repeats + 1):
+            begin = time.perf_counter()
+            state, _ = trainer.step(state)
+            best = min(best, time.perf_counter() - begin)
+    threads.close()
+    return best
+
+
+@benchmark("iteration", "one batch iteration against the GEMM rate: 60,000×784 m=200, 100,000×8 m=500")
+def run(context: Context) -> None:
+    """Count every product as a plain GEMM: 12m² + 4md flops a row, as a share of the GEMM rate."""
+    repeats = 2 if context.quick else 5
+    print("| rows × features, m | dtype | seconds | share of the GEMM rate |\n|---|---|---|---|")
+    for n, d, m in SHAPES:
+        for dtype in (np.float32, np.float64):
+            rate = gemm_rate(dtype, None)
+            seconds = iteration_seconds(n, d, m, dtype, thread_count(None), repeats)
+            rate = max(rate, gemm_rate(dtype, None))
+            share = n * (12 * m**2 + 4 * m * d) / seconds / 1e9 / rate
+            name = np.dtype(dtype).name
+            print(f"| {n:,} × {d}, {m} | {name} | {seconds:.3f} | {share:.2f} |", flush=True)
+            context.note(
+                f"{n}x{d} m={m} {name}",
+                {"seconds": seconds, "gemm_gflops": rate, "share": share},
+            )

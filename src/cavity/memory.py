@@ -1,0 +1,25 @@
+"""How much memory there is, and saying no before it is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def available_bytes() -> int | None:
+    """Memory that can be had without swapping, where the system tells (Linux); else None."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return found[0] if found else None
+
+
+def require_memory(needed: int, what: str) -> None:
+    """Raise `MemoryError`, with the bytes named, if `needed` bytes are more than there are."""
+    available = available_bytes()
+    if available is not None and needed > available:
+        raise MemoryError(
+            f"{what} needs {needed:,} bytes, and {available:,} are available; use fewer inducing "
+            'points, or site_memory="sites", which needs two numbers a row'
+        )

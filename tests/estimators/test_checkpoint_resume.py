@@ -1,0 +1,242 @@
+"""A fit that was killed goes on as if nothing had happened; one that was stopped is of use."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
+
+from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.engines.local import LocalEngine
+from support import interrupt_at, table
+
+X, LABELS = table(150)
+X_STAR, LABELS_STAR = table(60, seed=4)
+quietly = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+SCRIPT = """
+import sys, warnings
+import numpy as np
+from cavity import SEPClassifier
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+X = rng.normal(size=(400, 2))
+y = X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=400) > 0
+how, checkpoint, out = sys.argv[1:]
+options = {
+    "batch": {"batch_size": None, "max_iter": 150, "tol": 1e-5},
+    "stochastic": {"batch_size": 40, "max_epochs": 25},
+}[how]
+model = SEPClassifier(
+    n_inducing=15, random_state=0, checkpoint=checkpoint or None, checkpoint_every=0.01, n_jobs=1,
+    **options,
+).fit(X, y)
+np.save(out, model.predict_proba(X))
+"""
+
+
+def start(how, checkpoint, out):
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, how, str(checkpoint), str(out)])
+
+
+def written_since(path, moment):
+    return path.exists() and path.stat().st_mtime_ns > moment
+
+
+@pytest.mark.parametrize("how", ["batch", "stochastic"])
+def test_killed_again_and_again_it_ends_where_it_would_have(tmp_path, how):
+    """SIGKILL at random moments after a checkpoint was written; the last process may finish."""
+    rng = np.random.default_rng([how == "batch", 1])
+    checkpoint, out = tmp_path / "fit.ckpt", tmp_path / "killed.npy"
+    undisturbed = start(how, "", tmp_path / "whole.npy")
+    kills = 0
+    while kills < 3:
+        moment = time.time_ns()
+        process = start(how, checkpoint, out)
+        while process.poll() is None and not written_since(checkpoint, moment):
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0.0, 0.08))
+        process.send_signal(signal.SIGKILL)
+        if process.wait() == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, "it failed on its own"
+        kills += 1
+    assert kills >= 1
+    if not out.exists():
+        assert start(how, checkpoint, out).wait() == 0
+    assert undisturbed.wait() == 0
+    assert not checkpoint.exists()
+    assert_allclose(np.load(out), np.load(tmp_path / "whole.npy"), rtol=0, atol=1e-12)
+
+
+class PowerCutError(Exception):
+    """What ends a run without any warning."""
+
+
+def cut_power_at(monkeypatch, number):
+    count = 0
+    sweep = LocalEngine.sweep
+
+    def failing(*args, **kwargs):
+        nonlocal count
+        count += 1
+        if count == number:
+            raise PowerCutError
+        return sweep(*args, **kwargs)
+
+    monkeypatch.setattr(LocalEngine, "sweep", failing)
+
+
+BATCH = {"batch_size": None, "max_iter": 60, "tol": 0.0}
+STOCHASTIC = {"batch_size": 30, "max_epochs": 12}
+EARLY = {"batch_size": 30, "max_epochs": 60, "learning_rate": 0.1}
+SETTINGS = {
+    "batch": (SEPClassifier, BATCH),
+    "batch, rprop": (SEPClassifier, {**BATCH, "optimizer": "rprop"}),
+    "batch, exact gradient": (SEPClassifier, {**BATCH, "gradient": "exact"}),
+    "batch, converging": (SEPClassifier, {**BATCH, "max_iter": 200, "tol": 1e-3}),
+    "batch, loo": (SEPClassifier, {**BATCH, "max_iter": 200, "early_stopping": "loo"}),
+    "batch, validation": (SEPClassifier, {**BATCH, "early_stopping": "validation"}),
+    "stochastic": (SEPClassifier, STOCHASTIC),
+    "stochastic, adadelta": (SEPClassifier, {**STOCHASTIC, "optimizer": "adadelta"}),
+    "stochastic, loo": (SEPClassifier, {**EARLY, "early_stopping": "loo"}),
+    "stochastic, validation": (SEPClassifier, {**EARLY, "early_stopping": "validation"}),
+    "vi": (SVIClassifier, BATCH),
+    "vi, stochastic": (SVIClassifier, STOCHASTIC),
+    "vi, gradients": (SVIClassifier, {**STOCHASTIC, "posterior_update": "gradient"}),
+}
+
+
+@quietly
+@pytest.mark.parametrize("name", SETTINGS)
+def test_broken_off_anywhere_it_ends_where_it_would_have(tmp_path, monkeypatch, name):
+    """Also between windows of the monitor, during the cooling, and in the polishing."""
+    kind, options = SETTINGS[name]
+    options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **options}
+    sweeps = 0
+    with monkeypatch.context() as patch:
+        sweep = LocalEngine.sweep
+
+        def counted(*args, **kwargs):
+            nonlocal sweeps
+            sweeps += 1
+            return sweep(*args, **kwargs)
+
+        patch.setattr(LocalEngine, "sweep", counted)
+        whole = kind(**options).fit(X, LABELS)
+    path = tmp_path / "fit.ckpt"
+    model = kind(checkpoint=path, checkpoint_every=0.0, **options)
+    done = 0
+    for stop in (7, 31, sweeps - 12, sweeps - 1):
+        with monkeypatch.context() as patch:
+            cut_power_at(patch, stop - done)
+            with pytest.raises(PowerCutError):
+                model.fit(X, LABELS)
+        assert path.exists()
+        with np.load(path) as file:
+            done = json.loads(file["about"].tobytes())["position"]["step"]
+    resumed = model.fit(X, LABELS)
+    assert not path.exists()
+    assert_allclose(resumed.kernel_.theta, whole.kernel_.theta, rtol=1e-10)
+    assert_allclose(resumed.predict_proba(X_STAR), whole.predict_proba(X_STAR), rtol=0, atol=1e-12)
+
+
+@quietly
+def test_seconds_go_on_counting(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+    model = SEPClassifier(
+        n_inducing=8, random_state=0, checkpoint=path, checkpoint_every=0.0, n_jobs=1, **STOCHASTIC
+    )
+    with monkeypatch.context() as patch:
+        cut_power_at(patch, 20)
+        with pytest.raises(PowerCutError):
+            model.fit(X, LABELS)
+    model.fit(X, LABELS)
+    seconds = [entry.seconds for entry in model.history_]
+    assert seconds == sorted(seconds)
+    assert [entry.iteration for entry in model.history_] == list(range(1, len(seconds) + 1))
+
+
+WAYS = {
+    "sep": SEPClassifier(batch_size=None, max_iter=100),
+    "sep, minibatches": SEPClassifier(batch_size=30, max_epochs=10),
+    "sep, fixed kernel": SEPClassifier(optimizer=None, tol=1e-12),
+    "svi": SVIClassifier(batch_size=None, max_iter=100),
+    "svi, minibatches": SVIClassifier(batch_size=30, max_epochs=10),
+    "svi, gradients": SVIClassifier(posterior_update="gradient", max_iter=100),
+    "svi, gradients, minibatches": SVIClassifier(
+        posterior_update="gradient", batch_size=30, max_epochs=10
+    ),
+    "gfitc": GFITCClassifier(max_iter=50),
+    "gfitc, fixed kernel": GFITCClassifier(optimizer=None, tol=1e-12),
+}
+
+
+class TestCtrlC:
+    @pytest.mark.parametrize("number", [2, 5, 12])
+    @pytest.mark.parametrize("name", WAYS)
+    def test_leaves_a_fitted_estimator_and_one_warning(self, monkeypatch, name, number):
+        model = WAYS[name].set_params(n_inducing=8, random_state=0, n_jobs=1)
+        interrupt_at(monkeypatch, number)
+        with pytest.warns(ConvergenceWarning, match="interrupted") as caught:
+            survive(model)
+        assert len(caught) == 1
+        assert caught[0].filename == __file__
+        proba = model.predict_proba(X_STAR)
+        assert np.isfinite(proba).all()
+        assert_allclose(proba.sum(axis=1), 1.0)
+        assert np.isfinite(model.loo_log_proba_).all()
+        assert 0 <= model.n_iter_ <= number
+        assert len(model.history_) <= number
+        for record in model.history_:
+            assert np.isfinite(record.objective)
+
+    @pytest.mark.parametrize("name", WAYS)
+    def test_at_the_very_end_loses_nothing(self, monkeypatch, name):
+        """In the last pass of all: whatever it was for, the fit was good already."""
+        model = WAYS[name].set_params(n_inducing=8, random_state=0, n_jobs=1)
+        count = 0
+        with monkeypatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            sweep = LocalEngine.sweep
+
+            def counted(*args, **kwargs):
+                nonlocal count
+                count += 1
+                return sweep(*args, **kwargs)
+
+            patch.setattr(LocalEngine, "sweep", counted)
+            whole = model.fit(X, LABELS).predict_proba(X_STAR)
+        interrupt_at(monkeypatch, count)
+        with pytest.warns(ConvergenceWarning):
+            survive(model)
+        assert_allclose(model.predict_proba(X_STAR), whole, atol=0.05)
+
+    @quietly
+    def test_can_be_resumed_from_the_last_checkpoint(self, tmp_path, monkeypatch):
+        """Who stops a long fit by hand may want to go on tomorrow."""
+        path = tmp_path / "fit.ckpt"
+        options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **STOCHASTIC}
+        model = SEPClassifier(checkpoint=path, checkpoint_every=0.0, **options)
+        with monkeypatch.context() as patch:
+            interrupt_at(patch, 20)
+            survive(model)
+        assert path.exists()
+        whole = SEPClassifier(**options).fit(X, LABELS)
+        assert_allclose(
+            model.fit(X, LABELS).predict_proba(X_STAR), whole.predict_proba(X_STAR), atol=1e-12
+        )
+
+
+def survive(model):
+    try:
+        model.fit(X, LABELS)
+    except KeyboardInterrupt:
+        pytest.fail("the interruption lost what had been learned")

@@ -1,0 +1,182 @@
+"""SVIClassifier: the bound as a scikit-learn classifier, with the surface of SEPClassifier."""
+
+import inspect
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.history import Iteration
+from reference import central_differences, exact_log_evidence
+from support import signs, table
+
+X, LABELS = table(120)
+X_STAR, LABELS_STAR = table(200, seed=9)
+KERNEL = ConstantKernel(1.5) * RBF([0.8, 1.2]) + WhiteKernel(0.1)
+quietly = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+both_updates = pytest.mark.parametrize("posterior_update", ["natural", "gradient"])
+both_likelihoods = pytest.mark.parametrize("likelihood", ["probit", "logit"])
+
+
+def classifier(**options):
+    return SVIClassifier(**{"n_inducing": 10, "random_state": 0, "n_jobs": 1, **options})
+
+
+def nll(model):
+    return -model.predict_log_proba(X_STAR)[np.arange(200), LABELS_STAR].mean()
+
+
+@pytest.fixture(scope="module")
+def sep():
+    return SEPClassifier(n_inducing=10, random_state=0, n_jobs=1).fit(X, LABELS)
+
+
+@quietly
+@parametrize_with_checks(
+    [
+        SVIClassifier(n_inducing=8, max_iter=25),
+        SVIClassifier(n_inducing=8, max_iter=40, posterior_update="gradient"),
+        SVIClassifier(n_inducing=8, batch_size=20, max_epochs=4),
+    ]
+)
+def test_every_check_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@quietly
+@both_updates
+@both_likelihoods
+@pytest.mark.parametrize("batch_size", [None, 20])
+def test_learns(sep, posterior_update, likelihood, batch_size):
+    model = classifier(
+        posterior_update=posterior_update,
+        likelihood=likelihood,
+        batch_size=batch_size,
+        max_epochs=None if batch_size is None else 100,
+    ).fit(X, LABELS)
+    assert nll(model) < nll(sep) + 0.06
+    assert model.score(X_STAR, LABELS_STAR) > 0.85
+
+
+@pytest.mark.parametrize("rivals", [SVIClassifier(), GFITCClassifier()], ids=["svi", "gfitc"])
+def test_rivals_have_the_surface_of_sep(sep, rivals):
+    """Same public methods, signatures, fitted attributes and records, so that they can be exchanged."""
+    rivals.set_params(n_inducing=10, random_state=0, n_jobs=1).fit(X, LABELS)
+
+    def public(model):
+        return {name for name in dir(model) if not name.startswith("_")} - set(model.get_params())
+
+    assert public(sep) - public(rivals) <= {"partial_fit"}
+    assert public(rivals) == public(sep) - {"partial_fit"} or isinstance(rivals, SVIClassifier)
+    for name in public(rivals):
+        theirs, ours = getattr(rivals, name), getattr(sep, name)
+        if inspect.ismethod(ours):
+            assert inspect.signature(theirs) == inspect.signature(ours), name
+        else:
+            assert np.shape(theirs) == np.shape(ours) or name in {"history_", "n_iter_"}, name
+    assert all(type(record) is Iteration for record in rivals.history_ + sep.history_)
+    names = [field.name for field in fields(Iteration)]
+    assert list(rivals.history_[0].as_dict()) == list(sep.history_[0].as_dict()) == names
+
+
+@pytest.mark.parametrize("rivals", [SVIClassifier, GFITCClassifier])
+def test_parameters_of_rivals_have_the_names_and_kinds_of_those_of_sep(rivals):
+    ours = inspect.signature(SEPClassifier).parameters
+    for name, parameter in inspect.signature(rivals).parameters.items():
+        if name == "posterior_update":
+            continue
+        assert name in ours
+        assert parameter.kind == ours[name].kind
+        if name not in {"max_iter", "tol", "optimizer"}:
+            assert parameter.default == ours[name].default, name
+
+
+@quietly
+@both_updates
+def test_the_value_is_a_bound_on_the_evidence(posterior_update):
+    rows, labels = table(7, seed=1)
+    model = classifier(
+        kernel=KERNEL,
+        inducing_points=rows[:3],
+        posterior_update=posterior_update,
+        standardize=False,
+        hyperprior=None,
+    ).fit(rows, labels)
+    exact = exact_log_evidence(model.kernel_(rows), signs(labels))
+    assert model.log_marginal_likelihood_value_ <= exact + 1e-6
+
+
+@both_likelihoods
+def test_log_marginal_likelihood_at_theta_and_its_gradient(likelihood):
+    model = classifier(kernel=KERNEL, likelihood=likelihood, optimizer=None, tol=1e-9).fit(X, LABELS)
+    theta = KERNEL.theta + 0.1
+    value, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
+    assert_allclose(value, model.log_marginal_likelihood(theta))
+    differences = central_differences(model.log_marginal_likelihood, theta, step=1e-4)
+    assert_allclose(gradient, differences, atol=1e-4)
+    assert_allclose(
+        model.log_marginal_likelihood(KERNEL.theta), model.log_marginal_likelihood_value_, atol=1e-5
+    )
+
+
+@quietly
+@both_updates
+def test_training_raises_the_bound(posterior_update):
+    options = {"hyperprior": None, "kernel": KERNEL, "posterior_update": posterior_update}
+    start = classifier(optimizer=None, **options).fit(X, LABELS).log_marginal_likelihood_value_
+    trained = classifier(**options).fit(X, LABELS)
+    assert trained.log_marginal_likelihood_value_ > start + 1.0
+
+
+@quietly
+def test_both_updates_learn_about_the_same():
+    natural = classifier(hyperprior=None, kernel=KERNEL, max_iter=400, tol=1e-6).fit(X, LABELS)
+    plain = classifier(
+        hyperprior=None, kernel=KERNEL, max_iter=1000, tol=1e-9, posterior_update="gradient"
+    ).fit(X, LABELS)
+    assert_allclose(
+        natural.log_marginal_likelihood_value_, plain.log_marginal_likelihood_value_, atol=1.0
+    )
+    assert abs(nll(natural) - nll(plain)) < 0.03
+
+
+def test_minibatches_of_plain_gradients_use_adadelta_by_default():
+    """As in the paper: "auto" is then ADADELTA."""
+    options = {"posterior_update": "gradient", "batch_size": 20, "max_epochs": 3}
+    auto = classifier(**options).fit(X, LABELS)
+    named = classifier(optimizer="adadelta", **options).fit(X, LABELS)
+    adam = classifier(optimizer="adam", **options).fit(X, LABELS)
+    assert_allclose(auto.predict_proba(X_STAR), named.predict_proba(X_STAR), atol=1e-9)
+    assert np.abs(auto.predict_proba(X_STAR) - adam.predict_proba(X_STAR)).max() > 1e-4
+
+
+@quietly
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"checkpoint": "fit.ckpt", "checkpoint_every": 0.0},
+        {"early_stopping": "validation"},
+        {"max_seconds": 0.2, "max_iter": 100_000, "tol": 0.0},
+        {"max_epochs": 3},
+    ],
+    ids=str,
+)
+def test_plain_gradients_over_all_rows_heed_what_they_are_given_or_say_that_they_do_not(
+    tmp_path, monkeypatch, options
+):
+    """An option that L-BFGS cannot follow must not be dropped in silence."""
+    monkeypatch.chdir(tmp_path)
+    model = classifier(posterior_update="gradient", **options)
+    try:
+        model.fit(X, LABELS)
+    except ValueError as error:
+        assert next(iter(options)) in str(error)
+        return
+    assert "checkpoint" not in options
+    assert "early_stopping" not in options
+    assert "max_seconds" not in options or model.history_[-1].seconds < 2.0
+    assert model.n_iter_ <= options.get("max_epochs", np.inf)
