@@ -171,12 +171,20 @@ def test_plain_gradients_over_all_rows_heed_what_they_are_given_or_say_that_they
     """An option that L-BFGS cannot follow must not be dropped in silence."""
     monkeypatch.chdir(tmp_path)
     model = classifier(posterior_update="gradient", **options)
+    complaint = complaint_of(model)
+    heeded = {
+        "checkpoint": False,
+        "early_stopping": False,
+        "max_seconds": complaint is None and model.history_[-1].seconds < 2.0,
+        "max_epochs": complaint is None and model.n_iter_ <= 3,
+    }
+    name = next(iter(options))
+    assert heeded[name] or name in str(complaint)
+
+
+def complaint_of(model):
     try:
         model.fit(X, LABELS)
     except ValueError as error:
-        assert next(iter(options)) in str(error)
-        return
-    assert "checkpoint" not in options
-    assert "early_stopping" not in options
-    assert "max_seconds" not in options or model.history_[-1].seconds < 2.0
-    assert model.n_iter_ <= options.get("max_epochs", np.inf)
+        return error
+    return None

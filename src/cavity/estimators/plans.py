@@ -29,7 +29,7 @@ BATCH_PER_POINT = 5
 BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
 DEFAULT_STEPS = 3_000
-GAIN_WINDOW = 250
+GAIN_WINDOW = 100
 """q averages over about this many rows for each inducing point."""
 MONITOR_WINDOWS = 40
 """Windows of the score over a budget of epochs."""
