@@ -5,9 +5,17 @@ from numpy.testing import assert_array_equal
 
 from cavity.sums import Sums
 
+GRADIENT_SHAPES = {
+    "bracket": (2, 2),
+    "theta": (3,),
+    "Z": (2, 1),
+    "replaced_precision": (1, 2, 2),
+    "replaced_shift": (1, 2),
+}
+
 
 def make(value, gradient=True):
-    arrays = {"bracket": (2, 2), "theta": (3,), "Z": (2, 1)} if gradient else {}
+    arrays = {} if not gradient else GRADIENT_SHAPES
     return Sums(
         weight=value,
         precision=np.full((1, 2, 2), value),

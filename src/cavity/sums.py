@@ -34,8 +34,6 @@ class Sums:
     Z: Array | None = None
     """[m, d]: the same, for the inducing points."""
 
-    batch_share: float = 1.0
-    """What a scaled-up minibatch is of all rows: scaled sums times this are its own sums."""
     replaced_precision: Array | None = None
     """Σ w ν̃ AAᵀ [C, m, m] of the stored factors that the refined ones replace (paper's scheme)."""
     replaced_shift: Array | None = None
@@ -47,22 +45,19 @@ class Sums:
         return Naturals(self.precision, self.shift)
 
     def __iadd__(self, other: Sums) -> Sums:
-        for name in _ADDITIVE:
-            mine, theirs = getattr(self, name), getattr(other, name)
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
             if mine is not None:
-                setattr(self, name, mine + theirs if np.isscalar(mine) else _add(mine, theirs))
+                setattr(self, field.name, mine + theirs if np.isscalar(mine) else _add(mine, theirs))
         return self
 
     def scaled(self, factor: float) -> Sums:
         """Sums as if every row stood for `factor` rows (a minibatch standing for all rows)."""
         values: dict[str, Any] = {
-            name: None if (value := getattr(self, name)) is None else factor * value
-            for name in _ADDITIVE
+            field.name: None if (value := getattr(self, field.name)) is None else factor * value
+            for field in fields(self)
         }
-        return Sums(**values, batch_share=self.batch_share / factor)
-
-
-_ADDITIVE = tuple(field.name for field in fields(Sums) if field.name != "batch_share")
+        return Sums(**values)
 
 
 def _add(mine: Array, theirs: Array) -> Array:

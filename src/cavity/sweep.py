@@ -88,13 +88,16 @@ def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
 
 def _marginals(K: Array, diagonal: Array, prior: Prior, posterior: Posterior) -> Marginals:
     A = times_transposed_lower(K, prior.whitener)
-    explained = np.einsum("ij,ij->i", A, A, dtype=np.float64)
-    residual = np.maximum(diagonal - explained, 0.0)
+    residual = np.maximum(diagonal - _row_dots(A, A), 0.0)
     covariance = posterior.covariance.astype(A.dtype, copy=False)
     Q = [A @ S for S in covariance]
-    variance = np.stack([np.einsum("ij,ij->i", A, q, dtype=np.float64) for q in Q])
+    variance = np.stack([_row_dots(A, q) for q in Q])
     mean = (A @ posterior.mean.T.astype(A.dtype)).T.astype(np.float64)
     return Marginals(A, Q, mean, np.maximum(variance, 0.0), residual)
+
+
+def _row_dots(A: Array, B: Array) -> Array:
+    return np.asarray(np.einsum("ij,ij->i", A, B), dtype=np.float64)
 
 
 def sweep(
@@ -158,9 +161,9 @@ def _seen_today(
     precisions, shifts = [], []
     for c, (nu, mu) in enumerate(zip(sites.precision, sites.shift, strict=True)):
         product = stored @ posterior.covariance[c].astype(stored.dtype)
-        own_variance = np.einsum("ij,ij->i", stored, product, dtype=np.float64)
+        own_variance = _row_dots(stored, product)
         own_mean = (stored @ posterior.mean[c].astype(stored.dtype)).astype(np.float64)
-        covariance = np.einsum("ij,ij->i", at.A, product, dtype=np.float64)
+        covariance = _row_dots(at.A, product)
         nu, mu = limit_leverage(nu, mu, own_variance, options.max_leverage)
         kept = 1.0 - nu * own_variance
         variance = np.maximum(at.variance[c], 1e-12)

@@ -108,6 +108,7 @@ SETTINGS = {
     "stochastic, adadelta": (SEPClassifier, {**STOCHASTIC, "optimizer": "adadelta"}),
     "stochastic, loo": (SEPClassifier, {**EARLY, "early_stopping": "loo"}),
     "stochastic, validation": (SEPClassifier, {**EARLY, "early_stopping": "validation"}),
+    "stochastic, stored factors": (SEPClassifier, {**STOCHASTIC, "site_memory": "factors"}),
     "vi": (SVIClassifier, BATCH),
     "vi, stochastic": (SVIClassifier, STOCHASTIC),
     "vi, gradients": (SVIClassifier, {**STOCHASTIC, "posterior_update": "gradient"}),

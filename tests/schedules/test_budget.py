@@ -60,6 +60,7 @@ def test_an_early_end_starts_to_cool_now_and_is_never_longer(epochs, seconds, sh
     assert used < 1.0 or budget.used(epochs, seconds) > 0.79
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
 @pytest.mark.parametrize("batch_size", [100, None], ids=["stochastic", "batch"])
 def test_seconds_are_kept(kind, batch_size):
@@ -86,6 +87,16 @@ def test_the_tighter_of_two_budgets_binds(monkeypatch, binding):
     model.fit(X, labels)
     assert time.perf_counter() - started < 5.0
     assert (len(passes) == 20) == (binding == "epochs")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
+@pytest.mark.parametrize("options", [{"batch_size": 1}, {"batch_size": None}], ids=str)
+def test_a_budget_too_small_for_anything_still_leaves_a_fit(kind, options):
+    X, labels = table(3000)
+    model = kind(n_inducing=5, max_seconds=1e-3, n_jobs=1, random_state=0, **options)
+    model.fit(X, labels)
+    assert np.isfinite(model.predict_proba(X)).all()
 
 
 def test_steps_shrink_as_the_seconds_run_out(monkeypatch):

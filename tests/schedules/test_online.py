@@ -55,7 +55,7 @@ def test_at_a_fixed_kernel_one_look_at_each_row_comes_close_to_the_fixed_point(r
     point = converge(make_engine(X, LABELS, rule=rule), prior)
     stream = listen([slice(0, 200)], StreamSettings(5, 0.0), rule=rule)
     trainer = make_trainer(X, LABELS, rule=rule)
-    posterior = trainer.update.posterior(stream.state.q)
+    posterior = trainer.update.posterior(stream.state.q, prior)
     prior_distance = np.linalg.norm(point.posterior.mean)
     assert np.linalg.norm(posterior.mean - point.posterior.mean) < 0.3 * prior_distance
     trace, expected = np.trace(posterior.covariance[0]), np.trace(point.posterior.covariance[0])

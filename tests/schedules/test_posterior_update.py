@@ -1,5 +1,7 @@
 """How q moves: two kinds of update behind one interface, each with its own gradient."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -10,13 +12,17 @@ from cavity.rules.likelihoods import Logit, Probit
 from cavity.rules.variational import Variational
 from cavity.schedules.evaluation import objective
 from cavity.schedules.gaussian import GaussianSpace
-from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate
+from cavity.schedules.posterior_update import FactorUpdate, GradientUpdate, NaturalUpdate
 from cavity.sweep import SweepOptions
 from reference import central_differences
 from support import KERNELS, fixed_point, make_engine, make_prior, points, table
 
 M = 4
-UPDATES = {"natural": NaturalUpdate(), "gradient": GradientUpdate(GaussianSpace(1, M))}
+UPDATES = {
+    "natural": NaturalUpdate(),
+    "factors": FactorUpdate(),
+    "gradient": GradientUpdate(GaussianSpace(1, M)),
+}
 every_update = pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
 LIKELIHOODS = {"probit": Probit(), "logit": Logit()}
 SMALL_LIST = ["rbf-ard", "noisy", "matern-3/2", "sum", "rational-quadratic"]
@@ -31,7 +37,8 @@ def some_posterior(seed=0):
 @every_update
 def test_a_start_from_a_posterior_is_that_posterior(update):
     posterior = some_posterior()
-    back = update.posterior(update.start(posterior))
+    prior = make_prior(KERNELS["noisy"], points(M))
+    back = update.posterior(update.start(posterior, prior), prior)
     assert_allclose(back.mean, posterior.mean, rtol=1e-10)
     assert_allclose(back.covariance, posterior.covariance, rtol=1e-10)
     assert_allclose(back.divergence, posterior.divergence, rtol=1e-10)
@@ -40,7 +47,7 @@ def test_a_start_from_a_posterior_is_that_posterior(update):
 
 @every_update
 def test_files_keep_every_bit(update):
-    q = update.start(some_posterior())
+    q = update.start(some_posterior(), make_prior(KERNELS["noisy"], points(M)))
     arrays = update.as_arrays(q)
     back = update.as_arrays(update.from_arrays(arrays))
     assert back.keys() == arrays.keys()
@@ -50,20 +57,24 @@ def test_files_keep_every_bit(update):
 
 @pytest.mark.parametrize("gain", [0.0, 0.3, 1.0])
 def test_natural_moves_mix_the_refined_sites_in(gain):
-    X, labels = table(30)
-    engine, prior = make_engine(X, labels), make_prior(KERNELS["noisy"], points(M))
+    trainer = make_trainer(*table(30), kernel=KERNELS["noisy"], Z=points(M), learn=False)
     q = some_posterior().naturals
-    sums = engine.sweep(prior, Posterior.from_naturals(q), SweepOptions())
-    moved = NaturalUpdate().moved(q, sums, gain, np.zeros(0))
-    assert_allclose(moved.precision, (1 - gain) * q.precision + gain * sums.precision)
-    assert_allclose(moved.shift, (1 - gain) * q.shift + gain * sums.shift)
+    refined = trainer.evaluate(np.zeros(0), q, damping=1.0).sums
+    moved = trainer.step(replace(trainer.start(), q=q), gain=gain)[0].q
+    assert_allclose(moved.precision, (1 - gain) * q.precision + gain * refined.precision)
+    assert_allclose(moved.shift, (1 - gain) * q.shift + gain * refined.shift)
 
 
 def test_plain_moves_go_where_the_optimiser_goes():
-    update = UPDATES["gradient"]
-    q = update.start(some_posterior())
-    move = np.random.default_rng(1).normal(size=q.shape)
-    assert_array_equal(update.moved(q, None, 0.1, move), q + move)
+    trainer = make_trainer(
+        *table(30), rule=Variational(), kernel=KERNELS["noisy"], Z=points(M), update=UPDATES["gradient"]
+    )
+    state = trainer.start()
+    slope = trainer.evaluate(state.x, state.q, damping=1.0).slope
+    move, _ = trainer.optimizer.step(state.optimizer_state, slope)
+    moved, _ = trainer.step(state, gain=0.1)
+    assert_allclose(moved.x, state.x + move[: len(state.x)])
+    assert_allclose(moved.q, state.q + move[len(state.x) :])
 
 
 @every_update
@@ -79,7 +90,7 @@ def test_the_slope_of_a_trainer_is_the_slope_of_its_bound(update, likelihood, na
     trainer = make_trainer(X, labels, rule=rule, kernel=kernel, Z=Z, update=update)
     natural = isinstance(update, NaturalUpdate)
     best = fixed_point(make_engine(X, labels, rule=rule), make_prior(kernel, Z)).posterior
-    q = update.start(best if natural else some_posterior())
+    q = update.start(best if natural else some_posterior(), make_prior(kernel, Z))
     x = trainer.problem.space.start
     slope = trainer.evaluate(x, q, damping=1.0).slope
 
@@ -88,7 +99,7 @@ def test_the_slope_of_a_trainer_is_the_slope_of_its_bound(update, likelihood, na
         engine = make_engine(X, labels, rule=rule)
         if natural:
             return fixed_point(engine, prior, 1e-10).objective
-        posterior = update.posterior(vector[len(x) :])
+        posterior = update.posterior(vector[len(x) :], prior)
         sums = engine.sweep(prior, posterior, SweepOptions(gradient=False))
         return objective(sums, posterior, rule)
 

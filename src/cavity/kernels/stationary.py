@@ -78,7 +78,6 @@ class Stationary:
         Za = self._augment(Z)
         Za[:, -2:] = Za[:, :-3:-1]  # z⁺ ends in (1, −½|z_s|²) where x⁺ ends in (−½|x_s|², 1)
         self._Za = Za
-        self._Za64 = Za.astype(np.float64)
 
     def scaled(self, factor: float) -> Stationary:
         """The same kernel times a positive factor."""
@@ -112,20 +111,21 @@ class Stationary:
         Xa, curve = tape
         d = Xa.shape[1] - 2
         W = G * curve.slope
-        P = (W.T @ Xa).astype(np.float64)
-        Zs = self._Za64[:, :d]
+        P = W.T @ Xa
+        Zs, columns = self._Za[:, :d], P[:, -1:]
         same = curve.slope is curve.value
-        total = float(P[:, -1].sum()) if same else inner(G, curve.value)
+        total = float(columns.sum(dtype=np.float64)) if same else inner(G, curve.value)
 
-        pull = P[:, -1:] * Zs
+        pull = columns * Zs
         np.subtract(P[:, :d], pull, out=pull)  # P_jk − colsum(W)_j z_jk
         if self._free == 0:
             dlength = np.empty(0)
         elif self._free == 1:
-            dlength = np.array([-2 * np.vdot(P, self._Za64)])
+            dlength = np.array([-2 * inner(P, self._Za)])
         else:
             sums = W @ self._ones  # three times as fast as W.sum(axis=1)
-            dlength = _weighted_squares(sums, Xa[:, :d]) - _column_dots(pull + P[:, :d], Zs)
+            dlength = _weighted_squares(sums, Xa[:, :d])
+            dlength -= _column_dots(pull, Zs) + _column_dots(P[:, :d], Zs)
         dshape = np.empty(0) if curve.shape is None else np.array([inner(G, curve.shape)])
         return total, np.concatenate([dshape, dlength]), pull * self._rates64
 
@@ -179,7 +179,6 @@ def _weighted_squares(weights: Array, Xs: Array) -> Array64:
     return total
 
 
-def _column_dots(A: Array64, B: Array64) -> Array64:
+def _column_dots(A: Array, B: Array) -> Array64:
     """Σ_j A_jk B_jk: [k]."""
-    dots: Array64 = np.einsum("jk,jk->k", A, B)
-    return dots
+    return np.asarray(np.einsum("jk,jk->k", A, B), dtype=np.float64)

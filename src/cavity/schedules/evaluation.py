@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cavity.linalg import symmetrized
 from cavity.posterior import Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.rules.protocol import Rule
+from cavity.schedules.progress import StepInfo
 from cavity.sums import Sums
+from cavity.typing import Array
+
+
+class Evaluation(NamedTuple):
+    """What a pass says of a point."""
+
+    sums: Sums
+    """For all rows: those of a minibatch are scaled up."""
+    share: float
+    """What the rows of the pass are of all rows: `sums` times this are their own."""
+    prior: Prior
+    slope: Array
+    """Gradient by kernel and inducing points, then by what the optimiser moves of q."""
+    info: StepInfo
 
 
 def objective(sums: Sums, posterior: Posterior, rule: Rule) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import ParameterGradient, Prior
-from cavity.schedules.evaluation import gradient
+from cavity.schedules.evaluation import Evaluation, gradient
 from cavity.schedules.gaussian import GaussianSpace, whitened_gradient
 from cavity.sums import Sums
 from cavity.typing import Array
@@ -32,8 +32,8 @@ class PosteriorUpdate(Protocol):
         """Gradient by kernel and inducing points, and by what of q the optimiser moves."""
         ...
 
-    def moved(self, q: Any, sums: Sums, prior: Prior, gain: float, move: Array) -> Any:
-        """The next q, from the sums of a pass under a prior and the optimiser's move."""
+    def moved(self, q: Any, evaluation: Evaluation, gain: float, move: Array) -> Any:
+        """The next q, from what a pass said and the optimiser's move."""
         ...
 
     def as_arrays(self, q: Any) -> dict[str, Array]:
@@ -63,9 +63,9 @@ class NaturalUpdate:
         """The objective's gradient with the factors on f̄ held; the optimiser moves nothing of q."""
         return gradient(sums, prior, posterior), np.zeros(0)
 
-    def moved(self, q: Naturals, sums: Sums, prior: Prior, gain: float, move: Array) -> Naturals:
+    def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
         """(1 − gain)·q + gain·refined."""
-        return q.mixed_with(sums.naturals, gain)
+        return q.mixed_with(evaluation.sums.naturals, gain)
 
     def as_arrays(self, q: Naturals) -> dict[str, Array]:
         """Precision and shift."""
@@ -92,12 +92,13 @@ class FactorUpdate(NaturalUpdate):
         """Moments of q."""
         return Posterior.from_naturals(q.mapped(prior.L))
 
-    def moved(self, q: Naturals, sums: Sums, prior: Prior, gain: float, move: Array) -> Naturals:
+    def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
         """q without the replaced factors of the minibatch and with the refined ones."""
+        sums = evaluation.sums
         assert sums.replaced_precision is not None
         assert sums.replaced_shift is not None
         change = Naturals(sums.precision - sums.replaced_precision, sums.shift - sums.replaced_shift)
-        return q + change.mapped(prior.L_inverse).scaled(sums.batch_share)
+        return q + change.mapped(evaluation.prior.L_inverse).scaled(evaluation.share)
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class GradientUpdate:
         """The bound's gradient with the whitened q held, and by q."""
         return whitened_gradient(sums, prior), self.space.gradient(q, sums)
 
-    def moved(self, q: Array, sums: Sums, prior: Prior, gain: float, move: Array) -> Array:
+    def moved(self, q: Array, evaluation: Evaluation, gain: float, move: Array) -> Array:
         """Where the optimiser goes."""
         return q + move
 

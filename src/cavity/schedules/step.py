@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cavity.engines.local import LocalEngine
 from cavity.errors import NumericalError
 from cavity.optimizers import Optimizer
-from cavity.prior import Prior
 from cavity.problem import Problem
-from cavity.schedules.evaluation import objective
+from cavity.schedules.evaluation import Evaluation, objective
 from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import StepInfo
 from cavity.sources.protocol import Block
-from cavity.sums import Sums
 from cavity.sweep import SweepOptions
 from cavity.typing import Array
 
@@ -45,16 +43,6 @@ class Trained:
     n_steps: int
     converged: bool
     interrupted: bool
-
-
-class Evaluation(NamedTuple):
-    """What a pass says of a point: sums for all rows, and the slope of everything that moves."""
-
-    sums: Sums
-    slope: Array
-    """Gradient by x, then by what the optimiser moves of q."""
-    info: StepInfo
-    prior: Prior
 
 
 @dataclass(frozen=True)
@@ -133,7 +121,9 @@ class Trainer:
         posterior = self.update.posterior(q, prior)
         options = replace(self.options, damping=damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
-            sums = self._all_rows(self.engine.sweep(prior, posterior, options, batch))
+            sums = self.engine.sweep(prior, posterior, options, batch)
+            share = sums.weight / self._population
+            sums = sums if share == 1.0 else sums.scaled(1.0 / share)
             value = objective(sums, posterior, self.engine.rule)
             by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
         space, hyperprior = self.problem.space, self.problem.hyperprior
@@ -147,7 +137,7 @@ class Trainer:
             gradient_norm=float(np.linalg.norm(slope)),
             site_change=float(np.sqrt(sums.site_change / sums.weight)),
         )
-        return Evaluation(sums, np.concatenate([slope, by_q]), info, prior)
+        return Evaluation(sums, share, prior, np.concatenate([slope, by_q]), info)
 
     def _moved(
         self, state: TrainingState, evaluation: Evaluation, gain: float, rate: float
@@ -156,13 +146,12 @@ class Trainer:
         split = len(state.x)
         return TrainingState(
             x=self.problem.space.project(state.x + move[:split]),
-            q=self.update.moved(state.q, evaluation.sums, evaluation.prior, gain, move[split:]),
+            q=self.update.moved(state.q, evaluation, gain, move[split:]),
             optimizer_state=optimizer_state,
             damping=state.damping,
             previous=(state.x, state.q),
         )
 
-    def _all_rows(self, sums: Sums) -> Sums:
-        """Sums of a minibatch as an estimate of the sums of all rows."""
-        total = self.engine.total_weight if self.population is None else self.population
-        return sums if sums.weight == total else sums.scaled(total / sums.weight)
+    @property
+    def _population(self) -> float:
+        return self.engine.total_weight if self.population is None else self.population
