@@ -41,8 +41,9 @@ def _table(context: Context) -> str:
             group = [r for r in here if r.label == contender.label]
             done = [r for r in group if r.failure is None]
             seconds[contender.label] = np.mean([r.seconds for r in done])
+            nll = np.mean([r.metrics["nll"] for r in done])
             lines.append(
-                f"| {fraction:.0%} | {contender.label} | {np.mean([r.metrics['nll'] for r in done]):.3f} "
+                f"| {fraction:.0%} | {contender.label} | {nll:.3f} "
                 f"| {seconds[contender.label]:.2f} | {seconds[contender.label] / seconds['SEP']:.1f} "
                 f"| {len(group) - len(done)} |"
             )
