@@ -14,7 +14,7 @@ from cavity import SEPClassifier
 
 @pytest.mark.parametrize("optimizer", ["adam", None])
 def test_no_array_of_rows_by_inducing_points(optimizer):
-    n, d, m = 50_000, 4, 100
+    n, d, m = 150_000, 4, 100
     X = np.random.default_rng(0).normal(size=(n, d))
     y = X[:, 0] + X[:, 1] > 0
     model = SEPClassifier(

@@ -46,7 +46,7 @@ def main():
                     break
         kernel, Z = space.unpack(state.x)
         q = update.posterior(state.q)
-        model = Model(kernel, Z, q, engine.standardizer, engine.rule, np.dtype(np.float32))
+        model = Model(kernel, Z, q, engine.standardizer, engine.rule, np.dtype(np.float32), 1e-5)
         predict = engine.rule.predict_log_proba
         job.finish(lambda: predict(*model.latent_moments(X_test, threads)), step)
 

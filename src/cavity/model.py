@@ -30,11 +30,13 @@ class Model:
     standardizer: Standardizer
     rule: Rule
     dtype: Dtype
+    jitter: float
+    """Relative jitter of K: it belongs to the whitened coordinates of the posterior."""
 
     @cached_property
     def prior(self) -> Prior:
         """The prior at the inducing points."""
-        return Prior(self.kernel, self.Z, self.dtype)
+        return Prior(self.kernel, self.Z, self.dtype, self.jitter)
 
     def latent_moments(self, X: Any, threads: Threads) -> tuple[Array, Array]:
         """Mean and variance [C, n] of the latent functions at raw inputs X [n, d], tile by tile."""
@@ -52,7 +54,7 @@ class Model:
     def joint_moments(self, X: Any) -> tuple[Array, Array]:
         """Means [C, n] and full covariances [C, n, n] at raw inputs X [n, d]; O(n²) memory."""
         inputs = self._inputs(X).astype(np.float64)
-        prior = Prior(self.kernel, self.Z, np.dtype(np.float64))
+        prior = Prior(self.kernel, self.Z, np.dtype(np.float64), self.jitter)
         A = prior.rows_kernel.cross(inputs)[0] @ prior.L_inverse.T
         K = bind(self.kernel, inputs).cross(inputs)[0]
         conditional = K - A @ A.T

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,9 @@ class ParameterSpace:
     """[m, d]: the inducing points at the start, and for good if they are not learned."""
     learn_kernel: bool = True
     learn_inducing: bool = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
 
     @cached_property
     def n_theta(self) -> int:

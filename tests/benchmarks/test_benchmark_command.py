@@ -33,10 +33,10 @@ def test_a_name_is_taken_once():
 def test_contenders_use_known_methods_and_distinct_labels():
     from benchmarks.workloads import large, step_rate, uci
 
-    for workload in (uci, large, step_rate):
-        labels = [c.label for c in workload.CONTENDERS]
+    for contenders in (uci.CONTENDERS, large.OURS + large.PEERS, step_rate.CONTENDERS):
+        labels = [c.label for c in contenders]
         assert len(set(labels)) == len(labels)
-        assert {c.method for c in workload.CONTENDERS} <= set(methods())
+        assert {c.method for c in contenders} <= set(methods())
 
 
 def test_unknown_benchmark_is_an_error(capsys):

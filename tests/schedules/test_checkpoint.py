@@ -180,13 +180,10 @@ def test_other_values_are_noticed_even_where_nothing_is_learned_from_them_before
         classifier(path, **options).fit(X[::-1] * 2.0, LABELS)
 
 
-def test_a_generator_of_the_same_seed_is_the_same_fit(tmp_path, monkeypatch):
-    path = tmp_path / "fit.ckpt"
-    one, same, third = (np.random.RandomState(3) for _ in range(3))
-    break_off(monkeypatch, classifier(path, random_state=one))
-    resumed = classifier(path, random_state=same).fit(X, LABELS)
-    whole = classifier(random_state=third).fit(X, LABELS)
-    assert_allclose(resumed.predict_proba(X_STAR), whole.predict_proba(X_STAR), rtol=1e-9)
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)])
+def test_a_fit_without_a_seed_cannot_be_resumed_and_says_so_at_once(tmp_path, random_state):
+    with pytest.raises(ValueError, match="give random_state a whole number"):
+        classifier(tmp_path / "fit.ckpt", random_state=random_state).fit(X, LABELS)
 
 
 def rewrite(path, **about):

@@ -145,6 +145,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             engine.standardizer,
             engine.rule,
             prior.dtype,
+            prior.jitter,
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
@@ -165,7 +166,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         elif not outcome.converged:
             warnings.warn(
                 f"{type(self).__name__} stopped after {outcome.n_iter} iterations before it "
-                f"converged to tol={self.tol:g}; raise max_iter or tol",
+                f"converged to tol={self.tol:g}; raise tol, max_iter or whatever budget was set",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -237,6 +238,8 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         with computing(thread_count(self.n_jobs)) as engine.threads:
             prior = Prior(self.kernel_.clone_with_theta(theta), self.model_.Z, self.model_.dtype)
             point = converge(engine, prior, tol=1e-8, max_sweeps=500)
+            if point.interrupted:
+                raise KeyboardInterrupt
             if not eval_gradient:
                 return point.objective
             sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))

@@ -38,6 +38,7 @@ PATIENCE = 5
 
 LIKELIHOODS: dict[str, Likelihood] = {"probit": Probit(), "logit": Logit()}
 
+_ROWS_IN_FINGERPRINT = 1_000
 _NOT_IN_FINGERPRINT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "warm_start"}
 
 
@@ -64,7 +65,12 @@ def resolved_optimizer(
 
 
 def training_plan(
-    estimator: Any, problem: Problem, options: SweepOptions, update: PosteriorUpdate, seed: int
+    estimator: Any,
+    problem: Problem,
+    options: SweepOptions,
+    update: PosteriorUpdate,
+    optimizer: str | None,
+    seed: int,
 ) -> Plan:
     """The plan of an estimator with the parameters of `SEPClassifier`."""
     n_rows, m = problem.engine.n_rows, len(problem.space.Z)
@@ -73,9 +79,10 @@ def training_plan(
     if batch_size is not None:
         stochastic = _stochastic(estimator, batch_size, n_rows, m, seed)
     return Plan(
-        optimizer=resolved_optimizer(estimator.optimizer, estimator.learning_rate, batch_size),
+        optimizer=resolved_optimizer(optimizer, estimator.learning_rate, batch_size),
         options=options,
         budget=_budget(estimator, batch_size, n_rows),
+        max_iter=estimator.max_iter,
         tol=estimator.tol,
         stochastic=stochastic,
         monitor=_monitor(estimator, problem, stochastic, update),
@@ -135,7 +142,8 @@ class _ValidationScore:
         engine = self.problem.engine
         kernel, Z = self.problem.space.unpack(state.x)
         posterior = self.update.posterior(state.q, self.problem.prior(state.x))
-        model = Model(kernel, Z, posterior, engine.standardizer, engine.rule, self.problem.dtype)
+        dtype, jitter = self.problem.dtype, self.problem.prior(state.x).jitter
+        model = Model(kernel, Z, posterior, engine.standardizer, engine.rule, dtype, jitter)
         moments = model.latent_moments(self.rows.X, engine.threads)
         log_proba = engine.rule.predict_log_proba(*moments)
         scores = log_proba[np.arange(len(log_proba)), self.rows.labels]
@@ -143,20 +151,21 @@ class _ValidationScore:
 
 
 def _fingerprint(estimator: Any, problem: Problem) -> dict[str, Any]:
-    """What makes a fit this fit: estimator, parameters, and a digest of where it starts."""
+    """What makes a fit this fit: estimator, parameters, and a digest of its start and some rows."""
     parameters = {
         name: repr(value)
         for name, value in sorted(estimator.get_params(deep=False).items())
         if name not in _NOT_IN_FINGERPRINT
     }
-    start = np.ascontiguousarray(problem.space.start)
-    standardizer = problem.engine.standardizer
-    digest = hashlib.sha256(start.tobytes())
-    digest.update(standardizer.mean.tobytes() + standardizer.scale.tobytes())
+    engine = problem.engine
+    digest = hashlib.sha256(np.ascontiguousarray(problem.space.start).tobytes())
+    digest.update(engine.standardizer.mean.tobytes() + engine.standardizer.scale.tobytes())
+    rows = next(iter(engine.source.blocks(_ROWS_IN_FINGERPRINT))).load()
+    digest.update(np.ascontiguousarray(rows.X).tobytes() + np.asarray(rows.labels, "i4").tobytes())
     return {
         "estimator": type(estimator).__name__,
         **parameters,
-        "number of rows": problem.engine.n_rows,
-        "number of features": problem.engine.source.n_features,
-        "start": digest.hexdigest()[:16],
+        "number of rows": engine.n_rows,
+        "number of features": engine.source.n_features,
+        "start and first rows": digest.hexdigest()[:16],
     }

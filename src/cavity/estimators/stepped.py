@@ -131,13 +131,29 @@ class SteppedGPClassifier(SparseGPClassifier):
     def _options(self, batch_size: int | None) -> SweepOptions:
         """How this method's passes treat their rows; batch_size None means all rows."""
 
+    def _optimizer_name(self) -> str | None:
+        """The optimiser, "auto" being left to the plan."""
+        return self.optimizer
+
     def _update(self, problem: Problem) -> PosteriorUpdate:
         """How q moves."""
         return NaturalUpdate()
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
+        if self.checkpoint is not None and not isinstance(self.random_state, Integral):
+            raise ValueError(
+                f"checkpoint={str(self.checkpoint)!r} with random_state={self.random_state!r}: a fit to "
+                "be resumed must start from the same place; give random_state a whole number"
+            )
         batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
-        plan = training_plan(self, problem, self._options(batch_size), self._update(problem), seed)
+        plan = training_plan(
+            self,
+            problem,
+            self._options(batch_size),
+            self._update(problem),
+            self._optimizer_name(),
+            seed,
+        )
         return plan.run(problem, progress)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> SteppedGPClassifier:
@@ -156,7 +172,10 @@ class SteppedGPClassifier(SparseGPClassifier):
         if first:
             self.classes_ = _stream_classes(y, classes)
         chunk = ArraySource(X if X.dtype.kind != "b" else X.astype(np.uint8), _codes(y, self.classes_))
-        progress = Progress(int(self.verbose))
+        history = getattr(self, "history_", [])
+        progress = Progress(int(self.verbose), iterations_before=len(history))
+        if history:
+            progress.resume_at(history[-1].seconds)
         with computing(thread_count(self.n_jobs)) as threads:
             trainer, stream = self._resume_stream(chunk, threads)
             stream = absorb(trainer, stream, chunk, progress, self._stream_settings(trainer.problem))
@@ -200,7 +219,10 @@ class SteppedGPClassifier(SparseGPClassifier):
         kernel, Z = problem.space.unpack(stream.state.x)
         posterior = Posterior.from_naturals(stream.state.q)
         self._stream = StreamRecord(stream, problem.space)
-        self.model_ = Model(kernel, Z, posterior, engine.standardizer, engine.rule, np.dtype(np.float64))
+        prior = problem.prior(stream.state.x)
+        self.model_ = Model(
+            kernel, Z, posterior, engine.standardizer, engine.rule, prior.dtype, prior.jitter
+        )
         self.kernel_ = kernel
         self.inducing_points_ = engine.standardizer.invert(Z)
         self.log_marginal_likelihood_value_ = progress.history[-1].objective

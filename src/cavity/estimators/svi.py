@@ -132,5 +132,21 @@ class SVIClassifier(SteppedGPClassifier):
         batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
         if self.posterior_update == "natural" or batch_size is not None:
             return super()._train(problem, progress, seed)
+        self._refuse_what_lbfgs_cannot_do()
         trainer = Trainer(problem, Adadelta(), SweepOptions(), self._update(problem))
-        return fit_gradient_batch(trainer, progress, max_iter=self.max_iter, tol=self.tol)
+        max_iter = self.max_iter if self.max_epochs is None else min(self.max_iter, self.max_epochs)
+        return fit_gradient_batch(trainer, progress, max_iter=int(max_iter), tol=self.tol)
+
+    def _optimizer_name(self) -> str | None:
+        if self.posterior_update == "gradient" and self.optimizer == "auto":
+            return "adadelta"
+        return self.optimizer
+
+    def _refuse_what_lbfgs_cannot_do(self) -> None:
+        for name in ("checkpoint", "early_stopping", "max_seconds"):
+            value = getattr(self, name)
+            if value is not None:
+                raise ValueError(
+                    f'{name}={value!r} does not go with posterior_update="gradient" over all rows, '
+                    'which is a run of L-BFGS; use batch_size, or posterior_update="natural"'
+                )

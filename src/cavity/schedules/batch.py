@@ -36,17 +36,18 @@ def train_batch(
     """
     while True:
         ending = position.ending
-        now = budget if ending is None else budget.ending_soon(*ending)
+        now = budget if ending is None else budget.ending_soon(ending)
         used = now.used(position.step, progress.seconds)
         if used >= 1.0:
             break
         try:
             state, info = trainer.step(state, rate=now.rate(used))
+            assert info is not None
             position = position.after_batch()
             progress.record(info, float(position.step), share=now.used(position.step, progress.seconds))
             plateau = monitor.plateau_after(state, info) or _stands_still(progress.history, tol)
             if plateau and ending is None:
-                position = replace(position, ending=(float(position.step), progress.seconds))
+                position = replace(position, ending=float(position.step))
             checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
             return Trained(state, position.step, converged=False, interrupted=True)

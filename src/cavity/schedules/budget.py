@@ -41,14 +41,14 @@ class Budget:
         """Factor on the smallest gain: 1 before the cooling, then straight down."""
         return max(_LAST_GAIN, 1.0 - self._cooled(used))
 
-    def ending_soon(self, epochs: float, seconds: float) -> Budget:
-        """A budget that starts to cool now and ends after a quarter of the training so far."""
+    def ending_soon(self, epochs: float) -> Budget:
+        """A budget that cools from `epochs` on and ends a quarter of them later.
+
+        Epochs decide, not seconds: without max_seconds the clock has no say in a result.
+        """
         longer = 1.0 + _SHORT_COOLING
-        return Budget(
-            max_epochs=min(self.max_epochs, longer * epochs),
-            max_seconds=min(self.max_seconds, longer * seconds),
-            cooling_starts=1.0 / longer,
-        )
+        soon = min(self.max_epochs, longer * epochs)
+        return replace(self, max_epochs=soon, cooling_starts=1.0 / longer)
 
     def without_polishing(self, seconds_per_epoch: float) -> Budget:
         """The budget of the training proper, with some seconds kept for the exact sweeps after it.
@@ -62,6 +62,6 @@ class Budget:
         return replace(self, max_seconds=self.max_seconds - reserve)
 
     def _cooled(self, used: float) -> float:
-        if used <= self.cooling_starts:
+        if used <= self.cooling_starts or self.cooling_starts >= 1.0:
             return 0.0
         return min(1.0, (used - self.cooling_starts) / (1.0 - self.cooling_starts))

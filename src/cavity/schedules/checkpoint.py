@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-import zipfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -34,8 +34,8 @@ class Position:
     """Minibatches of the current epoch behind it."""
     step: int = 0
     """Steps behind it."""
-    ending: tuple[float, float] | None = None
-    """Epochs and seconds at which it was decided to end early, if it was."""
+    ending: float | None = None
+    """Epochs at which it was decided to end early, if it was."""
 
     def after_batch(self) -> Position:
         """One minibatch on."""
@@ -90,6 +90,7 @@ class Checkpointer:
             "sites.precision": engine.sites.precision,
             "sites.shift": engine.sites.shift,
             "log_predictive": engine.log_predictive,
+            **({} if engine.sites.directions is None else {"sites.directions": engine.sites.directions}),
             "history": np.array([list(asdict(entry).values()) for entry in progress.history]),
             "scores": np.array(monitor.scores),
             "scores.window": np.array(monitor.seen),
@@ -118,11 +119,28 @@ class Checkpointer:
         """The state and position to train from: those of the checkpoint, or the start."""
         if self.path is None or not self.path.exists():
             return trainer.start(), Position()
-        arrays = self._read(self.path)
-        about = json.loads(arrays["about"].tobytes())
+        arrays, about = self._read(self.path)
         self._check(self.path, about)
+        try:
+            state, position = self._restore(arrays, about, trainer, progress, monitor)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._unreadable(self.path, error) from error
+        progress.say(f"resuming from {self.path} at step {position.step}")
+        return state, position
+
+    def _restore(
+        self,
+        arrays: dict[str, Any],
+        about: dict[str, Any],
+        trainer: Trainer,
+        progress: Progress,
+        monitor: Monitor,
+    ) -> tuple[TrainingState, Position]:
+        state, position = _state_from("state", arrays, trainer), Position(**about["position"])
         engine = trainer.engine
-        engine.sites = Sites(arrays["sites.precision"], arrays["sites.shift"])
+        engine.sites = Sites(
+            arrays["sites.precision"], arrays["sites.shift"], arrays.get("sites.directions")
+        )
         engine.log_predictive = arrays["log_predictive"]
         progress.history = [
             Iteration(int(row[0]), *(float(value) for value in row[1:])) for row in arrays["history"]
@@ -132,22 +150,29 @@ class Checkpointer:
         monitor.seen = arrays["scores.window"].tolist()
         if "best.x" in arrays:
             monitor.best = _state_from("best", arrays, trainer)
-        progress.say(f"resuming from {self.path} at step {about['position']['step']}")
-        return _state_from("state", arrays, trainer), _position(about["position"])
+        return state, position
 
     def finish(self) -> None:
         """The run is over: nothing is left to resume."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
-    def _read(self, path: Path) -> dict[str, Any]:
+    def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         try:
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise CheckpointError(
-                f"{str(path)!r} is not a readable checkpoint ({error}); delete it to start afresh"
-            ) from error
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            about = json.loads(arrays["about"].tobytes())
+            if not isinstance(about, dict):
+                raise TypeError("no description")
+        except (OSError, EOFError, ValueError, TypeError, KeyError, AttributeError, BadZipFile) as error:
+            raise self._unreadable(path, error) from error
+        return arrays, about
+
+    def _unreadable(self, path: Path, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"{str(path)!r} is not a readable checkpoint ({type(error).__name__}: {error}); delete it "
+            "to start afresh"
+        )
 
     def _check(self, path: Path, about: dict[str, Any]) -> None:
         if about.get("format") != FORMAT:
@@ -155,7 +180,7 @@ class Checkpointer:
                 f"{str(path)!r} has checkpoint format {about.get('format')}, this version of cavity "
                 f"reads {FORMAT}; finish that fit with the version that began it, or delete the file"
             )
-        theirs = about["fingerprint"]
+        theirs = about.get("fingerprint", {})
         for name, mine in self.fingerprint.items():
             if theirs.get(name) != mine:
                 raise CheckpointError(
@@ -163,11 +188,6 @@ class Checkpointer:
                     f"{theirs.get(name)!r}, this one's is {mine!r}; pass another checkpoint path, or "
                     "delete the file to start afresh"
                 )
-
-
-def _position(about: dict[str, Any]) -> Position:
-    ending = about["ending"]
-    return Position(**{**about, "ending": None if ending is None else tuple(ending)})
 
 
 def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) -> dict[str, Any]:

@@ -107,10 +107,18 @@ def _sweep(
 
 def settled(engine: LocalEngine, prior: Prior, posterior: Posterior) -> FixedPoint:
     """A point that is left as it is: the rows' sites are those that its q would give them."""
-    for _ in range(2):  # the second pass leaves out the sites that the first has found
-        sums = engine.sweep(prior, posterior, SweepOptions(damping=1.0, gradient=False))
-        engine.commit()
-    value = objective(sums, posterior, engine.rule)
-    change = float(np.sqrt(sums.site_change / sums.weight))
-    score = sums.log_predictive / sums.weight
-    return FixedPoint(prior, posterior, value, score, 2, change, converged=True)
+    point = FixedPoint(prior, posterior, np.nan, np.nan, 0, np.nan, converged=True)
+    options = SweepOptions(damping=1.0, gradient=False)
+    try:
+        for n_sweeps in (1, 2):  # the second leaves out the sites that the first has found
+            sums = engine.sweep(prior, posterior, options)
+            engine.commit()
+            point = point._replace(
+                objective=objective(sums, posterior, engine.rule),
+                mean_log_predictive=sums.log_predictive / sums.weight,
+                n_sweeps=n_sweeps,
+                change=float(np.sqrt(sums.site_change / sums.weight)),
+            )
+    except KeyboardInterrupt:
+        return point._replace(interrupted=True)
+    return point

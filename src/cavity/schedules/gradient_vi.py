@@ -19,6 +19,7 @@ def fit_gradient_batch(trainer: Trainer, progress: Progress, *, max_iter: int, t
 
     def evaluate(vector: Array) -> Evaluated:
         evaluation = trainer.evaluate(vector[:split], vector[split:], damping=1.0)
+        assert evaluation is not None
         return Evaluated(evaluation.slope, evaluation.info)
 
     free = np.tile([-np.inf, np.inf], (len(state.q), 1))
@@ -32,4 +33,5 @@ def fit_gradient_batch(trainer: Trainer, progress: Progress, *, max_iter: int, t
     )
     prior = problem.prior(maximum.x[:split])
     point = settled(problem.engine, prior, trainer.update.posterior(maximum.x[split:], prior))
-    return Outcome(point, len(progress.history), maximum.converged, maximum.interrupted)
+    interrupted = maximum.interrupted or point.interrupted
+    return Outcome(point, len(progress.history), maximum.converged, interrupted)

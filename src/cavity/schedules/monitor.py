@@ -51,5 +51,6 @@ class Monitor:
         """The best state seen, or the given last one if its score is within the noise of the best."""
         if self.best is None:
             return state
-        noise = float(np.std(np.diff(self.scores))) if len(self.scores) > 2 else 0.0
-        return state if self.scores[-1] >= max(self.scores) - 2.0 * noise else self.best
+        changes = np.abs(np.diff(self.scores))
+        noise = float(np.median(changes)) if len(changes) > 1 else 0.0  # the first rise is no noise
+        return state if self.scores[-1] >= max(self.scores) - 3.0 * noise else self.best

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.kernels import bind
+from cavity.posterior import Naturals
+from cavity.problem import Problem
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer, TrainingState
 from cavity.sources.protocol import Source
@@ -58,9 +61,23 @@ def absorb(
             gain=min(1.0, max(weight / population, settings.smallest_gain)),
             rate=_rate(stream.steps, settings.memory),
         )
+        assert info is not None
+        state = replace(state, q=_transported(state.q, trainer.problem, state))
         stream = Stream(state, seen, stream.steps + 1)
         progress.record(info, epochs=1.0)
     return stream
+
+
+def _transported(q: Naturals, problem: Problem, state: TrainingState) -> Naturals:
+    """q, made at the inducing points before the last step, as a q at those after it.
+
+    The rows that made it are gone, so it cannot be renewed, and a whitened q that is left alone while
+    kernel and points move drifts away from what it said. Given the new points the old u is
+    L₀⁻¹ K(Z₀, Z₁) L₁⁻ᵀ u₁ on average.
+    """
+    before, after = problem.prior(state.previous[0]), problem.prior(state.x)
+    between, _ = bind(after.kernel, after.Z).cross(before.Z)
+    return q.mapped(before.L_inverse @ between @ after.L_inverse.T)
 
 
 def _rate(steps: int, memory: float) -> float:

@@ -27,6 +27,8 @@ def fit_outer(problem: Problem, progress: Progress, *, max_iter: int, tol: float
     def evaluate(x: Array) -> Evaluated:
         prior = problem.prior(x)
         point = converge(engine, prior, tol=_EP_TOL)
+        if point.interrupted:
+            raise KeyboardInterrupt
         sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))
         slope = problem.space.pack_gradient(gradient(sums, prior, point.posterior))
         slope = slope + hyperprior.gradient(x)

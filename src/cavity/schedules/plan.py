@@ -43,6 +43,8 @@ class Plan:
     optimizer: Optimizer | None
     options: SweepOptions
     budget: Budget
+    max_iter: int
+    """Sweeps at most when parameters stay."""
     tol: float
     stochastic: StochasticSchedule | None
     """None trains on all rows at every step."""
@@ -82,7 +84,7 @@ class Plan:
             problem.prior(problem.space.start),
             damping=self.options.damping,
             tol=self.tol,
-            max_sweeps=int(self.budget.max_epochs),
+            max_sweeps=self.max_iter,
             progress=progress,
         )
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
@@ -113,6 +115,8 @@ class Plan:
         """As many sweeps as there is time for; training has kept some, unless the data are too large."""
         if not np.isfinite(self.budget.max_seconds):
             return _MOST_SWEEPS
+        if not progress.history:
+            return 1  # no time for a single step: at least the sites of one sweep
         last = progress.history[-1]
         seconds_per_epoch = last.seconds / last.epochs
         left = self.budget.max_seconds - progress.seconds

@@ -47,8 +47,9 @@ class Progress:
     Whoever is `cavity.progress.reporting` when it is made hears of every iteration.
     """
 
-    def __init__(self, verbose: int = 0) -> None:
+    def __init__(self, verbose: int = 0, iterations_before: int = 0) -> None:
         self.verbose = verbose
+        self._iterations_before = iterations_before
         self.history: list[Iteration] = []
         self._started = time.perf_counter()
         self._last_line = -1.0
@@ -66,7 +67,7 @@ class Progress:
     def record(self, info: StepInfo, epochs: float, share: float | None = None) -> Iteration:
         """Add an iteration to the history; share: part of the budget that is used, if there is one."""
         entry = Iteration(
-            iteration=len(self.history) + 1,
+            iteration=self._iterations_before + len(self.history) + 1,
             objective=info.objective,
             leave_one_out=info.mean_log_predictive,
             gradient_norm=info.gradient_norm,

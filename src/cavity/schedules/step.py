@@ -87,11 +87,12 @@ class Trainer:
         *,
         gain: float = 1.0,
         rate: float = 1.0,
-    ) -> tuple[TrainingState, StepInfo]:
+    ) -> tuple[TrainingState, StepInfo | None]:
         """One pass over the batch (None: all rows), then one step for q and one for the parameters.
 
-        A pass that fails numerically is repeated half-way back to the last good parameters, with the
-        optimiser's steps and the damping halved.
+        A batch without any weight moves nothing and has no info. A pass that fails numerically is
+        repeated half-way back to the last good parameters, with the optimiser's steps and the damping
+        halved.
         """
         for _ in range(_MAX_RETRIES):
             try:
@@ -107,14 +108,21 @@ class Trainer:
                 )
             else:
                 self.engine.commit()
+                if evaluation is None:
+                    return state, None
                 return self._moved(state, evaluation, gain, rate), evaluation.info
         raise NumericalError(
             f"training failed {_MAX_RETRIES} times in a row in spite of smaller steps; try tighter "
             "kernel bounds, fewer inducing points, a smaller learning_rate or standardize=True"
         )
 
-    def evaluate(self, x: Array, q: Any, damping: float, batch: Block | None = None) -> Evaluation:
-        """Objective and slope at a point; the refined sites wait for the engine's `commit`."""
+    def evaluate(
+        self, x: Array, q: Any, damping: float, batch: Block | None = None
+    ) -> Evaluation | None:
+        """Objective and slope at a point, None if the batch has no weight.
+
+        The refined sites wait for the engine's `commit`.
+        """
         prior = self.problem.prior(x)
         if self.rebuild:
             q = self.engine.summed_sites(prior)
@@ -122,6 +130,8 @@ class Trainer:
         options = replace(self.options, damping=damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
             sums = self.engine.sweep(prior, posterior, options, batch)
+            if sums.weight == 0.0:
+                return None
             share = sums.weight / self._population
             sums = sums if share == 1.0 else sums.scaled(1.0 / share)
             value = objective(sums, posterior, self.engine.rule)

@@ -52,21 +52,25 @@ class StochasticSchedule:
                 used = budget.used(epochs, seconds)
                 if used >= 1.0:
                     break
-                position = replace(before.after_batch(), ending=ending)
-                gain = max(1.0 / position.step, self.smallest_gain * budget.gain(used))
+                step = before.step + 1
+                gain = max(1.0 / step, self.smallest_gain * budget.gain(used))
                 state, info = trainer.step(state, batch, gain=gain, rate=budget.rate(used))
-                if (mean := window.add(info, position.step)) is not None:
+                position = before.after_batch()
+                if info is None:
+                    continue
+                if (mean := window.add(info, step)) is not None:
                     progress.record(mean, position.epochs(share), share=used)
                 if monitor.plateau_after(state, info) and ending is None:
-                    ending = (position.epochs(share), progress.seconds)
+                    ending = position.epochs(share)
+                position = replace(position, ending=ending)
                 checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
             return Trained(state, position.step, converged=False, interrupted=True)
         return Trained(monitor.best_or(state), position.step, converged=True, interrupted=False)
 
-    def _budget(self, ending: tuple[float, float] | None, epochs: float, seconds: float) -> Budget:
+    def _budget(self, ending: float | None, epochs: float, seconds: float) -> Budget:
         """The budget as it stands, given the epochs and seconds of this run so far."""
-        budget = self.budget if ending is None else self.budget.ending_soon(*ending)
+        budget = self.budget if ending is None else self.budget.ending_soon(ending)
         if epochs == 0.0 or not np.isfinite(budget.max_seconds):
             return budget
         return budget.without_polishing(seconds / epochs)
