@@ -1,20 +1,12 @@
 """Kernels of a scaled distance: the machinery shared by RBF, Matérn and rational quadratic.
 
-Write E_ij = −½ Σ_k (x_ik − z_jk)²/l_k², the exponent of an RBF kernel, and K = c f(E). Everything
-is done by two matrix products on *augmented* rows of length d + 2,
+Write E_ij = −½ Σ_k (x_ik − z_jk)²/l_k², the exponent of an RBF kernel, and K = c f(E). With x and z
+scaled by l, W = G∘∂K/∂E and P = WᵀX, the gradients need no array larger than [n, m]:
 
-    x⁺ = [x_s, −½|x_s|², 1],   z⁺ = [z_s, 1, −½|z_s|²],   x_s = (x − centre)/l, z_s likewise:
-
-    E = X⁺Z⁺ᵀ                                 the norms are added inside the product
-    P = WᵀX⁺,  W = G∘∂K/∂E                    [m, d + 2]; its last column is the column sums of W
-
-and the gradients follow from P without any array larger than [n, m]:
-
-    ∂F/∂z_jk    = (P_jk − colsum(W)_j z_jk) / l_k                               (z scaled)
-    ∂F/∂log l   = Σ W∘(−2E) = −2 Σ P∘Z⁺                                         (one l for all)
+    ∂F/∂z_jk    = (P_jk − colsum(W)_j z_jk) / l_k
     ∂F/∂log l_k = Σ_i rowsum(W)_i x_ik² + Σ_j colsum(W)_j z_jk² − 2 Σ_j P_jk z_jk     (ARD)
 
-Subtracting a centre changes no distance, but keeps float32 from cancelling on data far from 0.
+and ∂F/∂log l, one l for all columns, is the sum of the latter. `scaled_rows` has the products.
 """
 
 from __future__ import annotations
@@ -25,9 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from cavity.blocks import cached_rows
 from cavity.kernels.protocol import Array64, Tape
 from cavity.kernels.reduce import inner
+from cavity.kernels.scaled_rows import ScaledPoints, ScaledRows
 from cavity.typing import Array
 
 
@@ -47,7 +39,7 @@ Radial: TypeAlias = Callable[[Array], Curve]
 
 
 class _Tape(NamedTuple):
-    Xa: Array  # X⁺: [n, d + 2]
+    rows: ScaledRows
     curve: Curve  # scaled by c
 
 
@@ -71,13 +63,9 @@ class Stationary:
         self._radial = radial
         self._kink = kink
         self._scale = 1.0
-        self._centre = _centre(Z)
         self._rates64 = 1 / lengthscales
-        self._rates = self._rates64.astype(Z.dtype)
         self._ones = np.ones(len(Z), dtype=Z.dtype)
-        Za = self._augment(Z)
-        Za[:, -2:] = Za[:, :-3:-1]  # z⁺ ends in (1, −½|z_s|²) where x⁺ ends in (−½|x_s|², 1)
-        self._Za = Za
+        self._points = ScaledPoints(Z, lengthscales)
 
     def scaled(self, factor: float) -> Stationary:
         """The same kernel times a positive factor."""
@@ -87,10 +75,10 @@ class Stationary:
 
     def cross(self, X: Array) -> tuple[Array, Tape]:
         """K: [n, m]."""
-        Xa = self._augment(X)
-        E = Xa @ self._Za.T
+        rows = self._points.rows(X)
+        E = rows.exponent()
         if self._kink:
-            self._snap(E, Xa)
+            self._snap(E, rows)
         # Rounding leaves E > 0 for (nearly) equal rows only, so the test is mostly all it costs.
         if E.max(initial=0.0) > 0:
             np.copyto(E, 0, where=E > 0)
@@ -99,7 +87,7 @@ class Stationary:
             # By identity, because value and slope may be one array.
             for array in {id(a): a for a in curve if a is not None}.values():
                 array *= self._scale
-        return curve.value, _Tape(Xa, curve)
+        return curve.value, _Tape(rows, curve)
 
     def pull_back(self, tape: Tape, G: Array) -> tuple[Array64, Array64]:
         """dtheta: [p], dZ: [m, d]."""
@@ -108,75 +96,42 @@ class Stationary:
 
     def pull_back_with_total(self, tape: Tape, G: Array) -> tuple[float, Array64, Array64]:
         """Like `pull_back`, preceded by Σ G∘K, the derivative by the logarithm of the scale."""
-        Xa, curve = tape
-        d = Xa.shape[1] - 2
+        rows, curve = tape
         W = G * curve.slope
-        P = W.T @ Xa
-        Zs, columns = self._Za[:, :d], P[:, -1:]
+        P, columns = rows.weighted(W)
+        Zs = self._points.Zs
         same = curve.slope is curve.value
         total = float(columns.sum(dtype=np.float64)) if same else inner(G, curve.value)
 
         pull = columns * Zs
-        np.subtract(P[:, :d], pull, out=pull)  # P_jk − colsum(W)_j z_jk
-        if self._free == 0:
-            dlength = np.empty(0)
-        elif self._free == 1:
-            dlength = np.array([-2 * inner(P, self._Za)])
-        else:
+        np.subtract(P, pull, out=pull)  # P_jk − colsum(W)_j z_jk
+        dlength = np.empty(0)
+        if self._free:
             sums = W @ self._ones  # three times as fast as W.sum(axis=1)
-            dlength = _weighted_squares(sums, Xa[:, :d])
-            dlength -= _column_dots(pull, Zs) + _column_dots(P[:, :d], Zs)
+            dlength = rows.weighted_squares(sums) - _column_dots(pull, Zs) - _column_dots(P, Zs)
+        if self._free == 1:
+            dlength = dlength.sum(keepdims=True)
         dshape = np.empty(0) if curve.shape is None else np.array([inner(G, curve.shape)])
         return total, np.concatenate([dshape, dlength]), pull * self._rates64
 
     def diagonal(self, X: Array) -> tuple[Array, Tape]:
         """k(x, x) = c: [n]."""
-        return np.full(len(X), self._scale, dtype=self._Za.dtype), None
+        return np.full(len(X), self._scale, dtype=self._ones.dtype), None
 
     def pull_back_diagonal(self, tape: Tape, g: Array) -> Array64:
         """Zero: [p]. No curve moves at distance zero."""
         return np.zeros(self._n_theta)
 
-    def _augment(self, X: Array) -> Array:
-        """X⁺: [n, d + 2]."""
-        n, d = X.shape
-        Xa = np.empty((n, d + 2), dtype=X.dtype)
-        Xs = Xa[:, :d]
-        for rows in cached_rows(n, d * X.itemsize):
-            if self._centre is None:
-                np.multiply(X[rows], self._rates, out=Xs[rows])
-            else:
-                np.subtract(X[rows], self._centre, out=Xs[rows])
-                Xs[rows] *= self._rates
-            np.einsum("ij,ij->i", Xs[rows], Xs[rows], out=Xa[rows, d])
-        Xa[:, d] *= -0.5
-        Xa[:, d + 1] = 1
-        return Xa
-
-    def _snap(self, E: Array, Xa: Array) -> None:
+    def _snap(self, E: Array, rows: ScaledRows) -> None:
         """Set to zero the exponents that cannot be told from zero.
 
         E carries a rounding error of the order of ε(|x_s|² + |z_s|²). Behind a square root that is
         √ε: enough to take 4e-4 off the float32 correlation of a point with itself.
         """
-        tolerance = float(np.finfo(E.dtype).eps) * Xa.shape[1] ** 0.5
-        noise = np.add.outer(Xa[:, -2], self._Za[:, -1])
+        tolerance = float(np.finfo(E.dtype).eps) * (self._points.Zs.shape[1] + 2) ** 0.5
+        noise = np.add.outer(rows.half_norms, self._points.half_norms)
         noise *= tolerance
         np.copyto(E, 0, where=noise < E)
-
-
-def _centre(Z: Array) -> Array | None:
-    """What to subtract from all rows: nothing, if Z lies about the origin already."""
-    mean = Z.mean(axis=0)
-    return None if (np.abs(mean) <= 3 * Z.std(axis=0)).all() else mean
-
-
-def _weighted_squares(weights: Array, Xs: Array) -> Array64:
-    """Σ_i w_i x_ik²: [d], a few rows at a time so that their squares stay in the cache."""
-    total = np.zeros(Xs.shape[1])
-    for rows in cached_rows(len(Xs), Xs.shape[1] * Xs.itemsize):
-        total += weights[rows] @ np.square(Xs[rows])
-    return total
 
 
 def _column_dots(A: Array, B: Array) -> Array64:
