@@ -21,17 +21,19 @@ from cavity.sums import Sums
 from cavity.sweep import RefinedRows, SweepOptions, summed_sites, sweep
 from cavity.typing import Dtype
 
-_TILE_BYTES = 12_000_000
+_TILE_BYTES = 16_000_000
 """What the arrays of one tile may take: products run best on a thousand rows or more, and the passes
 between them best on arrays that are not much larger than the caches."""
+_MINIBATCH_TILE = 512
+"""Rows of a minibatch that go to one thread: it should be shared even if it would fit in one tile."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
 """Beyond so many rows, what is kept of each is kept in float32."""
 
 
 def tile_rows(m: int, d: int, dtype: Dtype) -> int:
     """Rows a tile should have; depends on the problem only, never on the number of threads."""
-    fitting = _TILE_BYTES // (np.dtype(dtype).itemsize * (4 * m + 2 * d))
-    return int(np.clip(fitting, 256, 2048))
+    fitting = _TILE_BYTES // (np.dtype(dtype).itemsize * (4 * m + d // 2))
+    return int(np.clip(fitting, 256, 3072))
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class LocalEngine:
 
     def _tiles(self, prior: Prior, batch: Block | None = None) -> Iterable[Block]:
         size = tile_rows(len(prior.Z), self.source.n_features, prior.dtype)
-        return self.source.blocks(size) if batch is None else _split(batch, size)
+        return self.source.blocks(size) if batch is None else _split(batch, min(size, _MINIBATCH_TILE))
 
     def _rows_and_sites(self, tile: Block, dtype: Dtype) -> tuple[Rows, Sites]:
         X, labels, weight = tile.load()
