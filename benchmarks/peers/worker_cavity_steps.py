@@ -44,9 +44,11 @@ def main():
                 state, _ = trainer.step(state, batch, gain=max(1.0 / step, 0.01))
                 if job.over(step):
                     break
-        kernel, Z = space.unpack(state.x)
-        q = update.posterior(state.q)
-        model = Model(kernel, Z, q, engine.standardizer, engine.rule, np.dtype(np.float32), 1e-5)
+        prior = trainer.problem.prior(state.x)
+        q = update.posterior(state.q, prior)
+        model = Model(
+            prior.kernel, prior.Z, q, engine.standardizer, engine.rule, prior.dtype, prior.jitter
+        )
         predict = engine.rule.predict_log_proba
         job.finish(lambda: predict(*model.latent_moments(X_test, threads)), step)
 
