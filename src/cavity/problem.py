@@ -39,11 +39,13 @@ class Problem:
     """Precision of the tiles: that of the data."""
     posterior: Posterior
     """q to start from: the prior, unless an earlier fit is continued."""
+    jitter: float | None = None
+    """Relative jitter of K; None is what the precision needs."""
 
     def prior(self, x: Array, jitter: float | None = None) -> Prior:
         """The prior at a parameter vector."""
         kernel, Z = self.space.unpack(x)
-        return Prior(kernel, Z, self.dtype, jitter)
+        return Prior(kernel, Z, self.dtype, self.jitter if jitter is None else jitter)
 
 
 def standardizer_of(source: Source, threads: Threads) -> Standardizer:

@@ -71,8 +71,10 @@ def test_seconds_are_kept(kind, batch_size):
     )
     started = time.perf_counter()
     model.fit(X, labels)
-    assert 0.4 < time.perf_counter() - started < 5.0
+    assert time.perf_counter() - started < 5.0
     assert model.history_[-1].seconds < 1.5
+    if batch_size is not None:  # all rows may come to an end before, when the objective stands still
+        assert model.history_[-1].seconds > 0.3
 
 
 @pytest.mark.parametrize("binding", ["epochs", "seconds"])

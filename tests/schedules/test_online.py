@@ -40,7 +40,7 @@ def listen(chunks, settings, *, rule=None, learn=False, weight=None):
 @pytest.mark.parametrize("learn", [False, True])
 @pytest.mark.parametrize("memory", [np.inf, 60.0])
 def test_how_the_rows_are_cut_into_chunks_does_not_matter(learn, memory):
-    settings = StreamSettings(batch_size=20, smallest_gain=0.0, memory=memory)
+    settings = StreamSettings(batch_size=20, memory=memory)
     whole = listen([slice(0, 200)], settings, learn=learn)
     parts = listen([slice(i, i + 40) for i in range(0, 200, 40)], settings, learn=learn)
     assert parts.seen == whole.seen == 200.0
@@ -53,7 +53,7 @@ def test_how_the_rows_are_cut_into_chunks_does_not_matter(learn, memory):
 def test_at_a_fixed_kernel_one_look_at_each_row_comes_close_to_the_fixed_point(rule):
     prior = make_prior(KERNELS["noisy"], points(6))
     point = converge(make_engine(X, LABELS, rule=rule), prior)
-    stream = listen([slice(0, 200)], StreamSettings(5, 0.0), rule=rule)
+    stream = listen([slice(0, 200)], StreamSettings(5), rule=rule)
     trainer = make_trainer(X, LABELS, rule=rule)
     posterior = trainer.update.posterior(stream.state.q, prior)
     prior_distance = np.linalg.norm(point.posterior.mean)
@@ -64,14 +64,14 @@ def test_at_a_fixed_kernel_one_look_at_each_row_comes_close_to_the_fixed_point(r
 
 def test_while_nothing_is_forgotten_q_is_the_sum_of_what_each_row_said():
     """The naturals of a stream only grow: earlier rows keep their full say."""
-    settings = StreamSettings(batch_size=10, smallest_gain=0.0)
+    settings = StreamSettings(batch_size=10)
     half, whole = (listen([slice(0, n)], settings) for n in (100, 200))
     eigenvalues = np.linalg.eigvalsh(whole.state.q.precision[0] - half.state.q.precision[0])
     assert eigenvalues.min() > -1e-9
 
 
 def test_with_a_memory_q_stands_for_so_many_rows():
-    settings = StreamSettings(batch_size=10, smallest_gain=0.0, memory=50.0)
+    settings = StreamSettings(batch_size=10, memory=50.0)
     short, long = (listen([slice(0, n)], settings) for n in (50, 200))
     traces = [np.trace(stream.state.q.precision[0]) for stream in (short, long)]
     assert 0.5 < traces[1] / traces[0] < 2.0
@@ -81,7 +81,7 @@ def test_with_a_memory_q_stands_for_so_many_rows():
 def test_rows_of_no_weight_are_passed_over():
     weight = np.ones(200)
     weight[100:] = 0.0
-    settings = StreamSettings(batch_size=20, smallest_gain=0.0)
+    settings = StreamSettings(batch_size=20)
     stream = listen([slice(0, 200)], settings, weight=weight)
     half = listen([slice(0, 100)], settings)
     assert stream.seen == 100.0
@@ -90,7 +90,7 @@ def test_rows_of_no_weight_are_passed_over():
 
 
 def test_a_weight_of_two_is_two_rows():
-    settings = StreamSettings(batch_size=20, smallest_gain=0.0)
+    settings = StreamSettings(batch_size=20)
     stream = listen([slice(0, 20)], settings, weight=np.full(200, 2.0))
     assert stream.seen == 40.0
     once = listen([slice(0, 20)], settings)
@@ -102,9 +102,7 @@ def test_a_stream_goes_on_from_a_given_posterior():
     trainer = make_trainer(X[:10], LABELS[:10], learn=False, kernel=KERNELS["noisy"], Z=points(6))
     known = Naturals(100.0 * np.eye(6)[None], np.full((1, 6), 30.0))
     state = replace(trainer.start(), q=known)
-    stream = absorb(
-        trainer, Stream(state, 1000.0), source(slice(0, 10)), Progress(), StreamSettings(10, 0.0)
-    )
+    stream = absorb(trainer, Stream(state, 1000.0), source(slice(0, 10)), Progress(), StreamSettings(10))
     assert stream.seen == 1010.0
     assert_allclose(stream.state.q.precision, known.precision, atol=10.0)
     assert_allclose(stream.state.q.shift, known.shift, atol=10.0)

@@ -184,7 +184,7 @@ class SteppedGPClassifier(SparseGPClassifier):
 
     def _resume_stream(self, chunk: ArraySource, threads: Threads) -> tuple[Trainer, Stream]:
         record: StreamRecord | None = getattr(self, "_stream", None)
-        posterior, seen = None, 0.0
+        posterior, jitter, seen = None, None, 0.0
         if record is not None:
             space, standardizer = record.space, self.model_.standardizer
         elif hasattr(self, "model_"):
@@ -195,13 +195,15 @@ class SteppedGPClassifier(SparseGPClassifier):
         else:
             start = self._problem(chunk, threads, check_random_state(self.random_state))
             space, standardizer = start.space, start.engine.standardizer
+        if hasattr(self, "model_"):
+            jitter = self.model_.jitter  # q keeps the coordinates that it was made in
         engine = LocalEngine(chunk, standardizer, self._rule(), threads)
         optimizer = resolved_optimizer(
             self.optimizer or "adam", self.learning_rate or STREAM_RATE, batch_size=1
         )
         assert optimizer is not None
         trainer = Trainer(
-            make_problem(engine, space, self.hyperprior, posterior=posterior),
+            replace(make_problem(engine, space, self.hyperprior, posterior=posterior), jitter=jitter),
             optimizer,
             replace(self._options(batch_size=1), damping=1.0),
         )
@@ -212,7 +214,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         m = len(problem.space.Z)
         size = self.batch_size if isinstance(self.batch_size, Integral) else BATCH_PER_POINT * m
         memory = np.inf if self.stream_memory is None else float(self.stream_memory)
-        return StreamSettings(int(size), int(size) / (GAIN_WINDOW * m), memory)
+        return StreamSettings(int(size), GAIN_WINDOW * m if self._learns else np.inf, memory)
 
     def _store_stream(self, problem: Problem, stream: Stream, progress: Progress) -> None:
         engine = problem.engine

@@ -32,7 +32,8 @@ class StreamSettings:
     """How a stream is learned."""
 
     batch_size: int
-    smallest_gain: float
+    window: float = np.inf
+    """Rows over which q is averaged: those before were learned under other parameters."""
     memory: float = np.inf
     """About how many of the latest rows q stands for."""
 
@@ -58,7 +59,7 @@ def absorb(
         state, info = replace(trainer, population=population).step(
             state,
             block,
-            gain=min(1.0, max(weight / population, settings.smallest_gain)),
+            gain=min(1.0, weight / min(population, settings.window)),
             rate=_rate(stream.steps, settings.memory),
         )
         assert info is not None
