@@ -60,5 +60,5 @@ def _stands_still(history: list[Iteration], tol: float) -> bool:
     if len(history) < 3 * _WINDOW:
         return False
     values = [entry.objective for entry in history[-2 * _WINDOW :]]
-    before, now = np.median(values[:_WINDOW]), np.median(values[_WINDOW:])
-    return bool(now - before < tol * max(1.0, abs(before)))
+    before, now = float(np.median(values[:_WINDOW])), float(np.median(values[_WINDOW:]))
+    return now - before < tol * max(1.0, abs(before))

@@ -155,6 +155,7 @@ def _check_sample(source: Source) -> None:
 
 def _load(source: Source, block: Block, where: str) -> tuple[RawRows, IntArray]:
     index = block.index
+    numbers: IntArray
     if isinstance(index, slice):
         numbers = np.arange(*index.indices(source.n_rows))
     else:

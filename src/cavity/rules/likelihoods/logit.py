@@ -92,7 +92,7 @@ class Logit:
         """Log Z(−a), a ≥ 0: the log probability of the less probable class."""
         reflected = a > 0.5 * variance
         log_z = _mixture_log_evidence(np.where(reflected, a - variance, -a), variance)
-        return log_z + np.where(reflected, 0.5 * variance - a, 0.0)
+        return np.asarray(log_z + np.where(reflected, 0.5 * variance - a, 0.0))
 
 
 def _columns(ndim: int) -> tuple[Array, Array]:
@@ -117,7 +117,7 @@ def _mixture_log_evidence(mean: Array, variance: Array) -> Array:
     # To the left the sum may underflow: it is taken relative to its widest component.
     reference = np.where(mean < 0.0, half_square[-1], 0.0)
     tail = 0.5 * (weights * np.exp(reference - half_square) * scaled).sum(axis=0)
-    return _log_of_side(mean, tail) - reference
+    return np.asarray(_log_of_side(mean, tail) - reference)
 
 
 def _log_of_side(mean: Array, tail: Array) -> Array:
