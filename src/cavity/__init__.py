@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cavity.errors import CheckpointError, NumericalError, SourceError
+    from cavity.errors import CheckpointError, ClusterError, NumericalError, SourceError
     from cavity.estimators.gfitc import GFITCClassifier
     from cavity.estimators.sep import SEPClassifier
     from cavity.estimators.svi import SVIClassifier
@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CheckpointError",
+    "ClusterError",
     "GFITCClassifier",
     "NumericalError",
     "SEPClassifier",
@@ -27,6 +28,7 @@ __all__ = [
 # scikit-learn has loaded.
 _HOMES = {
     "CheckpointError": "cavity.errors",
+    "ClusterError": "cavity.errors",
     "GFITCClassifier": "cavity.estimators.gfitc",
     "NumericalError": "cavity.errors",
     "SEPClassifier": "cavity.estimators.sep",
