@@ -2,7 +2,7 @@
 
 try:
     import dask.array
-    import dask.dataframe
+    import dask.dataframe  # noqa: F401
     import distributed  # noqa: F401
 except ImportError as error:
     raise ImportError("cavity.dask needs Dask: pip install 'cavity[dask]'") from error

@@ -50,8 +50,8 @@ def lazy_table(X: Any, y: Any) -> LazyTable:
     if isinstance(X, dask.array.Array):
         return _from_array(X, y)
     raise TypeError(
-        f"X is a {type(X).__name__}; this classifier takes a Dask array or DataFrame, or the path or URL "
-        "of Parquet files with y the name of the target column. Use cavity.SEPClassifier or "
+        f"X is a {type(X).__name__}; this classifier takes a Dask array or DataFrame, or the path or "
+        "URL of Parquet files with y the name of the target column. Use cavity.SEPClassifier or "
         "cavity.SVIClassifier for other data, or dask.array.from_array(X, chunks=...)"
     )
 
@@ -113,15 +113,16 @@ def _label_blocks(y: Any) -> Any:
             raise ValueError(f"y has {y.ndim} dimensions; it must have one, [n]")
         return y.to_delayed().ravel()
     raise TypeError(
-        f"y is a {type(y).__name__}; with Dask rows it must be a Dask array or Series, partitioned as X is"
+        f"y is a {type(y).__name__}; with Dask rows it must be a Dask array or Series, partitioned "
+        "as X is"
     )
 
 
 def _partitions(X: Any, y: Any, dtype: np.dtype[Any] | None, names: list[Any] | None) -> list[Any]:
     if len(X) != len(y):
         raise ValueError(
-            f"X has {len(X)} partitions and y has {len(y)}; partition both in the same way, for instance "
-            "by taking both from one frame, or with rechunk or repartition"
+            f"X has {len(X)} partitions and y has {len(y)}; partition both in the same way, for "
+            "instance by taking both from one frame, or with rechunk or repartition"
         )
     prepare = dask.delayed(_prepared)
     return [prepare(x, labels, i, dtype, names) for i, (x, labels) in enumerate(zip(X, y, strict=True))]
@@ -171,8 +172,8 @@ def _frame_precision(X: Any) -> np.dtype[Any]:
             refused.append(f"{name!r} ({kind})")
     if refused:
         raise ValueError(
-            f"X has columns that are not numeric: {', '.join(refused)}; encode them as numbers, or leave "
-            "them out"
+            f"X has columns that are not numeric: {', '.join(refused)}; encode them as numbers, or "
+            "leave them out"
         )
     if not dtypes:
         raise ValueError("X has no columns")

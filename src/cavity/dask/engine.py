@@ -9,19 +9,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cloudpickle
 import dask
 import dask.array
 import numpy as np
 from distributed import Client, Future
 
 from cavity.dask import site_files
+from cavity.dask.graph import message_key, pass_graph
 from cavity.dask.keeping import let_go, state_key
 from cavity.dask.messages import Message, Setting, for_rows, moments_only
 from cavity.dask.minibatches import ShardBatch, shard_batches
 from cavity.dask.source import ShardedSource
 from cavity.dask.tasks import leave_one_out, summed_group, sweep_group
-from cavity.dask.tree import FAN_IN_LEVELS, add_up
 from cavity.engines.threads import Threads
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
@@ -124,20 +123,13 @@ class DaskEngine:
         keys: dict[int, str] = {}
 
         def submit() -> list[Future]:
-            keys.clear()
             message = self._message(prior, moments_only(posterior), options)
-            for i in groups:
-                keys[i] = state_key(self._setting.fit, message.number, i)
+            keys.update({i: state_key(self._setting.fit, message.number, i) for i in groups})
+            q = message_key(message)
             return self._submit(
                 message,
                 {
-                    i: lambda q, i=i: (
-                        sweep_group,
-                        *self._inputs(i),
-                        q,
-                        keys[i],
-                        *self._extent(i, batch),
-                    )
+                    i: (sweep_group, *self._inputs(i), q, keys[i], *self._extent(i, batch))
                     for i in groups
                 },
             )
@@ -151,10 +143,12 @@ class DaskEngine:
         """The naturals of all sites as they are, under this prior."""
 
         def submit() -> list[Future]:
+            message = self._message(prior, None, None)
+            q = message_key(message)
             return self._submit(
-                self._message(prior, None, None),
+                message,
                 {
-                    i: lambda q, i=i: (summed_group, *self._inputs(i), q, self.source.levels)
+                    i: (summed_group, *self._inputs(i), q, self.source.levels)
                     for i in range(len(self._states))
                 },
             )
@@ -215,7 +209,7 @@ class DaskEngine:
 
         written = self._run(submit)
         site_files.report_unwritten(path, len(written) - sum(written), len(written))
-        return {"shards.version": np.array(version)}  # type: ignore[dict-item]
+        return {"shards.version": np.array(version)}
 
     def restore_rows(self, path: Path, arrays: dict[str, Array]) -> None:
         """Have the workers read the state of their shards; what they cannot find says nothing."""
@@ -263,35 +257,11 @@ class DaskEngine:
         slim = for_rows(prior, directions=self.stores_directions)
         return Message(self._setting, slim, posterior, options, self._passes, live)
 
-    def _submit(
-        self, message: Message, tasks: dict[int, Callable[[str], tuple[Any, ...]]]
-    ) -> list[Future]:
-        """One graph for the whole pass: q, a task a group, and the tree above them."""
-        name = f"{self._setting.fit}-{message.number}"
-        q = f"cavity-q-{name}"
-        graph: dict[str, Any] = {q: (cloudpickle.loads, cloudpickle.dumps(message))}
-        nodes: dict[int, str] = {}
-        for i, task in tasks.items():
-            nodes[i] = f"cavity-pass-{name}-{i}"
-            graph[nodes[i]] = task(q)
-        level = 0
-        while len(nodes) > 1:
-            level += 1
-            families: dict[int, list[int]] = {}
-            for i in sorted(nodes):
-                families.setdefault(i >> FAN_IN_LEVELS, []).append(i)
-            above = {}
-            for parent, places in families.items():
-                if len(places) == 1:
-                    above[parent] = nodes[places[0]]
-                else:
-                    above[parent] = f"cavity-sum-{name}-{level}-{parent}"
-                    local = [place - (parent << FAN_IN_LEVELS) for place in places]
-                    graph[above[parent]] = (add_up, local, [nodes[place] for place in places])
-            nodes = above
-        (root,) = nodes.values()
+    def _submit(self, message: Message, tasks: dict[int, tuple[Any, ...]]) -> list[Future]:
+        graph, total = pass_graph(message, tasks)
+        # q is in the graph, and may be larger than what Dask thinks reasonable for a graph.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
-            return [self._client.get(graph, root, sync=False)]
+            return [self._client.get(graph, total, sync=False)]
 
     def _run(self, submit: Callable[[], list[Future]]) -> list[Any]:
         return self.source.cluster.run(submit, self._repair)

@@ -35,15 +35,15 @@ from cavity.typing import Array
 def _with_client(local: type) -> Callable[..., None]:
     """The constructor of `local` and one more parameter, `client`, by whatever others it has."""
 
-    def __init__(self: Any, kernel: Any = None, *, client: Any = None, **parameters: Any) -> None:
+    def initialize(self: Any, kernel: Any = None, *, client: Any = None, **parameters: Any) -> None:
         local.__init__(self, kernel, **parameters)  # type: ignore[misc]
         self.client = client
 
     signature = inspect.signature(local.__init__)  # type: ignore[misc]
     client = inspect.Parameter("client", inspect.Parameter.KEYWORD_ONLY, default=None)
     together = [*signature.parameters.values(), client]
-    __init__.__signature__ = signature.replace(parameters=together)  # type: ignore[attr-defined]
-    return __init__
+    initialize.__signature__ = signature.replace(parameters=together)  # type: ignore[attr-defined]
+    return initialize
 
 
 class DaskClassifier(SteppedGPClassifier):

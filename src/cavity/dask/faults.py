@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, wait
 from distributed.comm import CommClosedError
 from distributed.utils import CancelledError
 
@@ -38,7 +38,6 @@ class Cluster:
         deaths = 0
         while True:
             try:
-                self.wait_for_workers()
                 return self._results(submit())
             except FAULTS as error:
                 deaths = deaths + 1 if isinstance(error, KilledWorker) else 0
@@ -74,12 +73,11 @@ class Cluster:
         for future in futures:
             while True:
                 try:
-                    results.append(future.result(timeout=_POLL))
+                    wait(future, timeout=_POLL)
                     break
                 except TimeoutError:
-                    if future.done():
-                        raise
                     self.wait_for_workers()
+            results.append(future.result())
         return results
 
     def _waiting_since(self, since: float | None) -> float | None:

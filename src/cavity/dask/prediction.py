@@ -16,7 +16,7 @@ from cavity.sources.blocks import tile_precision
 __all__ = ["is_dask_collection", "lazily", "local_twin"]
 
 
-def local_twin(estimator: Any, kind: type) -> Any:
+def local_twin(estimator: Any, kind: Any) -> Any:
     """The fitted estimator of one machine that predicts what `estimator` does, on one thread."""
     twin = kind.__new__(kind)
     dropped = ("client", "loo_log_proba_", "history_", "checkpoint", "cluster_")
@@ -89,6 +89,6 @@ def _check_names(twin: Any, names: list[Any]) -> None:
     known = getattr(twin, "feature_names_in_", None)
     if known is not None and list(known) != names:
         raise ValueError(
-            f"the columns are {names}, but {type(twin).__name__} was fitted on {list(known)}; select them "
-            "in that order"
+            f"the columns are {names}, but {type(twin).__name__} was fitted on {list(known)}; select "
+            "them in that order"
         )

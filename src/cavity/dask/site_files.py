@@ -11,6 +11,7 @@ import shutil
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -80,7 +81,7 @@ def read_group_state(
     return sum(state is not None for state in states)
 
 
-def _arrays(state: ShardState) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def _arrays(state: ShardState) -> dict[str, Any]:
     arrays = {
         "precision": state.sites.precision,
         "shift": state.sites.shift,

@@ -29,10 +29,10 @@ class ShardedSource:
         self._partitions = self._compute()
         found = cluster.run(self._censuses, self._recompute)
         self.lengths = [part.n_rows for part in found]
-        self.n_rows = sum(self.lengths)
+        self.n_rows: int = sum(self.lengths)
         if self.n_rows == 0:
             raise ValueError("X has no rows: found array with 0 sample(s), at least 1 is required")
-        self.n_features = found[0].n_features
+        self.n_features: int = found[0].n_features
         self.dtype = tile_precision(np.result_type(*(part.dtype for part in found)))
         self.classes: NDArray[Any] = np.unique(np.concatenate([p.classes for p in found if p.n_rows]))
         self.total_weight = float(self.n_rows)

@@ -138,7 +138,9 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
     stored = setting.stored_directions
     engine = LocalEngine(source, setting.standardizer, setting.rule, Threads(1), held_out, stored)
     if state is not None:  # copied: what the cluster holds is not to be changed
-        engine.sites = Sites(*(None if part is None else part.copy() for part in state.sites))
+        precision, shift, directions = state.sites
+        own = None if directions is None else directions.copy()
+        engine.sites = Sites(precision.copy(), shift.copy(), own)
         engine.log_predictive = state.log_predictive.copy()
     return engine
 

@@ -17,7 +17,7 @@ FAN_IN_LEVELS = 2
 
 def added(a: Part, b: Part) -> Part:
     """a + b, neither of them changed: the cluster may still need them."""
-    values = {
+    values: dict[str, Any] = {
         field.name: None if (mine := getattr(a, field.name)) is None else mine + getattr(b, field.name)
         for field in fields(a)
     }
