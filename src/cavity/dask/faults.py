@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, wait
+from distributed import Client, Future, KilledWorker
 from distributed.comm import CommClosedError
 from distributed.utils import CancelledError
 
@@ -38,7 +38,7 @@ class Cluster:
         deaths = 0
         while True:
             try:
-                return self._results(submit())
+                return self.results(submit())
             except FAULTS as error:
                 deaths = deaths + 1 if isinstance(error, KilledWorker) else 0
                 if deaths == _MOST_DEATHS:
@@ -68,16 +68,18 @@ class Cluster:
             time.sleep(_POLL)
             since = self._waiting_since(since)
 
-    def _results(self, futures: list[Future]) -> list[Any]:
+    def results(self, futures: list[Future]) -> list[Any]:
+        """The results, as long as there is a worker now and then."""
         results = []
         for future in futures:
             while True:
                 try:
-                    wait(future, timeout=_POLL)
+                    results.append(future.result(timeout=_POLL))
                     break
                 except TimeoutError:
+                    if future.status == "error":  # of the work itself
+                        raise
                     self.wait_for_workers()
-            results.append(future.result())
         return results
 
     def _waiting_since(self, since: float | None) -> float | None:
