@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import dask
@@ -72,14 +73,12 @@ class Cluster:
         """The results, as long as there is a worker now and then."""
         results = []
         for future in futures:
-            while True:
-                try:
-                    results.append(future.result(timeout=_POLL))
-                    break
-                except TimeoutError:
-                    if future.status == "error":  # of the work itself
-                        raise
-                    self.wait_for_workers()
+            # An event and not `result(timeout=...)`: that one may lose a result which comes just then.
+            done = Event()
+            future.add_done_callback(lambda _, done=done: done.set())
+            while not done.wait(_POLL):
+                self.wait_for_workers()
+            results.append(future.result())
         return results
 
     def _waiting_since(self, since: float | None) -> float | None:
