@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cavity.version import __version__
 
 if TYPE_CHECKING:
-    from cavity.errors import CheckpointError, ModelFileError, NumericalError, SourceError
+    from cavity.errors import CheckpointError, DatasetError, ModelFileError, NumericalError, SourceError
     from cavity.estimators.gfitc import GFITCClassifier
     from cavity.estimators.sep import SEPClassifier
     from cavity.estimators.svi import SVIClassifier
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckpointError",
+    "DatasetError",
     "GFITCClassifier",
     "ModelFileError",
     "NumericalError",
@@ -31,6 +32,7 @@ __all__ = [
 # scikit-learn has loaded.
 _HOMES = {
     "CheckpointError": "cavity.errors",
+    "DatasetError": "cavity.errors",
     "GFITCClassifier": "cavity.estimators.gfitc",
     "ModelFileError": "cavity.errors",
     "NumericalError": "cavity.errors",
