@@ -10,6 +10,7 @@ import pytest
 from dask_clusters import QUIET, chunked, started, wait_for_workers
 from numpy.testing import assert_allclose, assert_array_equal
 
+import cavity
 from cavity import SEPClassifier, SVIClassifier
 from cavity.dask import DaskSEPClassifier, DaskSVIClassifier, layout
 from support import table
@@ -165,11 +166,13 @@ def test_predictions_are_lazy_and_those_of_one_machine(client, expected):
         model.predict(rows[:, :1])
 
 
-def test_a_fitted_twin_can_be_pickled_without_its_cluster(client):
+def test_a_fitted_twin_can_be_saved_without_its_cluster(client, tmp_path):
     model = DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, 100))
     copy = pickle.loads(pickle.dumps(model))
     assert copy.client is None
     assert_array_equal(copy.predict_proba(X), model.predict_proba(X))
+    model.save(tmp_path / "model.cavity")
+    assert_array_equal(cavity.load(tmp_path / "model.cavity").predict_proba(X), model.predict_proba(X))
 
 
 def test_evidence_at_other_parameters_and_warm_starts(client, expected):

@@ -24,6 +24,7 @@ from cavity.dask.messages import Message, Setting, for_rows, moments_only
 from cavity.dask.minibatches import ShardBatch, shard_batches
 from cavity.dask.source import ShardedSource
 from cavity.dask.tasks import healed_group, leave_one_out, summed_group, sweep_group
+from cavity.engines.protocol import First, Second
 from cavity.engines.threads import Threads
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
@@ -143,6 +144,10 @@ class DaskEngine:
         self._pending = keys
         self._last = (prior, posterior, options)
         return total  # type: ignore[no-any-return]
+
+    def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+        """first() and second(), at once, on the driver."""
+        return self.threads.both(first, second)
 
     def summed_sites(self, prior: Prior) -> Naturals:
         """The naturals of all sites as they are, under this prior."""

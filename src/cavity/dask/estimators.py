@@ -160,6 +160,11 @@ class DaskClassifier(SteppedGPClassifier):
             return lazily(local_twin(self, self._local), method, X)
         return getattr(super(), method)(X)
 
+    def save(self, path: Any) -> None:
+        """Write the fitted model to one file, as a classifier of one machine; see `cavity.save`."""
+        check_is_fitted(self)
+        local_twin(self, self._local).save(path)
+
     def __getstate__(self) -> dict[str, Any]:
         # Futures and files of a cluster mean nothing elsewhere; what predicts is kept.
         state = {**super().__getstate__(), "client": None}
