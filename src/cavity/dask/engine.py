@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -68,7 +69,7 @@ class DaskEngine:
         self._passes = 0
         self._last: tuple[Prior, Posterior, SweepOptions] | None = None
         self._predecessor: DaskEngine | None = None
-        weakref.finalize(self, _release, weakref.ref(self._client), fit)
+        weakref.finalize(self, _release, weakref.ref(self._client), fit).atexit = False
 
     def fresh(self) -> DaskEngine:
         """The same rows, with sites that say nothing yet."""
@@ -306,7 +307,12 @@ class DaskEngine:
 
 def _release(client: weakref.ref[Client], fit: str) -> None:
     """Let the workers forget a fit that nobody refers to any more."""
-    alive = client()
-    if alive is not None and alive.status == "running":
-        with suppress(Exception):
-            alive.run(let_go, fit, wait=False)
+
+    def tell() -> None:
+        alive = client()
+        if alive is not None and alive.status == "running":
+            with suppress(Exception):
+                alive.run(let_go, fit, wait=False)
+
+    # Garbage may be collected in the client's own thread, which must not wait for itself.
+    Thread(target=tell, daemon=True).start()
