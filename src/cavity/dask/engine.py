@@ -19,9 +19,9 @@ from distributed import Client, Future
 
 from cavity.dask import site_files
 from cavity.dask.faults import FAULTS
-from cavity.dask.graph import message_key, pass_graph
+from cavity.dask.graph import pass_graph
 from cavity.dask.keeping import let_go, state_key
-from cavity.dask.messages import Message, Setting, for_rows, moments_only
+from cavity.dask.messages import Message, Packed, Setting, for_rows, moments_only
 from cavity.dask.minibatches import ShardBatch, shard_batches
 from cavity.dask.source import ShardedSource
 from cavity.dask.tasks import healed_group, leave_one_out, summed_group, sweep_group
@@ -35,6 +35,9 @@ from cavity.standardize import Standardizer
 from cavity.sums import Sums
 from cavity.sweep import SweepOptions
 from cavity.typing import Array, IntArray
+
+Task = Callable[[Any], tuple[Any, ...]]
+"""Of where q is: a task as Dask writes it."""
 
 
 class HeldOutRows(NamedTuple):
@@ -69,7 +72,8 @@ class DaskEngine:
         self._passes = 0
         self._last: tuple[Prior, Posterior, SweepOptions] | None = None
         self._predecessor: DaskEngine | None = None
-        weakref.finalize(self, _release, weakref.ref(self._client), fit).atexit = False
+        finalizer = weakref.finalize(self, _release, weakref.ref(self._client), fit)
+        finalizer.atexit = False  # type: ignore[misc]
 
     def fresh(self) -> DaskEngine:
         """The same rows, with sites that say nothing yet."""
@@ -131,14 +135,12 @@ class DaskEngine:
         def submit() -> list[Future]:
             message = self._message(prior, moments_only(posterior), options)
             keys.update({i: state_key(self._setting.fit, message.number, i) for i in groups})
-            q = message_key(message)
-            return self._submit(
-                message,
-                {
-                    i: (sweep_group, *self._inputs(i), q, keys[i], *self._extent(i, batch))
-                    for i in groups
-                },
-            )
+
+            def task(i: int) -> Task:
+                extent = self._extent(i, batch)
+                return lambda q: (sweep_group, *self._inputs(i), q, keys[i], *extent)
+
+            return self._submit(message, {i: task(i) for i in groups})
 
         self._pending = {}
         (total,) = self._run(submit)
@@ -155,14 +157,11 @@ class DaskEngine:
 
         def submit() -> list[Future]:
             message = self._message(prior, None, None)
-            q = message_key(message)
-            return self._submit(
-                message,
-                {
-                    i: (summed_group, *self._inputs(i), q, self.source.levels)
-                    for i in range(len(self._states))
-                },
-            )
+
+            def task(i: int) -> Task:
+                return lambda q: (summed_group, *self._inputs(i), q, self.source.levels)
+
+            return self._submit(message, {i: task(i) for i in range(len(self._states))})
 
         (total,) = self._run(submit)
         return total  # type: ignore[no-any-return]
@@ -268,7 +267,7 @@ class DaskEngine:
         slim = for_rows(prior, directions=self.stores_directions)
         return Message(self._setting, slim, posterior, options, self._passes, live)
 
-    def _submit(self, message: Message, tasks: dict[int, tuple[Any, ...]]) -> list[Future]:
+    def _submit(self, message: Message, tasks: dict[int, Task]) -> list[Future]:
         graph, total = pass_graph(message, tasks)
         # q is in the graph, and may be larger than what Dask thinks reasonable for a graph.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
@@ -293,7 +292,7 @@ class DaskEngine:
         prior, posterior, options = last
         still = replace(options, gradient=False, damping=1.0, residual_penalty=0.0)
         message = self._message(prior, moments_only(posterior), still)
-        q = self._client.submit(cloudpickle.loads, cloudpickle.dumps(message), pure=False)
+        q = Packed(cloudpickle.dumps(message))
         keys = {i: state_key(self._setting.fit, message.number, i) for i in groups}
         self.source.cluster.results(
             [

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 
-from cavity.dask.messages import Message
+from cavity.dask.messages import Message, Packed, unpacked
 from cavity.dask.tree import FAN_IN_LEVELS, add_up
 
-
-def message_key(message: Message) -> str:
-    """Key under which the tasks of a pass find its message."""
-    return f"cavity-q-{message.setting.fit}-{message.number}"
+_CARRIED_BYTES = 16_000_000
+"""What the copies of q that go along with the tasks may take together."""
 
 
-def pass_graph(message: Message, tasks: dict[int, tuple[Any, ...]]) -> tuple[dict[str, Any], str]:
-    """A Dask graph, and the key of its total; tasks are (function, arguments …) by group.
+def pass_graph(
+    message: Message, tasks: dict[int, Callable[[Any], tuple[Any, ...]]]
+) -> tuple[dict[str, Any], str]:
+    """A Dask graph, and the key of its total; tasks make (function, arguments …) of where q is.
 
-    q is a task like the others, made of bytes: a worker that needs it while its holder is lost can have
-    it made again.
+    A small q goes along with every task: nobody waits for it, and where the tasks run depends on the
+    rows alone. A large one is a task of its own, made of bytes, which workers pass on to each other; one that
+    needs it while its holder is lost can have it made again.
     """
     name = f"{message.setting.fit}-{message.number}"
-    graph: dict[str, Any] = {message_key(message): (cloudpickle.loads, cloudpickle.dumps(message))}
+    packed = Packed(cloudpickle.dumps(message))
+    graph: dict[str, Any] = {}
+    q: Any = packed
+    if len(packed.data) * len(tasks) > _CARRIED_BYTES:
+        q = f"cavity-q-{name}"
+        graph[q] = (unpacked, packed)
     nodes: dict[int, str] = {}
     for i, task in tasks.items():
         nodes[i] = f"cavity-pass-{name}-{i}"
-        graph[nodes[i]] = task
+        graph[nodes[i]] = task(q)
     level = 0
     while len(nodes) > 1:
         level += 1

@@ -15,7 +15,7 @@ MOST_ROWS = 131_072
 """Of a shard: what a lost worker costs, and what a task holds besides its result, stay bounded."""
 PLENTY = 256
 """Shards that are enough for any cluster which so few rows are worth."""
-TASKS_PER_WORKER = 4
+TASKS_PER_WORKER = 2
 """Tasks of a pass for each worker there is at the start: some slack for unequal or added workers."""
 
 
@@ -27,7 +27,7 @@ class ShardLayout:
     >>> layout.n_shards, layout.bounds(1)
     (32, (1875, 3750))
     >>> [len(group) for group in layout.groups(n_workers=2)]
-    [4, 4, 4, 4, 4, 4, 4, 4]
+    [8, 8, 8, 8]
     """
 
     n_rows: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import sys
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -66,6 +67,21 @@ class Message:
     """Of the pass."""
     live: frozenset[str]
     """Keys of the states that are still needed."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A message as bytes: packed once, whoever it goes to."""
+
+    data: bytes
+
+
+def unpacked(message: Message | Packed) -> Message:
+    """The message itself."""
+    if isinstance(message, Packed):
+        opened: Message = pickle.loads(message.data)
+        return opened
+    return message
 
 
 def for_rows(prior: Prior, *, directions: bool) -> Prior:

@@ -42,7 +42,8 @@ class ShardedSource:
         self.groups = self.layout.groups(n_workers)
         self.rows = [self._read(number) for number in range(len(self.groups))]
         # Each group of shards knows how to read its rows again: the partitions need not be held.
-        self.cluster.run(lambda: self.cluster.client.map(_loaded, self.rows, pure=False), self.reload)
+        self._load()
+        self._spread()
         self._partitions = []
 
     def _compute(self) -> list[Future]:
@@ -74,6 +75,21 @@ class ShardedSource:
             workers=[home],
             allow_other_workers=True,
         )
+
+    def _load(self) -> None:
+        self.cluster.run(lambda: self.cluster.client.map(_loaded, self.rows, pure=False), self.reload)
+
+    def _spread(self) -> None:
+        """Move groups to where they were meant to be: a worker that was slow to start has fewer."""
+        client = self.cluster.client
+        holders, workers = client.who_has(self.rows), sorted(client.nthreads())
+        for i, rows in enumerate(self.rows):
+            home = workers[i * len(workers) // len(self.groups)]
+            if home not in holders.get(rows.key, ()):
+                self.rows[i] = client.submit(
+                    _itself, rows, pure=False, workers=[home], allow_other_workers=True
+                )
+        self._load()
 
     def reload(self) -> None:
         """Read again what cannot be had any more."""
@@ -132,6 +148,10 @@ def read_group(
         y = np.concatenate([partitions[i].y[start:stop] for i, start, stop in shard])
         shards.append(RawRows(X, np.searchsorted(classes, y).astype(code), None))
     return GroupRows(first, starts, tuple(shards))
+
+
+def _itself(rows: GroupRows) -> GroupRows:
+    return rows
 
 
 def _loaded(rows: GroupRows) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.dask.keeping import keep
-from cavity.dask.messages import GroupRows, GroupState, Message, ShardState
+from cavity.dask.messages import GroupRows, GroupState, Message, Packed, ShardState, unpacked
 from cavity.dask.tree import climbed
 from cavity.engines.blas import blas_threads
 from cavity.engines.local import HeldOut, LocalEngine, tile_rows
@@ -39,7 +39,7 @@ class Draw(NamedTuple):
 def sweep_group(
     rows: GroupRows,
     state: GroupState | None,
-    message: Message,
+    message: Message | Packed,
     key: str,
     levels: int,
     draws: dict[int, Draw] | None,
@@ -48,6 +48,7 @@ def sweep_group(
 
     The new state is kept under `key`; the sums come back as the node of the tree that is the group's.
     """
+    message = unpacked(message)
     assert message.posterior is not None
     assert message.options is not None
     states = list(_states(rows, state))
@@ -67,11 +68,12 @@ def sweep_group(
     return node
 
 
-def healed_group(rows: GroupRows, message: Message, key: str) -> int:
+def healed_group(rows: GroupRows, message: Message | Packed, key: str) -> int:
     """Sites of a group that were lost, found again: those that go with the q that they were part of.
 
     A few passes at a q that is held: each takes the sites that the one before has found out of it.
     """
+    message = unpacked(message)
     assert message.posterior is not None
     assert message.options is not None
     states: list[ShardState] = []
@@ -86,8 +88,11 @@ def healed_group(rows: GroupRows, message: Message, key: str) -> int:
     return len(states)
 
 
-def summed_group(rows: GroupRows, state: GroupState | None, message: Message, levels: int) -> Naturals:
+def summed_group(
+    rows: GroupRows, state: GroupState | None, message: Message | Packed, levels: int
+) -> Naturals:
     """The naturals of the sites of a group as they are."""
+    message = unpacked(message)
     with _alone():
         sums = {
             rows.first + i: _engine(shard, rows.starts[i], own, message).summed_sites(message.prior)
