@@ -20,8 +20,8 @@ def pass_graph(
     """A Dask graph, and the key of its total; tasks make (function, arguments …) of where q is.
 
     A small q goes along with every task: nobody waits for it, and where the tasks run depends on the
-    rows alone. A large one is a task of its own, made of bytes, which workers pass on to each other; one that
-    needs it while its holder is lost can have it made again.
+    rows alone. A large one is a task of its own, made of bytes, which workers pass on to each other; one
+    that needs it while its holder is lost can have it made again.
     """
     name = f"{message.setting.fit}-{message.number}"
     packed = Packed(cloudpickle.dumps(message))
