@@ -128,6 +128,7 @@ def frame():
     return data
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_data_frames_and_parquet_files(client, expected, tmp_path):
     lazy = dd.from_pandas(frame(), npartitions=5)
     model = DaskSEPClassifier(**SHORT, client=client).fit(lazy[["a", "b"]], lazy["target"])
