@@ -8,10 +8,10 @@ With p̄ = E_q[p(y | f)] the predictive probabilities and H the entropy, in nats
 The noise would remain if the latent function were known; the knowledge part is the mutual information
 of label and latent value (Houlsby et al., 2011), and more rows near x take it away.
 
-One latent function. H[p(y | f)] as a function of f is a bump around zero, analytic in a strip whose half
-width is at least 2.8 (probit) or π (logit). Where the normal is wide, E[H] is a trapezoidal sum over nodes
-that are the same for all rows, with an error of exp(−2π²V/h²) + exp(−2π·2.8/h), below 1e-20 at the step h
-used; where it is narrow, Gauss–Hermite quadrature. Both are within 1e-12 for every mean and variance.
+One latent function. H[p(y | f)] as a function of f is a bump around zero, analytic in a strip of half
+width 2.8 (probit) or π (logit). Where the normal is wide, E[H] is a trapezoidal sum over nodes that are the
+same for all rows, with an error of about exp(−2π²V/h²) + exp(−2π·2.8/h), below 1e-20 at the step h used;
+where it is narrow, Gauss–Hermite quadrature. Both are within 1e-12 for any mean and variance.
 
 Many latent functions. The same Sobol points, shifted once with a fixed seed, for every row.
 """
@@ -93,7 +93,6 @@ def _expected_entropy(rule: Rule, mean: Array, deviation: Array) -> Array:
     return out
 
 
-@lru_cache(maxsize=8)
 def _bump(rule: Rule) -> tuple[Array, Array]:
     """Nodes z [J] and h·H[p(y | z)]/√(2π) at them, where that is more than nothing."""
     nodes = _STEP * np.arange(-_REACH / _STEP, _REACH / _STEP + 1.0)

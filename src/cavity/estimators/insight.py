@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.estimators.validation import validated_rows
+from cavity.model import Model
 from cavity.relevance import Relevance, relevance
 from cavity.typing import Array
 from cavity.uncertainty import Uncertainty, split_uncertainty
@@ -18,7 +19,7 @@ _CACHE = "_relevance_cache"
 class Insight:
     """Uncertainty of predictions, distance from the data, and relevance of features."""
 
-    model_: Any
+    model_: Model
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predictive entropy at X [n, d] in nats, split: `total` = `noise` + `knowledge`, each [n].
