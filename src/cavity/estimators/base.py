@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
+from cavity.estimators.insight import Insight, without_caches
 from cavity.estimators.validation import (
     validated_inducing_points,
     validated_kernel,
@@ -40,7 +41,7 @@ from cavity.sweep import SweepOptions
 from cavity.typing import Array
 
 
-class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+class SparseGPClassifier(Insight, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """A Gaussian process classifier on inducing points; subclasses bring a rule and a schedule."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -246,7 +247,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
+        state: dict[str, Any] = without_caches(super().__getstate__())
         if "_training" in state:
             state = {**state, "_training": None}
         return state
