@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,8 @@ from scipy.special import betaincinv
 from cavity.typing import Array, IntArray
 
 
-class Bins(NamedTuple):
+@dataclass(frozen=True)
+class Bins:
     """Rows grouped by what was said of them; empty groups are left out. All [b]."""
 
     predicted: Array
@@ -54,7 +55,7 @@ def reliability_bins(
     true = np.bincount(bin_of, weights=outcome, minlength=n_bins)
     kept = count > 0
     count, said, true = count[kept], said[kept], true[kept]
-    low, high = binomial_band(true, count, confidence)
+    low, high = binomial_band(np.asarray(true, dtype=float), count, confidence)
     return Bins(said / count, true / count, low, high, count)
 
 

@@ -1,4 +1,4 @@
-"""How much each feature matters to the kernel (automatic relevance determination)."""
+"""How much each feature matters to the fitted function."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from cavity.plot.canvas import Display, colour, names_of_features
-from cavity.typing import Array
+from cavity.relevance import Relevance
 
 
 class RelevanceDisplay(Display):
-    """Relevance of the features, largest first: the inverse of their lengthscales.
+    """Relevance of the features, largest first, with the posterior's 90 % band and the lengthscales.
+
+    Relevance is the feature's share of the latent function's squared slope, see `cavity.relevance`.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
@@ -22,7 +24,7 @@ class RelevanceDisplay(Display):
     ['north', 'east']
     """
 
-    def __init__(self, relevance: Array, names: list[str], *, max_features: int = 20) -> None:
+    def __init__(self, relevance: Relevance, names: list[str], *, max_features: int = 20) -> None:
         self.relevance = relevance
         self.names = names
         self.max_features = max_features
@@ -31,43 +33,35 @@ class RelevanceDisplay(Display):
     def from_estimator(
         cls, estimator: Any, *, feature_names: Any = None, max_features: int = 20, ax: Any = None
     ) -> Any:
-        """Show the `max_features` most relevant features of an estimator with an ARD kernel."""
-        relevance = relevance_of(estimator)
-        if relevance is None:
-            raise ValueError(
-                f"kernel_={estimator.kernel_} has one lengthscale for all features, or none; relevance "
-                "needs one each, for instance RBF([1.0] * n_features), which the default kernel has"
-            )
+        """Show `relevance_` of the `max_features` most relevant features."""
         names = names_of_features(estimator, feature_names)
-        return cls(relevance, names, max_features=max_features).plot(ax)
+        return cls(estimator.relevance_, names, max_features=max_features).plot(ax)
+
+    @property
+    def order(self) -> list[int]:
+        """Columns that are shown, the most relevant first."""
+        return [int(i) for i in np.argsort(-self.relevance.value, kind="stable")[: self.max_features]]
 
     def plot(self, ax: Any = None) -> RelevanceDisplay:
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
-        order = np.argsort(-self.relevance, kind="stable")[: self.max_features]
-        ax.barh(np.arange(len(order)), self.relevance[order], color=colour(0), height=0.7)
-        ax.set_yticks(np.arange(len(order)), [self.names[i] for i in order])
-        ax.invert_yaxis()
-        ax.set_xlabel("relevance: 1/lengthscale (standardised units)")
-        ax.margins(y=0.02)
+        order = self.order
+        at, share = np.arange(len(order)), self.relevance.value[order]
+        band = np.maximum([share - self.relevance.lower[order], self.relevance.upper[order] - share], 0)
+        ax.barh(at, share, color=colour(0), alpha=0.8, height=0.66)
+        ax.errorbar(share, at, xerr=band, fmt="none", ecolor="0.45", elinewidth=1.2, capsize=2)
+        ax.set_yticks(at, [self.names[i] for i in order])
+        ax.set_ylim(len(order) - 0.5, -0.5)
+        ax.set_xlim(left=0)
+        ax.set_xlabel("relevance (share of the squared slope), with 90% band")
+        self._lengthscales(ax, at, self.relevance.lengthscale[order])
         return self
 
-
-def relevance_of(estimator: Any) -> Array | None:
-    """[d]: inverse ARD lengthscales on standardised inputs, or None if the kernel has none.
-
-    Where several parts of a kernel have lengthscales, a feature is as relevant as it is to the part
-    that it matters most to.
-    """
-    return ard_relevance(estimator.kernel_, int(estimator.n_features_in_))
-
-
-def ard_relevance(kernel: Any, d: int) -> Array | None:
-    """[d]: the inverse lengthscales of a kernel, part by part; see `relevance_of`."""
-    scales = [
-        np.broadcast_to(np.asarray(value, dtype=float), d)
-        for name, value in kernel.get_params(deep=True).items()
-        if name.split("__")[-1] == "length_scale" and np.size(value) in (1, d)
-    ]
-    told_apart = [scale for scale in scales if d == 1 or np.ptp(scale) > 0]
-    return (1.0 / np.stack(told_apart)).max(axis=0) if told_apart else None
+    def _lengthscales(self, ax: Any, at: Any, scales: Any) -> None:
+        """The kernel's lengthscales, in the features' own units, in a column on the right."""
+        if not np.isfinite(scales).any():
+            return
+        words = [("lengthscale", -0.9)]
+        words += [(f"{scale:.3g}", y) for scale, y in zip(scales, at, strict=True)]
+        for word, y in words:
+            ax.text(1.02, y, word, transform=ax.get_yaxis_transform(), va="center", fontsize="small")

@@ -91,15 +91,14 @@ class ReliabilityDisplay(Display):
             bins.predicted,
             bins.frequency,
             yerr=bars,
-            fmt="o-",
+            fmt="o",
             color=colour(0),
-            ms=4,
-            lw=1.2,
-            elinewidth=1,
-            capsize=2,
+            ms=5,
+            elinewidth=1.2,
+            capsize=2.5,
             label=f"observed, {self.confidence:.0%} band",
         )
-        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
         ax.set_xlabel(f"predicted probability of {self.of}")
         ax.set_ylabel("observed frequency")
         ax.legend(loc="upper left", frameon=False, fontsize="small")

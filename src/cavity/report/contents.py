@@ -13,8 +13,6 @@ import sklearn
 
 import cavity
 from cavity.plot.effects import Effect, partial_effect
-from cavity.plot.prediction import proba_at
-from cavity.plot.relevance import relevance_of
 from cavity.report import figures, tables
 from cavity.report.evaluation import Evaluation, held_out_evaluation, left_out_evaluation
 from cavity.report.performance import scores
@@ -24,7 +22,7 @@ from cavity.sources.arrays import ArraySource
 from cavity.sources.protocol import Source
 from cavity.typing import Array, IntArray
 
-_MAX_FEATURES = 30
+_MAX_FEATURES = 20
 _MAX_COLUMNS = 8
 
 
@@ -61,7 +59,6 @@ def contents(
 ) -> dict[str, Any]:
     """The variables of the template."""
     material = gather(subject, held_out, training, wishes)
-    relevance = relevance_of(subject.classifier)
     page: dict[str, Any] = {
         "facts": tables.fitted_facts(subject),
         "kernel": str(subject.classifier.kernel_),
@@ -70,14 +67,13 @@ def contents(
         "convergence": figures.convergence(subject) if subject.classifier.history_ else None,
         "versions": versions(),
         "written": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "relevance": (
-            None if relevance is None else figures.relevance(subject, relevance, _MAX_FEATURES)
-        ),
+        "relevance": figures.relevance(subject, _MAX_FEATURES),
         **performance_part(subject, material),
     }
     if material is None:
-        return page | {"data": None, "effects": [], "plane": None, "surprises": None}
-    order = order_of_features(subject, material.rows.X, relevance, wishes.seed)
+        unseen = tables.unseen_surprises(subject, wishes.n_surprising)
+        return page | {"data": None, "effects": [], "plane": None, "surprises": unseen}
+    order: IntArray = np.argsort(-subject.classifier.relevance_.value, kind="stable")
     return page | {
         "data": data_part(subject, material, order),
         "effects": effects_part(subject, material.rows.X, order, wishes),
@@ -143,22 +139,6 @@ def training_source(subject: Subject, X: Any, y: Any) -> Source | None:
     return ArraySource(subject.prepare(X), subject.codes(y))
 
 
-def order_of_features(
-    subject: Subject, X: Array, relevance: Array | None, seed: int, n_rows: int = 500
-) -> IntArray:
-    """Features, the most important first: by relevance, else by what shuffling them changes."""
-    if relevance is None:
-        rng = np.random.default_rng(seed)
-        rows = np.array(X[:n_rows], dtype=np.float64)
-        before = proba_at(subject.classifier, rows)
-        relevance = np.zeros(rows.shape[1])
-        for i in range(rows.shape[1]):
-            shuffled = rows.copy()
-            shuffled[:, i] = rng.permutation(rows[:, i])
-            relevance[i] = np.abs(proba_at(subject.classifier, shuffled) - before).mean()
-    return np.argsort(-relevance, kind="stable")
-
-
 def performance_part(subject: Subject, material: Material | None) -> dict[str, Any]:
     """Scores and curves, or None where there is nothing to judge by."""
     evaluation = None if material is None else material.evaluation
@@ -202,17 +182,17 @@ def effects_part(
 
 def surprises_part(
     subject: Subject, material: Material, order: IntArray, wishes: Wishes
-) -> dict[str, Any]:
+) -> tables.Surprises:
     """The rows with the least probable labels."""
     shown = order[:_MAX_COLUMNS]
-    return {
-        "left_out": material.suspects_left_out,
-        "columns": [subject.names[i] for i in shown],
-        "n_features": len(subject.names),
-        "rows": tables.surprises(
+    return tables.Surprises(
+        material.suspects_left_out,
+        [subject.names[i] for i in shown],
+        len(subject.names),
+        tables.surprises(
             subject, material.suspects, material.suspects_log_proba, shown, wishes.n_surprising
         ),
-    }
+    )
 
 
 def versions() -> str:

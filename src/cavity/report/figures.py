@@ -58,28 +58,44 @@ def convergence(subject: Subject) -> Figure:
 
 
 def reliability(subject: Subject, evaluation: Evaluation) -> Figure:
-    """Observed frequencies against predicted probabilities, and how many rows each stands for."""
+    """Observed frequencies against predicted probabilities, and how the probabilities are spread."""
     fitted = subject.classifier
     labels = np.asarray(fitted.classes_)[evaluation.codes]
+    n_bins = int(np.clip(len(labels) // 40, 4, 10))
 
-    def draw(ax: Any) -> None:
-        display = ReliabilityDisplay.from_predictions(
-            labels, evaluation.proba, classes=fitted.classes_, ax=ax
+    def draw(left: Any, right: Any) -> None:
+        ReliabilityDisplay.from_predictions(
+            labels, evaluation.proba, classes=fitted.classes_, n_bins=n_bins, ax=left
         )
-        bins = display.bins
-        inset = ax.inset_axes([0.62, 0.1, 0.35, 0.2])
-        inset.bar(bins.predicted, bins.count, width=0.07, color=colour(5))
-        inset.set(xlim=(0, 1), xticks=[], yticks=[])
-        inset.grid(visible=False)
-        inset.set_title("rows", fontsize=8, pad=2)
+        _spread(right, subject, evaluation)
 
     caption = (
-        "Of rows that were given about the same probability, how many turned out so? On the dashed "
-        "line what is said comes true as often as it is said. Bars: exact 95 % intervals "
-        "(Clopper and Pearson) of the frequency in each of ten groups; inset: rows a group."
+        "Left: of rows that were given about the same probability, how many turned out so? On the "
+        "dashed line what is said comes true as often as it is said. Bars: exact 95 % intervals "
+        f"(Clopper and Pearson) of the frequency in each of {n_bins} groups. Right: how often each "
+        "probability was said; the further apart, the more the predictions tell."
     )
-    text = f"Reliability diagram of {len(labels):,} rows in ten groups of predicted probability."
-    return Figure(drawn("reliability", draw, text, width=4.4, height=4.2), caption)
+    text = f"Reliability diagram of {len(labels):,} rows in {n_bins} groups of predicted probability."
+    return Figure(drawn("reliability", draw, text, width=9.0, height=4.0, columns=2), caption)
+
+
+def _spread(ax: Any, subject: Subject, evaluation: Evaluation) -> None:
+    """Histograms of what was said: of either class, or of right and wrong predictions."""
+    p = evaluation.proba
+    if len(subject.classes) == 2:
+        parts = {f"truly {name}": p[evaluation.codes == i, 1] for i, name in enumerate(subject.classes)}
+        shades = [colour(0), colour(1)]
+        ax.set_xlabel(f"predicted probability of {subject.classes[1]}")
+    else:
+        right = p.argmax(axis=1) == evaluation.codes
+        parts = {"right": p.max(axis=1)[right], "wrong": p.max(axis=1)[~right]}
+        shades = [colour(2), colour(1)]
+        ax.set_xlabel("predicted probability of the likeliest class")
+    ax.hist(list(parts.values()), bins=20, range=(0, 1), stacked=True, color=shades, label=list(parts))
+    ax.set_xlim(-0.02, 1.02)
+    ax.set_ylabel("rows")
+    ax.grid(visible=False, axis="x")
+    ax.legend(frameon=False, fontsize="small", loc="best")
 
 
 def _judged(evaluation: Evaluation) -> list[int]:
@@ -103,7 +119,7 @@ def roc(subject: Subject, evaluation: Evaluation) -> Figure:
         ax.legend(frameon=False, fontsize="small", loc="lower right")
 
     caption = "ROC: the better the ranking, the closer to the upper left corner; dashed, a coin."
-    return Figure(drawn("roc", draw, "ROC curve.", width=4.0, height=4.0), caption)
+    return Figure(drawn("roc", draw, "ROC curve.", width=4.3, height=4.2), caption)
 
 
 def precision_recall(subject: Subject, evaluation: Evaluation) -> Figure:
@@ -123,24 +139,25 @@ def precision_recall(subject: Subject, evaluation: Evaluation) -> Figure:
 
     caption = "Precision–recall: dotted, the share of the class, which is what chance gives."
     return Figure(
-        drawn("precision-recall", draw, "Precision–recall curve.", width=4.0, height=4.0), caption
+        drawn("precision-recall", draw, "Precision–recall curve.", width=4.3, height=4.2), caption
     )
 
 
-def relevance(subject: Subject, of_feature: Array, max_features: int) -> Figure:
+def relevance(subject: Subject, max_features: int) -> Figure:
     """Bars of the features' relevance."""
-    shown = min(len(of_feature), max_features)
+    display = RelevanceDisplay(subject.classifier.relevance_, subject.names, max_features=max_features)
+    shown, d = len(display.order), len(subject.names)
 
     def draw(ax: Any) -> None:
-        RelevanceDisplay(of_feature, subject.names, max_features=max_features).plot(ax)
+        display.plot(ax)
         ax.grid(visible=False, axis="y")
 
-    top = subject.names[int(of_feature.argmax())]
-    text = f"Relevance of {shown} features; the most relevant is {top}."
+    text = f"Relevance of {shown} features; the most relevant is {subject.names[display.order[0]]}."
     return Figure(
-        drawn("relevance", draw, text, width=7.0, height=0.9 + 0.26 * shown),
-        "The longer the bar, the less a feature has to change before the prediction does."
-        + ("" if shown == len(of_feature) else f" The {shown} most relevant of {len(of_feature)}."),
+        drawn("relevance", draw, text, width=9.0, height=0.9 + 0.25 * shown),
+        "Bars: the share of the function’s squared slope that is along each feature; whiskers: its 90 % "
+        "interval under the posterior. Right: the kernel’s lengthscale in the feature’s own units."
+        + ("" if shown == d else f" The {shown} most relevant of {d} features."),
     )
 
 
@@ -155,7 +172,7 @@ def partial_dependence(subject: Subject, effect: Effect) -> Figure:
         f"Partial dependence on {name}, from {number(effect.grid[0])} to {number(effect.grid[-1])}; "
         f"the mean probability moves by up to {effect.span:.0%}."
     )
-    drawing = drawn(f"partial-dependence-{effect.feature}", draw, text, width=4.0, height=2.8)
+    drawing = drawn(f"partial-dependence-{effect.feature}", draw, text, width=4.3, height=2.7)
     return Figure(drawing, text)
 
 
@@ -184,7 +201,7 @@ def plane(subject: Subject, rows: KnownRows, features: tuple[int, int]) -> Figur
         "Inducing points gather where the function bends; some may lie outside the frame."
     )
     text = f"Probability surface and inducing points over {names[0]} and {names[1]}."
-    return Figure(drawn("plane", draw, text, width=6.6, height=4.6), caption)
+    return Figure(drawn("plane", draw, text, width=7.2, height=4.8), caption)
 
 
 def _thinned(x: Array, y: Array, most: int = 400) -> tuple[Array, Array]:

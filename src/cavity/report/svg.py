@@ -11,7 +11,7 @@ from typing import Any
 _INK, _RULE = "#010203", "#040506"
 """Stand for the page's own colours, which are known only when it is shown."""
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "text.color": _INK,
     "axes.edgecolor": _INK,
     "axes.labelcolor": _INK,
@@ -55,14 +55,13 @@ def drawn(
     (True, False)
     """
     from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     with rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(*figure.subplots(1, columns, squeeze=False)[0])
         file = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
+        figure.savefig(file, format="svg", metadata={"Date": None})
     return _inlined(file.getvalue(), description)
 
 
@@ -76,6 +75,5 @@ def _inlined(svg: str, description: str) -> str:
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
     body = re.sub(r'<g id="[^"]*"', "<g", body)  # the same in every figure, and not referred to
     body = body.replace("xlink:href", "href").replace(_INK, "currentColor").replace(_RULE, "var(--rule)")
-    # The page decides on the font; sizes stay.
-    body = re.sub(r"font: ([^;'\"]*px) [^;\"]*", r"font-size: \1", body)
+    body = re.sub(r" font-family: [^;\"]*;", "", body)  # the page's own
     return f'<svg role="img" aria-label="{escape(description)}" viewBox="{view[1]}">{body}'

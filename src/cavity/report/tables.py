@@ -112,11 +112,30 @@ class Surprise(NamedTuple):
     values: list[str]
 
 
+class Surprises(NamedTuple):
+    """The part about surprising rows."""
+
+    left_out: bool
+    """By leave-one-out rather than of held-out rows."""
+    columns: list[str]
+    """Features that are shown: none if the rows are not at hand."""
+    n_features: int
+    rows: list[Surprise]
+
+
+def unseen_surprises(subject: Subject, n: int) -> Surprises:
+    """The n least probable training rows by number, of an estimator without its rows."""
+    loo = np.asarray(subject.classifier.loo_log_proba_, dtype=np.float64)
+    worst = _lowest(loo, n)
+    rows = [Surprise(int(i), "", _chance(float(np.exp(loo[i]))), "", []) for i in worst]
+    return Surprises(True, [], len(subject.names), rows)
+
+
 def surprises(
     subject: Subject, rows: KnownRows, log_proba: Array, shown: IntArray, n: int
 ) -> list[Surprise]:
     """The n rows whose labels are least probable; log_proba [k]: of the label of each of the rows."""
-    worst = np.argsort(np.where(np.isfinite(log_proba), log_proba, 0.0), kind="stable")[:n]
+    worst = _lowest(log_proba, n)
     if not len(worst):
         return []
     likeliest = proba_at(subject.classifier, np.asarray(rows.X[worst])).argmax(axis=1)
@@ -163,6 +182,12 @@ def peak_bytes() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def _lowest(log_proba: Array, n: int) -> IntArray:
+    """Positions of the n lowest, without those that are not known."""
+    known = np.flatnonzero(np.isfinite(log_proba))
+    return known[np.argsort(log_proba[known], kind="stable")[:n]]
 
 
 def _sentence(words: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from cavity.typing import Array, IntArray
 _BLOCK = 8_192
 
 
-class KnownRows(NamedTuple):
+@dataclass(frozen=True)
+class KnownRows:
     """Some labelled rows."""
 
     index: IntArray
