@@ -20,6 +20,7 @@ from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.insight import Insight, without_caches
+from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.validation import (
     validated_inducing_points,
     validated_kernel,
@@ -41,7 +42,7 @@ from cavity.sweep import SweepOptions
 from cavity.typing import Array
 
 
-class SparseGPClassifier(Insight, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """A Gaussian process classifier on inducing points; subclasses bring a rule and a schedule."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {

@@ -112,7 +112,6 @@ class DecisionBoundaryDisplay(Display):
             cmap=probability_colours(),
             vmin=0,
             vmax=1,
-            alpha=0.75,
         )
         lines = ax.contour(
             self.x,

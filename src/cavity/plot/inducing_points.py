@@ -94,7 +94,13 @@ def draw_rows(ax: Any, rows: Array, labels: Any, classes: Any) -> None:
     for code, value in enumerate(classes):
         of_class = rows[np.asarray(labels) == value]
         ax.scatter(
-            *of_class.T, s=9, color=colour(code), marker=marker(code), alpha=0.55, lw=0, label=str(value)
+            *of_class.T,
+            s=14,
+            color=colour(code),
+            marker=marker(code),
+            edgecolors="white",
+            lw=0.4,
+            label=str(value),
         )
 
 

@@ -14,13 +14,12 @@ from cavity.plot import (
     ReliabilityDisplay,
     TrainingCurveDisplay,
 )
-from cavity.plot.canvas import colour
+from cavity.plot.canvas import colour, number
 from cavity.plot.effects import Effect
 from cavity.report.evaluation import Evaluation
 from cavity.report.subject import Subject
 from cavity.report.svg import drawn
 from cavity.report.training_rows import KnownRows
-from cavity.report.words import number
 from cavity.typing import Array
 
 
@@ -52,8 +51,13 @@ def convergence(subject: Subject) -> Figure:
     )
     caption = (
         "Left: mean −log probability of a row’s label with the row left out, which every pass gives "
-        "for free. Right: what training maximises, without its first tenth."
+        "for free. Right: what training maximises; its first tenth may leave the frame."
     )
+    if first.epochs < 1:
+        caption += (
+            " Each point is the mean of some minibatches, hence the noise. In the first pass over the "
+            "data the objective lacks what rows yet to come will say, so it may fall after it."
+        )
     return Figure(drawn("convergence", draw, description, width=9.0, height=3.0, columns=2), caption)
 
 
@@ -170,7 +174,7 @@ def partial_dependence(subject: Subject, effect: Effect) -> Figure:
 
     text = (
         f"Partial dependence on {name}, from {number(effect.grid[0])} to {number(effect.grid[-1])}; "
-        f"the mean probability moves by up to {effect.span:.0%}."
+        f"the mean probability moves by up to {100 * effect.span:.0f} points."
     )
     drawing = drawn(f"partial-dependence-{effect.feature}", draw, text, width=4.3, height=2.7)
     return Figure(drawing, text)

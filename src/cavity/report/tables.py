@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.plot.canvas import number
 from cavity.plot.prediction import proba_at
 from cavity.report.subject import Subject
 from cavity.report.training_rows import KnownRows
-from cavity.report.words import METHODS, duration, kernel_in_words, number, size
+from cavity.report.words import METHODS, duration, kernel_in_words, size
 from cavity.typing import Array, IntArray
 
 
@@ -69,7 +70,7 @@ class Column(NamedTuple):
     median: str
     largest: str
     bars: list[float]
-    """[20]: heights of a histogram, the largest 1."""
+    """Heights of a histogram, the largest 1; one bar a value if there are at most 20."""
 
 
 def columns_of(X: Array, names: list[str], order: IntArray) -> list[Column]:
@@ -78,10 +79,14 @@ def columns_of(X: Array, names: list[str], order: IntArray) -> list[Column]:
 
 
 def _column(values: Array, name: str, n_bars: int = 20) -> Column:
-    low, high = np.quantile(values, [0.005, 0.995])
-    if high <= low:
-        low, high = values.min(), values.max()
-    counts, _ = np.histogram(values.clip(low, high), bins=n_bars, range=(low, high))
+    few = np.unique(values)
+    if len(few) <= n_bars:
+        counts = np.array([np.sum(values == value) for value in few])
+    else:
+        low, high = np.quantile(values, [0.005, 0.995])
+        if high <= low:
+            low, high = values.min(), values.max()
+        counts, _ = np.histogram(values.clip(low, high), bins=n_bars, range=(low, high))
     return Column(
         name,
         number(values.mean()),
