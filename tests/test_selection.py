@@ -122,6 +122,10 @@ class TestCompareKernels:
         assert base.get_params() == before
         assert not hasattr(base, "model_")
 
+    def test_kernels_that_read_alike_stay_apart(self):
+        found = compare_kernels(X, LABELS, [RBF(1.0), RBF(1.0001)], n_inducing=5)
+        assert {c.name for c in found} == {"RBF(length_scale=1) 1", "RBF(length_scale=1) 2"}
+
     def test_refusals(self):
         with pytest.raises(ValueError, match="both given"):
             compare_kernels(X, LABELS, n_inducing=3, inducing_points=points(3))

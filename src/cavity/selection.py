@@ -1,18 +1,18 @@
 """Choosing between kernels and numbers of inducing points by leave-one-out, without cross-validation.
 
-EP's cavities give the log probability of every training label with its row left out of the posterior, for
-nothing (`loo_log_proba_`). `compare` ranks fitted models by it; `compare_kernels` scores kernels and numbers of
-inducing points as they are, one run of EP to convergence each, with nothing trained.
+EP's cavities give the log probability of every training label with its row left out of the posterior,
+for nothing (`loo_log_proba_`). `compare` ranks fitted models by it; `compare_kernels` scores kernels and
+numbers of inducing points as they are, one run of EP to convergence each, with nothing trained.
 
 What the score does not see: kernel parameters and inducing points that were *trained* have seen the rows
-they are scored on, and moved inducing points flatter most. `compare_kernels` therefore holds the inducing
-points; of trained models compare those of one kind, or score them on held-out rows.
+they are scored on, and moved inducing points flatter most. `compare_kernels` therefore holds the
+inducing points; of trained models compare those of one kind, or score them on held-out rows.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.estimators.sep import SEPClassifier
 from cavity.tabulation import html_table, text_table
 from cavity.typing import Array
 
@@ -88,8 +89,7 @@ class Comparison:
     @property
     def _cells(self) -> list[list[str]]:
         return [
-            [c.name, str(c.n_inducing), f"{c.score:.4f}", f"{c.standard_error:.4f}"]
-            + [f"{c.behind:.4f}", f"{c.behind_error:.4f}", f"{c.log_evidence:.2f}"]
+            [c.name, str(c.n_inducing), *(f"{number:.4f}" for number in c[3:7]), f"{c.log_evidence:.2f}"]
             for c in self.candidates
         ]
 
@@ -139,7 +139,7 @@ def compare(models: Mapping[str, Any] | Sequence[Any], *, sample_weight: Any = N
     'curved'
     """
     if not isinstance(models, Mapping):
-        models = _named(list(models))
+        models = _named(list(models), lambda model: type(model).__name__)
     for model in models.values():
         check_is_fitted(model, "loo_log_proba_")
     return _ranked([_Scored.of(name, model) for name, model in models.items()], sample_weight)
@@ -187,10 +187,8 @@ def compare_kernels(
     ('curved, m=20', 4)
     """
     if n_inducing is not None and inducing_points is not None:
-        raise ValueError(
-            "n_inducing and inducing_points are both given; one decides: leave out the other"
-        )
-    named = kernels if isinstance(kernels, Mapping) else {_short(kernel): kernel for kernel in kernels}
+        raise ValueError("n_inducing and inducing_points are both given; leave out one of them")
+    named = kernels if isinstance(kernels, Mapping) else _named(list(kernels), _kernel_name)
     if not named:
         raise ValueError("kernels is empty; give at least one kernel, or None for the default one")
     base = _untrained(estimator)
@@ -209,8 +207,6 @@ def compare_kernels(
 
 def _untrained(estimator: Any) -> Any:
     if estimator is None:
-        from cavity.estimators.sep import SEPClassifier
-
         estimator = SEPClassifier(random_state=0)
     parameters = {"optimizer": None, "warm_start": False, "checkpoint": None}
     known = estimator.get_params(deep=False)
@@ -225,16 +221,16 @@ def _fit_quietly(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
         model.fit(X, y, **weights)
 
 
-def _named(models: list[Any]) -> dict[str, Any]:
-    """Names from types, numbered where a type occurs twice."""
-    types = [type(model).__name__ for model in models]
+def _named(things: list[Any], name_of: Callable[[Any], str]) -> dict[str, Any]:
+    """Things by name, numbered where a name occurs twice."""
+    names = [name_of(thing) for thing in things]
     return {
-        name if types.count(name) == 1 else f"{name} {position + 1}": model
-        for position, (name, model) in enumerate(zip(types, models, strict=True))
+        name if names.count(name) == 1 else f"{name} {position + 1}": thing
+        for position, (name, thing) in enumerate(zip(names, things, strict=True))
     }
 
 
-def _short(kernel: Any) -> str:
+def _kernel_name(kernel: Any) -> str:
     return "default" if kernel is None else str(kernel)
 
 
