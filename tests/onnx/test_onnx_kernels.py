@@ -64,7 +64,7 @@ def test_a_registered_kernel_can_be_part_of_any_other():
     @register(Tripled)
     def emit(kernel, X, Z):
         bias = kernel.sigma_0**2
-        return Covariances(3.0 * (X @ Z.T + bias), 3.0 * ((X * X).sum() + bias))
+        return Covariances(3 * (X @ Z.T + bias), 3 * ((X * X).sum() + bias))
 
     kernel = RBF(1.0) * Tripled(0.5)
     assert_allclose(served(kernel)["cross"], RBF(1.0)(X, Z) * Tripled(0.5)(X, Z))

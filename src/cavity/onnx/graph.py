@@ -109,32 +109,32 @@ class Value:
         return self.graph.op(kind, self, *others, **attributes)
 
     def __add__(self, other: Operand) -> Value:
-        return self.op("Add", other)
+        return self.op("Add", _number(other))
 
     def __radd__(self, other: Operand) -> Value:
-        return self.graph.op("Add", other, self)
+        return self.graph.op("Add", _number(other), self)
 
     def __sub__(self, other: Operand) -> Value:
-        return self.op("Sub", other)
+        return self.op("Sub", _number(other))
 
     def __rsub__(self, other: Operand) -> Value:
-        return self.graph.op("Sub", other, self)
+        return self.graph.op("Sub", _number(other), self)
 
     def __mul__(self, other: Operand) -> Value:
-        return self.op("Mul", other)
+        return self.op("Mul", _number(other))
 
     def __rmul__(self, other: Operand) -> Value:
-        return self.graph.op("Mul", other, self)
+        return self.graph.op("Mul", _number(other), self)
 
     def __truediv__(self, other: Operand) -> Value:
-        return self.op("Div", other)
+        return self.op("Div", _number(other))
 
     def __rtruediv__(self, other: Operand) -> Value:
-        return self.graph.op("Div", other, self)
+        return self.graph.op("Div", _number(other), self)
 
     def __matmul__(self, other: Operand) -> Value:
         # Not MatMul: ONNX Runtime folds factors next to one into an attribute, which is a float32.
-        return self.op("Gemm", other)
+        return self.op("Gemm", _number(other))
 
     def __pow__(self, exponent: float) -> Value:
         return self.op("Pow", float(exponent))
@@ -146,10 +146,10 @@ class Value:
         return self.op("Abs")
 
     def __lt__(self, other: Operand) -> Value:
-        return self.op("Less", other)
+        return self.op("Less", _number(other))
 
     def __gt__(self, other: Operand) -> Value:
-        return self.op("Greater", other)
+        return self.op("Greater", _number(other))
 
     def exp(self) -> Value:
         """Exponential function."""
@@ -165,11 +165,11 @@ class Value:
 
     def at_most(self, bound: Operand) -> Value:
         """The smaller of the value and the bound."""
-        return self.op("Min", bound)
+        return self.op("Min", _number(bound))
 
     def at_least(self, bound: Operand) -> Value:
         """The larger of the value and the bound."""
-        return self.op("Max", bound)
+        return self.op("Max", _number(bound))
 
     def sum(self) -> Value:
         """Sum over columns, [N, 1]."""
@@ -177,7 +177,7 @@ class Value:
 
     def where(self, yes: Operand, no: Operand) -> Value:
         """`yes` where this comparison holds, `no` elsewhere."""
-        return self.op("Where", yes, no)
+        return self.op("Where", _number(yes), _number(no))
 
     def columns(self, index: Sequence[int] | IntArray) -> Value:
         """Some columns, by number."""
@@ -187,6 +187,11 @@ class Value:
         """Another element type."""
         onnx = self.graph._onnx
         return self.op("Cast", to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def _number(operand: Operand) -> Operand:
+    """Whole numbers among floats are floats: operators do not mix types."""
+    return operand if isinstance(operand, Value) else np.asarray(operand, dtype=np.float64)
 
 
 Operand: TypeAlias = "Value | Array | float | Any"
