@@ -9,9 +9,9 @@ The noise would remain if the latent function were known; the knowledge part is 
 of label and latent value (Houlsby et al., 2011), and more rows near x take it away.
 
 One latent function. H[p(y | f)] as a function of f is a bump around zero, analytic in a strip of half
-width 2.8 (probit) or π (logit). Where the normal is wide, E[H] is a trapezoidal sum over nodes that are the
-same for all rows, with an error of about exp(−2π²V/h²) + exp(−2π·2.8/h), below 1e-20 at the step h used;
-where it is narrow, Gauss–Hermite quadrature. Both are within 1e-12 for any mean and variance.
+width 2.8 (probit) or π (logit). Where the normal is wide, E[H] is a trapezoidal sum over nodes that are
+the same for all rows, with an error of about exp(−2π²V/h²) + exp(−2π·2.8/h), below 1e-20 at the step h
+used; where it is narrow, Gauss–Hermite quadrature. Both are within 1e-12 for any mean and variance.
 
 Many latent functions. The same Sobol points, shifted once with a fixed seed, for every row.
 """
