@@ -54,6 +54,11 @@ def colour(position: int) -> str:
     return PALETTE[position % len(PALETTE)]
 
 
+def line_style(position: int) -> str:
+    """The line of a class, by its position: solid until the colours are used up."""
+    return ("-", "--", ":")[position // len(PALETTE) % 3]
+
+
 def marker(position: int) -> str:
     """The marker of a class, by its position."""
     return MARKERS[position % len(MARKERS)]

@@ -14,7 +14,7 @@ from cavity.plot import (
     ReliabilityDisplay,
     TrainingCurveDisplay,
 )
-from cavity.plot.canvas import colour, number
+from cavity.plot.canvas import colour, line_style, number
 from cavity.plot.effects import Effect
 from cavity.report.evaluation import Evaluation
 from cavity.report.subject import Subject
@@ -116,7 +116,9 @@ def roc(subject: Subject, evaluation: Evaluation) -> Figure:
         for code in _judged(evaluation):
             x, y, _ = roc_curve(evaluation.codes == code, evaluation.log_proba[:, code])
             shade = colour(0 if len(subject.classes) == 2 else code)
-            ax.plot(*_thinned(x, y), color=shade, lw=1.5, label=subject.classes[code])
+            ax.plot(
+                *_thinned(x, y), color=shade, ls=line_style(code), lw=1.5, label=subject.classes[code]
+            )
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
         ax.set_xlabel("false positive rate")
         ax.set_ylabel("true positive rate")
@@ -135,7 +137,13 @@ def precision_recall(subject: Subject, evaluation: Evaluation) -> Figure:
             precision, recall, _ = precision_recall_curve(true, evaluation.log_proba[:, code])
             shade = colour(0 if len(subject.classes) == 2 else code)
             ax.axhline(float(true.mean()), color=shade, lw=0.8, ls=":")
-            ax.plot(*_thinned(recall, precision), color=shade, lw=1.5, label=subject.classes[code])
+            ax.plot(
+                *_thinned(recall, precision),
+                color=shade,
+                ls=line_style(code),
+                lw=1.5,
+                label=subject.classes[code],
+            )
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), aspect="equal")
         ax.set_xlabel("recall")
         ax.set_ylabel("precision")
