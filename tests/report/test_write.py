@@ -193,6 +193,13 @@ def test_a_classifier_behind_a_transformation(fitted, tmp_path):
     table = Table(SEPClassifier(n_inducing=5, tol=1e-1, random_state=0)).fit(frame, labels)
     page = write_report(table, tmp_path / "r.html", frame, labels, n_effects=1).read_text("utf-8")
     assert ">price<" in page
+    surprises = page[page.index('class="surprises"') :]
+    assert ">price<" in surprises, "the training rows are known as features only"
+    page = write_report(
+        table, tmp_path / "r.html", X_train=frame, y_train=labels, n_effects=0
+    ).read_text("utf-8")
+    surprises = page[page.index('class="surprises"') :]
+    assert ">unit price ($)<" in surprises
 
 
 def test_rows_of_one_class_and_streams_and_constant_columns(tmp_path):

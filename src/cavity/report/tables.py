@@ -9,6 +9,7 @@ import numpy as np
 
 from cavity.plot.canvas import number
 from cavity.plot.prediction import proba_at
+from cavity.report.cells import Cells
 from cavity.report.subject import Subject
 from cavity.report.training_rows import KnownRows
 from cavity.report.words import METHODS, duration, kernel_in_words, size
@@ -70,7 +71,7 @@ class Column(NamedTuple):
     median: str
     largest: str
     bars: list[float]
-    """Heights of a histogram, the largest 1; one bar a value if there are at most 20."""
+    """Heights of a histogram, the largest 1; one bar a value if they are few."""
 
 
 def columns_of(X: Array, names: list[str], order: IntArray) -> list[Column]:
@@ -80,7 +81,7 @@ def columns_of(X: Array, names: list[str], order: IntArray) -> list[Column]:
 
 def _column(values: Array, name: str, n_bars: int = 20) -> Column:
     few = np.unique(values)
-    if len(few) <= n_bars:
+    if len(few) <= 31:
         counts = np.array([np.sum(values == value) for value in few])
     else:
         low, high = np.quantile(values, [0.005, 0.995])
@@ -123,36 +124,34 @@ class Surprises(NamedTuple):
     left_out: bool
     """By leave-one-out rather than of held-out rows."""
     columns: list[str]
-    """Features that are shown: none if the rows are not at hand."""
-    n_features: int
+    """Columns that are shown: none if the rows are not at hand."""
+    n_columns: int
     rows: list[Surprise]
 
 
 def unseen_surprises(subject: Subject, n: int) -> Surprises:
     """The n least probable training rows by number, of an estimator without its rows."""
     loo = np.asarray(subject.classifier.loo_log_proba_, dtype=np.float64)
-    worst = _lowest(loo, n)
+    worst = lowest(loo, n)
     rows = [Surprise(int(i), "", _chance(float(np.exp(loo[i]))), "", []) for i in worst]
     return Surprises(True, [], len(subject.names), rows)
 
 
-def surprises(
-    subject: Subject, rows: KnownRows, log_proba: Array, shown: IntArray, n: int
-) -> list[Surprise]:
-    """The n rows whose labels are least probable; log_proba [k]: of the label of each of the rows."""
-    worst = _lowest(log_proba, n)
-    if not len(worst):
+def surprises(subject: Subject, rows: KnownRows, log_proba: Array, cells: Cells) -> list[Surprise]:
+    """Rows with the log probabilities [k] of their labels, the least probable first."""
+    order = lowest(log_proba, len(log_proba))
+    if not len(order):
         return []
-    likeliest = proba_at(subject.classifier, np.asarray(rows.X[worst])).argmax(axis=1)
+    likeliest = proba_at(subject.classifier, np.asarray(rows.X[order])).argmax(axis=1)
     return [
         Surprise(
             int(rows.index[i]),
             subject.classes[rows.codes[i]],
             _chance(float(np.exp(log_proba[i]))),
             subject.classes[code],
-            [number(float(value)) for value in rows.X[i, shown]],
+            cells.rows[i],
         )
-        for i, code in zip(worst, likeliest, strict=True)
+        for i, code in zip(order, likeliest, strict=True)
     ]
 
 
@@ -189,7 +188,7 @@ def peak_bytes() -> int | None:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
-def _lowest(log_proba: Array, n: int) -> IntArray:
+def lowest(log_proba: Array, n: int) -> IntArray:
     """Positions of the n lowest, without those that are not known."""
     known = np.flatnonzero(np.isfinite(log_proba))
     return known[np.argsort(log_proba[known], kind="stable")[:n]]
