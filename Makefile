@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install test lint types contract unit test-all demo docs picture clean
+.PHONY: install test lint types contract unit test-all demo docs pictures clean
 
 install: $(VENV)/.installed
 
@@ -38,7 +38,7 @@ docs: install
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
 	@echo "open docs/_build/index.html"
 
-picture: install
+pictures: install
 	$(BIN)/python docs/images/draw.py
 
 clean:

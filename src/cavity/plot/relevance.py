@@ -53,7 +53,7 @@ class RelevanceDisplay(Display):
         ax.set_yticks(at, [self.names[i] for i in order])
         ax.set_ylim(len(order) - 0.5, -0.5)
         ax.set_xlim(left=0)
-        ax.set_xlabel("relevance (share of the squared slope), with 90% band")
+        ax.set_xlabel("relevance, with its 90% band")
         self._lengthscales(ax, at, self.relevance.lengthscale[order])
         return self
 
