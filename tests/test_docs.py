@@ -14,6 +14,11 @@ import matplotlib
 import pytest
 from matplotlib import pyplot
 
+import cavity.kernels
+import cavity.plot
+import cavity.report
+import cavity.sources
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [ROOT / "README.md", *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts)]
@@ -87,17 +92,24 @@ class Links(HTMLParser):
         self.targets |= {target for target in targets if not re.match(r"[a-z]+:", target)}
 
 
-def test_the_documentation_builds_without_a_warning_and_its_links_hold(tmp_path):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The documentation as HTML."""
+    folder = tmp_path_factory.mktemp("docs")
     run = subprocess.run(
-        [*(sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"), "docs", tmp_path],
+        [*(sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"), "docs", folder],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    pages = {page: Links(page) for page in tmp_path.glob("**/*.html")}
-    assert {f"{page.stem}.html" for page in ROOT.glob("docs/*.md")} <= {page.name for page in pages}
+    return folder
+
+
+def test_the_documentation_has_every_page_and_its_links_hold(built):
+    pages = {page: Links(page) for page in built.glob("**/*.html")}
+    assert {f"{page.stem}.html" for page in ROOT.glob("docs/**/*.md")} <= {page.name for page in pages}
     for page, links in pages.items():
         for target in links.targets:
             path, _, anchor = target.partition("#")
@@ -105,3 +117,9 @@ def test_the_documentation_builds_without_a_warning_and_its_links_hold(tmp_path)
             assert linked.exists(), f"{page.name} links to {target}"
             if anchor and linked in pages:
                 assert anchor in pages[linked].ids, f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("module", [cavity, cavity.plot, cavity.report, cavity.kernels, cavity.sources])
+def test_every_public_name_is_in_the_reference(built, module):
+    known = {name.rpartition(".")[2] for name in Links(built / "api.html").ids}
+    assert {name for name in module.__all__ if not name.startswith("_")} <= known
