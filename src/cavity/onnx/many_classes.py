@@ -5,8 +5,8 @@
 All classes share the nodes of one trapezoidal rule. Below the largest m_c − r√b_c some factor is under
 Φ(−r), and above the largest m_c + r√b_c every density is nothing. Between, an equidistant sum converges
 faster than any power of the spacing; products of more factors bend more sharply and need a closer one.
-With the spacing used, in units of the narrowest √b that can occur, the rule errs by less than 2e-7 for up
-to a hundred classes; Φ itself is the runtime's float32 function, which is as good as that.
+With the spacing used, in units of the narrowest √b that can occur, the rule errs by less than 2e-7 for
+up to a hundred classes; Φ itself is the runtime's float32 function, which is as good as that.
 """
 
 from __future__ import annotations
