@@ -44,6 +44,21 @@ def test_a_batch_is_its_rows(fitted):
     assert_allclose(whole, np.hstack(parts), atol=1e-11)
 
 
+@pytest.mark.parametrize("method", [SEPClassifier, SVIClassifier])
+def test_three_classes(method):
+    classes = np.digitize(X[:, 0], [-0.5, 0.5])
+    fit = method(20.0 * RBF(1.0), optimizer=None, **OPTIONS).fit(X, classes)
+    near, far = fit.predict_uncertainty(X), fit.predict_uncertainty(FAR)
+    assert_allclose(far.total, np.log(3.0), atol=1e-6)
+    assert (far.knowledge > far.noise).all()
+    assert_allclose(near.noise + near.knowledge, near.total)
+    assert near.knowledge.min() >= 0.0
+    assert np.median(fit.ood_score(X)) < 0.2
+    assert_allclose(fit.ood_score(FAR), 1.0, atol=1e-9)
+    assert fit.relevance_["x0"].lower > 0.5  # the classes are stripes of the first feature
+    assert_allclose(fit.relevance_.value.sum(), 1.0)
+
+
 class TestOutOfDistribution:
     def test_low_at_the_rows_and_one_far_away(self, fitted):
         assert np.median(fitted.ood_score(X)) < 0.2
