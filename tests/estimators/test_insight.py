@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 
+import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from support import table
 
@@ -117,6 +118,14 @@ class TestRelevance:
         assert len(pickle.dumps(fitted)) == size
         again = pickle.loads(pickle.dumps(fitted))
         assert_array_equal(again.relevance_.value, first.value)
+
+    def test_survives_a_model_file(self, fitted, tmp_path):
+        before = fitted.relevance_
+        cavity.save(fitted, tmp_path / "model.cavity")
+        again = cavity.load(tmp_path / "model.cavity")
+        assert "_relevance_cache" not in vars(again)
+        assert_allclose(again.relevance_.value, before.value)
+        assert_allclose(again.predict_uncertainty(X).noise, fitted.predict_uncertainty(X).noise)
 
     def test_another_fit_has_another_relevance(self):
         fit = SEPClassifier(optimizer=None, **OPTIONS).fit(X, LABELS)

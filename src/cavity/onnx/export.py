@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import cavity
 from cavity.estimators.base import SparseGPClassifier
 from cavity.files import written_atomically
 from cavity.model import Model
@@ -21,6 +20,7 @@ from cavity.onnx.inputs import (
 )
 from cavity.onnx.kernels import covariances
 from cavity.onnx.likelihoods import probabilities
+from cavity.version import __version__
 
 
 def to_onnx(
@@ -137,7 +137,7 @@ def _flat(value: Value) -> Value:
 
 def _metadata(classifier: SparseGPClassifier) -> dict[str, str]:
     return {
-        "cavity_version": cavity.__version__,
+        "cavity_version": __version__,
         "classifier": type(classifier).__name__,
         "kernel": str(classifier.kernel_),
         "classes": ", ".join(map(str, classifier.classes_)),
