@@ -32,7 +32,7 @@ class Dataset:
     X: NDArray[np.floating]
     y: NDArray[np.int8]
     name: str
-    digit: NDArray[np.integer] | None = None  # MNIST's ten classes
+    digit: NDArray[np.integer] | None = None  # all classes, if there are more than two: 0, 1, …
     n_test: int = 0  # the last n_test rows are the set's own test rows
 
     def take(self, rows: NDArray[np.integer] | slice) -> Dataset:
@@ -60,7 +60,19 @@ def load(name: str) -> Dataset:
         return _mnist()
     with np.load(_file(name)) as f:
         X = f["X"] if f["X"].dtype.kind == "f" else f["X"].astype(np.float32)
-        return Dataset(X, f["y"].astype(np.int8), name)
+        classes = f["cover_type"] - 1 if name == "covtype" else None
+        return Dataset(X, f["y"].astype(np.int8), name, classes)
+
+
+def many_classes(split: Split) -> Split:
+    """The same split with all classes, 0, 1, …, for labels."""
+
+    def relabelled(part: Dataset) -> Dataset:
+        if part.digit is None:
+            raise ValueError(f"{part.name!r} has two classes")
+        return Dataset(part.X, part.digit.astype(np.int8), f"{part.name}-classes")
+
+    return Split(relabelled(split.train), relabelled(split.test), split.index)
 
 
 def splits(name: str, n_splits: int, test_fraction: float = 0.1, seed: int = 0) -> Iterator[Split]:
