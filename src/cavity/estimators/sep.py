@@ -196,7 +196,8 @@ class SEPClassifier(SteppedGPClassifier):
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
         stored = problem.engine.sites.directions is not None
-        return FactorUpdate() if stored else NaturalUpdate()
+        each = problem.engine.threads.map
+        return FactorUpdate(each) if stored else NaturalUpdate(each)
 
     def _options(self, batch_size: int | None) -> SweepOptions:
         penalty = self.residual_penalty

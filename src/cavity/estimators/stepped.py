@@ -137,7 +137,7 @@ class SteppedGPClassifier(SparseGPClassifier):
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
         """How q moves."""
-        return NaturalUpdate()
+        return NaturalUpdate(problem.engine.threads.map)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         if self.checkpoint is not None and not isinstance(self.random_state, Integral):
