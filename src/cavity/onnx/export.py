@@ -39,15 +39,17 @@ def to_onnx(
     Parameters
     ----------
     estimator
-        A fitted classifier of this package, or a scikit-learn Pipeline of StandardScaler, MinMaxScaler,
-        MaxAbsScaler and SimpleImputer that ends in one.
+        A fitted classifier of this package; a scikit-learn Pipeline of StandardScaler, MinMaxScaler,
+        MaxAbsScaler and SimpleImputer that ends in one; or a fitted `cavity.tables.TableClassifier`.
     path
         File to write.
     inputs : {"matrix", "columns"} or None
-        One input "X" [N, d], the default, or one input [N, 1] for each feature, under its name.
+        One input "X" [N, d], the default, or one input [N, 1] for each feature, under its name. A table
+        always has its columns as inputs: floats (NaN where missing), strings ("" where missing), and
+        dates as int64 microseconds since 1970 (the smallest integer where missing).
     input_dtype : {"float32", "float64"} or None
-        Type of the inputs and of the numbers that come out, float32 by default. Columns with a large
-        offset need float64.
+        Type of the inputs and of the numbers that come out; None is float32, and for a table what its
+        columns need. Columns with a large offset need float64.
     batch : int or None
         Number of rows of a call; None leaves it open.
 
