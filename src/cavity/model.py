@@ -44,7 +44,7 @@ class Model:
     def latent_moments(self, X: Any, threads: Threads) -> tuple[Array, Array]:
         """Mean and variance [C, n] of the latent functions at raw inputs X [n, d], tile by tile."""
         n = X.shape[0]
-        size = tile_rows(len(self.Z), X.shape[1], self.dtype)
+        size = tile_rows(len(self.Z), X.shape[1], self.dtype, self.rule.n_latents)
         prior = self.prior
 
         def moments(start: int) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 
+import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from support import table
 
@@ -44,6 +45,21 @@ def test_a_batch_is_its_rows(fitted):
     assert_allclose(whole, np.hstack(parts), atol=1e-11)
 
 
+@pytest.mark.parametrize("method", [SEPClassifier, SVIClassifier])
+def test_three_classes(method):
+    classes = np.digitize(X[:, 0], [-0.5, 0.5])
+    fit = method(20.0 * RBF(1.0), optimizer=None, **OPTIONS).fit(X, classes)
+    near, far = fit.predict_uncertainty(X), fit.predict_uncertainty(FAR)
+    assert_allclose(far.total, np.log(3.0), atol=1e-6)
+    assert (far.knowledge > far.noise).all()
+    assert_allclose(near.noise + near.knowledge, near.total)
+    assert near.knowledge.min() >= 0.0
+    assert np.median(fit.ood_score(X)) < 0.2
+    assert_allclose(fit.ood_score(FAR), 1.0, atol=1e-9)
+    assert fit.relevance_["x0"].lower > 0.5  # the classes are stripes of the first feature
+    assert_allclose(fit.relevance_.value.sum(), 1.0)
+
+
 class TestOutOfDistribution:
     def test_low_at_the_rows_and_one_far_away(self, fitted):
         assert np.median(fitted.ood_score(X)) < 0.2
@@ -64,7 +80,7 @@ class TestOutOfDistribution:
 
     def test_a_kernel_of_noise_alone_knows_nothing(self):
         fit = SEPClassifier(RBF(1.0) * WhiteKernel(1.0) + DotProduct(0.0, "fixed"), optimizer=None)
-        score = fit.set_params(**OPTIONS).fit(X, LABELS).ood_score(np.zeros((1, 2)))
+        score = fit.set_params(standardize=False, **OPTIONS).fit(X, LABELS).ood_score(np.zeros((1, 2)))
         assert score[0] == 1.0
 
 
@@ -102,6 +118,14 @@ class TestRelevance:
         assert len(pickle.dumps(fitted)) == size
         again = pickle.loads(pickle.dumps(fitted))
         assert_array_equal(again.relevance_.value, first.value)
+
+    def test_survives_a_model_file(self, fitted, tmp_path):
+        before = fitted.relevance_
+        cavity.save(fitted, tmp_path / "model.cavity")
+        again = cavity.load(tmp_path / "model.cavity")
+        assert "_relevance_cache" not in vars(again)
+        assert_allclose(again.relevance_.value, before.value)
+        assert_allclose(again.predict_uncertainty(X).noise, fitted.predict_uncertainty(X).noise)
 
     def test_another_fit_has_another_relevance(self):
         fit = SEPClassifier(optimizer=None, **OPTIONS).fit(X, LABELS)

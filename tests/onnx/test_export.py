@@ -29,7 +29,8 @@ def assert_same_predictions(fit, exported, rows, atol=1e-5):
     mean, variance = fit.latent_mean_and_variance(rows)
     assert_allclose(served["latent_mean"], mean, rtol=1e-5, atol=1e-5)
     assert_allclose(served["latent_variance"], variance, rtol=1e-5, atol=1e-5)
-    clear = np.abs(mean) > 1e-5
+    two = np.sort(fit.predict_proba(rows), axis=1)[:, -2:]
+    clear = two[:, 1] - two[:, 0] > 1e-5
     assert_array_equal(served["label"][clear], fit.predict(rows)[clear])
 
 
@@ -61,6 +62,24 @@ def test_random_models_agree(kernel, method, likelihood, standardize, m, seed):
     fit = method(kernel, max_iter=50, **options).fit(rows, labels)
     new = np.random.default_rng(seed).normal(size=(30, 2)) * np.geomspace(0.1, 30.0, 30)[:, None]
     assert_same_predictions(fit, to_onnx(fit), np.vstack([new, rows]))
+
+
+@given(
+    kernel=kernels(depth=1),
+    method=st.sampled_from(METHODS),
+    n_classes=st.integers(3, 7),
+    seed=st.integers(0, 2**20),
+)
+@settings(max_examples=20)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_random_models_of_many_classes_agree(kernel, method, n_classes, seed):
+    rng = np.random.default_rng(seed)
+    rows, _ = table(60, seed=seed)
+    labels = np.arange(60) % n_classes
+    rows[:, 0] += rng.normal(size=n_classes)[labels]
+    fit = method(kernel, max_iter=30, n_inducing=10, **QUICK)
+    fit.fit(rows, np.array(list("abcdefg"))[labels])
+    assert_same_predictions(fit, to_onnx(fit), np.vstack([5.0 * rng.normal(size=(20, 2)), rows]))
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -28,7 +28,7 @@ def test_probabilities_are_exact_in_the_tails_too(likelihood, rule):
     mean, variance = map(np.ravel, np.meshgrid(np.linspace(-35, 35, 71), [0.0, 1e-6, 0.1, 1, 30, 1e4]))
     graph = Graph()
     moments = [graph.input(name, float, ["N", 1]) for name in ("mean", "variance")]
-    graph.output(probabilities(rule(likelihood), *moments), "p", float, ["N", 2])
+    graph.output(probabilities(rule(likelihood), *moments, 1.0), "p", float, ["N", 2])
     columns = {"mean": mean[:, None], "variance": variance[:, None]}
     served = run_columns(graph.model("", {}), columns)["p"]
     expected = np.exp(rule(likelihood).predict_log_proba(mean[None], variance[None]))
@@ -39,4 +39,4 @@ def test_a_rule_without_a_form_is_named():
     graph = Graph()
     x = graph.input("x", float, ["N", 1])
     with pytest.raises(TypeError, match="'object'"):
-        probabilities(object(), x, x)
+        probabilities(object(), x, x, 1.0)

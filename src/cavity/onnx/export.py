@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import cavity
 from cavity.estimators.base import SparseGPClassifier
 from cavity.files import written_atomically
 from cavity.model import Model
@@ -21,6 +20,7 @@ from cavity.onnx.inputs import (
 )
 from cavity.onnx.kernels import covariances
 from cavity.onnx.likelihoods import probabilities
+from cavity.version import __version__
 
 
 def to_onnx(
@@ -39,15 +39,17 @@ def to_onnx(
     Parameters
     ----------
     estimator
-        A fitted classifier of this package, or a scikit-learn Pipeline of StandardScaler, MinMaxScaler,
-        MaxAbsScaler and SimpleImputer that ends in one.
+        A fitted classifier of this package; a scikit-learn Pipeline of StandardScaler, MinMaxScaler,
+        MaxAbsScaler and SimpleImputer that ends in one; or a fitted `cavity.tables.TableClassifier`.
     path
         File to write.
     inputs : {"matrix", "columns"} or None
-        One input "X" [N, d], the default, or one input [N, 1] for each feature, under its name.
+        One input "X" [N, d], the default, or one input [N, 1] for each feature, under its name. A table
+        always has its columns as inputs: floats (NaN where missing), strings ("" where missing), and
+        dates as int64 microseconds since 1970 (the smallest integer where missing).
     input_dtype : {"float32", "float64"} or None
-        Type of the inputs and of the numbers that come out, float32 by default. Columns with a large
-        offset need float64.
+        Type of the inputs and of the numbers that come out; None is float32, and for a table what its
+        columns need. Columns with a large offset need float64.
     batch : int or None
         Number of rows of a call; None leaves it open.
 
@@ -71,7 +73,8 @@ def to_onnx(
     graph = Graph()
     X = preprocessed(graph, before, layout)
     latents = latent_moments(classifier.model_, X)
-    p = probabilities(classifier.model_.rule, *latents)
+    largest = float(np.max(classifier.kernel_.diag(classifier.model_.Z)))
+    p = probabilities(classifier.model_.rule, *latents, largest)
     _outputs(graph, classifier, np.asarray(estimator.classes_), p, latents, layout)
     model = graph.model(f"{type(classifier).__name__}, exported by cavity", _metadata(classifier))
     if path is not None:
@@ -136,7 +139,7 @@ def _flat(value: Value) -> Value:
 
 def _metadata(classifier: SparseGPClassifier) -> dict[str, str]:
     return {
-        "cavity_version": cavity.__version__,
+        "cavity_version": __version__,
         "classifier": type(classifier).__name__,
         "kernel": str(classifier.kernel_),
         "classes": ", ".join(map(str, classifier.classes_)),

@@ -7,27 +7,38 @@ from math import sqrt
 from typing import Any
 
 from cavity.onnx.graph import Value
+from cavity.onnx.many_classes import noisy_argmax
 from cavity.onnx.special import scaled_erfc
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.likelihoods import Logit, Probit
 from cavity.rules.likelihoods.logistic_mixture import logistic_mixture
+from cavity.rules.many_classes import ManyClassPropagation, ManyClassVariational
 from cavity.rules.variational import Variational
 
 _SQRT_HALF = sqrt(0.5)
 
 
 @singledispatch
-def probabilities(rule: Any, mean: Value, variance: Value) -> Value:
-    """Class probabilities [N, C] from latent moments mean, variance [N, L], as the rule has them."""
+def probabilities(rule: Any, mean: Value, variance: Value, largest_variance: float) -> Value:
+    """Class probabilities [N, C] from latent moments mean, variance [N, L], as the rule has them.
+
+    largest_variance: what no variance exceeds.
+    """
     raise TypeError(f"rule of type {type(rule).__name__!r} has no ONNX form")
 
 
 @probabilities.register(ExpectationPropagation)
 @probabilities.register(Variational)
-def _two_classes(rule: Any, mean: Value, variance: Value) -> Value:
+def _two_classes(rule: Any, mean: Value, variance: Value, largest_variance: float) -> Value:
     rarer = _rarer(rule.likelihood, abs(mean), variance)
     negative = mean < 0.0
     return mean.graph.concat([negative.where(1.0 - rarer, rarer), negative.where(rarer, 1.0 - rarer)])
+
+
+@probabilities.register(ManyClassPropagation)
+@probabilities.register(ManyClassVariational)
+def _many_classes(rule: Any, mean: Value, variance: Value, largest_variance: float) -> Value:
+    return noisy_argmax(mean, variance, rule.n_latents, largest_variance)
 
 
 @singledispatch
