@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
 project = "cavity"
@@ -66,10 +66,27 @@ def table_of_contents() -> str:
     )
 
 
-def add_contents(app: Any, docname: str, source: list[str]) -> None:
-    """Put the table of contents where the first page asks for it."""
+OUTWARD = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
+"""A link to a file by way of a folder above."""
+
+
+def prepare(app: Any, docname: str, source: list[str]) -> None:
+    """Put the table of contents where the first page asks for it; name files that are not built.
+
+    A link such as [benchmarks](../benchmarks/README.md) works on a code hosting site only.
+    """
     if docname == "index":
         source[0] = source[0].replace("<!-- contents -->", table_of_contents())
+    folder = (HERE / docname).parent
+
+    def named(link: re.Match[str]) -> str:
+        target = (folder / link[2]).resolve()
+        if target.is_relative_to(HERE):
+            return link[0]
+        path = target.relative_to(HERE.parent).as_posix()
+        return f"`{path}`" if link[1].strip("`") == path else f"{link[1]} (`{path}`)"
+
+    source[0] = OUTWARD.sub(named, source[0])
 
 
 MARKED = re.compile(r"(`[^`]*`|(?<![\w*])\*\w[^*`]*\*(?![\w*]))")
@@ -96,5 +113,5 @@ def as_text(part: str) -> str:
 
 def setup(app: Any) -> None:
     """Hooks into Sphinx."""
-    app.connect("source-read", add_contents)
+    app.connect("source-read", prepare)
     app.connect("autodoc-process-docstring", tidy)
