@@ -36,8 +36,8 @@ class Subject:
     @property
     def source(self) -> Source | None:
         """The rows it was trained on, if they are still at hand."""
-        training = getattr(self.classifier, "_training", None)
-        return None if training is None else training.source
+        source = getattr(getattr(self.classifier, "_training", None), "source", None)
+        return source if hasattr(source, "blocks") else None
 
     def codes(self, y: Any) -> IntArray:
         """Positions of labels y [n] among the classes."""

@@ -158,15 +158,13 @@ def surprises(subject: Subject, rows: KnownRows, log_proba: Array, cells: Cells)
 def time_and_memory(subject: Subject) -> list[Fact]:
     """What the fit took."""
     fit = subject.classifier
-    last = fit.history_[-1]
-    n = len(fit.loo_log_proba_)
-    facts = [
-        Fact("Time to the last iteration", duration(last.seconds)),
-        Fact("Iterations", f"{fit.n_iter_:,}"),
-        Fact("Passes over the data", f"{last.epochs:,.1f}"),
-    ]
-    if getattr(fit, "_stream", None) is None and last.seconds > 0:
-        facts.append(Fact("Rows a second", f"{last.epochs * n / last.seconds:,.0f}"))
+    facts = [Fact("Iterations", f"{fit.n_iter_:,}")]
+    if fit.history_:
+        last, n = fit.history_[-1], len(fit.loo_log_proba_)
+        facts.insert(0, Fact("Time to the last iteration", duration(last.seconds)))
+        facts.append(Fact("Passes over the data", f"{last.epochs:,.1f}"))
+        if getattr(fit, "_stream", None) is None and last.seconds > 0:
+            facts.append(Fact("Rows a second", f"{last.epochs * n / last.seconds:,.0f}"))
     model = fit.model_
     m = len(model.Z)
     latents = len(model.posterior.mean)
