@@ -123,7 +123,7 @@ class TestRelevance:
         assert len(pickle.dumps(fitted)) == size
         fresh = SEPClassifier(optimizer=None, **OPTIONS).fit(X, LABELS)
         fresh._repr_html_()
-        assert "_relevance_cache" not in vars(fresh)
+        assert "_band" not in vars(fresh.relevance_)
         again = pickle.loads(pickle.dumps(fitted))
         assert_array_equal(again.relevance_.value, first.value)
 
