@@ -1,5 +1,7 @@
 """Model choice by leave-one-out scores."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -114,6 +116,18 @@ class TestCompareKernels:
     def test_more_inducing_points_explain_more(self):
         found = compare_kernels(X, LABELS, {"rbf": RBF(1.0)}, n_inducing=[1, 30])
         assert found.best.name == "rbf, m=30"
+
+    @pytest.mark.skipif(
+        "sample_weight" not in signature(SEPClassifier.fit).parameters, reason="no weights yet"
+    )
+    def test_weights_are_copies(self):
+        weight = np.arange(80) % 3
+        copies = np.repeat(np.arange(80), weight)
+        options = {"kernels": {"rbf": RBF(1.0)}, "inducing_points": points(6)}
+        options["estimator"] = SEPClassifier(**{**QUICK, "tol": 1e-9})
+        weighted = compare_kernels(X, LABELS, sample_weight=weight, **options)
+        copied = compare_kernels(X[copies], LABELS[copies], **options)
+        assert_allclose(weighted.best[3:], copied.best[3:], rtol=1e-6)
 
     def test_the_estimator_stays_as_it_was(self):
         base = SEPClassifier(n_inducing=7, random_state=0, n_jobs=1)

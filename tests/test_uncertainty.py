@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.special import log_softmax
+from scipy.special import log_softmax, xlogy
 
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.likelihoods import Logit, Probit
@@ -104,6 +104,17 @@ def test_many_latents_against_sampling(rule):
         assert_allclose(noise[row], sampled, atol=8e-3)
     assert (knowledge >= 0.0).all()
     assert_allclose(total, noise + knowledge)
+
+
+def test_ten_latents_are_within_two_hundredths_of_a_nat():
+    rng = np.random.default_rng(0)
+    mean, variance = 2.0 * rng.normal(size=(10, 30)), rng.uniform(0.05, 5.0, size=(10, 30))
+    noise = split_uncertainty(ManyClassPropagation(10), mean, variance).noise
+    draws = rng.normal(size=(10, 10_000))
+    for row in range(30):
+        p = noisy_argmax_at(mean[:, [row]] + np.sqrt(variance[:, [row]]) * draws)
+        sampled = -xlogy(p, p).sum(axis=0)
+        assert abs(noise[row] - sampled.mean()) < 0.02 + 3.0 * sampled.std() / 100.0
 
 
 @pytest.mark.parametrize("n_classes", [3, 10, 50])

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 
 import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from support import table
+from support import set_tile_rows, table
 
 X, LABELS = table(150)
 FAR = 100.0 * np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -1.0]])
@@ -66,6 +66,11 @@ class TestOutOfDistribution:
         assert_allclose(fitted.ood_score(FAR), 1.0, atol=1e-9)
         assert fitted.ood_score(X).max() < 0.9
 
+    def test_tiles_do_not_show(self, fitted, monkeypatch):
+        whole = fitted.ood_score(X)
+        set_tile_rows(monkeypatch, 7)
+        assert_allclose(fitted.ood_score(X), whole, atol=1e-12)
+
     def test_rises_with_the_distance(self, fitted):
         path = np.linspace(2.0, 10.0, 9)[:, None] * [1.0, 1.0]
         assert (np.diff(fitted.ood_score(path)) >= -1e-12).all()
@@ -116,6 +121,9 @@ class TestRelevance:
         first = fitted.relevance_
         assert fitted.relevance_ is first
         assert len(pickle.dumps(fitted)) == size
+        fresh = SEPClassifier(optimizer=None, **OPTIONS).fit(X, LABELS)
+        fresh._repr_html_()
+        assert "_band" not in vars(fresh.relevance_)
         again = pickle.loads(pickle.dumps(fitted))
         assert_array_equal(again.relevance_.value, first.value)
 

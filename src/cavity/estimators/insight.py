@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.estimators.validation import validated_rows
 from cavity.model import Model
-from cavity.relevance import Relevance, relevance
+from cavity.relevance import Relevance
 from cavity.typing import Array
 from cavity.uncertainty import Uncertainty, split_uncertainty
 
@@ -58,12 +58,12 @@ class Insight:
     def relevance_(self) -> Relevance:
         """Relevance of each feature with a 90 % band: shares of the latent function's squared slope.
 
-        Computed when first asked for. See `cavity.relevance`.
+        Its numbers are computed when first asked for. See `cavity.relevance`.
         """
         check_is_fitted(self, "model_")
         cached: tuple[Any, Relevance] | None = self.__dict__.get(_CACHE)
         if cached is None or cached[0] is not self.model_:
-            cached = self.model_, relevance(self.model_, self._feature_names())
+            cached = self.model_, Relevance(self.model_, self._feature_names())
             self.__dict__[_CACHE] = cached
         return cached[1]
 
