@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import platform
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ import numpy as np
 import scipy
 import sklearn
 from threadpoolctl import threadpool_info, threadpool_limits
+
+import cavity
 
 
 class BusyError(RuntimeError):
@@ -58,6 +61,8 @@ def facts(gemm_size: int = 2048) -> dict[str, Any]:
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "sklearn": sklearn.__version__,
+        "cavity": cavity.__version__,
+        "commit": _commit(),
         "blas": " ".join(
             str(blas[k]) for k in ("internal_api", "version", "architecture") if blas.get(k)
         ),
@@ -73,6 +78,17 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """The commit that is measured, with a plus if files differ from it."""
+    here = Path(__file__).parent
+    git = ["git", "-C", str(here), "describe", "--always", "--dirty=+"]
+    try:
+        done = subprocess.run(git, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
 
 
 def _operating_system() -> str:
