@@ -151,8 +151,9 @@ def _draw(arguments: argparse.Namespace) -> int:
         missing = ", ".join(_recorded(item, arguments).name for item in chosen)
         print(f"benchmarks: nothing is recorded yet ({missing})", file=sys.stderr)
         return 2
-    for item in there:
-        _show(item, _recorded(item, arguments), arguments)
+    with stand_ins.instead() if arguments.stand_ins else contextlib.nullcontext():
+        for item in there:
+            _show(item, _recorded(item, arguments), arguments)
     return 0
 
 

@@ -1,7 +1,7 @@
 """What all figures share: size, colours, fonts, and how they are saved.
 
-Colours are those of Okabe and Ito, which stay apart for colour-blind readers; a method has the same colour
-in every figure. Sizes are those of a printed page: 3.3 in is a column, 7 in both of them.
+Colours are those of Okabe and Ito, which stay apart for colour-blind readers; a method has the same
+colour in every figure. Sizes are those of a printed page: 3.3 in is a column, 7 in both of them.
 """
 
 from __future__ import annotations
@@ -71,9 +71,7 @@ def mean_curve(
     At each moment a repetition counts with its last evaluation at or before it, and after its end with
     its final one; the mean begins when all of them have been evaluated once.
     """
-    curves = [
-        np.array([[p["seconds"], p[measure]] for p in r.curve]) for r in repetitions if r.curve
-    ]
+    curves = [np.array([[p["seconds"], p[measure]] for p in r.curve]) for r in repetitions if r.curve]
     if not curves:
         return np.zeros(0), np.zeros(0), np.zeros(0)
     first = max(curve[0, 0] for curve in curves)
@@ -86,6 +84,23 @@ def mean_curve(
     )
     error = values.std(axis=0, ddof=1) / np.sqrt(len(curves))
     return seconds, values.mean(axis=0), error
+
+
+def time_axis(axis: Any) -> None:
+    """Training seconds on a log scale, written as numbers: a second digit only where there is room."""
+    axis.set_xscale("log")
+    low, high = axis.get_xlim()
+    plain_ticks(axis.xaxis, decades=float(np.log10(high / low)))
+    axis.set_xlabel("training time (s)")
+
+
+def plain_ticks(axis: Any, decades: float) -> None:
+    """Numbers, not powers of ten: 1, 2, 5 of every decade if the axis has at most three of them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades <= 3 else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def labelled(axis: Any, x: str, y: str, title: str | None = None) -> None:

@@ -22,6 +22,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import cavity
 
 
+LOCK = Path(tempfile.gettempdir()) / "cavity-benchmarks.lock"
+
+
 class BusyError(RuntimeError):
     """Another timed run holds the machine."""
 
@@ -108,7 +111,7 @@ def exclusive(path: Path | None = None) -> Iterator[None]:
 
     The lock is the kernel's (flock), so a killed run leaves nothing to clean up.
     """
-    path = path or Path(tempfile.gettempdir()) / "cavity-benchmarks.lock"
+    path = path or LOCK
     with path.open("a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

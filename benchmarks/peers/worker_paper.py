@@ -5,7 +5,9 @@ from pathlib import Path
 
 import protocol
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the harness, which imports cavity as it is installed
+sys.path.insert(
+    0, str(Path(__file__).parents[2])
+)  # the harness, which imports cavity as it is installed
 
 from benchmarks.ours import Job, fit
 from benchmarks.start import Start

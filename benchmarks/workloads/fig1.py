@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.context import Context
 from benchmarks.data import splits
-from benchmarks.drawing import BLUE, COLUMN, GREEN, ORANGE, VERMILION, figure, labelled
+from benchmarks.drawing import BLUE, COLUMN, GREEN, ORANGE, VERMILION, figure, labelled, time_axis
 from benchmarks.methods import Contender
 from benchmarks.records import Repetition
 from benchmarks.registry import benchmark
@@ -64,8 +64,14 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
                 values = [p["objective"] for p in trace]
                 axis.plot([p[x] for p in trace], values, color=colour, linestyle=dashes, label=r.label)
         labelled(axes[0, 0], "updates of the hyper-parameters", "log Z$_q$")
+        if done:
+            # The first sweeps start from empty factors, far below everything of interest.
+            settled = min(p["objective"] for r in done for p in r.extra["objective"][2:])
+            best = max(p["objective"] for r in done for p in r.extra["objective"])
+            for axis in axes[:, 0]:
+                axis.set_ylim(settled - 0.1 * (best - settled), best + 0.05 * (best - settled))
         labelled(axes[1, 0], "training time (s)", "log Z$_q$")
-        axes[1, 0].set_xscale("log")
+        time_axis(axes[1, 0])
         axes[0, 0].legend(loc="lower right")
     return files
 

@@ -51,7 +51,13 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
     rows = _rows()
     side = PAGE / max(3, len(sizes))
     with figure(
-        stem, side * len(sizes) + 0.2, 3 * side + 0.2, nrows=3, ncols=len(sizes), sharex=True, sharey=True
+        stem,
+        side * len(sizes) + 0.2,
+        3 * side + 0.2,
+        nrows=3,
+        ncols=len(sizes),
+        sharex=True,
+        sharey=True,
     ) as (axes, files):
         for i, contender in enumerate(CONTENDERS):
             for j, m in enumerate(sizes):

@@ -10,7 +10,17 @@ from typing import Any
 from benchmarks import tables
 from benchmarks.context import Context
 from benchmarks.data import Split, fixed, holdout
-from benchmarks.drawing import BLACK, BLUE, PAGE, PURPLE, VERMILION, figure, labelled
+from benchmarks.drawing import (
+    BLACK,
+    BLUE,
+    PAGE,
+    PURPLE,
+    VERMILION,
+    figure,
+    labelled,
+    plain_ticks,
+    time_axis,
+)
 from benchmarks.methods import Contender
 from benchmarks.paper.numbers import MNIST
 from benchmarks.records import Repetition
@@ -51,7 +61,8 @@ def table(repetitions: Sequence[Repetition], targets: Sequence[float]) -> str:
     parts = [tables.by_method(list(last.values())), tables.seconds_to_reach(repetitions, targets)]
     if any(r.dataset == "mnist" for r in repetitions):
         printed = ", ".join(
-            f"{name} {100 * value['error']:.1f} % and {value['nll']:.4f}" for name, value in MNIST.items()
+            f"{name} {100 * value['error']:.1f} % and {value['nll']:.4f}"
+            for name, value in MNIST.items()
         )
         parts.append(f"The paper, batch training: {printed}.")
     return "\n\n".join(parts)
@@ -71,22 +82,13 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
                     continue
                 points = sorted((p["seconds"], factor * p[measure]) for r in group for p in r.curve)
                 axis.plot(*zip(*points, strict=True), label=label, **style)
-            axis.set_xscale("log")
+            time_axis(axis)
             axis.set_yscale("log")
-            _plain_ticks(axis)
+            plain_ticks(axis.yaxis, decades=1.0)
         labelled(axes[0, 0], "training time (s)", "test error (%)")
         labelled(axes[0, 1], "training time (s)", "test NLL (nats a row)")
         axes[0, 1].legend()
     return files
-
-
-def _plain_ticks(axis: Any) -> None:
-    """Numbers, not powers of ten, on the vertical axis."""
-    from matplotlib.ticker import LogLocator, StrMethodFormatter
-
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.yaxis.set_minor_formatter("")
 
 
 def _race(context: Context, split: Split, contenders: Sequence[Contender], budget: float) -> None:
@@ -121,6 +123,4 @@ def run_mnist(context: Context) -> None:
 )
 def run_airline(context: Context) -> None:
     """The paper's schemes on its own 2,127,068 flights, 10,000 of them held out."""
-    _race(
-        context, holdout("airline", TEST_ROWS), STOCHASTIC, context.seconds(400.0, quick=6.0)
-    )
+    _race(context, holdout("airline", TEST_ROWS), STOCHASTIC, context.seconds(400.0, quick=6.0))

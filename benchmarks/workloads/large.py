@@ -33,7 +33,7 @@ PEERS = (
 )
 
 
-QUICK = (PEERS[0], PEERS[2], PEERS[4], PEERS[6], *PEERS[8:10])
+QUICK = (PEERS[0], PEERS[2], PEERS[4], PEERS[6], PEERS[9])
 """One of each kind for a smoke test."""
 
 
