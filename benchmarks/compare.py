@@ -1,9 +1,9 @@
 """Two commits against each other in one run: `python -m benchmarks.compare BASE [HEAD]`.
 
 The micro-benchmarks of the working tree are run with the sources of BASE and of HEAD (default: the
-working tree itself) in turns, A B A B …, so that whatever else the machine does hits both. Compared are the
-fastest times of all rounds. A slow-down counts when it is larger than `SMALLEST` and than the noise, twice
-the spread that the rounds of one and the same commit show.
+working tree itself) in turns, A B A B …, so that whatever else the machine does hits both. Compared are
+the fastest times of all rounds. A slow-down counts when it is larger than `SMALLEST` and than the noise,
+twice the spread that the rounds of one and the same commit show.
 """
 
 from __future__ import annotations

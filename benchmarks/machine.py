@@ -21,7 +21,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import cavity
 
-
 LOCK = Path(tempfile.gettempdir()) / "cavity-benchmarks.lock"
 
 

@@ -1,8 +1,8 @@
 """A fit of ours watched from outside: its clock, its curve on test rows, and where it began.
 
 Every schedule hands prior and q to the engine before each pass over rows. A watched estimator lets us
-look at them there: the model as it stands can be scored while the clock stands still, and training can be
-stopped after a number of iterations or seconds without any of the cooling and polishing that our own
+look at them there: the model as it stands can be scored while the clock stands still, and training can
+be stopped after a number of iterations or seconds without any of the cooling and polishing that our own
 budgets add. That is how the paper's scheme, which has neither, is measured.
 """
 

@@ -1,1 +1,1 @@
-"""Micro-benchmarks: `python -m pytest benchmarks/micro`, or `make bench-check` to compare two commits."""
+"""Micro-benchmarks: `make bench-micro`, or `make bench-check` to compare two commits."""

@@ -1,8 +1,8 @@
 """The numbers that the paper prints, as data.
 
 Source: Hernández-Lobato & Hernández-Lobato (2015), Table 1 (mean ± standard deviation over 20 splits of
-the test NLL; average training seconds of R code on the authors' machine), and the MNIST results in the text
-of section 4.4.
+the test NLL; average training seconds of R code on the authors' machine), and the MNIST results in the
+text on distributed training.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from benchmarks import stand_ins
 from benchmarks.context import Context
 from benchmarks.here import Here
 from benchmarks.methods import OURS, Result, methods
@@ -11,6 +10,8 @@ from benchmarks.records import RecordFile
 from benchmarks.registry import benchmarks
 from scipy.special import log_expit
 from sklearn.linear_model import LogisticRegression
+
+from benchmarks import stand_ins
 
 TINY_BUDGET = 0.15
 

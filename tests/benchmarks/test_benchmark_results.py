@@ -5,11 +5,12 @@ import io
 from pathlib import Path
 
 import pytest
-from benchmarks import compare, progress, records, results, tables
 from benchmarks.__main__ import RECORDS, RESULTS
 from benchmarks.drawing import mean_curve
 from benchmarks.progress import Bar
 from benchmarks.records import Repetition
+
+from benchmarks import compare, progress, records, results, tables
 
 
 def repetition(label, seconds, nll, budget=None, **rest):

@@ -6,7 +6,6 @@ import time
 import experiments
 import numpy as np
 import pytest
-from benchmarks import machine, stand_ins
 from benchmarks.__main__ import main
 from benchmarks.data import splits
 from benchmarks.methods import methods
@@ -15,6 +14,7 @@ from benchmarks.paper.numbers import FRACTIONS, METHODS, TABLE1
 from benchmarks.records import read
 from benchmarks.start import starting_point
 
+from benchmarks import machine, stand_ins
 from cavity.parameters import ParameterSpace
 
 FIGURES = {
