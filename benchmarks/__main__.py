@@ -14,7 +14,7 @@ from benchmarks.data import DataNotFoundError
 from benchmarks.methods import methods
 from benchmarks.peers import environments
 from benchmarks.records import RecordFile, read
-from benchmarks.registry import Benchmark, benchmarks
+from benchmarks.registry import ALIASES, Benchmark, benchmarks
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "records"
@@ -81,6 +81,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _chosen(names: list[str]) -> list[Benchmark] | None:
     known = benchmarks()
+    names = [ALIASES.get(name, name) if ALIASES.get(name) in known else name for name in names]
     for name in names:
         if name not in known and name != "all":
             there = ", ".join(known)
@@ -90,7 +91,7 @@ def _chosen(names: list[str]) -> list[Benchmark] | None:
 
 
 def _stem(name: str, arguments: argparse.Namespace) -> str:
-    return name + "-quick" * arguments.quick + "-stand-ins" * arguments.stand_ins
+    return str(name + "-quick" * arguments.quick + "-stand-ins" * arguments.stand_ins)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -110,7 +111,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _run_one(item: Benchmark, arguments: argparse.Namespace, deadline: float | None) -> bool:
     """Run, print and draw one benchmark; whether it came to its end."""
-    path = arguments.out / f"{_stem(item.name, arguments)}.jsonl"
+    path = _recorded(item, arguments)
     context = Context(
         workload=item.name,
         records=RecordFile(path, machine.facts, arguments.fresh),
@@ -158,7 +159,7 @@ def _draw(arguments: argparse.Namespace) -> int:
 
 
 def _recorded(item: Benchmark, arguments: argparse.Namespace) -> Path:
-    return arguments.out / f"{_stem(item.name, arguments)}.jsonl"
+    return Path(arguments.out) / f"{_stem(item.name, arguments)}.jsonl"
 
 
 def _results(arguments: argparse.Namespace) -> int:

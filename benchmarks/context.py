@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.data import Split
 from benchmarks.methods import Contender, Method, MethodFailedError, Result
 from benchmarks.progress import Bar
-from benchmarks.records import RecordFile, Repetition, scrub
+from benchmarks.records import RecordFile, Repetition, read, scrub
 
 
 class TimeUpError(RuntimeError):
@@ -83,16 +83,24 @@ class Context:
         self.bar.clear()
         print(_line(done), flush=True)
 
-    def note(self, name: str, measurement: Callable[[], Mapping[str, Any]]) -> None:
-        """Take and record a measurement that is not the fit of a method, unless it is recorded."""
+    def note(self, name: str, measurement: Mapping[str, Any] | Callable[[], Mapping[str, Any]]) -> None:
+        """Record a measurement that is not the fit of a method, unless it is recorded.
+
+        Given as a function, it is only taken when it is needed.
+        """
         blank = Repetition(self.workload, name, name, dataset="-", split=0, settings={})
         if self.records.has(blank):
             self.bar.step(measured=False)
             return
         self._in_time()
         self.bar.starting(name)
-        self.records.append(replace(blank, extra=dict(measurement())))
+        values = measurement() if callable(measurement) else measurement
+        self.records.append(replace(blank, extra=dict(values)))
         self.bar.step(measured=True)
+
+    def recorded(self) -> list[Repetition]:
+        """Everything recorded so far, of this run and of earlier ones."""
+        return read(self.records.path).repetitions
 
     def _in_time(self) -> None:
         if self.deadline is not None and time.monotonic() > self.deadline:

@@ -40,7 +40,7 @@ _STYLE: dict[str, Any] = {
 
 
 @contextmanager
-def figure(stem: Path, width: float, height: float, **grid: Any) -> Iterator[Any]:
+def figure(stem: Path, width: float, height: float, **grid: Any) -> Iterator[tuple[Any, list[Path]]]:
     """A figure and its axes, in a context that saves it as PNG and SVG.
 
     `with figure(stem, COLUMN, 2.4, ncols=2) as (axes, files): ...`; axes is an array [nrows, ncols].

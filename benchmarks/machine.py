@@ -48,7 +48,7 @@ def gemm_rate(dtype: Any, threads: int | None, size: int = 2048, repeats: int = 
 
 def facts(gemm_size: int = 2048) -> dict[str, Any]:
     """Facts of this machine and of the numerical stack; nothing that names a host or a user."""
-    blas = next((p for p in threadpool_info() if p["user_api"] == "blas"), {})
+    blas: dict[str, Any] = next((p for p in threadpool_info() if p["user_api"] == "blas"), {})
     rates = {
         f"{np.dtype(dtype).name}_{label}": round(gemm_rate(dtype, threads, gemm_size), 1)
         for dtype in (np.float32, np.float64)

@@ -41,7 +41,7 @@ class Result:
         cls, log_p: NDArray[np.floating], y: NDArray[np.integer], seconds: float, **rest: Any
     ) -> Result:
         """Score log_p: [n, 2] (columns −1, +1) against y: [n]."""
-        return cls(seconds=seconds, **scores(log_p, y), **rest)
+        return cls(seconds=seconds, **(rest | scores(log_p, y)))
 
 
 class MethodFailedError(RuntimeError):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import tables
 from benchmarks.records import Repetition
 
 if TYPE_CHECKING:
@@ -38,11 +39,14 @@ class Benchmark:
     draw: Draw | None = None
 
 
+ALIASES = {"fig3-nodes": "dask"}
+"""Other names: the paper's Figure 3 (right), time against nodes, is the workload of the Dask engine."""
+
 _BENCHMARKS: dict[str, Benchmark] = {}
 
 
 def benchmark(
-    name: str, description: str, *, table: Table, draw: Draw | None = None
+    name: str, description: str, *, table: Table = tables.table, draw: Draw | None = None
 ) -> Callable[[Run], Run]:
     """Register the decorated function under `name`; a name can be taken once."""
 

@@ -11,9 +11,9 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, make_moons
 
 _JAN_2008 = 13879
@@ -40,7 +40,7 @@ def write(folder: Path) -> None:
 def _write_mnist(folder: Path) -> None:
     """Odd against even digits of 8 × 8 pixels."""
     X, digit = load_digits(return_X_y=True)
-    arrays: dict[str, NDArray[np.generic]] = {}
+    arrays: dict[str, Any] = {}
     for part, rows in (("train", slice(0, 1200)), ("test", slice(1200, 1500))):
         arrays[f"X_{part}"] = (X[rows] * 15.9).astype(np.uint8)
         arrays[f"y_{part}"] = np.where(digit[rows] % 2, 1, -1).astype(np.int8)

@@ -13,6 +13,8 @@ MISSING = "–"
 
 def table(repetitions: Sequence[Repetition]) -> str:
     """The table that fits: sets in columns if there are several, else one row of measures."""
+    if all("nll" not in r.metrics and r.failure is None for r in repetitions):
+        return notes(repetitions)
     datasets = {r.dataset for r in repetitions}
     return by_dataset(repetitions) if len(datasets) > 1 else by_method(repetitions)
 
@@ -101,10 +103,13 @@ def notes(repetitions: Sequence[Repetition]) -> str:
     """Measurements that are not fits: one row each, one column a quantity."""
     names = list(dict.fromkeys(key for r in repetitions for key in r.extra))
     rows = [
-        [r.label, *(f"{r.extra[k]:.4g}" if k in r.extra else MISSING for k in names)]
-        for r in repetitions
+        [r.label, *(_value(r.extra[k]) if k in r.extra else MISSING for k in names)] for r in repetitions
     ]
     return markdown(["", *(name.replace("_", " ") for name in names)], rows)
+
+
+def _value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
 
 
 def budgets(repetitions: Sequence[Repetition]) -> str:

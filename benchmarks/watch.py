@@ -68,7 +68,8 @@ class Watch:
     def fit(self, kind: type, parameters: dict[str, Any], X: Any, y: Any) -> Any:
         """Fit an estimator of `kind` to X [n, d], y [n] and return it; the watch may end it early."""
         estimator = _watched(kind, self)(**parameters)
-        self._paused, self._due, self._model = 0.0, FIRST_SCORE, None
+        self._paused, self._due = 0.0, FIRST_SCORE
+        self._model: tuple[Any, Any, Any] | None = None  # engine, prior and q of the latest gradient
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit that ends with its budget says so
             self._begin = time.perf_counter()
@@ -119,6 +120,7 @@ class Watch:
         over = (done and not self.line_search) or (self.budget is not None and now >= self.budget)
         if not over and not (self.curve_wanted and now >= self._due):
             return
+        assert self._model is not None
         begin = time.perf_counter()
         log_p = self._predict()
         if over:

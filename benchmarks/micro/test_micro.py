@@ -6,6 +6,7 @@ rather than about the machine's other work.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,11 @@ from cavity.standardize import Standardizer
 from cavity.sweep import SweepOptions
 
 N, D, M = 4_000, 8, 100
-RULES = {"ep": ExpectationPropagation, "vi": Variational}
+RULES: dict[str, Any] = {"ep": ExpectationPropagation, "vi": Variational}
 
 
 @pytest.fixture(autouse=True)
-def one_blas_thread():
+def one_blas_thread() -> Iterator[None]:
     with blas_threads(1), np.errstate(all="ignore"):
         yield
 

@@ -59,7 +59,8 @@ def _cells(
 def _rows(repetitions: Sequence[Repetition], fraction: float) -> list[list[str]]:
     if not any(r.settings.get("fraction") == fraction for r in repetitions):
         return []
-    rows, seconds = [], {c.label: [] for c in (*SPARSE, *FULL)}
+    rows: list[list[str]] = []
+    seconds: dict[str, list[float]] = {c.label: [] for c in (*SPARSE, *FULL)}
     for name in UCI:
         row = [name]
         for contender in (*SPARSE, *FULL):
@@ -112,7 +113,8 @@ def _verdict(repetitions: Sequence[Repetition]) -> str:
     for fraction in FRACTIONS:
         means = {}
         for contender in SPARSE[:3]:
-            taken = [r.seconds for n in UCI for r in _cells(repetitions, n, fraction, contender.label)]
+            fits = [r for n in UCI for r in _cells(repetitions, n, fraction, contender.label)]
+            taken = [r.seconds for r in fits if r.seconds is not None]
             if taken:
                 means[contender.label.partition(",")[0]] = float(np.mean(taken))
         order = sorted(means, key=lambda name: means[name])
