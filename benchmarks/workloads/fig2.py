@@ -18,7 +18,7 @@ from benchmarks.tables import failures, markdown
 
 SIZES = (4, 8, 16, 32, 64, 128)
 GRID = {"low": -3.2, "high": 3.2, "k": 41}
-SHOWN = 800  # training rows in a panel
+SHOWN = 500  # training rows in a panel
 
 CONTENDERS = (
     Contender("GFITC", "paper-gfitc"),
@@ -49,11 +49,12 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
     done = {(r.label, r.settings["m"]): r for r in repetitions if r.failure is None}
     sizes = sorted({m for _, m in done})
     rows = _rows()
-    side = PAGE / max(3, len(sizes))
+    side = PAGE / max(4, len(sizes))
     with figure(
         stem,
         side * len(sizes) + 0.2,
         3 * side + 0.2,
+        dpi=150,
         nrows=3,
         ncols=len(sizes),
         sharex=True,
