@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.records import Repetition
 
 COLUMN, PAGE = 3.3, 7.0
-SVG_DPI = 100  # of the few parts that are pictures
+SVG_DPI = 72  # of the few parts that are pictures
 COLOURS = 128
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"

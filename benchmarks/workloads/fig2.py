@@ -18,7 +18,7 @@ from benchmarks.tables import failures, markdown
 
 SIZES = (4, 8, 16, 32, 64, 128)
 GRID = {"low": -3.2, "high": 3.2, "k": 41}
-SHOWN = 500  # training rows in a panel
+SHOWN = 400  # training rows in a panel
 
 CONTENDERS = (
     Contender("GFITC", "paper-gfitc"),
@@ -54,7 +54,7 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
         stem,
         side * len(sizes) + 0.2,
         3 * side + 0.2,
-        dpi=150,
+        dpi=250,
         nrows=3,
         ncols=len(sizes),
         sharex=True,
@@ -67,20 +67,22 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
                 if i == 0:
                     axis.set_title(f"m = {m}")
                 if j == 0:
-                    axis.set_ylabel(f"{contender.label}\n$x_2$ (standardised)")
+                    axis.set_ylabel(f"{contender.label}\n$x_2$ (sd)")
                 if i == 2:
-                    axis.set_xlabel("$x_1$ (standardised)")
+                    axis.set_xlabel("$x_1$ (sd)")
     return files
 
 
 def _panel(axis: Any, r: Repetition | None, rows: Split | None) -> None:
     axis.grid(False)
     axis.set_aspect("equal")
+    axis.set_xticks((-2, 0, 2))
+    axis.set_yticks((-2, 0, 2))
     if rows is not None:
         X, y = rows.train.X[:SHOWN], rows.train.y[:SHOWN]
         for label, colour in ((1, ORANGE), (-1, SKY)):
             here = X[y == label]
-            axis.plot(here[:, 0], here[:, 1], ".", color=colour, markersize=1.2, rasterized=True)
+            axis.plot(here[:, 0], here[:, 1], ".", color=colour, markersize=1.0, rasterized=True)
     if r is None:
         return
     grid = r.settings["grid"]
@@ -89,7 +91,8 @@ def _panel(axis: Any, r: Repetition | None, rows: Split | None) -> None:
     if log_odds.min() < 0 < log_odds.max():
         axis.contour(side, side, log_odds, levels=[0.0], colors=BLACK, linewidths=1.0)
     Z = np.array(r.extra["inducing_points"])
-    axis.plot(Z[:, 0], Z[:, 1], "o", color=BLACK, markersize=2.4, clip_on=True)
+    size = 2.4 if len(Z) <= 32 else 1.6
+    axis.plot(Z[:, 0], Z[:, 1], "o", color=BLACK, markersize=size, rasterized=True)
     axis.set_xlim(grid["low"], grid["high"])
     axis.set_ylim(grid["low"], grid["high"])
 
