@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, make_moons
 
 _JAN_2008 = 13879
@@ -30,18 +31,29 @@ def write(folder: Path) -> None:
         rows = slice(60 * number, 60 * number + 120)
         np.savez(folder / f"{name}.npz", X=X[rows, :5], y=labels[rows])
     np.savez(folder / "image.npz", X=X[:300, :6], y=labels[:300])
-    np.savez(folder / "covtype.npz", X=X[:, :6], y=labels)
+    _write_covtype(folder, X, labels)
     X, y = make_moons(300, noise=0.25, random_state=0)
     np.savez(folder / "banana.npz", X=X, y=np.where(y == 1, 1, -1).astype(np.int8))
     _write_mnist(folder)
     _write_airline(folder)
 
 
+def _write_covtype(folder: Path, X: NDArray[np.floating], labels: NDArray[np.int8]) -> None:
+    """The tumours, repeated with noise, in three classes."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(len(X), size=12_000)
+    noisy = X[rows, :6] + 0.3 * X[:, :6].std(axis=0) * rng.standard_normal((len(rows), 6))
+    small = np.where(noisy[:, 1] > np.median(noisy[:, 1]), 2, 3)
+    kind = np.where(labels[rows] == 1, 1, small).astype(np.int8)
+    np.savez(folder / "covtype.npz", X=noisy, y=labels[rows], cover_type=kind)
+
+
 def _write_mnist(folder: Path) -> None:
     """Odd against even digits of 8 × 8 pixels."""
     X, digit = load_digits(return_X_y=True)
     arrays: dict[str, Any] = {}
-    for part, rows in (("train", slice(0, 1200)), ("test", slice(1200, 1500))):
+    rng = np.random.default_rng(0)
+    for part, rows in (("train", rng.integers(1200, size=6_000)), ("test", slice(1200, 1500))):
         arrays[f"X_{part}"] = (X[rows] * 15.9).astype(np.uint8)
         arrays[f"y_{part}"] = np.where(digit[rows] % 2, 1, -1).astype(np.int8)
         arrays[f"digit_{part}"] = digit[rows].astype(np.uint8)
