@@ -4,7 +4,7 @@ Each latent function is trained on its own class against all others; the evidenc
 them the gradient by kernel and inducing points. `docs/classes.md` compares it with what is built in.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from cavity.rules.site_terms import propagated_terms, variational_terms
 @dataclass(frozen=True)
 class _OneVsRest:
     n_latents: int
-    likelihood: Probit = Probit()
+    likelihood: Probit = field(default_factory=Probit)
 
     def _signs(self, labels):
         """±1 [C, t]: whether a row is of a class."""
