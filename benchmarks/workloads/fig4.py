@@ -112,7 +112,7 @@ def _race(context: Context, split: Split, contenders: Sequence[Contender], budge
 )
 def run_mnist(context: Context) -> None:
     """The paper's schemes on MNIST's own split; the watch ends them."""
-    _race(context, fixed("mnist"), (*STOCHASTIC, *BATCH), context.seconds(400.0, quick=6.0))
+    _race(context, fixed("mnist"), (*STOCHASTIC, *BATCH), context.seconds(400.0, quick=4.0))
 
 
 @benchmark(
@@ -123,4 +123,4 @@ def run_mnist(context: Context) -> None:
 )
 def run_airline(context: Context) -> None:
     """The paper's schemes on its own 2,127,068 flights, 10,000 of them held out."""
-    _race(context, holdout("airline", TEST_ROWS), STOCHASTIC, context.seconds(400.0, quick=6.0))
+    _race(context, holdout("airline", TEST_ROWS), STOCHASTIC, context.seconds(400.0, quick=4.0))

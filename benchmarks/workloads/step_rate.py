@@ -47,7 +47,7 @@ def smooth_labels(n: int, seed: int) -> Dataset:
 def run(context: Context) -> None:
     """A few seconds of each contender; the first steps (tracing, caches) do not count."""
     split = Split(smooth_labels(ROWS, 0), smooth_labels(1000, 1), 0)
-    budget = context.seconds(10.0, quick=3.0)
+    budget = context.seconds(10.0, quick=2.0)
     contenders = [c for c in CONTENDERS if not context.quick or c.settings["threads"] is None]
     context.expect(len(contenders))
     for contender in contenders:
