@@ -11,3 +11,7 @@ class SourceError(ValueError):
 
 class CheckpointError(RuntimeError):
     """A checkpoint could not be written or read, or belongs to another fit."""
+
+
+class ModelFileError(ValueError):
+    """A model file could not be written or read, or holds what must not be loaded."""

@@ -7,6 +7,7 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
+from cavity.estimators.state import restored_state, saved_state
 from cavity.estimators.validation import (
     validated_inducing_points,
     validated_kernel,
@@ -27,6 +29,7 @@ from cavity.estimators.validation import (
 )
 from cavity.model import Model
 from cavity.parameters import ParameterSpace
+from cavity.persistence import save
 from cavity.prior import Prior
 from cavity.problem import Problem, hold_out, make_problem, standardizer_of, starting_point
 from cavity.rules.protocol import Rule
@@ -246,10 +249,14 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        if "_training" in state:
-            state = {**state, "_training": None}
-        return state
+        return saved_state(super().__getstate__())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(restored_state(state))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model to one file that `cavity.load` reads; see `cavity.save`."""
+        save(self, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
