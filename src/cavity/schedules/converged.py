@@ -46,12 +46,14 @@ def converge(
     max_sweeps: int = 100,
     start: Naturals | None = None,
     progress: Progress | None = None,
+    polishing: Progress | None = None,
 ) -> FixedPoint:
     """Iterate the engine's sites to the fixed point of its rule.
 
     Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
     are exact; only the first may be given another q to `start` from. The damping adapts: it tightens
-    when a sweep overshoots and relaxes when it does not.
+    when a sweep overshoots and relaxes when it does not. A sweep is an iteration in the history of
+    `progress`; `polishing` hears of it, too, but keeps no record.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
     naturals = start
@@ -66,6 +68,8 @@ def converge(
             if progress is not None:
                 score = point.mean_log_predictive
                 progress.record(StepInfo(point.objective, score, 0.0, point.change), float(n_sweeps))
+            if polishing is not None:
+                polishing.swept(n_sweeps, point.change)
             engine.commit()
             if point.converged:
                 return point

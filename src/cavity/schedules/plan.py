@@ -108,7 +108,12 @@ class Plan:
                 prior, posterior, last.objective, last.leave_one_out, 0, np.nan, converged=False
             )
         return converge(
-            problem.engine, prior, tol=POLISHING_TOL, start=posterior.naturals, max_sweeps=n_sweeps
+            problem.engine,
+            prior,
+            tol=POLISHING_TOL,
+            start=posterior.naturals,
+            max_sweeps=n_sweeps,
+            polishing=progress,
         )
 
     def _affordable_sweeps(self, progress: Progress) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,7 +95,7 @@ class CategoricalEncoder:
     def _is_pair(self) -> bool:
         return len(self.levels) == 2 and not (self.has_other or self.marks_missing)
 
-    @cached_property
+    @property
     def _rows_of_codes(self) -> Array:
         """[n_levels + 2, n_features]: the features of each level, of others and of missing values."""
         n = len(self.levels)

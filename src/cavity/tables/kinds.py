@@ -25,7 +25,12 @@ def kind_of_type(kind: Any) -> str | None:
         kind = kind.value_type
     if is_a.is_boolean(kind):
         return BOOLEAN
-    if is_a.is_integer(kind) or is_a.is_floating(kind) or is_a.is_decimal(kind) or is_a.is_duration(kind):
+    if (
+        is_a.is_integer(kind)
+        or is_a.is_floating(kind)
+        or is_a.is_decimal(kind)
+        or is_a.is_duration(kind)
+    ):
         return NUMERIC
     if is_a.is_timestamp(kind) or is_a.is_date(kind):
         return DATE

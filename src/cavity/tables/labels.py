@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -90,7 +89,7 @@ class Classes:
         """A small integer type for the codes."""
         return np.dtype(np.int8)
 
-    @cached_property
+    @property
     def _code_of(self) -> dict[str, int]:
         return {_word(value): code for code, value in enumerate(self.values.tolist())}
 

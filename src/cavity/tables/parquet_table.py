@@ -26,7 +26,9 @@ class ParquetTable:
             n_rows += file.metadata.num_rows
             schema = file.schema_arrow
             # pandas writes the index of a frame as a column; it is not a column of the frame.
-            index = [i for i in (schema.pandas_metadata or {}).get("index_columns", []) if i in schema.names]
+            index = [
+                i for i in (schema.pandas_metadata or {}).get("index_columns", []) if i in schema.names
+            ]
             columns = [name for name in schema.names if name not in index]
             if path == self.files[0]:
                 self.columns = columns

@@ -92,7 +92,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             for name in names:
                 if name not in table.columns:
                     what = "target column" if role == "target" else "column to leave out,"
-                    raise SourceError(f"{table.name} has no {what} {name!r}{suggestion(name, table.columns)}")
+                    raise SourceError(
+                        f"{table.name} has no {what} {name!r}{suggestion(name, table.columns)}"
+                    )
         for name in self.categorical:
             if name not in table.columns:
                 raise SourceError(

@@ -9,7 +9,13 @@ import numpy as np
 
 from cavity.tables.arrow import import_arrow
 from cavity.tables.dates import PARTS, parts_of
-from cavity.tables.encoders import CategoricalEncoder, DateEncoder, Encoder, NumericEncoder, date_features
+from cavity.tables.encoders import (
+    CategoricalEncoder,
+    DateEncoder,
+    Encoder,
+    NumericEncoder,
+    date_features,
+)
 from cavity.tables.kinds import BOOLEAN, CATEGORICAL, DATE, NUMERIC, coerced
 from cavity.typing import Array
 
@@ -67,7 +73,9 @@ class NumericScan:
         self.low, self.high = min(self.low, known.min()), max(self.high, known.max())
         total = self.n + len(known)
         step = known.mean() - self.mean
-        self.squares += float(np.square(known - known.mean()).sum()) + step**2 * self.n * len(known) / total
+        self.squares += (
+            float(np.square(known - known.mean()).sum()) + step**2 * self.n * len(known) / total
+        )
         self.mean += step * len(known) / total
         self.n = total
         self.sample.add(known)
@@ -138,11 +146,15 @@ class LevelScan:
             return Decision(None, f"{self.column!r} has no values and is left out")
         n_levels = len(self.counts)
         if n_levels == 1 and not self.missing and not self.forgot:
-            return Decision(None, f"{self.column!r} is always {next(iter(self.counts))!r} and is left out")
+            return Decision(
+                None, f"{self.column!r} is always {next(iter(self.counts))!r} and is left out"
+            )
         if n_levels == self.n and n_levels > 2:
             return Decision(None, self._identifier("every row has a value of its own"))
         if n_levels <= self.max_levels and not self.forgot:
-            encoder = CategoricalEncoder(self.column, tuple(sorted(self.counts)), False, self.missing > 0)
+            encoder = CategoricalEncoder(
+                self.column, tuple(sorted(self.counts)), False, self.missing > 0
+            )
             return Decision(encoder, None)
         enough = max(3.0, self.n / 2_000)
         common = [level for level, n in self.counts.most_common(self.max_levels) if n >= enough]

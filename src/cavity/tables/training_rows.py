@@ -125,7 +125,9 @@ def _write(rows: Iterator[tuple[Array, IntArray]], folder: Path, names: Any) -> 
             block = pa.Table.from_arrays([*arrays, pa.array(codes)], names=[*names, _TARGET])
             if writer is None:
                 path = folder / "rows.parquet"
-                writer = parquet.ParquetWriter(path, block.schema, compression="lz4", use_dictionary=False)
+                writer = parquet.ParquetWriter(
+                    path, block.schema, compression="lz4", use_dictionary=False
+                )
             writer.write_table(block, row_group_size=_GROUP_ROWS)
     finally:
         if writer is not None:
