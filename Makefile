@@ -32,7 +32,7 @@ test-all: install
 	$(BIN)/python -m pytest
 
 demo: install
-	$(BIN)/python -m cavity.demo
+	$(BIN)/python -m cavity demo
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.engines.local import tile_rows
 from cavity.engines.threads import Threads
-from cavity.kernels import bind
+from cavity.kernels import bind, noise_free
 from cavity.posterior import Posterior
 from cavity.prior import Prior
 from cavity.rules.protocol import Rule
@@ -63,6 +63,18 @@ class Model:
         conditional = K - A @ A.T
         covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
         return self.posterior.mean @ A.T, covariance
+
+    def remaining_variance_share(self, X: Any, variance: Array) -> Array:
+        """Share [L, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.
+
+        variance: [L, n], of the latent functions at X.
+        """
+        inputs = self._inputs(X)
+        with_noise = bind(self.kernel, inputs[:1]).diagonal(inputs)[0].astype(np.float64)
+        prior = bind(noise_free(self.kernel), inputs[:1]).diagonal(inputs)[0].astype(np.float64)
+        remaining = variance - (with_noise - prior)
+        known = prior > 0.0  # else there is no function to learn
+        return np.clip(np.where(known, remaining / np.where(known, prior, 1.0), 1.0), 0.0, 1.0)
 
     def _inputs(self, X: Any) -> Array:
         dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)

@@ -168,13 +168,17 @@ def report(
     model: Model,
     data: Data,
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write the HTML file.")],
+    training: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="The table of the fit: its most surprising rows are shown, if it fits in memory."),
+    ] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
     """Write a report on a model and a table with the target: one HTML file, no network needed."""
     from cavity.cli.reporting import run_report
 
-    run_report(model, data, output, force, json)
+    run_report(model, data, output, training, force, json)
 
 
 @app.command()

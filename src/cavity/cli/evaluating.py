@@ -6,7 +6,7 @@ from typing import Any
 
 from cavity.cli.bar import progress_shown
 from cavity.cli.guard import CommandError, say
-from cavity.cli.models import loaded_model
+from cavity.cli.models import loaded_model, with_target
 from cavity.cli.outputs import print_json
 
 _NAMES = {
@@ -21,15 +21,9 @@ _NAMES = {
 def run_evaluate(model_path: str, data: str, jobs: int | None, json: bool) -> None:
     """Score a model on the rows of a table that have a target."""
     from cavity.tables import open_table
-    from cavity.tables.names import suggestion
 
     model = loaded_model(model_path, jobs)
-    table = open_table(data)
-    if model.target_ not in table.columns:
-        raise CommandError(
-            f"{data}: has no column {model.target_!r}, the target of {model_path}, to compare with"
-            f"{suggestion(str(model.target_), table.columns)}"
-        )
+    table = with_target(model, model_path, open_table(data), data)
     scores = evaluation(model, table)
     if json:
         print_json({"model": model_path, "data": data, **scores})

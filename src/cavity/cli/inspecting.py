@@ -61,16 +61,19 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _relevance(model: Any) -> list[dict[str, Any]] | None:
-    """Features and their relevance, the most relevant first, if the classifier can tell."""
-    found = getattr(model.classifier_, "relevance_", None)
-    if found is None:
-        return None
-    shares = np.asarray(getattr(found, "share", found), dtype=float).ravel()
+def _relevance(model: Any) -> list[dict[str, Any]]:
+    """Features and their relevance, the most relevant first."""
+    found = model.classifier_.relevance_
     names = model.get_feature_names_out()
-    if len(shares) != len(names):
-        return None
-    return [{"feature": str(names[j]), "share": float(shares[j])} for j in np.argsort(-shares)]
+    return [
+        {
+            "feature": str(names[j]),
+            "share": float(found.value[j]),
+            "lower": float(found.lower[j]),
+            "upper": float(found.upper[j]),
+        }
+        for j in np.argsort(-found.value, kind="stable")
+    ]
 
 
 def as_text(path: str, what: dict[str, Any], file: dict[str, Any]) -> str:
@@ -95,8 +98,11 @@ def as_text(path: str, what: dict[str, Any], file: dict[str, Any]) -> str:
         words = ", ".join(features[:6]) + (f" and {len(features) - 6} more" if len(features) > 6 else "")
         lines.append(f"  {column['name']:{width}}  {column['kind']:12} {words}")
     if what["relevance"]:
-        lines += ["", "relevance of the features:"]
-        lines += [f"  {entry['share']:6.1%}  {entry['feature']}" for entry in what["relevance"][:_FEW]]
+        lines += ["", "relevance of the features, with a 90% band:"]
+        lines += [
+            f"  {e['share']:6.1%}  ({e['lower']:.1%} to {e['upper']:.1%})  {e['feature']}"
+            for e in what["relevance"][:_FEW]
+        ]
     if what["notes"]:
         lines += ["", *(f"note: {note}" for note in what["notes"])]
     versions = ", ".join(f"{name} {file[name]}" for name in ("cavity", "python", "numpy", "sklearn"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cavity.cli.guard import CommandError
 
@@ -31,3 +31,15 @@ def loaded_model(path: str, jobs: int | None = None) -> TableClassifier:
     if jobs is not None:
         model.classifier_.set_params(n_jobs=jobs)
     return model
+
+
+def with_target(model: TableClassifier, model_path: str, table: Any, data: str) -> Any:
+    """The table, which must have the target of the model."""
+    from cavity.tables.names import suggestion
+
+    if model.target_ not in table.columns:
+        raise CommandError(
+            f"{data}: has no column {model.target_!r}, the target of {model_path}, to compare with"
+            f"{suggestion(str(model.target_), table.columns)}"
+        )
+    return table
