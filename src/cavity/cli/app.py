@@ -13,7 +13,7 @@ from cavity.version import __version__
 
 app = typer.Typer(
     name="cavity",
-    help="Gaussian process classification of tables of any size, with probabilities that can be trusted.",
+    help="Gaussian process classification of tables of any size, with calibrated probabilities.",
     epilog="Exit status: 0 done, 1 failed, 2 bad usage or input, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -69,7 +69,9 @@ def fit(
     target: Annotated[str, typer.Option("--target", "-t", help="The column to predict.")],
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write the model.")],
     method: Annotated[Method, typer.Option(help="How to fit.")] = Method.sep,
-    inducing: Annotated[int, typer.Option(help="Inducing points: more are better and slower.", min=1)] = 100,
+    inducing: Annotated[
+        int, typer.Option(help="Inducing points: more are better and slower.", min=1)
+    ] = 100,
     budget: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="Training at most: [bold]60s, 5m, 1h, '3 epochs', '100 iterations'[/bold]."),
@@ -93,7 +95,9 @@ def fit(
         Optional[str],  # noqa: UP045
         typer.Option(help="Train on the Dask cluster at this address (tcp://…)."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from where a fit was stopped.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from where a fit was stopped.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of all random choices.", min=0)] = 0,
     jobs: Jobs = None,
     force: Force = False,
@@ -137,7 +141,9 @@ def predict(
     data: Data,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", help="A .parquet, .csv or .tsv file; - is CSV on standard output."),
+        typer.Option(
+            "--output", "-o", help="A .parquet, .csv or .tsv file; - is CSV on standard output."
+        ),
     ] = "-",
     keep: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -170,7 +176,9 @@ def report(
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write the HTML file.")],
     training: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="The table of the fit: its most surprising rows are shown, if it fits in memory."),
+        typer.Option(
+            help="The table of the fit: its most surprising rows are shown, if it fits in memory."
+        ),
     ] = None,
     force: Force = False,
     json: Json = False,

@@ -17,8 +17,10 @@ _FORM = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)\s*", re.IGNORECASE)
 def parsed_budget(words: str | None) -> dict[str, Any]:
     """The parameters of an estimator that a budget means.
 
-    >>> parsed_budget("90s"), parsed_budget("1.5 hours"), parsed_budget("3e"), parsed_budget("50 iterations")
-    ({'max_seconds': 90.0}, {'max_seconds': 5400.0}, {'max_epochs': 3.0}, {'max_iter': 50})
+    >>> parsed_budget("90s"), parsed_budget("1.5 hours")
+    ({'max_seconds': 90.0}, {'max_seconds': 5400.0})
+    >>> parsed_budget("3e"), parsed_budget("50 iterations")
+    ({'max_epochs': 3.0}, {'max_iter': 50})
     """
     if words is None:
         return {}

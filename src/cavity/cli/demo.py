@@ -16,7 +16,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cavity.cli.bar import progress_shown
-from cavity.cli.guard import say
 from cavity.cli.outputs import checked_output, print_json
 from cavity.datasets import nycflights13
 from cavity.datasets.nycflights13 import Flights
@@ -105,9 +104,9 @@ def explanation(line: dict[str, Any], model: dict[str, Any]) -> str:
     """What the table means, in a sentence."""
     return fill(
         f"In words: of 100 flights, logistic regression calls about {100 * line['error']:.0f} wrong and "
-        f"cavity about {100 * model['error']:.0f}; to what really happened they had given a probability of "
-        f"{np.exp(-line['nll']):.0%} and {np.exp(-model['nll']):.0%} (the test NLL, as a geometric mean); and "
-        f"what cavity calls 70% sure comes true about 70 times in 100, give or take "
+        f"cavity about {100 * model['error']:.0f}; to what really happened they had given a probability "
+        f"of {np.exp(-line['nll']):.0%} and {np.exp(-model['nll']):.0%} (the test NLL, as a geometric "
+        f"mean); and what cavity calls 70% sure comes true about 70 times in 100, give or take "
         f"{100 * model['calibration_error']:.0f} (the calibration error).",
         width=88,
     )

@@ -92,13 +92,13 @@ def _sentence(error: BaseException) -> str:
 
 @contextmanager
 def _warnings_in_a_line() -> Iterator[None]:
-    def show(message: Any, category: type[Warning], *_: Any) -> None:
+    def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
         if not issubclass(category, (DeprecationWarning, FutureWarning, ResourceWarning)):
             say(f"warning: {' '.join(str(message).split())}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = show
+        warnings.showwarning = show  # type: ignore[assignment]
         yield
 
 

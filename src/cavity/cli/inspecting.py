@@ -83,8 +83,8 @@ def as_text(path: str, what: dict[str, Any], file: dict[str, Any]) -> str:
     lines = [
         f"{path}: predicts {what['target']!r}: {classes}",
         "",
-        f"{training['method']}, {training['likelihood']}, {training['inducing_points']} inducing points, "
-        f"{training['iterations']:,} iterations, {training['seconds']:.1f} s",
+        f"{training['method']}, {training['likelihood']}, {training['inducing_points']} inducing "
+        f"points, {training['iterations']:,} iterations, {training['seconds']:.1f} s",
         f"kernel, on standardised features: {what['kernel']}",
     ]
     if training["log_marginal_likelihood"] is not None:

@@ -25,8 +25,8 @@ def loaded_model(path: str, jobs: int | None = None) -> TableClassifier:
     model = load(path)
     if not isinstance(model, TableClassifier):
         raise CommandError(
-            f"{path}: holds a {type(model).__name__}, which was fitted to arrays and knows no columns; use "
-            "cavity.load in Python, or fit a model with cavity fit"
+            f"{path}: holds a {type(model).__name__}, which was fitted to arrays and knows no columns; "
+            "use cavity.load in Python, or fit a model with cavity fit"
         )
     if jobs is not None:
         model.classifier_.set_params(n_jobs=jobs)

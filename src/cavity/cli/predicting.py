@@ -36,7 +36,9 @@ def run_predict(
     table = open_table(data)
     for name in keep:
         if name not in table.columns:
-            raise CommandError(f"{data}: has no column {name!r} to keep{suggestion(name, table.columns)}")
+            raise CommandError(
+                f"{data}: has no column {name!r} to keep{suggestion(name, table.columns)}"
+            )
     begun, n_rows, writer = time.perf_counter(), 0, None
     with progress_shown() as watcher, output_stream(output, force) as stream:
         watcher.stage(f"predicting {data}")
@@ -58,7 +60,9 @@ def run_predict(
 def _checked_suffix(output: str, json: bool) -> str:
     if output == STDOUT:
         if json:
-            raise CommandError("--json and predictions cannot both go to standard output; give -o a file")
+            raise CommandError(
+                "--json and predictions cannot both go to standard output; give -o a file"
+            )
         return ".csv"
     suffix = Path(output).suffix.lower()
     if suffix not in (*_DELIMITERS, *_PARQUET):

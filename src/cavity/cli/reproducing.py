@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,7 @@ def run_reproduce(name: str | None, quick: bool) -> None:
         from cavity.tables.names import suggestion
 
         raise CommandError(f"there is no benchmark {name!r}{suggestion(name, list(benchmarks))}")
-    from benchmarks.__main__ import main  # type: ignore[import-not-found]
-
-    status = main(["run", name, *(["--quick"] if quick else [])])
+    status = import_module("benchmarks.__main__").main(["run", name, *(["--quick"] if quick else [])])
     if status:
         raise typer.Exit(status)
 
@@ -45,6 +44,4 @@ def _benchmarks() -> dict[str, Any]:
         raise CommandError(
             "the benchmarks are not installed with the package; run this in a checkout of the repository"
         )
-    from benchmarks.registry import benchmarks  # type: ignore[import-not-found]
-
-    return dict(benchmarks())
+    return dict(import_module("benchmarks.registry").benchmarks())

@@ -41,7 +41,7 @@ def as_arrow(data: Any) -> Any:
             raise
         raise SourceError(f"the data frame cannot be read: {one_line(error)}") from error
     raise TypeError(
-        f"a table is a data frame, an Arrow table or a dictionary of columns, not a {type(data).__name__}"
+        f"a {type(data).__name__} is no table; pass a data frame, an Arrow table or a dict of columns"
     )
 
 

@@ -31,8 +31,8 @@ _LABELS = "(target)"
 class TableClassifier(ClassifierMixin, BaseEstimator):
     """A Gaussian process classifier of tables: numbers, strings, truth values, dates, missing cells.
 
-    It learns a `TablePreprocessor` and one of cavity's classifiers, both in streaming passes, so that files
-    may be larger than memory. `cavity.save` writes both into one file.
+    It learns a `TablePreprocessor` and one of cavity's classifiers, both in streaming passes, so that
+    files may be larger than memory. `cavity.save` writes both into one file.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ def _castable(array: Any, kind: Any) -> bool:
 
 def coerced(array: Any, kind: str, column: str) -> Any:
     """An Arrow array as doubles, booleans, strings or timestamps in microseconds, whatever it is now."""
-    pa, pc = import_arrow()
+    pa, _ = import_arrow()
     wanted = {
         NUMERIC: pa.float64(),
         BOOLEAN: pa.bool_(),
@@ -115,7 +115,7 @@ def _refused(value: Any, wanted: Any) -> bool:
 
 
 def _number_words(array: Any) -> Any:
-    """Numbers as strings, whole ones without a decimal point: a missing cell makes floats of integers."""
+    """Numbers as strings, whole ones without a decimal point: missing cells make floats of integers."""
     pa, _ = import_arrow()
     values = array.cast(pa.float64()).to_pylist()
     words = [

@@ -48,8 +48,8 @@ class LabelScan:
             return int(value)
         what = "is a fraction" if isinstance(value, float) else f"is a {type(value).__name__}"
         raise SourceError(
-            f"the target {self.target!r} has the value {value!r}, which {what}; classes are whole numbers, "
-            "strings or truth values: cut a quantity into a few classes"
+            f"the target {self.target!r} has the value {value!r}, which {what}; classes are whole "
+            "numbers, strings or truth values: cut a quantity into a few classes"
         )
 
     def finish(self) -> Classes:
@@ -101,8 +101,8 @@ class Classes:
         unknown = [v for v in values if v is not None and _word(v) not in self._code_of]
         if unknown:
             raise SourceError(
-                f"the target {self.target!r} has the value {unknown[0]!r}, which is not among the classes "
-                f"that the model knows: {listed([str(value) for value in self.values])}"
+                f"the target {self.target!r} has the value {unknown[0]!r}, which is not among the "
+                f"classes that the model knows: {listed([str(value) for value in self.values])}"
             )
         lookup = np.array([-1 if v is None else self._code_of[_word(v)] for v in values] + [-1])
         positions = encoded.indices.fill_null(len(values)).to_numpy()

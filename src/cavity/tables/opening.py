@@ -72,8 +72,8 @@ class FrameTable:
 def open_table(data: Any) -> Table:
     """The table that a path or a data frame means.
 
-    A path is that of a CSV, TSV or Parquet file, or of a folder of files of one of these kinds, which are
-    taken in the order of their names. Text files may be compressed (.csv.gz).
+    A path is that of a CSV, TSV or Parquet file, or of a folder of files of one of these kinds, which
+    are taken in the order of their names. Text files may be compressed (.csv.gz).
 
     >>> open_table({"age": [31, 47], "late": [True, False]}).columns
     ['age', 'late']
@@ -126,8 +126,8 @@ def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         if _kind(path) is None:
             raise SourceError(
-                f"{path}: its name does not say what it is; CSV (.csv), TSV (.tsv) and Parquet (.parquet) "
-                "files can be read"
+                f"{path}: its name does not say what it is; CSV (.csv), TSV (.tsv) and Parquet "
+                "(.parquet) files can be read"
             )
         return [_with_bytes(path)]
     files = sorted(p for p in path.iterdir() if _kind(p) and p.name[0] not in "._" and p.is_file())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,14 @@ class ParquetTable:
             file.close()
         if n_rows == 0:
             raise SourceError(f"{name} has no rows")
-        self.n_rows = n_rows
+        self.n_rows: int | None = n_rows
+        self.row_groups: list[int] | None = None
+
+    def piece(self, path: Path, row_groups: list[int]) -> ParquetTable:
+        """Some row groups of one of the files."""
+        part = copy(self)
+        part.files, part.row_groups, part.n_rows = [path], row_groups, None
+        return part
 
     def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
         """Record batches of at most `CHUNK_ROWS` rows."""
@@ -48,7 +56,12 @@ class ParquetTable:
         for path in self.files:
             file = open_parquet(path)
             try:
-                for batch in file.iter_batches(CHUNK_ROWS, columns=list(columns), use_threads=False):
+                for batch in file.iter_batches(
+                    CHUNK_ROWS,
+                    row_groups=self.row_groups,
+                    columns=list(columns),
+                    use_threads=False,
+                ):
                     yield _as_the_first(batch.select(list(columns)), wanted, path)
             except (OSError, pa.ArrowException) as error:
                 raise SourceError(

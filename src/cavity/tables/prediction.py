@@ -20,9 +20,10 @@ from cavity.typing import Array
 def predictions(model: TableClassifier, table: Table, keep: Sequence[str] = ()) -> Iterator[Any]:
     """Arrow record batches of predictions for all rows of a table, in order.
 
-    Columns: those named in `keep`, copied; `label`, the most probable class; `probability_<class>` (of the
-    second class alone, if there are two); `latent_mean` and `latent_variance` (`…_<class>` for more than
-    two). The next chunk is read and encoded while this one is computed, and computed while the last is used.
+    Columns: those named in `keep`, copied; `label`, the most probable class; `probability_<class>` (of
+    the second class alone, if there are two); `latent_mean` and `latent_variance` (`…_<class>` for more
+    than two). The next chunk is read and encoded while this one is computed, and computed while the last
+    is used.
     """
     warn_of_new_columns(model, table)
     return read_ahead(_predicted(model, table, keep))
@@ -41,7 +42,7 @@ def warn_of_new_columns(model: TableClassifier, table: Table) -> None:
 def encoded_chunks(
     model: TableClassifier, table: Table, others: dict[str, Any]
 ) -> Iterator[tuple[Array, Any]]:
-    """Features [t, d] of each chunk, read ahead, and the chunk, which has the `others` (name: type) too."""
+    """Features [t, d] of each chunk, read ahead, and the chunk, which has the `others` [name] too."""
     preprocessor = model.preprocessor_
     columns = list(dict.fromkeys([*preprocessor.columns_, *others]))
     types = {**others, **preprocessor.text_types()}

@@ -25,9 +25,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
 
     Numbers stay as they are; truth values become 0 and 1; strings become a feature for each level (the
     commonest `max_levels` of them, one for all others); dates become days, and places in the year, the
-    week and the day on circles. A missing number becomes the median, with a feature that says so; a missing
-    string is a level of its own. Columns that never change, and those of which every row has a value of its
-    own, are left out. Everything is learned in one streaming pass (two for text files).
+    week and the day on circles. A missing number becomes the median, with a feature that says so; a
+    missing string is a level of its own. Columns that never change, and those of which every row has a
+    value of its own, are left out. Everything is learned in one streaming pass (two for text files).
 
     Parameters
     ----------
@@ -155,8 +155,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if missing:
             words = suggestion(missing[0], [column for column in columns if column not in self.columns_])
             raise SourceError(
-                f"{name} lacks {'columns' if len(missing) > 1 else 'the column'} {listed(missing)}, which "
-                f"the model was trained on{words if 'mean' in words else ''}"
+                f"{name} lacks {'columns' if len(missing) > 1 else 'the column'} {listed(missing)}, "
+                f"which the model was trained on{words if 'mean' in words else ''}"
             )
         known = {*self.columns_, *self.drop, *getattr(self, "ignored_", ())}
         return [column for column in columns if column not in known]

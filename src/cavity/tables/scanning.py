@@ -161,8 +161,8 @@ class LevelScan:
         if not common:
             return Decision(None, self._identifier("hardly any value occurs twice"))
         note = (
-            f"{self.column!r} has {'more than ' if self.forgot else ''}{n_levels:,} levels: the commonest "
-            f"{len(common)} are kept, the others count as one"
+            f"{self.column!r} has {'more than ' if self.forgot else ''}{n_levels:,} levels: the "
+            f"commonest {len(common)} are kept, the others count as one"
         )
         encoder = CategoricalEncoder(self.column, tuple(sorted(common)), True, self.missing > 0)
         return Decision(encoder, note)

@@ -45,7 +45,7 @@ class ScoreSums:
         self._scores.append((proba if self.n_classes > 2 else proba[:, 1]).astype(np.float32))
 
     def scores(self, training_counts: IntArray) -> dict[str, Any]:
-        """The scores by name; the baseline says the frequencies of the classes in training of every row."""
+        """The scores by name; the baseline says of every row how frequent classes were in training."""
         n = int(self.confusion.sum())
         frequency = training_counts / training_counts.sum()
         counts = self.confusion.sum(axis=1)
@@ -77,7 +77,7 @@ class ScoreSums:
 
 
 def _area(scores: Array, positive: Any) -> float | None:
-    """The share of pairs, of a positive and another row, that are in the right order; ties are halves."""
+    """Share of the pairs of a positive and another row in the right order; ties are halves."""
     n = int(positive.sum())
     if n in (0, len(scores)):
         return None

@@ -56,9 +56,10 @@ def training_rows(
 ) -> Iterator[Source]:
     """A source of all rows, for as long as the context lasts.
 
-    Rows that take more than `max_memory` bytes (by default a quarter of what is available) are written to a
-    temporary folder inside `folder`, as Parquet files of their features: encoding them once and reading
-    numbers in every epoch is cheaper than encoding in every epoch, and text files could not be shuffled.
+    Rows that take more than `max_memory` bytes (by default a quarter of what is available) are written
+    to a temporary folder inside `folder`, as Parquet files of their features: encoding them once and
+    reading numbers in every epoch is cheaper than encoding in every epoch, and text files could not be
+    shuffled.
     """
     n_rows, n_features = int(classes.counts.sum()), preprocessor.n_features_out_
     needed = n_rows * n_features * np.dtype(preprocessor.dtype_).itemsize
@@ -104,8 +105,8 @@ def _temporary_folder(folder: str | os.PathLike[str] | None, needed: int) -> Ite
         free = shutil.disk_usage(place).free
         if needed > free:
             raise SourceError(
-                f"the rows take {needed:,} bytes, and {place.parent} has {free:,} left; make room there, "
-                "or set TMPDIR to another place"
+                f"the rows take {needed:,} bytes, and {place.parent} has {free:,} left; make room "
+                "there, or set TMPDIR to another place"
             )
         yield place
     finally:
