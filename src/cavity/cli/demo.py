@@ -55,7 +55,7 @@ def run(
     out: TextIO,
     *,
     n_test: int = N_TEST,
-    n_inducing: int = N_INDUCING,
+    n_inducing: int | None = None,
     max_seconds: float = MAX_SECONDS,
     report: Path | None = None,
 ) -> dict[str, Any]:
@@ -70,7 +70,9 @@ def run(
         flush=True,
     )
     line = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
-    model = SEPClassifier(n_inducing=n_inducing, max_seconds=max_seconds, random_state=SEED)
+    model = SEPClassifier(
+        n_inducing=n_inducing or N_INDUCING, max_seconds=max_seconds, random_state=SEED
+    )
     with progress_shown() as watcher, reporting(watcher):
         watcher.n_rows = len(train)
         watcher.stage("choosing where to start")

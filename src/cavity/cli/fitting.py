@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from cavity.cli.bar import Watcher, progress_shown
 from cavity.cli.budget import parsed_budget
 from cavity.cli.guard import CommandError, InterruptedFitError, interrupts_noted, say
 from cavity.cli.outputs import checked_output, print_json
+from cavity.history import Iteration
 from cavity.progress import reporting
 
 _CHECKPOINT_EVERY = 30.0
@@ -58,14 +62,15 @@ def run_fit(request: FitRequest, json: bool) -> None:
         drop=request.drop, categorical=request.categorical, folder=str(output.parent)
     )
     begun = time.perf_counter()
-    with progress_shown() as watcher, interrupts_noted() as interrupted:
+    with _explained(request), progress_shown() as watcher, interrupts_noted() as interrupted:
         watcher.stage(f"reading {request.data}")
         model.learn_columns(table, request.target)
         watcher.n_rows = int(model.labels_.counts.sum())
         watcher.stage(f"choosing where to start, on {watcher.n_rows:,} rows")
-        _train(request, model, table, parameters, watcher)
-        if interrupted:
-            raise InterruptedFitError(_what_is_left(request))
+        reporter = _UntilInterrupted(watcher, interrupted)
+        with reporting(reporter), _convergence_in_words():
+            _train(request, model, table, parameters)
+        reporter.check()
     model.fit_seconds_ = time.perf_counter() - begun
     _forget_places(model)
     model.save(output)
@@ -110,30 +115,66 @@ def _parameters(request: FitRequest) -> dict[str, Any]:
     return {**parameters, "checkpoint": str(checkpoint), "checkpoint_every": _CHECKPOINT_EVERY}
 
 
-def _train(
-    request: FitRequest, model: Any, table: Any, parameters: dict[str, Any], watcher: Watcher
-) -> None:
+def _train(request: FitRequest, model: Any, table: Any, parameters: dict[str, Any]) -> None:
     import cavity
 
-    with reporting(watcher):
-        if request.distributed:
-            from cavity.cli.cluster import train_on_cluster
+    if request.distributed:
+        from cavity.cli.cluster import train_on_cluster
 
-            train_on_cluster(request, model, table, parameters)
-            return
-        kinds = {
-            "sep": cavity.SEPClassifier,
-            "svi": cavity.SVIClassifier,
-            "gfitc": cavity.GFITCClassifier,
-        }
-        model.set_params(classifier=kinds[request.method](**parameters))
-        model.train(table)
+        train_on_cluster(request, model, table, parameters)
+        return
+    kinds = {
+        "sep": cavity.SEPClassifier,
+        "svi": cavity.SVIClassifier,
+        "gfitc": cavity.GFITCClassifier,
+    }
+    model.set_params(classifier=kinds[request.method](**parameters))
+    model.train(table)
 
 
-def _what_is_left(request: FitRequest) -> str:
-    if request.method != "gfitc" and request.checkpoint.exists():
-        return f"interrupted; no model was written, and --resume goes on from {request.checkpoint}"
-    return "interrupted; nothing was written"
+class _UntilInterrupted:
+    """A reporter that ends a fit after Ctrl-C: its result would be thrown away."""
+
+    def __init__(self, watcher: Watcher, interrupted: list[bool]) -> None:
+        self._watcher, self._interrupted = watcher, interrupted
+
+    def update(self, iteration: Iteration, share: float | None) -> None:
+        self._watcher.update(iteration, share)
+
+    def sweep(self, number: int, change: float) -> None:
+        self.check()
+        self._watcher.sweep(number, change)
+
+    def check(self) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _convergence_in_words() -> Iterator[None]:
+    """The warning of a fit that had no time to converge, in the words of the command line."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        if issubclass(warning.category, ConvergenceWarning):
+            say("warning: training ended before it converged; a larger --budget may do better")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+@contextmanager
+def _explained(request: FitRequest) -> Iterator[None]:
+    """Ctrl-C says what is left of the fit."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if request.method != "gfitc" and request.checkpoint.exists():
+            words = f"no model was written, and --resume goes on from {request.checkpoint}"
+            raise InterruptedFitError(f"interrupted; {words}") from None
+        raise
 
 
 def _forget_places(model: Any) -> None:

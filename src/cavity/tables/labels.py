@@ -96,7 +96,9 @@ class Classes:
     def codes(self, array: Any) -> IntArray:
         """Codes [t] of an Arrow array: positions among the classes, −1 where the target is missing."""
         pa, _ = import_arrow()
-        encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        if pa.types.is_dictionary(array.type):  # it may list values that do not occur
+            array = array.dictionary_decode()
+        encoded = array.dictionary_encode()
         values = [_plain(value) for value in encoded.dictionary.to_pylist()]
         unknown = [v for v in values if v is not None and _word(v) not in self._code_of]
         if unknown:
