@@ -22,7 +22,7 @@ _COMMAND = [sys.executable, "-m", "cavity"]
 
 
 def saved_model(path: Path) -> None:
-    """A model of float32 columns, of the size that the figure is about; how well it fits is no matter."""
+    """A model of float32 columns, of the size that the figure is about; how it fits is no matter."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((TRAINING_ROWS, DIMENSIONS)).astype(np.float32)
     y = np.sin(2 * X[:, 0]) + X[:, 1] + rng.standard_normal(TRAINING_ROWS) > 0
@@ -61,7 +61,9 @@ def help_seconds() -> float:
     return min(times)
 
 
-@benchmark("predict-stream", "`cavity predict` on 1 and 4 million rows: rows/s and memory; `cavity --help`")
+@benchmark(
+    "predict-stream", "`cavity predict` on 1 and 4 million rows: rows/s and memory; `cavity --help`"
+)
 def run(context: Context) -> None:
     """Parquet in, Parquet out, m=200 and d=8, each size in a process of its own."""
     seconds = help_seconds()
