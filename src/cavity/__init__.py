@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cavity.version import __version__
 
 if TYPE_CHECKING:
-    from cavity.errors import CheckpointError, ModelFileError, NumericalError, SourceError
+    from cavity.errors import CheckpointError, ClusterError, ModelFileError, NumericalError, SourceError
     from cavity.estimators.gfitc import GFITCClassifier
     from cavity.estimators.sep import SEPClassifier
     from cavity.estimators.svi import SVIClassifier
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckpointError",
+    "ClusterError",
     "GFITCClassifier",
     "ModelFileError",
     "NumericalError",
@@ -33,6 +34,7 @@ __all__ = [
 # scikit-learn has loaded.
 _HOMES = {
     "CheckpointError": "cavity.errors",
+    "ClusterError": "cavity.errors",
     "GFITCClassifier": "cavity.estimators.gfitc",
     "ModelFileError": "cavity.errors",
     "NumericalError": "cavity.errors",

@@ -195,8 +195,7 @@ class SEPClassifier(SteppedGPClassifier):
         return m
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
-        stored = problem.engine.sites.directions is not None
-        return FactorUpdate() if stored else NaturalUpdate()
+        return FactorUpdate() if problem.engine.stores_directions else NaturalUpdate()
 
     def _options(self, batch_size: int | None) -> SweepOptions:
         penalty = self.residual_penalty

@@ -35,6 +35,11 @@ def validated_source(estimator: Any, X: Any, y: Any) -> tuple[Source, Array]:
         names = getattr(source, "feature_names", None)
         if names is not None:
             estimator.feature_names_in_ = np.asarray(names, dtype=object)
+    return source, checked_classes(classes)
+
+
+def checked_classes(classes: Array) -> Array:
+    """Refuse classes that cannot be told apart by this model."""
     if len(classes) < 2:
         raise ValueError(
             f"y has one class ({classes[0]!r}); a classifier needs at least two: "
@@ -45,7 +50,7 @@ def validated_source(estimator: Any, X: Any, y: Any) -> tuple[Source, Array]:
             f"Only binary classification is supported. The type of the target is multiclass: y has "
             f"{len(classes)} classes; wrap the estimator in sklearn.multiclass.OneVsRestClassifier"
         )
-    return source, classes
+    return classes
 
 
 def validated_inducing_points(Z: Any, n_features: int) -> Array | None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavity.engines.local import LocalEngine
+from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
@@ -38,7 +38,7 @@ POLISHING_TOL = 1e-4
 
 
 def converge(
-    engine: LocalEngine,
+    engine: Engine,
     prior: Prior,
     *,
     damping: float = 1.0,
@@ -89,7 +89,7 @@ def converge(
 
 
 def _sweep(
-    engine: LocalEngine,
+    engine: Engine,
     prior: Prior,
     naturals: Naturals,
     options: SweepOptions,
@@ -109,7 +109,7 @@ def _sweep(
     return FixedPoint(prior, posterior, value, score, n_sweeps, change, change <= tol), sums
 
 
-def settled(engine: LocalEngine, prior: Prior, posterior: Posterior) -> FixedPoint:
+def settled(engine: Engine, prior: Prior, posterior: Posterior) -> FixedPoint:
     """A point that is left as it is: the rows' sites are those that its q would give them."""
     point = FixedPoint(prior, posterior, np.nan, np.nan, 0, np.nan, converged=True)
     options = SweepOptions(damping=1.0, gradient=False)

@@ -72,7 +72,7 @@ class Plan:
         point = self._polish(problem, trainer, trained, progress)
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
-            self.checkpointer.finish()
+            self.checkpointer.finish(problem.engine)
         return Outcome(point, trained.n_steps, trained.converged, interrupted)
 
     def _rebuilds(self, problem: Problem) -> bool:

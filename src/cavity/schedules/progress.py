@@ -94,7 +94,12 @@ class Progress:
                 f"iteration {entry.iteration:5d}  epochs {entry.epochs:7.2f}  "
                 f"objective {entry.objective:14.4f}  "
                 f"leave-one-out NLL {-entry.leave_one_out:.4f}  {entry.seconds:7.1f} s"
+                f"{self._more(entry)}"
             )
+
+    def _more(self, entry: Iteration) -> str:
+        """What else there is to say in a line."""
+        return ""
 
     def say(self, *words: Any) -> None:
         """A line for the user, if they asked for any."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.engines.local import LocalEngine
+from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
 from cavity.optimizers import Optimizer
 from cavity.problem import Problem
@@ -63,7 +63,7 @@ class Trainer:
     """Weight of the rows that a minibatch stands for; None: of all rows of the source."""
 
     @property
-    def engine(self) -> LocalEngine:
+    def engine(self) -> Engine:
         """Where the passes run."""
         return self.problem.engine
 
