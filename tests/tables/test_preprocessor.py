@@ -114,6 +114,14 @@ def test_codes_may_be_declared_categorical():
     assert again[:, :4].tolist() == [[0, 1, 0, 0], [0, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("levels", [["a", "b", "c"], [1, 2, 3], [0.5, 1.5, 2.5]])
+def test_categories_of_pandas_are_levels(levels):
+    column = pd.Categorical([levels[0], levels[1], None, levels[1]], categories=levels)
+    _, features = learned(pd.DataFrame({"c": column}))
+    assert list(features) == [f"c={levels[0]}", f"c={levels[1]}", "c=(missing)"]
+    assert features.to_numpy().tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]]
+
+
 def test_unseen_levels_are_none_of_the_known_or_the_middle_of_two():
     three, _ = learned(pd.DataFrame({"c": ["a", "b", "c"] * 4}))
     assert three.transform({"c": ["z", None]}).tolist() == [[0, 0, 0], [0, 0, 0]]

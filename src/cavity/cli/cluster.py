@@ -51,13 +51,13 @@ def _client(request: FitRequest) -> Iterator[Any]:
                 dashboard_address=":0",
                 silence_logs=logging.ERROR,
             ) as cluster,
-            Client(cluster, set_as_default=False) as client,
+            Client(cluster) as client,
         ):
             say(f"{request.workers} workers; dashboard: {client.dashboard_link}")
             yield client
         return
     try:
-        client = Client(request.scheduler, timeout=_PATIENCE, set_as_default=False)
+        client = Client(request.scheduler, timeout=_PATIENCE)
     except (OSError, ValueError) as error:
         raise CommandError(
             f"--scheduler {request.scheduler}: no Dask scheduler answers there"

@@ -44,6 +44,8 @@ def guarded(command: Command) -> Command:
                 sys.stdout.flush()
             except BaseException as error:
                 raise typer.Exit(_ended(error)) from error
+            finally:
+                settings.debug = settings.quiet = False  # they hold for one run
 
     return run  # type: ignore[return-value]
 

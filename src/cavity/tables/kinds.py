@@ -22,7 +22,7 @@ def kind_of_type(kind: Any) -> str | None:
     pa, _ = import_arrow()
     is_a = pa.types
     if is_a.is_dictionary(kind):
-        kind = kind.value_type
+        return CATEGORICAL
     if is_a.is_boolean(kind):
         return BOOLEAN
     if (

@@ -134,8 +134,9 @@ class LevelScan:
         values = coerced(array, CATEGORICAL, self.column)
         self.missing += values.null_count
         self.n += len(values) - values.null_count
-        found = pc.value_counts(values).to_pylist()
-        self.counts.update({e["values"]: e["counts"] for e in found if e["values"] is not None})
+        found = pc.value_counts(values.drop_null())
+        levels, counts = found.field("values").to_pylist(), found.field("counts").to_pylist()
+        self.counts.update(dict(zip(levels, counts, strict=True)))
         if len(self.counts) > _MOST_COUNTED:
             self.forgot = True
             self.counts = Counter(dict(self.counts.most_common(_MOST_COUNTED // 2)))
