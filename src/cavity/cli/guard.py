@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import typer
 
+from cavity.allocation import keep_freed_memory
 from cavity.cli import settings
 
 FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, BROKEN_PIPE = 1, 2, 130, 143, 141
@@ -39,6 +40,7 @@ def guarded(command: Command) -> Command:
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         with _warnings_in_a_line(), _terminated_cleanly():
+            keep_freed_memory()
             try:
                 command(*args, **kwargs)
                 sys.stdout.flush()
