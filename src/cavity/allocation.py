@@ -1,4 +1,4 @@
-"""Memory that was freed is kept for the next tile: giving it back and taking it again costs page faults."""
+"""Memory that was freed is kept for the next tile: taking it from the system again costs page faults."""
 
 from __future__ import annotations
 
