@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from cavity.version import __version__
 
 if TYPE_CHECKING:
-    from cavity.errors import CheckpointError, ClusterError, ModelFileError, NumericalError, SourceError
+    from cavity.errors import (
+        CheckpointError,
+        ClusterError,
+        DatasetError,
+        ModelFileError,
+        NumericalError,
+        SourceError,
+    )
     from cavity.estimators.gfitc import GFITCClassifier
     from cavity.estimators.sep import SEPClassifier
     from cavity.estimators.svi import SVIClassifier
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckpointError",
     "ClusterError",
+    "DatasetError",
     "GFITCClassifier",
     "ModelFileError",
     "NumericalError",
@@ -35,6 +43,7 @@ __all__ = [
 _HOMES = {
     "CheckpointError": "cavity.errors",
     "ClusterError": "cavity.errors",
+    "DatasetError": "cavity.errors",
     "GFITCClassifier": "cavity.estimators.gfitc",
     "ModelFileError": "cavity.errors",
     "NumericalError": "cavity.errors",

@@ -19,3 +19,7 @@ class CheckpointError(RuntimeError):
 
 class ModelFileError(ValueError):
     """A model file could not be written or read, or holds what must not be loaded."""
+
+
+class DatasetError(RuntimeError):
+    """A dataset could not be had from where it is kept, or is not the one it should be."""

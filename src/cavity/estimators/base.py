@@ -69,9 +69,11 @@ class SparseGPClassifier(Insight, ClassifierMixin, BaseEstimator, metaclass=ABCM
     def fit(self, X: Any, y: Any = None) -> SparseGPClassifier:
         """Fit to rows X [n, d] with labels y [n] of two kinds.
 
-        X is an array (dense, memory-mapped, pandas or SciPy sparse); or the path of a Parquet file or a
-        folder of them, with y the name of the target column; or the path of a .npy file; or any object
-        that keeps the `cavity.sources.Source` contract, which has its own labels.
+        X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
+        column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
+        table, record batch or reader, or anything that speaks Arrow's C interface (polars, pandas); or
+        the path of a .npy file; or any object that keeps the `cavity.sources.Source` contract, which has
+        its own labels.
         """
         validated_kernel(self.kernel)
         n_jobs = thread_count(self.n_jobs)

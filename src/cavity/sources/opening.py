@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import SourceError
+from cavity.sources.arrow_tables import is_arrow_stream, is_dataset, is_table, table_source
+from cavity.sources.locations import local_path
 from cavity.sources.npy import npy_source
 from cavity.sources.parquet import ParquetSource
 from cavity.sources.parquet_schema import is_parquet_name, list_files
@@ -21,9 +23,9 @@ _MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches"
 def open_source(X: Any, y: Any = None) -> Source | None:
     """The source that X and y mean, or None if they are arrays, to be validated as such.
 
-    X is the path of a Parquet file or of a folder of them, with y the name of the target column; or
-    the path of a .npy file, with y an array [n] or the path of another; or a source, which has its own
-    labels.
+    X is the path or URL of a Parquet file or of a folder of them, an Arrow table or dataset, with y the
+    name of the target column; or the path of a .npy file, with y an array [n] or the path of another;
+    or a source, which has its own labels.
 
     >>> open_source(np.eye(2), [0, 1]) is None
     True
@@ -34,7 +36,10 @@ def open_source(X: Any, y: Any = None) -> Source | None:
     3
     """
     if isinstance(X, (str, os.PathLike)):
-        return _open_path(Path(X), y)
+        return _open_path(X, y)
+    if is_dataset(X) or is_arrow_stream(X) or (is_table(X) and isinstance(y, str)):
+        target = _target_name(y, f"a {type(X).__name__}")
+        return ParquetSource(X, target) if is_dataset(X) else table_source(X, target)
     if not is_source(X):
         return None
     if y is not None:
@@ -64,7 +69,10 @@ def class_values(source: Source) -> NDArray[Any]:
     return np.arange(largest + 1)
 
 
-def _open_path(path: Path, y: Any) -> Source:
+def _open_path(given: str | os.PathLike[str], y: Any) -> Source:
+    path = local_path(given)
+    if path is None:
+        return ParquetSource(given, _target_name(y, f"the Parquet data in {given}"))
     if path.suffix.lower() == ".npy":
         return npy_source(path, y)
     if path.is_file() and not _is_parquet(path):
@@ -73,11 +81,13 @@ def _open_path(path: Path, y: Any) -> Source:
             "instance with pandas.read_csv(...).to_parquet(...)"
         )
     list_files(path)
+    return ParquetSource(path, _target_name(y, f"the Parquet data in {path}"))
+
+
+def _target_name(y: Any, what: str) -> str:
     if not isinstance(y, str):
-        raise SourceError(
-            f"y={_short(y)}: for the Parquet data in {path}, y is the name of the target column"
-        )
-    return ParquetSource(path, y)
+        raise SourceError(f"y={_short(y)}: for {what}, y is the name of the target column")
+    return y
 
 
 def _is_parquet(path: Path) -> bool:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import SourceError
-from cavity.sources.parquet_files import RowGroup
 from cavity.sources.parquet_schema import import_pyarrow
+from cavity.sources.stores import Group
 from cavity.typing import IntArray
 
 _MOST_CLASSES = 2**15 - 1
@@ -26,7 +26,7 @@ class Labels:
         self.codes = np.empty(n_rows, dtype=np.int8)
         self.n_seen = 0
 
-    def add(self, column: Any, group: RowGroup) -> None:
+    def add(self, column: Any, group: Group) -> None:
         """Encode the next labels."""
         pyarrow, _ = import_pyarrow()
         types = pyarrow.types
@@ -45,7 +45,7 @@ class Labels:
         self.codes[self.n_seen : self.n_seen + len(indices)] = lookup[indices]
         self.n_seen += len(indices)
 
-    def _code(self, value: Any, group: RowGroup) -> int:
+    def _code(self, value: Any, group: Group) -> int:
         if value is None:
             raise SourceError(f"{group}: the target {self.target!r} has null values; drop their rows")
         if not isinstance(value, (bool, int, str, float)):

@@ -2,72 +2,54 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import SourceError
-from cavity.sources.parquet_files import (
-    OpenFiles,
-    RowGroup,
-    Stamp,
-    check_nulls,
-    open_parquet,
-    record_batches,
-)
 from cavity.sources.parquet_labels import Labels
-from cavity.sources.parquet_schema import (
-    Columns,
-    check_no_more_columns,
-    check_same_schema,
-    find_columns,
-    import_pyarrow,
-    list_files,
-)
+from cavity.sources.parquet_schema import Columns, import_pyarrow
+from cavity.sources.stores import Footers, Group, Store
 from cavity.typing import IntArray
 
 _ROWS = 2**17
-_PAGE_BYTES = 2**20
-"""Of a page, by pyarrow's default: what a reader has to hold of each column."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """All that is known of a Parquet source before its features are read."""
+    """All that is known of a table on disk before its features are read."""
 
     columns: Columns
-    groups: list[RowGroup]
-    stamps: dict[Path, Stamp]
+    groups: list[Any]
+    """`Group`s of rows."""
     classes: NDArray[Any]
     codes: IntArray
     """[n] in int8, or int16 for many classes: a byte a row, and no target column to decode again."""
     total_weight: float
     reader_bytes: int
-    """What reading one row group holds in memory, about."""
+    """What reading one group holds in memory, about."""
 
 
 def scan(
-    path: str | os.PathLike[str],
+    store: Store,
+    path: object,
     target: str,
     columns: Sequence[str] | None,
     weight: str | None,
     classes: Any,
 ) -> Scan:
-    """Scan the files of a Parquet source."""
-    files = list_files(path)
-    stamps = {file: Stamp.of(file) for file in files}
-    used, groups, reader_bytes = _read_footers(files, target, columns, weight)
+    """Scan a table; path is what errors call it."""
+    footers = store.footers(target, columns, weight)
+    used, groups, reader_bytes = footers
     n_rows = sum(group.rows for group in groups)
     if n_rows == 0:
         raise SourceError(f"{path}: has no rows")
     labels = Labels(n_rows, target, classes)
     total_weight = 0.0
-    for group, batch in _target_batches(groups, used, stamps):
+    for group, batch in _target_batches(store, footers):
         labels.add(batch.column(target), group)
         if used.weight is not None:
             total_weight += _weight_sum(batch.column(used.weight), group, used.weight)
@@ -79,62 +61,22 @@ def scan(
         )
     if used.weight is not None and total_weight <= 0.0:
         raise SourceError(f"{path}: the weights in column {used.weight!r} sum to zero")
-    return Scan(
-        used, groups, stamps, found, codes, total_weight if used.weight else float(n_rows), reader_bytes
-    )
+    return Scan(used, groups, found, codes, total_weight if used.weight else float(n_rows), reader_bytes)
 
 
-def _read_footers(
-    files: list[Path], target: str, columns: Sequence[str] | None, weight: str | None
-) -> tuple[Columns, list[RowGroup], int]:
-    groups: list[RowGroup] = []
-    first = used = None
-    n_rows = reader_bytes = 0
-    for path in files:
-        with open_parquet(path) as file:
-            schema = file.schema_arrow
-            if used is None:
-                first, used = schema, find_columns(schema, path, target, columns, weight)
-            check_same_schema(schema, path, first, files[0], used)
-            if columns is None:
-                check_no_more_columns(schema, path, first, files[0])
-            for number in range(file.num_row_groups):
-                metadata = file.metadata.row_group(number)
-                group = RowGroup(path, number, n_rows, metadata.num_rows)
-                if group.rows > 0:
-                    groups.append(group)
-                    n_rows += group.rows
-                    reader_bytes = max(reader_bytes, _check_footer(metadata, group, used))
-    assert used is not None
-    return used, groups, reader_bytes
-
-
-def _check_footer(metadata: Any, group: RowGroup, used: Columns) -> int:
-    """Refuse nulls that the statistics tell of; returns the bytes that reading the row group holds."""
-    names = {*used.features, used.target, used.weight}
-    held = 0
-    for column in map(metadata.column, range(metadata.num_columns)):
-        if column.path_in_schema in names:
-            held += min(_PAGE_BYTES, column.total_uncompressed_size)
-            if column.is_stats_set and column.statistics.has_null_count:
-                check_nulls(group, column.path_in_schema, column.statistics.null_count)
-    return max(held, 1)
-
-
-def _target_batches(
-    groups: list[RowGroup], used: Columns, stamps: dict[Path, Stamp]
-) -> Iterator[tuple[RowGroup, Any]]:
+def _target_batches(store: Store, footers: Footers) -> Iterator[tuple[Group, Any]]:
+    used = footers.columns
     names = [used.target] if used.weight is None else [used.target, used.weight]
-    files = OpenFiles(stamps, most=1)
+    files = store.opened(most=1)
     try:
-        for group in groups:
-            for batch in record_batches(files.get(group.path), group, names, _ROWS):
+        for group in footers.groups:
+            for batch in files.batches(group, names, _ROWS):
                 yield group, batch
     finally:
         files.close()
 
 
-def _weight_sum(column: Any, group: RowGroup, name: str) -> float:
+def _weight_sum(column: Any, group: Group, name: str) -> float:
     pyarrow, _ = import_pyarrow()
     weight = column.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
     if not np.isfinite(weight).all() or weight.min() < 0.0:
