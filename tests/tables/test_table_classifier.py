@@ -209,6 +209,23 @@ def test_predictions_of_a_table_are_those_of_the_frame(model, monkeypatch):
     assert (table["distance"] == NEW["distance"]).all()
 
 
+def test_more_than_two_classes():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
+    frame["size"] = np.array(["small", "medium", "large"])[np.digitize(frame["a"], [-0.5, 0.5])]
+    try:
+        fitted = small().fit(frame, "size")
+    except ValueError as error:
+        pytest.skip(str(error))
+    table = pd.concat([batch.to_pandas() for batch in predictions(fitted, open_table(frame))])
+    assert (table["label"] == frame["size"]).mean() > 0.8
+    shown = [f"probability_{name}" for name in ("large", "medium", "small")]
+    assert np.allclose(table[shown].sum(axis=1), 1.0)
+    assert np.allclose(table[shown], fitted.predict_proba(frame), rtol=1e-9)
+    means, _ = fitted.latent_mean_and_variance(frame)
+    assert np.allclose(table["latent_mean_small"], means[:, 2])
+
+
 def test_unseen_levels_are_warned_of_once(model):
     table = open_table(NEW.assign(carrier="ZZ"))
     with pytest.warns(UserWarning, match="values that training had not: 'ZZ'") as caught:
