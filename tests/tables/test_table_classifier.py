@@ -72,11 +72,28 @@ def test_files_and_frames_give_the_same_model(tmp_path, model, name):
     assert np.allclose(other.predict_proba(NEW), model.predict_proba(NEW), rtol=1e-9)
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S+02:00"])
+def test_dates_of_text_files_with_and_without_zones(tmp_path, form):
+    frame = flights(150)
+    frame["date"] = frame["date"].dt.strftime(form)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    fitted = small().fit(tmp_path / "t.csv", "delayed")
+    kinds = {encoder.column: encoder.kind for encoder in fitted.preprocessor_.encoders_}
+    assert kinds["date"] == "date"
+    days = fitted.transform(frame)[:, fitted.get_feature_names_out().tolist().index("date: days")]
+    first = pd.to_datetime(frame["date"]).min()
+    assert np.allclose(np.diff(days), np.diff((pd.to_datetime(frame["date"]) - first).dt.days))
+    batches = list(predictions(fitted, open_table(tmp_path / "t.csv")))
+    assert sum(batch.num_rows for batch in batches) == 150
+
+
 def test_rows_beyond_memory_are_trained_on_from_disk(tmp_path, model):
     other = small(max_memory=0, folder=str(tmp_path)).fit(flights(), "delayed")
     assert np.allclose(other.predict_proba(NEW), model.predict_proba(NEW), rtol=1e-6)
     assert list(tmp_path.iterdir()) == []
     assert other.classes_.tolist() == ["no", "yes"]
+    names = model.get_feature_names_out().tolist()
+    assert other.classifier_.feature_names_in_.tolist() == names
 
 
 @pytest.mark.parametrize("max_memory", [0, np.inf])

@@ -49,7 +49,7 @@ def description(model: Any) -> dict[str, Any]:
             "likelihood": classifier.likelihood,
             "iterations": int(classifier.n_iter_),
             "seconds": float(model.fit_seconds_),
-            "log_marginal_likelihood": _finite(classifier.log_marginal_likelihood_value_),
+            "log_marginal_likelihood": _evidence(classifier.log_marginal_likelihood_value_),
             "leave_one_out_nll": float(-known.mean()) if len(known) else None,
         },
         "kernel": str(classifier.kernel_),
@@ -57,8 +57,9 @@ def description(model: Any) -> dict[str, Any]:
     }
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+def _evidence(value: float) -> float | None:
+    """A log probability of labels; what a budget left as a minibatch's estimate may be none."""
+    return float(value) if np.isfinite(value) and value <= 0.0 else None
 
 
 def _relevance(model: Any) -> list[dict[str, Any]]:

@@ -100,6 +100,8 @@ def coerced(array: Any, kind: str, column: str) -> Any:
             array = array.cast(pa.int64())
         if kind == DATE and pa.types.is_timestamp(found):
             return array.cast(pa.timestamp("us", found.tz), safe=False).cast(wanted)
+        if kind == DATE and kind_of_type(found) == CATEGORICAL and not _castable(array, wanted):
+            array = array.cast(pa.timestamp("us", "UTC"))  # text that names its zone
         return array.cast(wanted, safe=kind != NUMERIC)
     except pa.ArrowException:
         example = next((value for value in array.to_pylist() if _refused(value, wanted)), None)

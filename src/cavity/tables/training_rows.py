@@ -71,9 +71,9 @@ def training_rows(
         yield _in_memory(rows, n_rows, preprocessor, classes, names)
         return
     with _temporary_folder(folder, needed) as place:
-        _write(rows, place, names)
+        _write(rows, place)
         source = ParquetSource(place, _TARGET)
-        source.classes = classes.values
+        source.classes, source.feature_names = classes.values, names
         yield source
 
 
@@ -113,7 +113,7 @@ def _temporary_folder(folder: str | os.PathLike[str] | None, needed: int) -> Ite
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _write(rows: Iterator[tuple[Array, IntArray]], folder: Path, names: Any) -> None:
+def _write(rows: Iterator[tuple[Array, IntArray]], folder: Path) -> None:
     pa, _ = import_arrow()
     from pyarrow import parquet
 
@@ -123,7 +123,8 @@ def _write(rows: Iterator[tuple[Array, IntArray]], folder: Path, names: Any) -> 
             if not len(X):
                 continue
             arrays = [pa.array(np.ascontiguousarray(X[:, j])) for j in range(X.shape[1])]
-            block = pa.Table.from_arrays([*arrays, pa.array(codes)], names=[*names, _TARGET])
+            names = [*map(str, range(X.shape[1])), _TARGET]
+            block = pa.Table.from_arrays([*arrays, pa.array(codes)], names=names)
             if writer is None:
                 path = folder / "rows.parquet"
                 writer = parquet.ParquetWriter(
