@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
+from cavity.cli import options as the
 from cavity.cli import settings
 from cavity.cli.guard import CommandError, guarded
 from cavity.version import __version__
@@ -20,28 +20,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-DATA = "A CSV, TSV or Parquet file, or a folder of them."
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for machines.")]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Replace an output that exists.")]
-Jobs = Annotated[Optional[int], typer.Option(help="Threads; all cores by default.", min=1)]  # noqa: UP045
-Model = Annotated[str, typer.Argument(help="A model that [bold]cavity fit[/bold] has written.")]
-Data = Annotated[str, typer.Argument(help=DATA)]
-
-
-class Method(str, Enum):
-    """The classifiers."""
-
-    sep = "sep"
-    svi = "svi"
-    gfitc = "gfitc"
-
-
-class Likelihood(str, Enum):
-    """The likelihoods."""
-
-    probit = "probit"
-    logit = "logit"
 
 
 def _version(wanted: bool) -> None:
@@ -65,43 +43,22 @@ def common(
 @app.command()
 @guarded
 def fit(
-    data: Data,
-    target: Annotated[str, typer.Option("--target", "-t", help="The column to predict.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write the model.")],
-    method: Annotated[Method, typer.Option(help="How to fit.")] = Method.sep,
-    inducing: Annotated[
-        int, typer.Option(help="Inducing points: more are better and slower.", min=1)
-    ] = 100,
-    budget: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Training at most: [bold]60s, 5m, 1h, '3 epochs', '100 iterations'[/bold]."),
-    ] = None,
-    likelihood: Annotated[Likelihood, typer.Option(help="Link of latent function and label.")] = (
-        Likelihood.probit
-    ),
-    drop: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(help="A column to leave out; may be repeated."),
-    ] = None,
-    categorical: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(help="A column of numbers that are codes; may be repeated."),
-    ] = None,
-    workers: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Train on so many Dask processes of this machine.", min=1),
-    ] = None,
-    scheduler: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Train on the Dask cluster at this address (tcp://…)."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from where a fit was stopped.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Of all random choices.", min=0)] = 0,
-    jobs: Jobs = None,
-    force: Force = False,
-    json: Json = False,
+    data: the.Data,
+    target: the.Target,
+    output: the.ModelOutput,
+    method: the.FitMethod = the.Method.sep,
+    inducing: the.Inducing = 100,
+    budget: the.Budget = None,
+    likelihood: the.Likelihood = the.LikelihoodName.probit,
+    drop: the.Drop = None,
+    categorical: the.Categorical = None,
+    workers: the.Workers = None,
+    scheduler: the.Scheduler = None,
+    resume: the.Resume = False,
+    seed: the.Seed = 0,
+    jobs: the.Jobs = None,
+    force: the.Force = False,
+    json: the.Json = False,
 ) -> None:
     """Fit a classifier to a table and save it.
 
@@ -137,21 +94,13 @@ def fit(
 @app.command()
 @guarded
 def predict(
-    model: Model,
-    data: Data,
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", help="A .parquet, .csv or .tsv file; - is CSV on standard output."
-        ),
-    ] = "-",
-    keep: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(help="A column to copy to the output, such as an identifier; may be repeated."),
-    ] = None,
-    jobs: Jobs = None,
-    force: Force = False,
-    json: Json = False,
+    model: the.Model,
+    data: the.Data,
+    output: the.PredictionOutput = "-",
+    keep: the.Keep = None,
+    jobs: the.Jobs = None,
+    force: the.Force = False,
+    json: the.Json = False,
 ) -> None:
     """Predict every row of a table: label, probability, latent mean and variance."""
     from cavity.cli.predicting import run_predict
@@ -161,7 +110,7 @@ def predict(
 
 @app.command()
 @guarded
-def evaluate(model: Model, data: Data, jobs: Jobs = None, json: Json = False) -> None:
+def evaluate(model: the.Model, data: the.Data, jobs: the.Jobs = None, json: the.Json = False) -> None:
     """Score a model on a table that has the target: NLL, error, Brier, calibration, AUC."""
     from cavity.cli.evaluating import run_evaluate
 
@@ -171,17 +120,12 @@ def evaluate(model: Model, data: Data, jobs: Jobs = None, json: Json = False) ->
 @app.command()
 @guarded
 def report(
-    model: Model,
-    data: Data,
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write the HTML file.")],
-    training: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="The table of the fit: its most surprising rows are shown, if it fits in memory."
-        ),
-    ] = None,
-    force: Force = False,
-    json: Json = False,
+    model: the.Model,
+    data: the.Data,
+    output: the.ReportOutput,
+    training: the.Training = None,
+    force: the.Force = False,
+    json: the.Json = False,
 ) -> None:
     """Write a report on a model and a table with the target: one HTML file, no network needed."""
     from cavity.cli.reporting import run_report
@@ -191,7 +135,7 @@ def report(
 
 @app.command()
 @guarded
-def inspect(model: Model, json: Json = False) -> None:
+def inspect(model: the.Model, json: the.Json = False) -> None:
     """Tell what is in a model file: columns, kernel, training, versions."""
     from cavity.cli.inspecting import run_inspect
 
@@ -201,13 +145,10 @@ def inspect(model: Model, json: Json = False) -> None:
 @app.command()
 @guarded
 def demo(
-    output: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--output", "-o", help="Where to write the report; cavity-demo.html by default."),
-    ] = None,
-    seconds: Annotated[float, typer.Option(help="Training at most.", min=1.0)] = 40.0,
-    force: Force = False,
-    json: Json = False,
+    output: the.DemoOutput = None,
+    seconds: the.Seconds = 40.0,
+    force: the.Force = False,
+    json: the.Json = False,
 ) -> None:
     """Which flights out of New York arrive late? Train, compare and explain, in a minute."""
     from cavity.cli.demo import run_demo
@@ -225,10 +166,10 @@ def _benchmark_names() -> list[str]:
 @guarded
 def reproduce(
     name: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(help="A benchmark; without it, their names.", autocompletion=_benchmark_names),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A smoke test.")] = False,
+    quick: the.Quick = False,
 ) -> None:
     """Run one of the project's benchmarks again (in a checkout of the repository)."""
     from cavity.cli.reproducing import run_reproduce
