@@ -6,21 +6,26 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
+import cloudpickle
 import dask
 import dask.array
 import numpy as np
 from distributed import Client, Future
 
 from cavity.dask import site_files
+from cavity.dask.faults import FAULTS
 from cavity.dask.graph import message_key, pass_graph
 from cavity.dask.keeping import let_go, state_key
 from cavity.dask.messages import Message, Setting, for_rows, moments_only
 from cavity.dask.minibatches import ShardBatch, shard_batches
 from cavity.dask.source import ShardedSource
-from cavity.dask.tasks import leave_one_out, summed_group, sweep_group
+from cavity.dask.tasks import healed_group, leave_one_out, summed_group, sweep_group
+from cavity.engines.protocol import First, Second
 from cavity.engines.threads import Threads
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
@@ -62,8 +67,9 @@ class DaskEngine:
         self._states: list[str | None] = [None] * len(source.groups)
         self._pending: dict[int, str] = {}
         self._passes = 0
+        self._last: tuple[Prior, Posterior, SweepOptions] | None = None
         self._predecessor: DaskEngine | None = None
-        weakref.finalize(self, _release, weakref.ref(self._client), fit)
+        weakref.finalize(self, _release, weakref.ref(self._client), fit).atexit = False
 
     def fresh(self) -> DaskEngine:
         """The same rows, with sites that say nothing yet."""
@@ -137,7 +143,12 @@ class DaskEngine:
         self._pending = {}
         (total,) = self._run(submit)
         self._pending = keys
+        self._last = (prior, posterior, options)
         return total  # type: ignore[no-any-return]
+
+    def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+        """first() and second(), at once, on the driver."""
+        return self.threads.both(first, second)
 
     def summed_sites(self, prior: Prior) -> Naturals:
         """The naturals of all sites as they are, under this prior."""
@@ -267,16 +278,41 @@ class DaskEngine:
         return self.source.cluster.run(submit, self._repair)
 
     def _repair(self) -> None:
-        """Find out what was lost: rows are read again, sites start again."""
+        """Find out what was lost: rows are read again, sites are found again from the last q."""
         self.source.reload()
         held = [key for key in self._states if key is not None]
         known = self._client.who_has([Future(key, self._client) for key in held])
-        self._states = [key if key is not None and known.get(key) else None for key in self._states]
+        lost = [i for i, key in enumerate(self._states) if key is not None and not known.get(key)]
+        for i in lost:
+            self._states[i] = None
+        if lost and self._last is not None:
+            with suppress(*FAULTS):  # then the sites of these shards start from nothing
+                self._heal(lost, self._last)
+
+    def _heal(self, groups: list[int], last: tuple[Prior, Posterior, SweepOptions]) -> None:
+        prior, posterior, options = last
+        still = replace(options, gradient=False, damping=1.0, residual_penalty=0.0)
+        message = self._message(prior, moments_only(posterior), still)
+        q = self._client.submit(cloudpickle.loads, cloudpickle.dumps(message), pure=False)
+        keys = {i: state_key(self._setting.fit, message.number, i) for i in groups}
+        self.source.cluster.results(
+            [
+                self._client.submit(healed_group, self.source.rows[i], q, key, pure=False)
+                for i, key in keys.items()
+            ]
+        )
+        for i, key in keys.items():
+            self._states[i] = key
 
 
 def _release(client: weakref.ref[Client], fit: str) -> None:
     """Let the workers forget a fit that nobody refers to any more."""
-    alive = client()
-    if alive is not None and alive.status == "running":
-        with suppress(Exception):
-            alive.run(let_go, fit, wait=False)
+
+    def tell() -> None:
+        alive = client()
+        if alive is not None and alive.status == "running":
+            with suppress(Exception):
+                alive.run(let_go, fit, wait=False)
+
+    # Garbage may be collected in the client's own thread, which must not wait for itself.
+    Thread(target=tell, daemon=True).start()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -107,9 +109,10 @@ class DaskClassifier(SteppedGPClassifier):
 
     def _move_out(self) -> None:
         """Keep what is still needed of a cluster that is about to be closed: in files, not in memory."""
-        self._folder = tempfile.TemporaryDirectory(prefix="cavity-loo-")
+        folder = tempfile.mkdtemp(prefix="cavity-loo-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         blocks = self.loo_log_proba_.to_delayed().ravel()
-        paths = [str(Path(self._folder.name) / f"{i}.npy") for i in range(len(blocks))]
+        paths = [str(Path(folder) / f"{i}.npy") for i in range(len(blocks))]
         save = dask.delayed(np.save)
         client = self._cluster.client
         for future in client.compute([save(p, b) for p, b in zip(paths, blocks, strict=True)]):
@@ -157,10 +160,15 @@ class DaskClassifier(SteppedGPClassifier):
             return lazily(local_twin(self, self._local), method, X)
         return getattr(super(), method)(X)
 
+    def save(self, path: Any) -> None:
+        """Write the fitted model to one file, as a classifier of one machine; see `cavity.save`."""
+        check_is_fitted(self)
+        local_twin(self, self._local).save(path)
+
     def __getstate__(self) -> dict[str, Any]:
         # Futures and files of a cluster mean nothing elsewhere; what predicts is kept.
         state = {**super().__getstate__(), "client": None}
-        for name in ("loo_log_proba_", "_folder", "_cluster"):
+        for name in ("loo_log_proba_", "_cluster"):
             state.pop(name, None)
         return state
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, wait
+from distributed import Client, Future, KilledWorker
 from distributed.comm import CommClosedError
 from distributed.utils import CancelledError
 
@@ -38,7 +39,7 @@ class Cluster:
         deaths = 0
         while True:
             try:
-                return self._results(submit())
+                return self.results(submit())
             except FAULTS as error:
                 deaths = deaths + 1 if isinstance(error, KilledWorker) else 0
                 if deaths == _MOST_DEATHS:
@@ -68,15 +69,15 @@ class Cluster:
             time.sleep(_POLL)
             since = self._waiting_since(since)
 
-    def _results(self, futures: list[Future]) -> list[Any]:
+    def results(self, futures: list[Future]) -> list[Any]:
+        """The results, as long as there is a worker now and then."""
         results = []
         for future in futures:
-            while True:
-                try:
-                    wait(future, timeout=_POLL)
-                    break
-                except TimeoutError:
-                    self.wait_for_workers()
+            # An event and not `result(timeout=...)`: that one may lose a result which comes just then.
+            done = Event()
+            future.add_done_callback(lambda _, done=done: done.set())
+            while not done.wait(_POLL):
+                self.wait_for_workers()
             results.append(future.result())
         return results
 

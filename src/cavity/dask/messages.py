@@ -73,8 +73,8 @@ def for_rows(prior: Prior, *, directions: bool) -> Prior:
 
     The bound kernel goes along: a worker need not know how to bind a kernel that a user has registered.
     """
+    prior.rows_kernel, prior.whitener  # noqa: B018  (made here, not by every worker)
     slim = copy.copy(prior)
-    slim.rows_kernel, slim.whitener  # noqa: B018  (made here, not by every worker)
     unused = ["_K", "_tape", "L_inverse"] + ([] if directions else ["L"])
     if prior.dtype != np.float64:
         unused.append("_bound")

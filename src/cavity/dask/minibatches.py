@@ -35,11 +35,12 @@ def shard_batches(
     """
     order = rng.permutation(layout.n_shards)
     entropy = int(rng.integers(2**63))
-    most = max(_LEAST_SHARDS, size // _ROWS_OF_SHARD)
-    n_rounds = max(1, layout.n_shards // most)
+    most = min(size, max(_LEAST_SHARDS, size // _ROWS_OF_SHARD))
+    n_rounds = -(-layout.n_shards // most)
     for chosen in np.array_split(order, n_rounds):
         shards = sorted(int(shard) for shard in chosen)
-        parts = batch_count(sum(layout.rows(shard) for shard in shards), size)
+        rows = [layout.rows(shard) for shard in shards]
+        parts = min(batch_count(sum(rows), size), *rows)  # no minibatch without rows of each shard
         for part in range(parts):
             if skip:
                 skip -= 1

@@ -19,7 +19,7 @@ __all__ = ["is_dask_collection", "lazily", "local_twin"]
 def local_twin(estimator: Any, kind: Any) -> Any:
     """The fitted estimator of one machine that predicts what `estimator` does, on one thread."""
     twin = kind.__new__(kind)
-    dropped = ("client", "loo_log_proba_", "history_", "checkpoint", "cluster_")
+    dropped = ("client", "loo_log_proba_")
     state = {
         name: value
         for name, value in vars(estimator).items()

@@ -25,6 +25,8 @@ from cavity.standardize import Moments
 from cavity.sums import Sums
 from cavity.typing import IntArray
 
+_HEALING_PASSES = 5
+
 
 class Draw(NamedTuple):
     """Which rows of a shard belong to a minibatch: one of `parts` even parts of a random order."""
@@ -63,6 +65,25 @@ def sweep_group(
         ((_, node),) = climbed(sums, levels).items()
     keep(key, tuple(states), message.setting.fit, message.number, message.live)
     return node
+
+
+def healed_group(rows: GroupRows, message: Message, key: str) -> int:
+    """Sites of a group that were lost, found again: those that go with the q that they were part of.
+
+    A few passes at a q that is held: each takes the sites that the one before has found out of it.
+    """
+    assert message.posterior is not None
+    assert message.options is not None
+    states: list[ShardState] = []
+    with _alone():
+        for start, shard in zip(rows.starts, rows.shards, strict=True):
+            engine = _engine(shard, start, None, message)
+            for _ in range(_HEALING_PASSES):
+                engine.sweep(message.prior, message.posterior, message.options)
+                engine.commit()
+            states.append(ShardState(engine.sites, engine.log_predictive))
+    keep(key, tuple(states), message.setting.fit, message.number, message.live)
+    return len(states)
 
 
 def summed_group(rows: GroupRows, state: GroupState | None, message: Message, levels: int) -> Naturals:

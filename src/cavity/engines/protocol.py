@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from cavity.standardize import Standardizer
 from cavity.sums import Sums
 from cavity.sweep import SweepOptions
 from cavity.typing import Array
+
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 
 class Engine(Protocol):
@@ -66,6 +69,10 @@ class Engine(Protocol):
         self, prior: Prior, posterior: Posterior, options: SweepOptions, batch: Any = None
     ) -> Sums:
         """One pass over all rows or one of `batches`; the refined sites wait for `commit`."""
+        ...
+
+    def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+        """first() and second(), which do not need each other, at once where that is possible."""
         ...
 
     def commit(self) -> None:

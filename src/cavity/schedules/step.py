@@ -150,7 +150,7 @@ class Trainer:
 
     def _prior_and_posterior(self, x: Array, q: Any) -> tuple[Prior, Any, Posterior]:
         if self.update.is_whitened and not self.rebuild:
-            prior, posterior = self.engine.threads.both(
+            prior, posterior = self.engine.overlap(
                 lambda: self.problem.prior(x), lambda: self.update.posterior(q)
             )
             return prior, q, posterior
