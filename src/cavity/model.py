@@ -44,7 +44,7 @@ class Model:
     def latent_moments(self, X: Any, threads: Threads) -> tuple[Array, Array]:
         """Mean and variance [C, n] of the latent functions at raw inputs X [n, d], tile by tile."""
         n = X.shape[0]
-        size = tile_rows(len(self.Z), X.shape[1], self.dtype)
+        size = tile_rows(len(self.Z), X.shape[1], self.dtype, self.rule.n_latents)
         prior = self.prior
 
         def moments(start: int) -> tuple[Array, Array]:
@@ -69,12 +69,19 @@ class Model:
 
         variance: [L, n], of the latent functions at X.
         """
-        inputs = self._inputs(X)
-        with_noise = bind(self.kernel, inputs[:1]).diagonal(inputs)[0].astype(np.float64)
-        prior = bind(noise_free(self.kernel), inputs[:1]).diagonal(inputs)[0].astype(np.float64)
-        remaining = variance - (with_noise - prior)
-        known = prior > 0.0  # else there is no function to learn
-        return np.clip(np.where(known, remaining / np.where(known, prior, 1.0), 1.0), 0.0, 1.0)
+        size = tile_rows(1, X.shape[1], self.dtype)
+        point = self.Z[:1].astype(self.dtype)
+        noisy, smooth = bind(self.kernel, point), bind(noise_free(self.kernel), point)
+        share = np.ones_like(variance)
+        for start in range(0, X.shape[0], size):
+            rows = slice(start, start + size)
+            inputs = self._inputs(X[rows])
+            prior = smooth.diagonal(inputs)[0].astype(np.float64)
+            noise = noisy.diagonal(inputs)[0].astype(np.float64) - prior
+            known = prior > 0.0  # else there is no function to learn
+            remaining = variance[:, rows] - noise
+            np.divide(remaining, prior, out=share[:, rows], where=known)
+        return np.clip(share, 0.0, 1.0)
 
     def _inputs(self, X: Any) -> Array:
         dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)

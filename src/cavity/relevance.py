@@ -17,8 +17,8 @@ has it already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,16 +47,41 @@ class FeatureRelevance(NamedTuple):
     """In the units of X; NaN where the kernel has none, or more than one, for the feature."""
 
 
-@dataclass(frozen=True)
 class Relevance:
-    """Relevance of d features, one row each, in the order of the columns of X."""
+    """Relevance of d features of a fitted model, one row each, in the order of the columns of X.
 
-    names: tuple[str, ...]
-    value: Array
-    """[d], adds up to one; all zero if the latent function is constant."""
-    lower: Array
-    upper: Array
-    lengthscale: Array
+    The numbers are computed when they are first asked for: an estimator shows itself with all its
+    attributes, and that must not take time.
+    """
+
+    def __init__(self, model: Model, names: Sequence[str]) -> None:
+        self._model = model
+        self.names = tuple(names)
+
+    @property
+    def value(self) -> Array:
+        """Shares [d]; they add up to one, or are all zero if the latent function is constant."""
+        return self._band[0]
+
+    @property
+    def lower(self) -> Array:
+        """5 % quantiles [d] of the shares."""
+        return self._band[1]
+
+    @property
+    def upper(self) -> Array:
+        """95 % quantiles [d] of the shares."""
+        return self._band[2]
+
+    @cached_property
+    def lengthscale(self) -> Array:
+        """Lengthscales [d] in the units of X; NaN where there is not just one."""
+        scale = self._model.standardizer.scale
+        return lengthscales(self._model.kernel, len(self)) * scale
+
+    @cached_property
+    def _band(self) -> tuple[Array, Array, Array]:
+        return share_band(self._model)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -73,6 +98,9 @@ class Relevance:
     def ranked(self) -> list[FeatureRelevance]:
         """The rows, most relevant first."""
         return [self[int(j)] for j in np.argsort(-self.value, kind="stable")]
+
+    def __repr__(self) -> str:
+        return f"<relevance of {len(self)} features>"
 
     def __str__(self) -> str:
         return text_table(self._header, self._cells)
@@ -96,21 +124,14 @@ class Relevance:
         ]
 
 
-def relevance(model: Model, names: list[str]) -> Relevance:
-    """Relevance of the d features of a fitted model, whose names are given."""
-    points = _representatives(model.Z)
-    scale = _feature_scale(model)
-    draws = [_shares(slopes, scale) for slopes in _drawn_slopes(model, points, np.random.default_rng(0))]
-    share = np.array(draws)
+def share_band(model: Model) -> tuple[Array, Array, Array]:
+    """Mean, 5 % and 95 % quantile, each [d], of the features' shares over functions drawn from q."""
+    points, scale = _representatives(model.Z), _feature_scale(model)
+    drawn = _drawn_slopes(model, points, np.random.default_rng(0))
+    share = np.array([_shares(slopes, scale) for slopes in drawn])
     value = share.mean(axis=0)
     lower, upper = np.quantile(share, [_LOWER, _UPPER], axis=0)
-    return Relevance(
-        tuple(names),
-        value,
-        np.minimum(lower, value),
-        np.maximum(upper, value),
-        lengthscales(model.kernel, len(names)) * model.standardizer.scale,
-    )
+    return value, np.minimum(lower, value), np.maximum(upper, value)
 
 
 def mean_slopes(model: Model, points: Array) -> Array:

@@ -9,11 +9,12 @@ The noise would remain if the latent function were known; the knowledge part is 
 of label and latent value (Houlsby et al., 2011), and more rows near x take it away.
 
 One latent function. H[p(y | f)] as a function of f is a bump around zero, analytic in a strip of half
-width 2.8 (probit) or π (logit). Where the normal is wide, E[H] is a trapezoidal sum over nodes that are the
-same for all rows, with an error of about exp(−2π²V/h²) + exp(−2π·2.8/h), below 1e-20 at the step h used;
-where it is narrow, Gauss–Hermite quadrature. Both are within 1e-12 for any mean and variance.
+width 2.8 (probit) or π (logit). Where the normal is wide, E[H] is a trapezoidal sum over nodes that are
+the same for all rows, with an error of about exp(−2π²V/h²) + exp(−2π·2.8/h), below 1e-20 at the step h
+used; where it is narrow, Gauss–Hermite quadrature. Both are within 1e-12 for any mean and variance.
 
-Many latent functions. The same Sobol points, shifted once with a fixed seed, for every row.
+Many latent functions. The mean over the same 512 Sobol points, shifted once with a fixed seed, for every
+row: within 0.02 nats for ten classes whose latent variances are up to 5.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri, xlogy
+from scipy.special import ndtr, ndtri, xlogy
 from scipy.stats import qmc
 
+from cavity.rules.likelihoods.noisy_argmax import NoisyArgmax
 from cavity.rules.protocol import Rule
 from cavity.rules.quadrature import gauss_hermite
 from cavity.typing import Array
@@ -35,6 +37,8 @@ _NOTHING = 1e-17
 _WIDE = 0.4  # √V from which the fixed nodes resolve the normal
 _N_HERMITE = 24
 _N_SOBOL = 512
+_NOISE_REACH = 5.5
+_CACHED = 100_000  # numbers in the arrays of the innermost loop
 _CHUNK = 1_000_000  # numbers in the largest array
 
 
@@ -118,17 +122,43 @@ def _noise_share(rule: Rule, mean: Array, deviation: Array) -> Array:
     share = np.empty(n)
     for rows in np.array_split(np.arange(n), 1 + n * draws.size // _CHUNK):
         f = mean[:, rows, None] + deviation[:, rows, None] * draws[:, None, :]
-        log_proba = rule.predict_log_proba(f.reshape(n_latents, -1), np.zeros((n_latents, f[0].size)))
-        expected = entropy(log_proba).reshape(len(rows), -1).mean(axis=1)
-        p = np.exp(log_proba).reshape(len(rows), draws.shape[1], -1).mean(axis=1)
-        marginal = -xlogy(p, p).sum(axis=1)
+        p = _likelihood_at(rule, f.reshape(n_latents, -1)).reshape(-1, len(rows), draws.shape[1])
+        expected = -xlogy(p, p).sum(axis=0).mean(axis=1)
+        marginal = p.mean(axis=2)
+        marginal = -xlogy(marginal, marginal).sum(axis=0)
         share[rows] = np.where(marginal > 0.0, expected / np.maximum(marginal, 1e-300), 1.0)
     return np.minimum(share, 1.0)
+
+
+def _likelihood_at(rule: Rule, f: Array) -> Array:
+    """p(y | f) [C, k] at latent values f [L, k]."""
+    if isinstance(getattr(rule, "likelihood", None), NoisyArgmax):
+        return noisy_argmax_at(f)
+    return np.exp(rule.predict_log_proba(f, np.zeros_like(f))).T
+
+
+def noisy_argmax_at(f: Array) -> Array:
+    """p(y | f) = ∫ φ(t − f_y) ∏_{c≠y} Φ(t − f_c) dt [C, k] at latent values f [C, k].
+
+    A trapezoidal sum over nodes around the largest f, to 1e-6 for up to a hundred classes: many points
+    are to be averaged, and the noise being one for all classes the nodes can be few.
+    """
+    spacing = 0.75 / (1.0 + 0.27 * np.log(len(f)))
+    nodes = np.arange(-_NOISE_REACH, _NOISE_REACH + spacing, spacing)[:, None]
+    p = np.empty_like(f)
+    for part in np.array_split(np.arange(f.shape[1]), 1 + f.size * len(nodes) // _CACHED):
+        z = nodes + (f[:, part].max(axis=0) - f[:, part])[:, None]  # [C, J, k]
+        cdf = ndtr(z)
+        others = cdf.prod(axis=0) / cdf
+        p[:, part] = np.einsum("cjk,cjk->ck", np.exp(-0.5 * z * z), others)
+    p /= p.sum(axis=0)
+    return p
 
 
 @lru_cache(maxsize=4)
 def _normal_points(n_latents: int) -> Array:
     """Points [L, S] that fill a standard normal distribution evenly."""
-    shift = np.random.default_rng(0).random(n_latents)  # no point stays at the corner 0
-    uniform = (qmc.Sobol(n_latents, scramble=False).random(_N_SOBOL) + shift) % 1.0
-    return np.ascontiguousarray(ndtri(np.clip(uniform, 1e-12, 1.0 - 1e-12)).T)
+    # Flipping the same digits of all points keeps them even, and takes the first off the corner.
+    digits = np.round(qmc.Sobol(n_latents, scramble=False).random(_N_SOBOL) * 2**30).astype(np.int64)
+    flipped = digits ^ np.random.default_rng(0).integers(0, 2**30, n_latents)
+    return np.ascontiguousarray(ndtri((flipped + 0.5) / 2**30).T)

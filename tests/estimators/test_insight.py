@@ -9,8 +9,9 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 
+import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from support import table
+from support import set_tile_rows, table
 
 X, LABELS = table(150)
 FAR = 100.0 * np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -1.0]])
@@ -44,11 +45,31 @@ def test_a_batch_is_its_rows(fitted):
     assert_allclose(whole, np.hstack(parts), atol=1e-11)
 
 
+@pytest.mark.parametrize("method", [SEPClassifier, SVIClassifier])
+def test_three_classes(method):
+    classes = np.digitize(X[:, 0], [-0.5, 0.5])
+    fit = method(20.0 * RBF(1.0), optimizer=None, **OPTIONS).fit(X, classes)
+    near, far = fit.predict_uncertainty(X), fit.predict_uncertainty(FAR)
+    assert_allclose(far.total, np.log(3.0), atol=1e-6)
+    assert (far.knowledge > far.noise).all()
+    assert_allclose(near.noise + near.knowledge, near.total)
+    assert near.knowledge.min() >= 0.0
+    assert np.median(fit.ood_score(X)) < 0.2
+    assert_allclose(fit.ood_score(FAR), 1.0, atol=1e-9)
+    assert fit.relevance_["x0"].lower > 0.5  # the classes are stripes of the first feature
+    assert_allclose(fit.relevance_.value.sum(), 1.0)
+
+
 class TestOutOfDistribution:
     def test_low_at_the_rows_and_one_far_away(self, fitted):
         assert np.median(fitted.ood_score(X)) < 0.2
         assert_allclose(fitted.ood_score(FAR), 1.0, atol=1e-9)
         assert fitted.ood_score(X).max() < 0.9
+
+    def test_tiles_do_not_show(self, fitted, monkeypatch):
+        whole = fitted.ood_score(X)
+        set_tile_rows(monkeypatch, 7)
+        assert_allclose(fitted.ood_score(X), whole, atol=1e-12)
 
     def test_rises_with_the_distance(self, fitted):
         path = np.linspace(2.0, 10.0, 9)[:, None] * [1.0, 1.0]
@@ -64,7 +85,7 @@ class TestOutOfDistribution:
 
     def test_a_kernel_of_noise_alone_knows_nothing(self):
         fit = SEPClassifier(RBF(1.0) * WhiteKernel(1.0) + DotProduct(0.0, "fixed"), optimizer=None)
-        score = fit.set_params(**OPTIONS).fit(X, LABELS).ood_score(np.zeros((1, 2)))
+        score = fit.set_params(standardize=False, **OPTIONS).fit(X, LABELS).ood_score(np.zeros((1, 2)))
         assert score[0] == 1.0
 
 
@@ -100,8 +121,19 @@ class TestRelevance:
         first = fitted.relevance_
         assert fitted.relevance_ is first
         assert len(pickle.dumps(fitted)) == size
+        fresh = SEPClassifier(optimizer=None, **OPTIONS).fit(X, LABELS)
+        fresh._repr_html_()
+        assert "_band" not in vars(fresh.relevance_)
         again = pickle.loads(pickle.dumps(fitted))
         assert_array_equal(again.relevance_.value, first.value)
+
+    def test_survives_a_model_file(self, fitted, tmp_path):
+        before = fitted.relevance_
+        cavity.save(fitted, tmp_path / "model.cavity")
+        again = cavity.load(tmp_path / "model.cavity")
+        assert "_relevance_cache" not in vars(again)
+        assert_allclose(again.relevance_.value, before.value)
+        assert_allclose(again.predict_uncertainty(X).noise, fitted.predict_uncertainty(X).noise)
 
     def test_another_fit_has_another_relevance(self):
         fit = SEPClassifier(optimizer=None, **OPTIONS).fit(X, LABELS)

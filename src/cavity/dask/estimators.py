@@ -79,7 +79,7 @@ class DaskClassifier(SteppedGPClassifier):
             self.feature_names_in_ = source.feature_names
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return source, checked_classes(source.classes)
+        return source, checked_classes(source.classes, source.n_rows)
 
     def _progress(self, source: Any) -> Progress:
         progress = ClusterProgress(int(self.verbose), self._cluster, source.n_rows)

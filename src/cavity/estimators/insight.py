@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.estimators.validation import validated_rows
 from cavity.model import Model
-from cavity.relevance import Relevance, relevance
+from cavity.relevance import Relevance
 from cavity.typing import Array
 from cavity.uncertainty import Uncertainty, split_uncertainty
 
@@ -20,6 +21,10 @@ class Insight:
     """Uncertainty of predictions, distance from the data, and relevance of features."""
 
     model_: Model
+
+    @abstractmethod
+    def _latent_moments(self, X: Any) -> tuple[Array, Array]:
+        """Mean and variance [L, n] of the L latent functions at X [n, d]."""
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predictive entropy at X [n, d] in nats, split: `total` = `noise` + `knowledge`, each [n].
@@ -35,7 +40,7 @@ class Insight:
         >>> bool(far.knowledge[0] > far.noise[0])
         True
         """
-        mean, variance = self._latents(X)
+        mean, variance = self._latent_moments(X)
         return split_uncertainty(self.model_.rule, mean, variance)
 
     def ood_score(self, X: Any) -> Array:
@@ -45,7 +50,7 @@ class Insight:
         without the kernel's white noise; with several latent functions, the mean of theirs. It nears 1
         far from all rows if the kernel forgets with distance, as RBF, Matérn and rational quadratic do.
         """
-        _, variance = self._latents(X)
+        _, variance = self._latent_moments(X)
         inputs = validated_rows(self, X, reset=False)
         return np.asarray(self.model_.remaining_variance_share(inputs, variance).mean(axis=0))
 
@@ -53,19 +58,14 @@ class Insight:
     def relevance_(self) -> Relevance:
         """Relevance of each feature with a 90 % band: shares of the latent function's squared slope.
 
-        Computed when first asked for. See `cavity.relevance`.
+        Its numbers are computed when first asked for. See `cavity.relevance`.
         """
         check_is_fitted(self, "model_")
         cached: tuple[Any, Relevance] | None = self.__dict__.get(_CACHE)
         if cached is None or cached[0] is not self.model_:
-            cached = self.model_, relevance(self.model_, self._feature_names())
+            cached = self.model_, Relevance(self.model_, self._feature_names())
             self.__dict__[_CACHE] = cached
         return cached[1]
-
-    def _latents(self, X: Any) -> tuple[Array, Array]:
-        """Latent mean and variance [L, n], as rules take them."""
-        mean, variance = self.latent_mean_and_variance(X)  # type: ignore[attr-defined]
-        return np.atleast_2d(mean.T), np.atleast_2d(variance.T)
 
     def _feature_names(self) -> list[str]:
         d = self.model_.Z.shape[1]

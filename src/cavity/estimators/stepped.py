@@ -137,7 +137,7 @@ class SteppedGPClassifier(SparseGPClassifier):
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
         """How q moves."""
-        return NaturalUpdate()
+        return NaturalUpdate(problem.engine.threads.map)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         if self.checkpoint is not None and not isinstance(self.random_state, Integral):
@@ -160,7 +160,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
         The first call on an estimator that is not fitted takes standardisation and inducing points from
-        its chunk, and needs `classes` if the chunk does not show both. After `fit`, the stream goes on
+        its chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream goes on
         from the fitted posterior. With `stream_memory` the posterior stands for about that many of the
         latest rows, for streams that drift.
         """
@@ -239,10 +239,10 @@ def _stream_classes(y: Array, classes: Any) -> Array:
     if classes is None:
         classes = found
     known: Array = np.unique(np.asarray(classes))
-    if len(known) != 2:
+    if len(known) < 2:
         raise ValueError(
             f"the first call of partial_fit knows {len(known)} classes ({known.tolist()}); pass "
-            "classes=[...] with the two labels that the stream will have"
+            "classes=[...] with all labels that the stream will have"
         )
     return known
 
@@ -254,4 +254,4 @@ def _codes(y: Array, classes: Array) -> IntArray:
             f"y has the label {unknown[0]!r}, but the classes of this stream are {classes.tolist()}; "
             "fit another estimator for other classes"
         )
-    return np.asarray(np.searchsorted(classes, y), dtype=np.int8)
+    return np.asarray(np.searchsorted(classes, y), dtype=np.int8 if len(classes) <= 128 else np.int32)

@@ -13,6 +13,9 @@ from cavity.sources import ArraySource, Source
 from cavity.sources.opening import class_values, open_source
 from cavity.typing import Array
 
+FEW_CLASSES = 20
+"""Classes that are never too many, however few the rows."""
+
 
 def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     """X as a dense array or CSR matrix in its own numeric dtype, finite, of the right width."""
@@ -21,7 +24,7 @@ def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 
 def validated_source(estimator: Any, X: Any, y: Any) -> tuple[Source, Array]:
-    """The source of rows that X and y mean, and the classes [2] behind its label codes."""
+    """The source of rows that X and y mean, and the classes [C] behind its label codes."""
     source = open_source(X, y)
     if source is None:
         X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
@@ -35,20 +38,20 @@ def validated_source(estimator: Any, X: Any, y: Any) -> tuple[Source, Array]:
         names = getattr(source, "feature_names", None)
         if names is not None:
             estimator.feature_names_in_ = np.asarray(names, dtype=object)
-    return source, checked_classes(classes)
+    return source, checked_classes(classes, source.n_rows)
 
 
-def checked_classes(classes: Array) -> Array:
+def checked_classes(classes: Array, n_rows: int) -> Array:
     """Refuse classes that cannot be told apart by this model."""
     if len(classes) < 2:
         raise ValueError(
             f"y has one class ({classes[0]!r}); a classifier needs at least two: "
             "check the target column or the filter before it"
         )
-    if len(classes) > 2:
+    if len(classes) > FEW_CLASSES and 2 * len(classes) > n_rows:
         raise ValueError(
-            f"Only binary classification is supported. The type of the target is multiclass: y has "
-            f"{len(classes)} classes; wrap the estimator in sklearn.multiclass.OneVsRestClassifier"
+            f"y has {len(classes):,} different values in {n_rows:,} rows, which looks like a "
+            "quantity or an identifier, not like classes; bin it, or use a regressor"
         )
     return classes
 

@@ -60,17 +60,19 @@ class DecisionBoundaryDisplay(Display):
         features: Any = (0, 1),
         feature_names: Any = None,
         grid_resolution: int = 100,
+        margin: float = 0.05,
         max_rows: int = 1_000,
         ax: Any = None,
     ) -> Any:
         """Predict a grid over the range of rows X [n, d] in two of the features.
 
-        features: two columns, by number or name; max_rows: so many rows are shown, by label y [n].
+        features: two columns, by number or name; margin: how far the grid goes beyond the rows, as a
+        share of their range; max_rows: so many rows are shown, by label y [n].
         """
         names = names_of_features(estimator, feature_names)
         first, second = feature_positions(features, names)
         rows, labels = some_rows(X, y, max_rows)
-        xs, ys = (_axis(rows[:, column], grid_resolution) for column in (first, second))
+        xs, ys = (_axis(rows[:, column], grid_resolution, margin) for column in (first, second))
         grid = np.repeat(np.median(rows, axis=0)[None].astype(float), len(xs) * len(ys), axis=0)
         grid[:, first], grid[:, second] = (part.ravel() for part in np.meshgrid(xs, ys))
         return cls(
@@ -112,7 +114,6 @@ class DecisionBoundaryDisplay(Display):
             cmap=probability_colours(),
             vmin=0,
             vmax=1,
-            alpha=0.75,
         )
         lines = ax.contour(
             self.x,
@@ -144,7 +145,7 @@ class DecisionBoundaryDisplay(Display):
         )
 
 
-def _axis(values: Array, resolution: int) -> Array:
+def _axis(values: Array, resolution: int, margin: float) -> Array:
     low, high = float(values.min()), float(values.max())
-    margin = 0.05 * (high - low) or 1.0
-    return np.linspace(low - margin, high + margin, resolution)
+    beyond = margin * (high - low) if high > low else 1.0
+    return np.linspace(low - beyond, high + beyond, resolution)

@@ -54,16 +54,21 @@ def colour(position: int) -> str:
     return PALETTE[position % len(PALETTE)]
 
 
+def line_style(position: int) -> str:
+    """The line of a class, by its position: solid until the colours are used up."""
+    return ("-", "--", ":")[position // len(PALETTE) % 3]
+
+
 def marker(position: int) -> str:
     """The marker of a class, by its position."""
     return MARKERS[position % len(MARKERS)]
 
 
 def probability_colours() -> Any:
-    """From blue (0) by near-white (½) to vermilion (1)."""
+    """From blue (0) by near-white (½) to vermilion (1), light enough for marks to show on it."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("cavity", [PALETTE[0], "#f7f7f7", PALETTE[1]])
+    return LinearSegmentedColormap.from_list("cavity", ["#4095c5", "#f9f9f9", "#e08640"])
 
 
 def names_of_features(estimator: Any, feature_names: Any = None) -> list[str]:
@@ -113,3 +118,19 @@ def feature_positions(features: Any, names: list[str]) -> tuple[int, int]:
 def dense(X: Any) -> Any:
     """X [n, d] of any kind as a dense array."""
     return X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+
+
+def number(value: float) -> str:
+    """A number in three digits or so.
+
+    >>> number(1234567.0), number(0.000123), number(3.14159), number(42)
+    ('1,234,567', '1.23e-04', '3.14', '42')
+    """
+    if not np.isfinite(value):
+        return str(value)
+    size = abs(float(value))
+    if size >= 1e7 or 0 < size < 1e-3:
+        return f"{value:.2e}"
+    if size >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

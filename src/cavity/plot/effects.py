@@ -40,16 +40,17 @@ def partial_effect(
     feature: int,
     *,
     n_grid: int = 24,
-    n_rows: int = 32,
-    n_draws: int = 200,
+    n_rows: int | None = None,
+    n_draws: int | None = None,
     level: float = 0.9,
     seed: int = 0,
 ) -> Effect:
     """Mean probability over rows of X [n, d] as `feature` moves from one end of its range to the other.
 
     The interval is that of the mean, not of a single row: functions are drawn jointly at all values and
-    rows, averaged over the rows, and the middle `level` of the averages is kept. A feature with few
-    values is shown at those values.
+    rows, averaged over the rows, and the middle `level` of the averages is kept. By default 32 rows and
+    200 draws; with three classes or more, where a probability is an integral, 16 and 64. A feature with
+    few values is shown at those values.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
@@ -59,6 +60,9 @@ def partial_effect(
     >>> bool(effect.probability[0, 1] > effect.probability[-1, 1])  # the lower moon is class 1
     True
     """
+    two = len(estimator.classes_) == 2
+    n_rows = n_rows or (32 if two else 16)
+    n_draws = n_draws or (200 if two else 64)
     rng = np.random.default_rng(seed)
     rows = np.asarray(X, dtype=np.float64)
     grid = grid_of(rows[:, feature], n_grid)

@@ -94,7 +94,13 @@ def draw_rows(ax: Any, rows: Array, labels: Any, classes: Any) -> None:
     for code, value in enumerate(classes):
         of_class = rows[np.asarray(labels) == value]
         ax.scatter(
-            *of_class.T, s=9, color=colour(code), marker=marker(code), alpha=0.55, lw=0, label=str(value)
+            *of_class.T,
+            s=14,
+            color=colour(code),
+            marker=marker(code),
+            edgecolors="white",
+            lw=0.4,
+            label=str(value),
         )
 
 
@@ -108,7 +114,7 @@ def draw_points(ax: Any, points: Array) -> None:
 
 def outside_legend(ax: Any) -> None:
     """A legend above the axes, where it hides nothing."""
-    ax.legend(
+    legend = ax.legend(
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
         ncols=3,
@@ -118,3 +124,7 @@ def outside_legend(ax: Any) -> None:
         columnspacing=1.0,
         borderaxespad=0.2,
     )
+    # It may reach over a colour bar: the layout shall make room above it only, by an empty title.
+    legend.set_in_layout(False)
+    rows = -(-len(legend.get_texts()) // 3)
+    ax.set_title("\n".join(" " * rows), fontsize="small")

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from cavity.plot.canvas import Display, colour, names_of_features
+import numpy as np
+
+from cavity.plot.canvas import Display, colour, line_style, names_of_features
 from cavity.plot.effects import Effect, partial_effect
 from cavity.plot.inducing_points import some_rows
+
+_MAX_CLASSES = 6
+"""More bands than these cannot be told apart."""
 
 
 class PartialDependenceDisplay(Display):
@@ -51,22 +56,30 @@ class PartialDependenceDisplay(Display):
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
         two = len(self.classes) == 2
-        for code in [1] if two else range(len(self.classes)):
+        for code in self._shown():
             shade = colour(0 if two else code)
             at = self.effect
-            ax.fill_between(at.grid, at.low[:, code], at.high[:, code], color=shade, alpha=0.2, lw=0)
-            ax.plot(
-                at.grid,
-                at.probability[:, code],
-                color=shade,
-                lw=1.5,
-                marker="o" if len(at.grid) < 12 else None,
-                ms=3.5,
-                label=str(self.classes[code]),
-            )
+            p, low, high = at.probability[:, code], at.low[:, code], at.high[:, code]
+            name = str(self.classes[code])
+            if len(at.grid) < 3:  # yes or no: nothing lies between
+                bars = np.maximum([p - low, high - p], 0.0)
+                ax.errorbar(at.grid, p, yerr=bars, fmt="o", color=shade, ms=5, capsize=3, label=name)
+                ax.set_xticks(at.grid)
+                ax.margins(x=0.3)
+                continue
+            ax.fill_between(at.grid, low, high, color=shade, alpha=0.2, lw=0)
+            few = "o" if len(at.grid) < 12 else None
+            ax.plot(at.grid, p, color=shade, lw=1.5, ls=line_style(code), marker=few, ms=3.5, label=name)
         ax.set_ylim(0, 1)
         ax.set_xlabel(self.name)
         ax.set_ylabel(f"probability of {self.classes[1]}" if two else "probability")
         if not two:
             ax.legend(frameon=False, fontsize="small")
         return self
+
+    def _shown(self) -> list[int]:
+        """Of two classes the second; of many those whose probabilities move most."""
+        if len(self.classes) == 2:
+            return [1]
+        span = np.ptp(self.effect.probability, axis=0)
+        return sorted(int(code) for code in np.argsort(-span, kind="stable")[:_MAX_CLASSES])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.plot.canvas import Display, colour, names_of_features
+from cavity.plot.canvas import Display, colour, names_of_features, number
 from cavity.relevance import Relevance
 
 
@@ -20,8 +20,8 @@ class RelevanceDisplay(Display):
     >>> X, y = make_moons(200, noise=0.3, random_state=0)
     >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
     >>> display = RelevanceDisplay.from_estimator(model, feature_names=["east", "north"])
-    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
-    ['north', 'east']
+    >>> sorted(label.get_text() for label in display.ax_.get_yticklabels())
+    ['east', 'north']
     """
 
     def __init__(self, relevance: Relevance, names: list[str], *, max_features: int = 20) -> None:
@@ -53,7 +53,7 @@ class RelevanceDisplay(Display):
         ax.set_yticks(at, [self.names[i] for i in order])
         ax.set_ylim(len(order) - 0.5, -0.5)
         ax.set_xlim(left=0)
-        ax.set_xlabel("relevance (share of the squared slope), with 90% band")
+        ax.set_xlabel("relevance, with its 90% band")
         self._lengthscales(ax, at, self.relevance.lengthscale[order])
         return self
 
@@ -62,6 +62,6 @@ class RelevanceDisplay(Display):
         if not np.isfinite(scales).any():
             return
         words = [("lengthscale", -0.9)]
-        words += [(f"{scale:.3g}", y) for scale, y in zip(scales, at, strict=True)]
+        words += [(number(scale), y) for scale, y in zip(scales, at, strict=True)]
         for word, y in words:
             ax.text(1.02, y, word, transform=ax.get_yaxis_transform(), va="center", fontsize="small")

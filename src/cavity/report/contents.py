@@ -14,6 +14,7 @@ import sklearn
 import cavity
 from cavity.plot.effects import Effect, partial_effect
 from cavity.report import figures, tables
+from cavity.report.cells import cells_of_features, cells_of_frame
 from cavity.report.evaluation import Evaluation, held_out_evaluation, left_out_evaluation
 from cavity.report.performance import scores
 from cavity.report.subject import Subject
@@ -52,6 +53,8 @@ class Material:
     """… and the log probability of their labels."""
     suspects_left_out: bool
     """Whether that is by leave-one-out rather than of held-out rows."""
+    suspects_raw: Any = None
+    """The same rows as a data frame of the user's, if features were made of its columns."""
 
 
 def contents(
@@ -78,11 +81,11 @@ def contents(
         "data": data_part(subject, material, order),
         "effects": effects_part(subject, material.rows.X, order, wishes),
         "plane": (
-            figures.plane(subject, material.rows, (int(order[0]), int(order[1])))
+            figures.plane(subject, material.rows, two_features(material.rows.X, order))
             if len(order) > 1
             else None
         ),
-        "surprises": surprises_part(subject, material, order, wishes),
+        "surprises": surprises_part(subject, material, order),
     }
 
 
@@ -98,23 +101,30 @@ def gather(
         evaluation = held_out_evaluation(subject, shown, _length(X))
     source = training_source(subject, *training)
     if source is not None:
-        return _with_training(subject, source, evaluation, wishes)
+        return _with_training(subject, source, training[0], evaluation, wishes)
     if shown is None or evaluation is None:
         return None
+    worst = tables.lowest(evaluation.true_log_proba, wishes.n_surprising)
     return Material(
-        shown, False, evaluation.n_available, evaluation, shown, evaluation.true_log_proba, False
+        shown,
+        False,
+        evaluation.n_available,
+        evaluation,
+        KnownRows(shown.index[worst], shown.X[worst], shown.codes[worst]),
+        evaluation.true_log_proba[worst],
+        False,
+        _raw(subject, X, shown.index[worst]),
     )
 
 
 def _with_training(
-    subject: Subject, source: Source, evaluation: Evaluation | None, wishes: Wishes
+    subject: Subject, source: Source, X: Any, evaluation: Evaluation | None, wishes: Wishes
 ) -> Material:
     loo = np.asarray(subject.classifier.loo_log_proba_, dtype=np.float64)
-    worst: IntArray = np.argsort(np.where(np.isfinite(loo), loo, 0.0), kind="stable")
+    worst = tables.lowest(loo, wishes.n_surprising)
     sample = sample_index(source.n_rows, wishes.max_rows, wishes.seed)
-    found = rows_at(source, np.concatenate([sample, worst[: wishes.n_surprising]]))
-    rows = _some(found, sample)
-    suspects = _some(found, worst[: wishes.n_surprising])
+    found = rows_at(source, np.concatenate([sample, worst]))
+    rows, suspects = _some(found, sample), _some(found, worst)
     return Material(
         rows,
         True,
@@ -123,6 +133,7 @@ def _with_training(
         suspects,
         loo[suspects.index],
         True,
+        _raw(subject, X, suspects.index),
     )
 
 
@@ -180,19 +191,22 @@ def effects_part(
     return [(effect, figures.partial_dependence(subject, effect)) for effect in effects]
 
 
-def surprises_part(
-    subject: Subject, material: Material, order: IntArray, wishes: Wishes
-) -> tables.Surprises:
+def surprises_part(subject: Subject, material: Material, order: IntArray) -> tables.Surprises:
     """The rows with the least probable labels."""
-    shown = order[:_MAX_COLUMNS]
-    return tables.Surprises(
-        material.suspects_left_out,
-        [subject.names[i] for i in shown],
-        len(subject.names),
-        tables.surprises(
-            subject, material.suspects, material.suspects_log_proba, shown, wishes.n_surprising
-        ),
-    )
+    raw, suspects = material.suspects_raw, material.suspects
+    if raw is None:
+        cells = cells_of_features(suspects.X, subject.names, order, _MAX_COLUMNS)
+    else:
+        cells = cells_of_frame(raw, subject.names, order, _MAX_COLUMNS)
+    rows = tables.surprises(subject, suspects, material.suspects_log_proba, cells)
+    return tables.Surprises(material.suspects_left_out, cells.columns, cells.n_columns, rows)
+
+
+def two_features(X: Array, order: IntArray) -> tuple[int, int]:
+    """The two most important features, those with two values last: a plane needs room."""
+    roomy = [int(i) for i in order if len(np.unique(X[:, i])) > 2]
+    first, second = (roomy + [int(i) for i in order if int(i) not in roomy])[:2]
+    return first, second
 
 
 def versions() -> str:
@@ -201,6 +215,10 @@ def versions() -> str:
         f"cavity {cavity.__version__}, Python {platform.python_version()}, NumPy {np.__version__}, "
         f"SciPy {scipy.__version__}, scikit-learn {sklearn.__version__}"
     )
+
+
+def _raw(subject: Subject, X: Any, index: IntArray) -> Any:
+    return X.iloc[index] if subject.transforms and hasattr(X, "iloc") else None
 
 
 def _some(rows: KnownRows, index: IntArray) -> KnownRows:

@@ -14,13 +14,12 @@ from cavity.plot import (
     ReliabilityDisplay,
     TrainingCurveDisplay,
 )
-from cavity.plot.canvas import colour
+from cavity.plot.canvas import colour, line_style, number
 from cavity.plot.effects import Effect
 from cavity.report.evaluation import Evaluation
 from cavity.report.subject import Subject
 from cavity.report.svg import drawn
 from cavity.report.training_rows import KnownRows
-from cavity.report.words import number
 from cavity.typing import Array
 
 
@@ -52,8 +51,13 @@ def convergence(subject: Subject) -> Figure:
     )
     caption = (
         "Left: mean −log probability of a row’s label with the row left out, which every pass gives "
-        "for free. Right: what training maximises, without its first tenth."
+        "for free. Right: what training maximises; its first tenth may leave the frame."
     )
+    if first.epochs < 1:
+        caption += (
+            " Each point is the mean of some minibatches, hence the noise. In the first pass over the "
+            "data the objective lacks what rows yet to come will say, so it may fall after it."
+        )
     return Figure(drawn("convergence", draw, description, width=9.0, height=3.0, columns=2), caption)
 
 
@@ -112,7 +116,9 @@ def roc(subject: Subject, evaluation: Evaluation) -> Figure:
         for code in _judged(evaluation):
             x, y, _ = roc_curve(evaluation.codes == code, evaluation.log_proba[:, code])
             shade = colour(0 if len(subject.classes) == 2 else code)
-            ax.plot(*_thinned(x, y), color=shade, lw=1.5, label=subject.classes[code])
+            ax.plot(
+                *_thinned(x, y), color=shade, ls=line_style(code), lw=1.5, label=subject.classes[code]
+            )
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
         ax.set_xlabel("false positive rate")
         ax.set_ylabel("true positive rate")
@@ -131,7 +137,13 @@ def precision_recall(subject: Subject, evaluation: Evaluation) -> Figure:
             precision, recall, _ = precision_recall_curve(true, evaluation.log_proba[:, code])
             shade = colour(0 if len(subject.classes) == 2 else code)
             ax.axhline(float(true.mean()), color=shade, lw=0.8, ls=":")
-            ax.plot(*_thinned(recall, precision), color=shade, lw=1.5, label=subject.classes[code])
+            ax.plot(
+                *_thinned(recall, precision),
+                color=shade,
+                ls=line_style(code),
+                lw=1.5,
+                label=subject.classes[code],
+            )
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), aspect="equal")
         ax.set_xlabel("recall")
         ax.set_ylabel("precision")
@@ -170,7 +182,7 @@ def partial_dependence(subject: Subject, effect: Effect) -> Figure:
 
     text = (
         f"Partial dependence on {name}, from {number(effect.grid[0])} to {number(effect.grid[-1])}; "
-        f"the mean probability moves by up to {effect.span:.0%}."
+        f"the mean probability moves by up to {100 * effect.span:.0f} points."
     )
     drawing = drawn(f"partial-dependence-{effect.feature}", draw, text, width=4.3, height=2.7)
     return Figure(drawing, text)

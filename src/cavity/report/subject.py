@@ -25,6 +25,8 @@ class Subject:
     """[d]: the inputs of the classifier."""
     prepare: Callable[[Any], Array]
     """A user's rows [n, …] as inputs [n, d]."""
+    transforms: bool = False
+    """Whether the inputs differ from the columns of the user's rows."""
 
     @property
     def classes(self) -> list[str]:
@@ -34,8 +36,8 @@ class Subject:
     @property
     def source(self) -> Source | None:
         """The rows it was trained on, if they are still at hand."""
-        training = getattr(self.classifier, "_training", None)
-        return None if training is None else training.source
+        source = getattr(getattr(self.classifier, "_training", None), "source", None)
+        return source if hasattr(source, "blocks") else None
 
     def codes(self, y: Any) -> IntArray:
         """Positions of labels y [n] among the classes."""
@@ -73,7 +75,7 @@ def _behind(
     if feature_names is None and hasattr(preparation, "get_feature_names_out"):
         feature_names = preparation.get_feature_names_out()
     return Subject(
-        classifier, names_of_features(classifier, feature_names), lambda X: dense(transform(X))
+        classifier, names_of_features(classifier, feature_names), lambda X: dense(transform(X)), True
     )
 
 

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+from cavity.plot.canvas import PALETTE
+
 _INK, _RULE = "#010203", "#040506"
 """Stand for the page's own colours, which are known only when it is shown."""
+
+_OWN = {_INK: "currentColor", _RULE: "var(--rule)", PALETTE[0].lower(): "var(--accent)"}
 
 _STYLE: dict[Any, Any] = {
     "text.color": _INK,
@@ -74,6 +78,8 @@ def _inlined(svg: str, description: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
     body = re.sub(r'<g id="[^"]*"', "<g", body)  # the same in every figure, and not referred to
-    body = body.replace("xlink:href", "href").replace(_INK, "currentColor").replace(_RULE, "var(--rule)")
+    body = body.replace("xlink:href", "href")
+    for stand_in, own in _OWN.items():
+        body = body.replace(stand_in, own)
     body = re.sub(r" font-family: [^;\"]*;", "", body)  # the page's own
     return f'<svg role="img" aria-label="{escape(description)}" viewBox="{view[1]}">{body}'

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.plot.canvas import number
 from cavity.plot.prediction import proba_at
+from cavity.report.cells import Cells
 from cavity.report.subject import Subject
 from cavity.report.training_rows import KnownRows
-from cavity.report.words import METHODS, duration, kernel_in_words, number, size
+from cavity.report.words import METHODS, duration, kernel_in_words, size
 from cavity.typing import Array, IntArray
 
 
@@ -69,7 +71,7 @@ class Column(NamedTuple):
     median: str
     largest: str
     bars: list[float]
-    """[20]: heights of a histogram, the largest 1."""
+    """Heights of a histogram, the largest 1; one bar a value if they are few."""
 
 
 def columns_of(X: Array, names: list[str], order: IntArray) -> list[Column]:
@@ -78,10 +80,14 @@ def columns_of(X: Array, names: list[str], order: IntArray) -> list[Column]:
 
 
 def _column(values: Array, name: str, n_bars: int = 20) -> Column:
-    low, high = np.quantile(values, [0.005, 0.995])
-    if high <= low:
-        low, high = values.min(), values.max()
-    counts, _ = np.histogram(values.clip(low, high), bins=n_bars, range=(low, high))
+    few = np.unique(values)
+    if len(few) <= 31:
+        counts = np.array([np.sum(values == value) for value in few])
+    else:
+        low, high = np.quantile(values, [0.005, 0.995])
+        if high <= low:
+            low, high = values.min(), values.max()
+        counts, _ = np.histogram(values.clip(low, high), bins=n_bars, range=(low, high))
     return Column(
         name,
         number(values.mean()),
@@ -118,51 +124,47 @@ class Surprises(NamedTuple):
     left_out: bool
     """By leave-one-out rather than of held-out rows."""
     columns: list[str]
-    """Features that are shown: none if the rows are not at hand."""
-    n_features: int
+    """Columns that are shown: none if the rows are not at hand."""
+    n_columns: int
     rows: list[Surprise]
 
 
 def unseen_surprises(subject: Subject, n: int) -> Surprises:
     """The n least probable training rows by number, of an estimator without its rows."""
     loo = np.asarray(subject.classifier.loo_log_proba_, dtype=np.float64)
-    worst = _lowest(loo, n)
+    worst = lowest(loo, n)
     rows = [Surprise(int(i), "", _chance(float(np.exp(loo[i]))), "", []) for i in worst]
     return Surprises(True, [], len(subject.names), rows)
 
 
-def surprises(
-    subject: Subject, rows: KnownRows, log_proba: Array, shown: IntArray, n: int
-) -> list[Surprise]:
-    """The n rows whose labels are least probable; log_proba [k]: of the label of each of the rows."""
-    worst = _lowest(log_proba, n)
-    if not len(worst):
+def surprises(subject: Subject, rows: KnownRows, log_proba: Array, cells: Cells) -> list[Surprise]:
+    """Rows with the log probabilities [k] of their labels, the least probable first."""
+    order = lowest(log_proba, len(log_proba))
+    if not len(order):
         return []
-    likeliest = proba_at(subject.classifier, np.asarray(rows.X[worst])).argmax(axis=1)
+    likeliest = proba_at(subject.classifier, np.asarray(rows.X[order])).argmax(axis=1)
     return [
         Surprise(
             int(rows.index[i]),
             subject.classes[rows.codes[i]],
             _chance(float(np.exp(log_proba[i]))),
             subject.classes[code],
-            [number(float(value)) for value in rows.X[i, shown]],
+            cells.rows[i],
         )
-        for i, code in zip(worst, likeliest, strict=True)
+        for i, code in zip(order, likeliest, strict=True)
     ]
 
 
 def time_and_memory(subject: Subject) -> list[Fact]:
     """What the fit took."""
     fit = subject.classifier
-    last = fit.history_[-1]
-    n = len(fit.loo_log_proba_)
-    facts = [
-        Fact("Time to the last iteration", duration(last.seconds)),
-        Fact("Iterations", f"{fit.n_iter_:,}"),
-        Fact("Passes over the data", f"{last.epochs:,.1f}"),
-    ]
-    if getattr(fit, "_stream", None) is None and last.seconds > 0:
-        facts.append(Fact("Rows a second", f"{last.epochs * n / last.seconds:,.0f}"))
+    facts = [Fact("Iterations", f"{fit.n_iter_:,}")]
+    if fit.history_:
+        last, n = fit.history_[-1], len(fit.loo_log_proba_)
+        facts.insert(0, Fact("Time to the last iteration", duration(last.seconds)))
+        facts.append(Fact("Passes over the data", f"{last.epochs:,.1f}"))
+        if getattr(fit, "_stream", None) is None and last.seconds > 0:
+            facts.append(Fact("Rows a second", f"{last.epochs * n / last.seconds:,.0f}"))
     model = fit.model_
     m = len(model.Z)
     latents = len(model.posterior.mean)
@@ -184,7 +186,7 @@ def peak_bytes() -> int | None:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
-def _lowest(log_proba: Array, n: int) -> IntArray:
+def lowest(log_proba: Array, n: int) -> IntArray:
     """Positions of the n lowest, without those that are not known."""
     known = np.flatnonzero(np.isfinite(log_proba))
     return known[np.argsort(log_proba[known], kind="stable")[:n]]

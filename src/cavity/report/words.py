@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process import kernels
 
+from cavity.plot.canvas import number
+
 METHODS = {
     "SEPClassifier": "scalable expectation propagation (SEP)",
     "SVIClassifier": "scalable variational inference (SVI)",
@@ -56,22 +58,6 @@ def _lengthscales(kernel: Any) -> str:
     if len(scales) == 1:
         return f"with the lengthscale {number(scales[0])}"
     return f"with a lengthscale for each feature ({number(scales.min())} to {number(scales.max())})"
-
-
-def number(value: float) -> str:
-    """A number in three digits or so.
-
-    >>> number(1234567.0), number(0.000123), number(3.14159), number(42)
-    ('1,234,567', '1.23e-04', '3.14', '42')
-    """
-    if not np.isfinite(value):
-        return str(value)
-    size = abs(float(value))
-    if size >= 1e7 or 0 < size < 1e-3:
-        return f"{value:.2e}"
-    if size >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
 
 
 def size(n_bytes: float) -> str:
