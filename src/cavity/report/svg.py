@@ -81,5 +81,7 @@ def _inlined(svg: str, description: str) -> str:
     body = body.replace("xlink:href", "href")
     for stand_in, own in _OWN.items():
         body = body.replace(stand_in, own)
-    body = re.sub(r" font-family: [^;\"]*;", "", body)  # the page's own
+    # The font is the page's own; matplotlib before 3.10 writes size and family in one.
+    body = re.sub(r" font-family: [^;\"]*;", "", body)
+    body = re.sub(r"font: (?:\w+ )*([\d.]+px) [^;\"]*;", r"font-size: \1;", body)
     return f'<svg role="img" aria-label="{escape(description)}" viewBox="{view[1]}">{body}'
