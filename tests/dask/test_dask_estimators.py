@@ -134,7 +134,9 @@ def test_data_frames_and_parquet_files(client, expected, tmp_path):
     assert_same_fit(model, expected[SEPClassifier])
     assert list(model.feature_names_in_) == ["a", "b"]
     folder = tmp_path / "rows"
-    lazy.to_parquet(folder)
+    folder.mkdir()
+    for i in range(3):
+        frame().iloc[140 * i : 140 * (i + 1)].to_parquet(folder / f"part-{i}.parquet", index=False)
     for path in (folder, f"file://{folder}"):
         again = DaskSEPClassifier(**SHORT, client=client).fit(path, "target")
         assert_array_equal(parameters(again), parameters(model))

@@ -83,9 +83,9 @@ def _from_frame(X: Any, y: Any) -> LazyTable:
         raise SourceError(f"y={y!r}: with a Dask DataFrame, y is a Series, for instance frame[{y!r}]")
     names = np.array(list(X.columns), dtype=object)
     named = all(isinstance(name, str) for name in names)
-    return LazyTable(
-        _partitions(X.to_delayed(), _label_blocks(y), dtype, list(names)), names if named else None
-    )
+    # Not optimised: Dask would read fewer columns in fewer and larger partitions, for y and X apart.
+    blocks = X.to_delayed(optimize_graph=False)
+    return LazyTable(_partitions(blocks, _label_blocks(y), dtype, list(names)), names if named else None)
 
 
 def _from_array(X: Any, y: Any) -> LazyTable:
@@ -107,7 +107,7 @@ def _from_array(X: Any, y: Any) -> LazyTable:
 
 def _label_blocks(y: Any) -> Any:
     if isinstance(y, dask.dataframe.Series):
-        return y.to_delayed()
+        return y.to_delayed(optimize_graph=False)
     if isinstance(y, dask.array.Array):
         if y.ndim != 1:
             raise ValueError(f"y has {y.ndim} dimensions; it must have one, [n]")
