@@ -32,7 +32,7 @@ test-all: install
 	$(BIN)/python -m pytest
 
 demo: install
-	$(BIN)/python -m cavity.demo
+	$(BIN)/python -m cavity demo
 
 docs: install
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
