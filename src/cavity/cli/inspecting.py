@@ -58,8 +58,8 @@ def description(model: Any) -> dict[str, Any]:
 
 
 def _evidence(value: float) -> float | None:
-    """A log probability of labels; what a budget left as a minibatch's estimate may be none."""
-    return float(value) if np.isfinite(value) and value <= 0.0 else None
+    """NaN, which JSON does not have, says that a budget left no time for exact sweeps."""
+    return float(value) if np.isfinite(value) else None
 
 
 def _relevance(model: Any) -> list[dict[str, Any]]:

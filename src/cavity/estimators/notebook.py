@@ -59,8 +59,9 @@ def fitted_facts(estimator: Any) -> dict[str, str]:
         "rows of the last chunk" if streamed else "rows": f"{len(loo):,}",
         "inducing points": f"{len(estimator.inducing_points_):,}",
         "kernel": str(estimator.kernel_),
-        "log marginal likelihood": f"{estimator.log_marginal_likelihood_value_:,.2f}",
     }
+    if np.isfinite(evidence := estimator.log_marginal_likelihood_value_):
+        facts["log marginal likelihood"] = f"{evidence:,.2f}"
     if len(seen):
         facts["leave-one-out NLL"] = f"{-seen.mean():.4f}"
     if estimator.history_:

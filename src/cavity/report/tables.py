@@ -38,8 +38,9 @@ def fitted_facts(subject: Subject) -> list[Fact]:
         Fact("Features", f"{len(subject.names):,}"),
         Fact("Inducing points", f"{len(fit.inducing_points_):,}"),
         Fact("Kernel", _sentence(kernel_in_words(fit.kernel_))),
-        Fact("Log marginal likelihood", f"{fit.log_marginal_likelihood_value_:,.1f} (estimate)"),
     ]
+    if np.isfinite(evidence := fit.log_marginal_likelihood_value_):
+        facts.append(Fact("Log marginal likelihood", f"{evidence:,.1f} (estimate)"))
     if visited.any():
         few = "" if visited.all() else f", over the {visited.sum():,} rows that training has seen"
         facts.append(Fact("Leave-one-out NLL", f"{-loo[visited].mean():.4f}{few}"))

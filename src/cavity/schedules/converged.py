@@ -22,6 +22,7 @@ class FixedPoint(NamedTuple):
     prior: Prior
     posterior: Posterior
     objective: float
+    """log Z_q or the ELBO; NaN if no sweep has seen a q that was made of the sites."""
     mean_log_predictive: float
     """Leave-one-out log score a row."""
     n_sweeps: int
@@ -85,6 +86,9 @@ def converge(
         q = Posterior.from_naturals(naturals)
         return FixedPoint(prior, q, np.nan, np.nan, 0, np.inf, converged=False, interrupted=True)
     assert point is not None
+    if start is not None and max_sweeps == 1:
+        # The terms of the rows belong to their sites, of which the q of this sweep was not made.
+        return point._replace(objective=np.nan)
     return point
 
 

@@ -104,9 +104,7 @@ class Plan:
         n_sweeps = self._affordable_sweeps(progress)
         if n_sweeps == 0:
             last = progress.history[-1]
-            return FixedPoint(
-                prior, posterior, last.objective, last.leave_one_out, 0, np.nan, converged=False
-            )
+            return FixedPoint(prior, posterior, np.nan, last.leave_one_out, 0, np.nan, converged=False)
         return converge(
             problem.engine,
             prior,
