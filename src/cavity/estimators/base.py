@@ -25,6 +25,7 @@ from cavity.estimators.validation import (
     validated_rows,
     validated_source,
 )
+from cavity.estimators.weights import of_all_rows
 from cavity.model import Model
 from cavity.parameters import ParameterSpace
 from cavity.prior import Prior
@@ -52,6 +53,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         "learn_inducing": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
         "hyperprior": [Interval(Real, 0, None, closed="neither"), None],
         "standardize": ["boolean"],
         "warm_start": ["boolean"],
@@ -61,16 +63,19 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     }
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None) -> SparseGPClassifier:
-        """Fit to rows X [n, d] with labels y [n] of two kinds.
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPClassifier:
+        """Fit to rows X [n, d] with labels y [n] of two kinds and weights [n].
 
         X is an array (dense, memory-mapped, pandas or SciPy sparse); or the path of a Parquet file or a
         folder of them, with y the name of the target column; or the path of a .npy file; or any object
-        that keeps the `cavity.sources.Source` contract, which has its own labels.
+        that keeps the `cavity.sources.Source` contract, which has its own labels and weights.
+
+        A weight of w counts a row w times, and 0 leaves it out. For Parquet files `sample_weight` is the
+        name of a column, which is then no feature.
         """
         validated_kernel(self.kernel)
         n_jobs = thread_count(self.n_jobs)
-        source, self.classes_ = validated_source(self, X, y)
+        source, self.classes_ = validated_source(self, X, y, sample_weight)
         rng = check_random_state(self.random_state)
         progress = Progress(int(self.verbose))
         with computing(n_jobs) as threads:
@@ -150,7 +155,9 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = outcome.point.objective
-        self.loo_log_proba_ = engine.log_predictive
+        self.loo_log_proba_ = of_all_rows(engine.log_predictive, engine.source)
+        self.loo_score_ = outcome.point.mean_log_predictive
+        self._weight_seen = engine.total_weight
         self.n_iter_ = outcome.n_iter
         self.history_ = progress.history
         self._centre = problem.hyperprior.centre

@@ -162,6 +162,7 @@ def _fingerprint(estimator: Any, problem: Problem) -> dict[str, Any]:
     digest.update(engine.standardizer.mean.tobytes() + engine.standardizer.scale.tobytes())
     rows = next(iter(engine.source.blocks(_ROWS_IN_FINGERPRINT))).load()
     digest.update(np.ascontiguousarray(rows.X).tobytes() + np.asarray(rows.labels, "i4").tobytes())
+    digest.update(b"" if rows.weight is None else np.asarray(rows.weight, "f8").tobytes())
     return {
         "estimator": type(estimator).__name__,
         **parameters,

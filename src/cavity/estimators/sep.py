@@ -75,6 +75,10 @@ class SEPClassifier(SteppedGPClassifier):
     site_memory : {"sites", "factors"}
         What minibatch training keeps of each row: two numbers, or the whole factor, m + 2 numbers, as
         the paper does (no averaging then, and damping 0.99).
+    class_weight : dict, "balanced" or None
+        Factors on the weights of the rows of each class, by class value (1 for those not listed).
+        "balanced" gives every class the same total weight. They change the prior odds, and so the
+        probabilities.
     hyperprior : float or None
         Standard deviation, in log scale, of a log-normal prior on every kernel parameter, centred on
         its start. It is part of the objective; None is the paper's flat prior.
@@ -99,7 +103,8 @@ class SEPClassifier(SteppedGPClassifier):
     log_marginal_likelihood_value_ : float, log Z_q
     loo_log_proba_ : array [n]
         Log probability of each training label with its row left out, free from the cavities; NaN for
-        rows that a budget in seconds left no time to visit.
+        rows that a budget in seconds left no time to visit, and for rows of no weight.
+    loo_score_ : float, their mean, every row counted by its weight
     n_iter_ : int, steps taken
     history_ : list of `cavity.history.Iteration`
     model_ : `cavity.model.Model`
@@ -144,6 +149,7 @@ class SEPClassifier(SteppedGPClassifier):
         gradient: str = "approximate",
         residual_penalty: float | str = "auto",
         site_memory: str = "sites",
+        class_weight: Any = None,
         hyperprior: float | None = 1.0,
         standardize: bool = True,
         warm_start: bool = False,
@@ -171,6 +177,7 @@ class SEPClassifier(SteppedGPClassifier):
             validation_fraction=validation_fraction,
             damping=damping,
             tol=tol,
+            class_weight=class_weight,
             hyperprior=hyperprior,
             standardize=standardize,
             warm_start=warm_start,

@@ -57,20 +57,21 @@ class ExpectationPropagation:
 
         kept, own_precision, own_shift = cavity.kept, cavity.precision, cavity.shift
         quadratic = own_precision * mean**2 - 2.0 * mean * own_shift + variance * own_shift**2
-        objective = tilted.log_evidence - 0.5 * np.log(kept) + 0.5 * quadratic / kept
+        division = 0.5 * quadratic / kept - 0.5 * np.log(kept)
 
         pull = (own_precision * mean - own_shift) / kept
         delta = pull + alpha / kept
         return RowTerms(
             precision=new_precision,
             shift=new_shift,
-            objective=objective.sum(axis=0),
+            objective=(tilted.log_evidence + division).sum(axis=0),
             log_predictive=tilted.log_evidence.sum(axis=0),
             alpha=alpha,
             h=alpha * pull - gamma / kept,
             gamma=gamma,
             mismatch_mean=delta,
             mismatch_square=own_precision / kept - beta / kept**2 + delta**2,
+            division=division.sum(axis=0),
         )
 
     def complexity(self, posterior: Posterior) -> float:

@@ -18,12 +18,13 @@ from cavity.sources.protocol import Source
 _MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches", "sample")
 
 
-def open_source(X: Any, y: Any = None) -> Source | None:
+def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | None:
     """The source that X and y mean, or None if they are arrays, to be validated as such.
 
     X is the path of a Parquet file or of a folder of them, with y the name of the target column; or
     the path of a .npy file, with y an array [n] or the path of another; or a source, which has its own
-    labels.
+    labels. `sample_weight` is the name of a column of the Parquet files, or for a .npy file an array [n]
+    or the path of another; a source has its own weights.
 
     >>> open_source(np.eye(2), [0, 1]) is None
     True
@@ -34,13 +35,18 @@ def open_source(X: Any, y: Any = None) -> Source | None:
     3
     """
     if isinstance(X, (str, os.PathLike)):
-        return _open_path(Path(X), y)
+        return _open_path(Path(X), y, sample_weight)
     if not is_source(X):
         return None
     if y is not None:
         raise SourceError(
             f"y={_short(y)} was passed along with a {type(X).__name__}; a source has its own labels: "
             "leave y out"
+        )
+    if sample_weight is not None:
+        raise SourceError(
+            f"sample_weight={_short(sample_weight)} was passed along with a {type(X).__name__}; a "
+            "source has its own weights, in the blocks that it yields: leave sample_weight out"
         )
     return X  # type: ignore[no-any-return]
 
@@ -64,9 +70,9 @@ def class_values(source: Source) -> NDArray[Any]:
     return np.arange(largest + 1)
 
 
-def _open_path(path: Path, y: Any) -> Source:
+def _open_path(path: Path, y: Any, sample_weight: Any) -> Source:
     if path.suffix.lower() == ".npy":
-        return npy_source(path, y)
+        return npy_source(path, y, sample_weight)
     if path.is_file() and not _is_parquet(path):
         raise SourceError(
             f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; convert it, for "
@@ -77,7 +83,12 @@ def _open_path(path: Path, y: Any) -> Source:
         raise SourceError(
             f"y={_short(y)}: for the Parquet data in {path}, y is the name of the target column"
         )
-    return ParquetSource(path, y)
+    if sample_weight is not None and not isinstance(sample_weight, str):
+        raise SourceError(
+            f"sample_weight={_short(sample_weight)}: for the Parquet data in {path}, sample_weight is "
+            "the name of the weight column"
+        )
+    return ParquetSource(path, y, weight=sample_weight)
 
 
 def _is_parquet(path: Path) -> bool:
