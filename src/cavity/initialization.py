@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity.kernels import bind
+from cavity.prior import Prior
 from cavity.typing import Array
 
 ROWS_TO_COUNT = 10_000
@@ -99,6 +100,34 @@ def greedy_conditional_variance(X: Array, m: int, kernel: Any, rng: np.random.Ra
         remaining[pivot] = -1.0
         chosen.append(pivot)
     return np.asarray(order[np.array(chosen)])
+
+
+def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Any) -> Array:
+    """Inducing points Z [k, d] and m − k rows of X [t, d] more, chosen one by one; O(t·m²).
+
+    Each is the row of the greatest conditional variance given those before, times its `precision` [t]:
+    what the row would lose by being explained by them alone. Fewer than m if all rows are explained.
+    """
+    factors = np.zeros((m, len(X)))
+    bound = bind(kernel, X[:1])
+    remaining = np.array(bound.diagonal(X)[0], dtype=np.float64)
+    negligible = 1e-9 * float(np.max(remaining))
+    if len(Z):
+        prior = Prior(kernel, Z, np.dtype(np.float64))
+        factors[: len(Z)] = prior.L_inverse @ prior.rows_kernel.cross(X)[0].T
+        remaining -= np.einsum("ij,ij->j", factors[: len(Z)], factors[: len(Z)])
+    chosen: list[int] = []
+    for j in range(len(Z), m):
+        pivot = int(np.argmax(np.where(remaining > negligible, precision * remaining, -1.0)))
+        if remaining[pivot] <= negligible:
+            break
+        column = bind(kernel, X[pivot : pivot + 1]).cross(X)[0][:, 0].astype(np.float64)
+        column = column - factors[:j, pivot] @ factors[:j]
+        factors[j] = column / np.sqrt(remaining[pivot])
+        remaining -= factors[j] ** 2
+        remaining[pivot] = 0.0
+        chosen.append(pivot)
+    return np.vstack([Z, X[chosen]])
 
 
 def median_distance(Z: Array, rng: np.random.RandomState, weight: Array | None = None) -> float:

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
+from cavity.estimators.growing import STREAM_POINTS, sufficient_points
 from cavity.estimators.validation import (
     validated_inducing_points,
     validated_kernel,
@@ -47,7 +48,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",
         "likelihood": [StrOptions({"probit", "logit"})],
-        "n_inducing": [Interval(Integral, 1, None, closed="left")],
+        "n_inducing": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "inducing_points": ["array-like", None],
         "init_inducing": [StrOptions({"kmeans", "random", "greedy"})],
         "learn_inducing": ["boolean"],
@@ -79,7 +80,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         rng = check_random_state(self.random_state)
         progress = Progress(int(self.verbose))
         with computing(n_jobs) as threads:
-            problem = self._problem(source, threads, rng)
+            problem = self._problem(source, threads, rng, progress)
             outcome = self._train(problem, progress, seed=rng.randint(2**31))
         self._store(problem, outcome, progress)
         return self
@@ -92,7 +93,14 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         """Run this method's schedule."""
 
-    def _problem(self, source: Source, threads: Threads, rng: np.random.RandomState) -> Problem:
+    def _problem(
+        self,
+        source: Source,
+        threads: Threads,
+        rng: np.random.RandomState,
+        progress: Progress | None = None,
+    ) -> Problem:
+        """What is to be fitted; without `progress` it is the beginning of a stream."""
         standardizer = (
             standardizer_of(source, threads)
             if self.standardize
@@ -107,12 +115,17 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             Z = standardizer.apply(self.inducing_points_, np.dtype(np.float64))
             centre, posterior = self._centre, self.model_.posterior
         else:
+            m = STREAM_POINTS if self.n_inducing == "auto" else self.n_inducing
+            if self.n_inducing == "auto" and self.inducing_points is None and progress is not None:
+                m, self.inducing_path_ = sufficient_points(
+                    self, source, standardizer, self._rule(), threads, rng, progress
+                )
             kernel, Z = starting_point(
                 source,
                 standardizer,
                 kernel=self.kernel,
                 inducing_points=validated_inducing_points(self.inducing_points, source.n_features),
-                n_inducing=min(self.n_inducing, source.n_rows),
+                n_inducing=min(m, source.n_rows),
                 init_inducing=self.init_inducing,
                 rng=rng,
             )

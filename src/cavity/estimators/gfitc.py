@@ -63,7 +63,7 @@ class GFITCClassifier(SparseGPClassifier):
         kernel: Any = None,
         *,
         likelihood: str = "probit",
-        n_inducing: int = 100,
+        n_inducing: int | str = 100,
         inducing_points: Any = None,
         init_inducing: str = "kmeans",
         learn_inducing: bool = True,

@@ -79,7 +79,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         kernel: Any = None,
         *,
         likelihood: str = "probit",
-        n_inducing: int = 100,
+        n_inducing: int | str = 100,
         inducing_points: Any = None,
         init_inducing: str = "kmeans",
         learn_inducing: bool = True,

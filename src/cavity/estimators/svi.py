@@ -63,7 +63,7 @@ class SVIClassifier(SteppedGPClassifier):
         *,
         likelihood: str = "probit",
         posterior_update: str = "natural",
-        n_inducing: int = 100,
+        n_inducing: int | str = 100,
         inducing_points: Any = None,
         init_inducing: str = "kmeans",
         learn_inducing: bool = True,

@@ -117,7 +117,7 @@ def weighted_arrays(
 
 
 def _totals(codes: IntArray, weight: Array, n_classes: int) -> Array:
-    return np.bincount(codes, weight, n_classes).astype(np.float64)
+    return np.asarray(np.bincount(codes, weight, n_classes), dtype=np.float64)
 
 
 def _encoded(y: Array, classes: Array | None) -> tuple[Array, IntArray]:
@@ -146,7 +146,7 @@ def of_all_rows(values: Any, source: Source) -> Array:
     """Values [k] of a source's rows as values [n] of the rows that the user passed, NaN elsewhere."""
     rows = getattr(source, "rows", None)
     if rows is None or not isinstance(source, ArraySource):
-        return values
+        return np.asarray(values)
     spread = np.full(source.X.shape[0], np.nan, values.dtype)
     spread[rows] = values
     return spread
