@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 UCI = ("australian", "breast", "crabs", "heart", "ionosphere", "pima", "sonar")
-PLAIN = (*UCI, "banana", "image", "covtype", "adult", "electricity", "nycflights13")
+PLAIN = (*UCI, "banana", "image", "covtype", "adult", "electricity", "nycflights13", "skin")
 NAMES = (*PLAIN, "mnist", "airline")
 
 _JAN_2008 = 13879  # 2008-01-01 in days since 1970-01-01

@@ -19,8 +19,9 @@ def main():
     parameters = dict(job.settings.get("parameters", {}))
     if job.budget and job.mode != "gfitc":
         parameters["max_seconds"] = job.budget
+    if "m" in job.settings:
+        parameters.setdefault("n_inducing", job.settings["m"])
     model = KINDS[job.mode](
-        n_inducing=job.settings["m"],
         random_state=job.seed,
         n_jobs=job.settings.get("threads"),
         **parameters,
@@ -28,7 +29,9 @@ def main():
     warnings.simplefilter("ignore")  # a fit that ends with its budget says so
     job.begin()
     model.fit(X, y)
-    job.finish(lambda: model.predict_log_proba(X_test), n_iter=model.n_iter_)
+    job.finish(
+        lambda: model.predict_log_proba(X_test), n_iter=model.n_iter_, m=len(model.inducing_points_)
+    )
 
 
 if __name__ == "__main__":
