@@ -58,7 +58,8 @@ def _table(recorded: list[Repetition]) -> str:
         best = min(groups.values(), key=_nll)
         points = ", ".join(str(r.extra["m"]) for r in auto)
         lines.append(
-            f"| {dataset} | {best[0].label.removeprefix('m = ')} | {_nll(best):.4f} | {_seconds(best):.2f} "
+            f"| {dataset} | {best[0].label.removeprefix('m = ')} | {_nll(best):.4f} "
+            f"| {_seconds(best):.2f} "
             f"| {points} | {_nll(auto):.4f} | {_seconds(auto):.2f} "
             f"| {_nll(auto) / _nll(best):.3f} | {_seconds(auto) / _seconds(best):.2f} |"
         )

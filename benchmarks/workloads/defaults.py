@@ -1,4 +1,4 @@
-"""`SEPClassifier()` without any option: NLL, error and calibration on every set, beside the yardsticks."""
+"""`SEPClassifier()` without any option: NLL, error and calibration, beside the yardsticks."""
 
 import numpy as np
 

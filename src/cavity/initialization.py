@@ -22,11 +22,13 @@ VALUES_TO_COUNT = 20_000_000
 _SORTED_COLUMNS = 32
 SAMPLE_PER_POINT = 10
 """Rows looked at for each inducing point: more changes the start little and costs time."""
+GREEDY_SAMPLE_PER_POINT = 4
 
 
-def sample_size(m: int) -> int:
-    """How many rows to draw for choosing m inducing points."""
-    return max(2_000, SAMPLE_PER_POINT * m)
+def sample_size(m: int, how: str = "kmeans") -> int:
+    """How many rows to draw for choosing m inducing points; the greedy choice is O(m²) a row."""
+    per_point = SAMPLE_PER_POINT if how != "greedy" else GREEDY_SAMPLE_PER_POINT
+    return max(2_000, per_point * m)
 
 
 def distinct_rows(X: Array, weight: Array | None) -> tuple[Array, Array | None]:

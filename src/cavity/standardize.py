@@ -66,12 +66,11 @@ class Extreme:
     weight: Array
 
     @classmethod
-    def of(cls, X: Array, weight: Array | None) -> Extreme:
-        """The smallest values of X [t, d] with weights [t], none of them zero."""
-        value = X.min(axis=0)
+    def of(cls, X: Array, weight: Array | None, value: Array, sign: float = 1.0) -> Extreme:
+        """Of sign·X [t, d], with weights [t], where `value` [d] is the smallest or largest of X."""
         there = value == X
         count = np.count_nonzero(there, axis=0) if weight is None else weight @ there
-        return cls(value.astype(np.float64), count.astype(np.float64))
+        return cls(sign * value.astype(np.float64), count.astype(np.float64))
 
     def merged_with(self, other: Extreme) -> Extreme:
         """That of both sets of rows together."""
@@ -160,8 +159,10 @@ def _extremes(X: Array, weight: Array | None) -> tuple[Extreme, Extreme]:
     if len(X) == 0:
         none = Extreme(np.full(X.shape[1], np.inf), np.zeros(X.shape[1]))
         return none, none
-    smallest, negative = Extreme.of(X, weight), X.astype(np.float64, copy=False)
-    return smallest, Extreme.of(-negative, weight)
+    return (
+        Extreme.of(X, weight, X.min(axis=0)),
+        Extreme.of(X, weight, X.max(axis=0), sign=-1.0),
+    )
 
 
 def learn_standardizer(tiles: Iterable[Moments]) -> Standardizer:

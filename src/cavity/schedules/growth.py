@@ -61,7 +61,12 @@ class Growth:
     options: SweepOptions = field(default_factory=lambda: _OPTIONS)
 
     def run(
-        self, engine: LocalEngine, kernel: Any, X: Array, ladder: Sequence[int], clock: Progress
+        self,
+        engine: LocalEngine,
+        kernel: Any,
+        X: Array,
+        ladder: Sequence[int],
+        clock: Progress,
     ) -> tuple[int, list[Rung]]:
         """The number of points that is enough, and the rungs that were tried.
 
@@ -82,9 +87,10 @@ class Growth:
                 gain = _gain(path[-1].loo_score, point)
             if gain >= self.tol:
                 enough = len(Z)
-            climbs = len(Z) == m and m != ladder[-1] and _SHRINKAGE * gain >= self.tol
+            climbs = _SHRINKAGE * gain >= self.tol and len(Z) == m and m != ladder[-1]
             if climbs:
-                point = self._trained(engine, point, centre, _ROUNDS if path else _FIRST_ROUNDS)
+                rounds = _ROUNDS if path else _FIRST_ROUNDS
+                point = self._trained(engine, point, centre, rounds, clock, begun)
             kernel, Z = point.prior.kernel, point.prior.Z
             path.append(Rung(len(Z), point.mean_log_predictive, clock.seconds - started))
             clock.say(
@@ -96,10 +102,18 @@ class Growth:
         return enough, path
 
     def _trained(
-        self, engine: LocalEngine, point: FixedPoint, centre: Array, n_rounds: int
+        self,
+        engine: LocalEngine,
+        point: FixedPoint,
+        centre: Array,
+        n_rounds: int,
+        clock: Progress,
+        begun: float,
     ) -> FixedPoint:
         """A rung after more rounds, as long as they gain anything."""
         for _ in range(1, n_rounds if self.learn_kernel else 1):
+            if clock.seconds - begun > self.max_seconds:
+                break
             after = self._round(engine, point.prior.kernel, point.prior.Z, centre)
             gain, point = _gain(point.mean_log_predictive, after), after
             if gain < self.tol:
