@@ -1,7 +1,8 @@
 """The datasets and their splits, the same for every method.
 
 The files are read from the folder named by the environment variable CAVITY_DATA; its
-SOURCES.md tells where each set comes from. Labels are −1 and +1.
+SOURCES.md tells where each set comes from. Nothing is downloaded here: a copy from elsewhere may have
+its rows in another order, and so other splits. Labels are −1 and +1.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.datasets.catalogue import CATALOGUE
+from cavity.datasets.loading import read_folder
+
 UCI = ("australian", "breast", "crabs", "heart", "ionosphere", "pima", "sonar")
 PLAIN = (*UCI, "banana", "image", "covtype", "adult", "electricity", "nycflights13", "skin")
 NAMES = (*PLAIN, "mnist", "airline")
-
-_JAN_2008 = 13879  # 2008-01-01 in days since 1970-01-01
 
 
 class DataNotFoundError(RuntimeError):
@@ -54,13 +56,9 @@ def load(name: str) -> Dataset:
     """Read one dataset, raw (not standardised). Integer columns become float32."""
     if name not in NAMES:
         raise ValueError(f"no dataset {name!r}; the datasets are {', '.join(NAMES)}")
-    if name == "airline":
-        return _airline()
-    if name == "mnist":
-        return _mnist()
-    with np.load(_file(name)) as f:
-        X = f["X"] if f["X"].dtype.kind == "f" else f["X"].astype(np.float32)
-        return Dataset(X, f["y"].astype(np.int8), name)
+    bunch = read_folder(_file(name).parent, name)
+    y = np.where(bunch.target == 1, 1, -1).astype(np.int8)
+    return Dataset(bunch.data, y, name, bunch.get("digit"), bunch.get("n_test", 0))
 
 
 def splits(name: str, n_splits: int, test_fraction: float = 0.1, seed: int = 0) -> Iterator[Split]:
@@ -112,39 +110,14 @@ def _scaled(
     return Split(apply(train), apply(test), index)
 
 
-def _file(stem: str) -> Path:
+def _file(name: str) -> Path:
     folder = os.environ.get("CAVITY_DATA")
     if not folder:
         raise DataNotFoundError(
             "CAVITY_DATA is not set; set it to the folder with the benchmark data, "
             "for example: export CAVITY_DATA=path/to/data"
         )
-    path = Path(folder) / f"{stem}.npz"
+    path = Path(folder) / CATALOGUE[name].file
     if not path.exists():
         raise DataNotFoundError(f"{path.name} is not in the folder named by CAVITY_DATA")
     return path
-
-
-def _mnist() -> Dataset:
-    with np.load(_file("mnist")) as f:
-        parts = {key: np.concatenate([f[f"{key}_train"], f[f"{key}_test"]]) for key in "Xy"}
-        digit = np.concatenate([f["digit_train"], f["digit_test"]])
-        n_test = len(f["y_test"])
-    X, y = parts["X"].astype(np.float32), parts["y"].astype(np.int8)
-    return Dataset(X, y, "mnist", digit, n_test)
-
-
-def _airline() -> Dataset:
-    """The paper's 2,127,068 flights: aircraft age counts from the registration's issue date.
-
-    Two of the flights have no tail number, hence no age; they get the median age, which keeps
-    the paper's n and is two rows in two million.
-    """
-    with np.load(_file("airline_2008")) as f:
-        known = f["issue_days"] >= 0
-        X = np.concatenate([f["X"][known], f["X_extra"]]).astype(np.float32)
-        y = np.concatenate([f["y"][known], f["y_extra"]]).astype(np.int8)
-        issued = np.concatenate([f["issue_days"][known], f["issue_days_extra"]]).astype(np.float64)
-    age = np.where(issued >= 0, (_JAN_2008 - issued) / 365.25, np.nan)
-    X[:, 0] = np.where(np.isnan(age), np.nanmedian(age), age)
-    return Dataset(X, y, "airline")

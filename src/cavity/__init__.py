@@ -5,33 +5,42 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cavity.version import __version__
+
 if TYPE_CHECKING:
-    from cavity.errors import CheckpointError, NumericalError, SourceError
+    from cavity.errors import CheckpointError, DatasetError, ModelFileError, NumericalError, SourceError
     from cavity.estimators.gfitc import GFITCClassifier
     from cavity.estimators.sep import SEPClassifier
     from cavity.estimators.svi import SVIClassifier
-
-__version__ = "0.1.0"
+    from cavity.persistence import load, save
 
 __all__ = [
     "CheckpointError",
+    "DatasetError",
     "GFITCClassifier",
+    "ModelFileError",
     "NumericalError",
     "SEPClassifier",
     "SVIClassifier",
     "SourceError",
     "__version__",
+    "load",
+    "save",
 ]
 
 # Names are imported when they are first asked for: the command line must answer before
 # scikit-learn has loaded.
 _HOMES = {
     "CheckpointError": "cavity.errors",
+    "DatasetError": "cavity.errors",
     "GFITCClassifier": "cavity.estimators.gfitc",
+    "ModelFileError": "cavity.errors",
     "NumericalError": "cavity.errors",
     "SEPClassifier": "cavity.estimators.sep",
     "SVIClassifier": "cavity.estimators.svi",
     "SourceError": "cavity.errors",
+    "load": "cavity.persistence",
+    "save": "cavity.persistence",
 }
 
 

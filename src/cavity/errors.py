@@ -11,3 +11,11 @@ class SourceError(ValueError):
 
 class CheckpointError(RuntimeError):
     """A checkpoint could not be written or read, or belongs to another fit."""
+
+
+class ModelFileError(ValueError):
+    """A model file could not be written or read, or holds what must not be loaded."""
+
+
+class DatasetError(RuntimeError):
+    """A dataset could not be had from where it is kept, or is not the one it should be."""

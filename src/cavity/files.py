@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,14 +19,16 @@ def written_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     raises and leaves the old file as it was.
     """
     target = Path(path)
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    name = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
+    # The user's umask says who may read it, as of any other file.
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(target)
+        name.replace(target)
     except BaseException:
         with suppress(OSError):
-            Path(name).unlink()
+            name.unlink()
         raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,9 @@ class Model:
     dtype: Dtype
     jitter: float
     """Relative jitter of K: it belongs to the whitened coordinates of the posterior."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
 
     @cached_property
     def prior(self) -> Prior:

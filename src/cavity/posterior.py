@@ -92,8 +92,11 @@ class Posterior:
     def prior_minus_second_moment(self) -> Array:
         """M_w = Σ_c (I − covariance_c − mean_c mean_cᵀ) [m, m], the paper's M, whitened."""
         n_latents, m = self.mean.shape
-        second_moment = self.covariance.sum(axis=0) + self.mean.T @ self.mean
-        return np.asarray(n_latents * np.eye(m) - second_moment)
+        M: Array = np.matmul(-self.mean.T, self.mean)
+        for covariance in self.covariance:
+            M -= covariance
+        M.flat[:: m + 1] += n_latents
+        return M
 
 
 def _plus_identity(P: Array) -> Array:

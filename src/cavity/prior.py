@@ -53,8 +53,10 @@ class Prior:
 
     def pull_back(self, bracket: Array) -> ParameterGradient:
         """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric)."""
-        half = times_lower(bracket, self.L_inverse)
-        G = -times_lower(half.T, self.L_inverse)  # symmetric, so (Lᵀ⁻¹ · half) is its own transpose
+        # In the precision of the tiles, whose own part of the gradient is no more exact.
+        half = times_lower(bracket.astype(self.dtype, copy=False), self.whitener)
+        # Symmetric, so L⁻ᵀ · half is its own transpose.
+        G = -times_lower(half.T, self.whitener).astype(np.float64, copy=False)
         # The jitter is relative to the mean of the diagonal, so it moves with K.
         G.flat[:: len(G) + 1] += self.jitter * np.trace(G) / len(G)
         theta, Z = self._bound.pull_back(self._tape, G)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,9 @@ class Standardizer:
     """[d]"""
     scale: Array
     """[d], never zero."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
 
     @classmethod
     def identity(cls, n_features: int) -> Standardizer:

@@ -1,9 +1,12 @@
 """n_inducing="auto": the fit of a number that was found, and a record of how."""
 
+import copy
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.estimators import growing
 from support import table
@@ -53,6 +56,13 @@ def test_weights_count_in_the_growth():
 def test_fewer_rows_than_the_first_rung():
     model = auto().fit(X[:12], LABELS[:12])
     assert len(model.inducing_points_) == 12
+
+
+def test_the_path_is_saved_with_the_model(tmp_path):
+    model = auto().fit(X, LABELS)
+    model.save(tmp_path / "model.cavity")
+    assert cavity.load(tmp_path / "model.cavity").inducing_path_ == model.inducing_path_
+    assert copy.deepcopy(model).inducing_path_ == model.inducing_path_
 
 
 def test_given_points_are_taken():

@@ -244,6 +244,14 @@ class TestSources:
         assert_array_equal(model.feature_names_in_, ["a", "b"])
         assert_same_fit(model, quick().fit(X, LABELS, sample_weight=self.WEIGHT))
 
+    def test_a_column_of_a_table_in_memory(self, parquet):
+        table = pyarrow.parquet.read_table(parquet / "t.parquet")
+        by_array = quick().fit(X, LABELS, sample_weight=self.WEIGHT)
+        assert_same_fit(quick().fit(table, "y", sample_weight="w"), by_array)
+        assert_same_fit(quick().fit(table.to_pandas(), "y", sample_weight="w"), by_array)
+        with pytest.raises(ValueError, match="name of the weight column"):
+            quick().fit(table, "y", sample_weight=self.WEIGHT)
+
     def test_class_weight_on_top(self, parquet):
         model = quick(class_weight="balanced").fit(parquet, "y", sample_weight="w")
         by_array = quick(class_weight="balanced").fit(X, LABELS, sample_weight=self.WEIGHT)

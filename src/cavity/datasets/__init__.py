@@ -1,1 +1,5 @@
-"""Data that installs with a package: loaders that return plain arrays."""
+"""Real data to try the classifiers on."""
+
+from cavity.datasets.loading import load, names
+
+__all__ = ["load", "names"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from cavity.standardize import Standardizer
 from cavity.sums import Sums
 from cavity.sweep import RefinedRows, SweepOptions, summed_sites, sweep
 from cavity.typing import Dtype
+
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 _TILE_BYTES = 16_000_000
 """What the arrays of one tile may take: products run best on a thousand rows or more, and the passes
@@ -116,6 +119,10 @@ class LocalEngine:
                 total += sums
         assert total is not None
         return total
+
+    def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+        """first() and second(), which do not need each other, at once where that is possible."""
+        return self.threads.both(first, second)
 
     def summed_sites(self, prior: Prior) -> Naturals:
         """The naturals of all sites as they are, under this prior."""

@@ -42,7 +42,7 @@ class Threads:
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """function(item) for every item, in order."""
         quiet = partial(_quietly, function)
-        if self._pool is None:
+        if self._pool is None or (isinstance(items, list) and len(items) == 1):
             yield from map(quiet, items)
             return
         pending: deque[Future[Result]] = deque()
@@ -56,6 +56,21 @@ class Threads:
         finally:
             for future in pending:
                 future.cancel()
+
+    def both(self, first: Callable[[], Item], second: Callable[[], Result]) -> tuple[Item, Result]:
+        """first() and second(), at the same time if there is more than one thread.
+
+        >>> Threads(2).both(lambda: 1, lambda: 2)
+        (1, 2)
+        """
+        if self._pool is None:
+            return first(), second()
+        pending = self._pool.submit(_quietly, lambda _: second(), None)
+        try:
+            return first(), pending.result()
+        except BaseException:
+            pending.cancel()
+            raise
 
     def close(self) -> None:
         """Let the threads end."""

@@ -7,6 +7,7 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.growing import STREAM_POINTS, sufficient_points
+from cavity.estimators.state import restored_state, saved_state
 from cavity.estimators.validation import (
     validated_inducing_points,
     validated_kernel,
@@ -29,6 +31,7 @@ from cavity.estimators.validation import (
 from cavity.estimators.weights import of_all_rows
 from cavity.model import Model
 from cavity.parameters import ParameterSpace
+from cavity.persistence import save
 from cavity.prior import Prior
 from cavity.problem import Problem, hold_out, make_problem, standardizer_of, starting_point
 from cavity.rules.protocol import Rule
@@ -67,12 +70,14 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPClassifier:
         """Fit to rows X [n, d] with labels y [n] of two kinds and weights [n].
 
-        X is an array (dense, memory-mapped, pandas or SciPy sparse); or the path of a Parquet file or a
-        folder of them, with y the name of the target column; or the path of a .npy file; or any object
-        that keeps the `cavity.sources.Source` contract, which has its own labels and weights.
+        X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
+        column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
+        table, record batch or reader, or anything that speaks Arrow's C interface (polars, pandas); or
+        the path of a .npy file; or any object that keeps the `cavity.sources.Source` contract, which has
+        its own labels and weights.
 
-        A weight of w counts a row w times, and 0 leaves it out. For Parquet files `sample_weight` is the
-        name of a column, which is then no feature.
+        A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
+        `sample_weight`, and that column is then no feature.
         """
         validated_kernel(self.kernel)
         n_jobs = thread_count(self.n_jobs)
@@ -266,10 +271,14 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        if "_training" in state:
-            state = {**state, "_training": None}
-        return state
+        return saved_state(super().__getstate__())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(restored_state(state))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model to one file that `cavity.load` reads; see `cavity.save`."""
+        save(self, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -129,7 +129,7 @@ def _encoded(y: Array, classes: Array | None) -> tuple[Array, IntArray]:
 
 def weighted_source(source: Source, classes: Array, class_weight: Any) -> Source:
     """A source with the weights of its classes multiplied; it must have weight in two classes."""
-    if class_weight is None and not hasattr(source, "class_totals"):
+    if len(classes) < 2 or (class_weight is None and not hasattr(source, "class_totals")):
         return source
     totals = class_totals(source, len(classes))
     factors = class_factors(class_weight, classes, totals)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cavity.kernels.protocol import Array64, Tape
-from cavity.kernels.reduce import if_free, total
+from cavity.kernels.reduce import if_free, is_fixed, total
 from cavity.typing import Array
 
 
@@ -17,7 +17,7 @@ class BoundConstant:
     def __init__(self, kernel: Any, Z: Array) -> None:
         """Bind the kernel to Z: [m, d]."""
         self.value = float(kernel.constant_value)
-        self._fixed = bool(kernel.hyperparameter_constant_value.fixed)
+        self._fixed = is_fixed(kernel, "constant_value")
         self._shape = Z.shape
         self._dtype = Z.dtype
 

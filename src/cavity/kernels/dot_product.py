@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cavity.kernels.protocol import Array64, Tape
-from cavity.kernels.reduce import if_free, total
+from cavity.kernels.reduce import if_free, is_fixed, total
 from cavity.typing import Array
 
 
@@ -17,7 +17,7 @@ class BoundDotProduct:
     def __init__(self, kernel: Any, Z: Array) -> None:
         """Bind the kernel to Z: [m, d]."""
         self._bias = float(kernel.sigma_0) ** 2
-        self._fixed = bool(kernel.hyperparameter_sigma_0.fixed)
+        self._fixed = is_fixed(kernel, "sigma_0")
         self._Z = Z.copy()
 
     def cross(self, X: Array) -> tuple[Array, Tape]:

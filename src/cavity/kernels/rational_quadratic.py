@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cavity.kernels.reduce import is_fixed
 from cavity.kernels.stationary import Curve, Stationary
 from cavity.typing import Array
 
@@ -19,7 +20,7 @@ def bind_rational_quadratic(kernel: Any, Z: Array) -> Stationary:
         ∂f/∂log α = αf [u/(1 + u) − log(1 + u)].
     """
     alpha = float(kernel.alpha)
-    fixed = bool(kernel.hyperparameter_alpha.fixed)
+    fixed = is_fixed(kernel, "alpha")
 
     def radial(E: Array) -> Curve:
         u = np.divide(E, -alpha, out=E)
@@ -36,4 +37,4 @@ def bind_rational_quadratic(kernel: Any, Z: Array) -> Stationary:
         u *= alpha
         return Curve(K, slope, u)
 
-    return Stationary(kernel, Z, radial)
+    return Stationary(kernel, Z, radial, n_shapes=int(not fixed))

@@ -1,6 +1,8 @@
-"""Sums over a tile, and the one-entry gradients made of them."""
+"""Sums over a tile, and the gradients of single hyperparameters made of them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,11 @@ def total(G: Array) -> float:
 def inner(G: Array, K: Array) -> float:
     """Σ G∘K for G, K: [n, m], without the [n, m] product."""
     return float(np.einsum("ij,ij->i", G, K).sum(dtype=np.float64))
+
+
+def is_fixed(kernel: Any, name: str) -> bool:
+    """Whether a hyperparameter is held: what `kernel.hyperparameter_<name>.fixed` says, at no cost."""
+    return isinstance(getattr(kernel, f"{name}_bounds"), str)
 
 
 def if_free(fixed: bool, value: float) -> Array64:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from cavity.kernels.protocol import Array64, Tape
-from cavity.kernels.reduce import inner
+from cavity.kernels.reduce import inner, is_fixed
 from cavity.kernels.scaled_rows import ScaledPoints, ScaledRows
 from cavity.typing import Array
 
@@ -46,11 +46,13 @@ class _Tape(NamedTuple):
 class Stationary:
     """c f(E) for a curve f with f(0) = 1, and lengthscales taken from ``kernel.length_scale``."""
 
-    def __init__(self, kernel: Any, Z: Array, radial: Radial, *, kink: bool = False) -> None:
+    def __init__(
+        self, kernel: Any, Z: Array, radial: Radial, *, kink: bool = False, n_shapes: int = 0
+    ) -> None:
         """Bind a kernel with a `length_scale`, one or one per column, to Z: [m, d].
 
         `radial` is the curve f; `kink` says that it has infinite slope at E = 0, so that rounding
-        in E must not be seen there.
+        in E must not be seen there; `n_shapes` is the number of the curve's free hyperparameters.
         """
         lengthscales = np.ravel(np.asarray(kernel.length_scale, dtype=np.float64))
         if len(lengthscales) not in (1, Z.shape[1]):
@@ -58,8 +60,8 @@ class Stationary:
                 f"length_scale of {kernel} has {len(lengthscales)} entries, but the data have "
                 f"{Z.shape[1]} columns; give one number, or one per column"
             )
-        self._free = 0 if kernel.hyperparameter_length_scale.fixed else len(lengthscales)
-        self._n_theta = len(kernel.theta)
+        self._free = 0 if is_fixed(kernel, "length_scale") else len(lengthscales)
+        self._n_theta = n_shapes + self._free
         self._radial = radial
         self._kink = kink
         self._scale = 1.0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cavity.kernels.protocol import Array64, Tape
-from cavity.kernels.reduce import if_free, total
+from cavity.kernels.reduce import if_free, is_fixed, total
 from cavity.typing import Array
 
 
@@ -17,7 +17,7 @@ class BoundWhite:
     def __init__(self, kernel: Any, Z: Array) -> None:
         """Bind the kernel to Z: [m, d]."""
         self._noise = float(kernel.noise_level)
-        self._fixed = bool(kernel.hyperparameter_noise_level.fixed)
+        self._fixed = is_fixed(kernel, "noise_level")
         self._shape = Z.shape
         self._dtype = Z.dtype
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -22,8 +22,13 @@ class PosteriorUpdate(Protocol):
         """The q to start from."""
         ...
 
-    def posterior(self, q: Any, prior: Prior) -> Posterior:
-        """Moments of q in the whitened coordinates of a prior."""
+    @property
+    def is_whitened(self) -> bool:
+        """Whether q is held on u, so that its moments need no prior."""
+        ...
+
+    def posterior(self, q: Any, prior: Prior | None = None) -> Posterior:
+        """Moments of q in the whitened coordinates of a prior, which a whitened q does not need."""
         ...
 
     def gradients(self, q: Any, sums: Sums, prior: Prior, posterior: Posterior) -> tuple[
@@ -49,11 +54,13 @@ class PosteriorUpdate(Protocol):
 class NaturalUpdate:
     """q is the sum of sites: a step replaces a share of it, the gain, by the refined sites."""
 
+    is_whitened: ClassVar[bool] = True
+
     def start(self, posterior: Posterior, prior: Prior) -> Naturals:
         """The summed sites of the posterior."""
         return posterior.naturals
 
-    def posterior(self, q: Naturals, prior: Prior) -> Posterior:
+    def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
         return Posterior.from_naturals(q)
 
@@ -84,12 +91,15 @@ class FactorUpdate(NaturalUpdate):
     coordinates of f̄, the others stay what they are while kernel and inducing points move.
     """
 
+    is_whitened: ClassVar[bool] = False
+
     def start(self, posterior: Posterior, prior: Prior) -> Naturals:
         """The factors of the posterior, on f̄."""
         return posterior.naturals.mapped(prior.L_inverse)
 
-    def posterior(self, q: Naturals, prior: Prior) -> Posterior:
+    def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
+        assert prior is not None
         return Posterior.from_naturals(q.mapped(prior.L))
 
     def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
@@ -106,12 +116,13 @@ class GradientUpdate:
     """q is a whitened mean and a factor of the covariance, moved by the optimiser (VI only)."""
 
     space: GaussianSpace
+    is_whitened: ClassVar[bool] = True
 
     def start(self, posterior: Posterior, prior: Prior) -> Array:
         """Mean and Cholesky factor of the posterior."""
         return self.space.pack(posterior.mean, np.linalg.cholesky(posterior.covariance))
 
-    def posterior(self, q: Array, prior: Prior) -> Posterior:
+    def posterior(self, q: Array, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
         return self.space.posterior(q)
 

@@ -10,6 +10,8 @@ import numpy as np
 from cavity.engines.local import LocalEngine
 from cavity.errors import NumericalError
 from cavity.optimizers import Optimizer
+from cavity.posterior import Posterior
+from cavity.prior import Prior
 from cavity.problem import Problem
 from cavity.schedules.evaluation import Evaluation, objective
 from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
@@ -124,10 +126,7 @@ class Trainer:
 
         The refined sites wait for the engine's `commit`.
         """
-        prior = self.problem.prior(x)
-        if self.rebuild:
-            q = self.engine.summed_sites(prior)
-        posterior = self.update.posterior(q, prior)
+        prior, q, posterior = self._prior_and_posterior(x, q)
         options = replace(self.options, damping=damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
             sums = self.engine.sweep(prior, posterior, options, batch)
@@ -149,6 +148,17 @@ class Trainer:
             site_change=float(np.sqrt(sums.site_change / sums.weight)),
         )
         return Evaluation(sums, share, prior, np.concatenate([slope, by_q]), info)
+
+    def _prior_and_posterior(self, x: Array, q: Any) -> tuple[Prior, Any, Posterior]:
+        if self.update.is_whitened and not self.rebuild:
+            prior, posterior = self.engine.overlap(
+                lambda: self.problem.prior(x), lambda: self.update.posterior(q)
+            )
+            return prior, q, posterior
+        prior = self.problem.prior(x)
+        if self.rebuild:
+            q = self.engine.summed_sites(prior)
+        return prior, q, self.update.posterior(q, prior)
 
     def _moved(
         self, state: TrainingState, evaluation: Evaluation, gain: float, rate: float

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import SourceError
+from cavity.sources.arrow_tables import is_arrow_stream, is_dataset, is_table, table_source
+from cavity.sources.locations import local_path
 from cavity.sources.npy import npy_source
 from cavity.sources.parquet import ParquetSource
 from cavity.sources.parquet_schema import is_parquet_name, list_files
@@ -21,10 +23,10 @@ _MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches"
 def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | None:
     """The source that X and y mean, or None if they are arrays, to be validated as such.
 
-    X is the path of a Parquet file or of a folder of them, with y the name of the target column; or
-    the path of a .npy file, with y an array [n] or the path of another; or a source, which has its own
-    labels. `sample_weight` is the name of a column of the Parquet files, or for a .npy file an array [n]
-    or the path of another; a source has its own weights.
+    X is the path or URL of a Parquet file or of a folder of them, an Arrow table or dataset, with y the
+    name of the target column; or the path of a .npy file, with y an array [n] or the path of another;
+    or a source, which has its own labels. `sample_weight` is the name of a column too, or for a .npy
+    file an array [n] or the path of another; a source has its own weights.
 
     >>> open_source(np.eye(2), [0, 1]) is None
     True
@@ -35,7 +37,13 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
     3
     """
     if isinstance(X, (str, os.PathLike)):
-        return _open_path(Path(X), y, sample_weight)
+        return _open_path(X, y, sample_weight)
+    if is_dataset(X) or is_arrow_stream(X) or (is_table(X) and isinstance(y, str)):
+        what = f"a {type(X).__name__}"
+        target, weight = _target_name(y, what), _weight_name(sample_weight, what)
+        return (
+            ParquetSource(X, target, weight=weight) if is_dataset(X) else table_source(X, target, weight)
+        )
     if not is_source(X):
         return None
     if y is not None:
@@ -70,7 +78,12 @@ def class_values(source: Source) -> NDArray[Any]:
     return np.arange(largest + 1)
 
 
-def _open_path(path: Path, y: Any, sample_weight: Any) -> Source:
+def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Source:
+    path = local_path(given)
+    what = f"the Parquet data in {given}"
+    if path is None:
+        weight = _weight_name(sample_weight, what)
+        return ParquetSource(given, _target_name(y, what), weight=weight)
     if path.suffix.lower() == ".npy":
         return npy_source(path, y, sample_weight)
     if path.is_file() and not _is_parquet(path):
@@ -79,16 +92,22 @@ def _open_path(path: Path, y: Any, sample_weight: Any) -> Source:
             "instance with pandas.read_csv(...).to_parquet(...)"
         )
     list_files(path)
+    return ParquetSource(path, _target_name(y, what), weight=_weight_name(sample_weight, what))
+
+
+def _target_name(y: Any, what: str) -> str:
     if not isinstance(y, str):
-        raise SourceError(
-            f"y={_short(y)}: for the Parquet data in {path}, y is the name of the target column"
-        )
+        raise SourceError(f"y={_short(y)}: for {what}, y is the name of the target column")
+    return y
+
+
+def _weight_name(sample_weight: Any, what: str) -> str | None:
     if sample_weight is not None and not isinstance(sample_weight, str):
         raise SourceError(
-            f"sample_weight={_short(sample_weight)}: for the Parquet data in {path}, sample_weight is "
-            "the name of the weight column"
+            f"sample_weight={_short(sample_weight)}: for {what}, sample_weight is the name of the "
+            "weight column"
         )
-    return ParquetSource(path, y, weight=sample_weight)
+    return sample_weight
 
 
 def _is_parquet(path: Path) -> bool:

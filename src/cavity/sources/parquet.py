@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.sources.arrow_tables import is_dataset
 from cavity.sources.blocks import LoadedBlock, batch_count, even_parts, row_number_type, shuffled
+from cavity.sources.dataset_store import DatasetFragments
+from cavity.sources.locations import find_files
 from cavity.sources.parquet_read import WindowRows, read_windows
 from cavity.sources.parquet_scan import scan
+from cavity.sources.parquet_store import ParquetFiles
 from cavity.sources.protocol import Block, RawRows
 from cavity.sources.readahead import read_ahead
 from cavity.sources.shuffling import (
@@ -24,6 +27,7 @@ from cavity.sources.shuffling import (
     tiled_windows,
     whole_groups,
 )
+from cavity.sources.stores import Store
 from cavity.typing import IntArray
 
 BUFFER_ROWS = 200_000
@@ -74,7 +78,9 @@ class ParquetSource:
     Parameters
     ----------
     path
-        A file, or a folder whose *.parquet files have the same columns.
+        A file, or a folder whose *.parquet files have the same columns, as a path or as a URL that
+        fsspec or pyarrow knows (``s3://bucket/flights``); or a `pyarrow.dataset.Dataset`, of Parquet or
+        any other format.
     target
         Name of the column with the classes: integers, booleans or strings.
     columns
@@ -101,7 +107,7 @@ class ParquetSource:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Any,
         target: str,
         *,
         columns: Sequence[str] | None = None,
@@ -109,8 +115,12 @@ class ParquetSource:
         classes: Any = None,
     ) -> None:
         self.path = path
-        self._scan = scan(path, target, columns, weight, classes)
-        self._group_rows = [group.rows for group in self._scan.groups]
+        whole = is_dataset(path)
+        self._store: Store = DatasetFragments(path) if whole else ParquetFiles.of(find_files(path))
+        self._scan = scan(
+            self._store, "the dataset" if whole else path, target, columns, weight, classes
+        )
+        self._group_rows: list[int] = [group.rows for group in self._scan.groups]
         self.classes: NDArray[Any] = self._scan.classes
         self.feature_names = np.array(self._scan.columns.features, dtype=object)
         self.n_rows = sum(self._group_rows)
@@ -189,7 +199,7 @@ class ParquetSource:
             windows,
             self._scan.groups,
             self._scan.columns,
-            self._scan.stamps,
+            self._store,
             row_number_type(self.n_rows),
         )
 

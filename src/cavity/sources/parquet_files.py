@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from cavity.errors import SourceError
+from cavity.sources.locations import File, RemoteFile
 from cavity.sources.parquet_schema import import_pyarrow
+from cavity.sources.stores import Group, without_nulls
 
-_STREAM_BYTES = 65_536
+STREAM_BYTES = 65_536
 """Read at a time from each column: without it pyarrow holds the whole of a row group, compressed."""
+_REMOTE_STREAM_BYTES = 2**20
+"""The same far away, where a request costs more than its bytes."""
 
 
 class RowGroup(NamedTuple):
     """Where some rows lie."""
 
-    path: Path
+    path: File
     number: int
     """Of the row group in its file."""
     first: int
@@ -37,18 +40,25 @@ class Stamp:
     modified: int
 
     @classmethod
-    def of(cls, path: Path) -> Stamp:
+    def of(cls, path: File) -> Stamp:
         """The stamp of a file as it is now."""
+        if isinstance(path, RemoteFile):
+            return cls(*path.size_and_time())
         status = path.stat()
         return cls(status.st_size, status.st_mtime_ns)
 
 
-def open_parquet(path: Path) -> Any:
+def open_parquet(path: File) -> Any:
     """A `pyarrow.parquet.ParquetFile` that streams its row groups."""
     pyarrow, parquet = import_pyarrow()
+    remote = isinstance(path, RemoteFile)
     try:
         return parquet.ParquetFile(
-            path, buffer_size=_STREAM_BYTES, pre_buffer=False, page_checksum_verification=True
+            path.path if isinstance(path, RemoteFile) else path,
+            filesystem=path.filesystem if isinstance(path, RemoteFile) else None,
+            buffer_size=_REMOTE_STREAM_BYTES if remote else STREAM_BYTES,
+            pre_buffer=False,
+            page_checksum_verification=True,
         )
     except FileNotFoundError as error:
         raise SourceError(f"{path}: there is no such file") from error
@@ -59,34 +69,8 @@ def open_parquet(path: Path) -> Any:
         ) from error
 
 
-def record_batches(file: Any, group: RowGroup, columns: Sequence[str], rows: int) -> Iterator[Any]:
-    """Arrow record batches of at most `rows` rows: some columns of one row group, in order."""
-    with reading(group):
-        batches = file.iter_batches(
-            rows, row_groups=[group.number], columns=list(columns), use_threads=False
-        )
-    while True:
-        with reading(group):
-            batch = next(batches, None)
-        if batch is None:
-            return
-        for name in columns:
-            # Counted here and not in the footer: its statistics are optional.
-            check_nulls(group, name, batch.column(name).null_count, at_least=True)
-        yield batch
-
-
-def check_nulls(group: RowGroup, column: str, count: int, *, at_least: bool = False) -> None:
-    """Refuse null values."""
-    if count:
-        raise SourceError(
-            f"{group}: column {column!r} has {'at least ' if at_least else ''}{count} null values; "
-            "impute them or drop their rows"
-        )
-
-
 @contextmanager
-def reading(group: RowGroup) -> Iterator[None]:
+def reading(group: Group | str) -> Iterator[None]:
     """Turn what Arrow raises on a damaged file into an error that names the place."""
     pyarrow, _ = import_pyarrow()
     try:
@@ -108,12 +92,26 @@ def _line(error: BaseException) -> str:
 class OpenFiles:
     """The files that are in use, the oldest dropped when there are too many; for one thread."""
 
-    def __init__(self, stamps: dict[Path, Stamp], most: int) -> None:
+    def __init__(self, stamps: dict[File, Stamp], most: int) -> None:
         self._stamps = stamps
         self._most = most
-        self._files: dict[Path, Any] = {}
+        self._files: dict[File, Any] = {}
 
-    def get(self, path: Path) -> Any:
+    def batches(self, group: RowGroup, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Arrow record batches of at most `rows` rows: some columns of one row group, in order."""
+        file = self._get(group.path)
+        with reading(group):
+            batches = file.iter_batches(
+                rows, row_groups=[group.number], columns=list(columns), use_threads=False
+            )
+        while True:
+            with reading(group):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield without_nulls(group, columns, batch)
+
+    def _get(self, path: File) -> Any:
         """An open file that is still as it was when it was scanned."""
         if path in self._files:
             self._files[path] = self._files.pop(path)

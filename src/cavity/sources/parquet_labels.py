@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import SourceError
-from cavity.sources.parquet_files import RowGroup
 from cavity.sources.parquet_schema import import_pyarrow
+from cavity.sources.stores import Group
 from cavity.typing import IntArray
 
 _MOST_CLASSES = 2**15 - 1
@@ -28,7 +28,7 @@ class Labels:
         self.totals = np.zeros(len(known))
         """[C]: weight of each class so far."""
 
-    def add(self, column: Any, group: RowGroup, weight: NDArray[np.float64] | None) -> None:
+    def add(self, column: Any, group: Group, weight: NDArray[np.float64] | None = None) -> None:
         """Encode the next labels and add up their weights (None: one each)."""
         pyarrow, _ = import_pyarrow()
         types = pyarrow.types
@@ -51,7 +51,7 @@ class Labels:
         self.totals = more
         self.n_seen += len(indices)
 
-    def _code(self, value: Any, group: RowGroup) -> int:
+    def _code(self, value: Any, group: Group) -> int:
         if value is None:
             raise SourceError(f"{group}: the target {self.target!r} has null values; drop their rows")
         if not isinstance(value, (bool, int, str, float)):

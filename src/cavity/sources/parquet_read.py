@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cavity.errors import SourceError
-from cavity.sources.parquet_files import OpenFiles, RowGroup, Stamp, record_batches
 from cavity.sources.parquet_schema import Columns, import_pyarrow
 from cavity.sources.shuffling import Piece, Strand, Window
+from cavity.sources.stores import Group, OpenStore, Store
 from cavity.typing import Array, IntArray
 
 _BATCH_BYTES = 2_000_000
@@ -33,13 +32,13 @@ class WindowRows:
 
 def read_windows(
     windows: Iterable[Window],
-    groups: list[RowGroup],
+    groups: Sequence[Group],
     columns: Columns,
-    stamps: dict[Path, Stamp],
+    store: Store,
     row_numbers: np.dtype[Any],
 ) -> Generator[WindowRows, None, None]:
     """The rows of each window. A strand is read on where its last piece ended: nothing is read twice."""
-    files = OpenFiles(stamps, _OPEN_FILES)
+    files = store.opened(_OPEN_FILES)
     readers: dict[Strand, _Reader] = {}
     try:
         for window in windows:
@@ -64,16 +63,14 @@ def read_windows(
 
 def _read_piece(
     piece: Piece,
-    group: RowGroup,
+    group: Group,
     rows: WindowRows,
     part: slice,
     readers: dict[Strand, _Reader],
-    files: OpenFiles,
+    files: OpenStore,
     columns: Columns,
 ) -> None:
-    reader = readers.pop(piece.strand, None) or _Reader(
-        files.get(group.path), group, columns, piece.start
-    )
+    reader = readers.pop(piece.strand, None) or _Reader(files, group, columns, piece.start)
     reader.fill(rows.X[part], None if rows.weight is None else rows.weight[part])
     if piece.stop < piece.strand.stop:
         readers[piece.strand] = reader
@@ -82,13 +79,13 @@ def _read_piece(
 class _Reader:
     """Features and weights of a row group from row `start` on."""
 
-    def __init__(self, file: Any, group: RowGroup, columns: Columns, start: int) -> None:
+    def __init__(self, files: OpenStore, group: Group, columns: Columns, start: int) -> None:
         self._group = group
         self._columns = columns
         row_bytes = columns.dtype.itemsize * len(columns.features)
         size = int(np.clip(_BATCH_BYTES // row_bytes, 1_024, 65_536))
         names = [*columns.features, *([] if columns.weight is None else [columns.weight])]
-        self._batches = record_batches(file, group, names, size)
+        self._batches = files.batches(group, names, size)
         self._rest: Any = None
         while start > 0:  # rows before the start can only be decoded and dropped
             start -= len(self._take(start))
@@ -100,11 +97,11 @@ class _Reader:
             batch = self._take(len(X) - done)
             part = slice(done, done + len(batch))
             for j, name in enumerate(self._columns.features):
-                X[part, j] = _numbers(batch.column(name))
+                X[part, j] = numbers(batch.column(name))
             if weight is not None:
-                weight[part] = _numbers(batch.column(self._columns.weight))
+                weight[part] = numbers(batch.column(self._columns.weight))
             done = part.stop
-        self._check_finite(X)
+        check_finite(X, self._group, self._columns.features)
 
     def _take(self, most: int) -> Any:
         """The next rows of a record batch, at most so many."""
@@ -114,18 +111,21 @@ class _Reader:
         self._rest = batch.slice(most) if len(batch) > most else None
         return batch.slice(0, most)
 
-    def _check_finite(self, X: Array) -> None:
-        finite = np.isfinite(X)
-        if finite.all():
-            return
-        j = int(np.argmin(finite.all(axis=0)))
-        raise SourceError(
-            f"{self._group}: column {self._columns.features[j]!r} has at least "
-            f"{np.count_nonzero(~finite[:, j])} NaN or infinite values; impute them or drop their rows"
-        )
+
+def check_finite(X: Array, group: Group, names: Sequence[str]) -> None:
+    """Refuse NaN and infinite values in X [t, d], rows of a group with columns of those names."""
+    finite = np.isfinite(X)
+    if finite.all():
+        return
+    j = int(np.argmin(finite.all(axis=0)))
+    raise SourceError(
+        f"{group}: column {names[j]!r} has at least {np.count_nonzero(~finite[:, j])} NaN or infinite "
+        "values; impute them or drop their rows"
+    )
 
 
-def _numbers(column: Any) -> Any:
+def numbers(column: Any) -> Any:
+    """The values of a numeric Arrow column as an array."""
     pyarrow, _ = import_pyarrow()
     if pyarrow.types.is_decimal(column.type):
         column = column.cast(pyarrow.float64())

@@ -62,7 +62,7 @@ def list_files(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def find_columns(
-    schema: Any, path: Path, target: str, columns: Sequence[str] | None, weight: str | None
+    schema: Any, path: Any, target: str, columns: Sequence[str] | None, weight: str | None
 ) -> Columns:
     """The columns to be used of a file with that schema."""
     names: list[str] = schema.names
@@ -92,7 +92,7 @@ def find_columns(
     return Columns(tuple(features), target, weight, tile_precision(np.result_type(*dtypes)))
 
 
-def check_same_schema(schema: Any, path: Path, first: Any, first_path: Path, columns: Columns) -> None:
+def check_same_schema(schema: Any, path: Any, first: Any, first_path: Any, columns: Columns) -> None:
     """Refuse a file whose used columns are not those of the first."""
     names = [*columns.features, columns.target, *([columns.weight] if columns.weight else [])]
     for name in names:
@@ -106,7 +106,7 @@ def check_same_schema(schema: Any, path: Path, first: Any, first_path: Path, col
             )
 
 
-def check_no_more_columns(schema: Any, path: Path, first: Any, first_path: Path) -> None:
+def check_no_more_columns(schema: Any, path: Any, first: Any, first_path: Any) -> None:
     """Refuse a file that has columns which the first has not: are they features?"""
     extra = [name for name in schema.names if name not in first.names]
     if extra:
@@ -116,7 +116,7 @@ def check_no_more_columns(schema: Any, path: Path, first: Any, first_path: Path)
         )
 
 
-def _feature_dtypes(schema: Any, path: Path, names: Sequence[str]) -> list[np.dtype[Any]]:
+def _feature_dtypes(schema: Any, path: Any, names: Sequence[str]) -> list[np.dtype[Any]]:
     types = import_pyarrow()[0].types
     dtypes: list[np.dtype[Any]] = []
     refused = []
