@@ -61,12 +61,7 @@ class Growth:
     options: SweepOptions = field(default_factory=lambda: _OPTIONS)
 
     def run(
-        self,
-        engine: LocalEngine,
-        kernel: Any,
-        X: Array,
-        ladder: Sequence[int],
-        clock: Progress,
+        self, engine: LocalEngine, kernel: Any, X: Array, ladder: Sequence[int], clock: Progress
     ) -> tuple[int, list[Rung]]:
         """The number of points that is enough, and the rungs that were tried.
 
@@ -136,4 +131,4 @@ class Growth:
 
 def _gain(before: float, point: FixedPoint) -> float:
     """Relative gain in leave-one-out NLL."""
-    return 1.0 - point.mean_log_predictive / before
+    return (point.mean_log_predictive - before) / max(abs(before), 1e-12)
