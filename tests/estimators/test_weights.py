@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.utils.class_weight import compute_sample_weight
 
@@ -71,6 +72,15 @@ def test_weights_are_copies_at_given_points_and_kernel(kind):
     weighted = quick(kind, **options).fit(X, LABELS, sample_weight=counts)
     copied = quick(kind, **options).fit(X[copies], LABELS[copies])
     assert_same_fit(weighted, copied, rtol=1e-9)
+
+
+def test_weights_are_copies_for_gradients_of_the_bound():
+    counts = np.random.default_rng(1).integers(0, 4, N)
+    copies = np.repeat(np.arange(N), counts)
+    model = quick(SVIClassifier, posterior_update="gradient")
+    weighted, copied = clone(model), clone(model)
+    weighted.fit(X, LABELS, sample_weight=counts)
+    assert_same_fit(weighted, copied.fit(X[copies], LABELS[copies]))
 
 
 @every_kind
