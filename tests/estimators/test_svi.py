@@ -44,8 +44,8 @@ def sep():
     ]
 )
 def test_every_check_of_scikit_learn(estimator, check):
-    if estimator.posterior_update == "gradient" and "sample_weight_equivalence" in str(check):
-        pytest.skip("line searches amplify rounding beyond the check's 1e-7; test_weights asks for 1e-5")
+    if estimator.batch_size == 20 and "sample_weight_equivalence" in str(check):
+        pytest.skip("minibatches draw rows, and in float32: copies are weights on average only")
     check(estimator)
 
 
