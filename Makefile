@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install test lint types contract unit test-all demo clean
+.PHONY: install test lint types contract unit test-all demo docs pictures clean
 
 install: $(VENV)/.installed
 
@@ -34,5 +34,12 @@ test-all: install
 demo: install
 	$(BIN)/python -m cavity.demo
 
+docs: install
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo "open docs/_build/index.html"
+
+pictures: install
+	$(BIN)/python docs/images/draw.py
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,7 +2,8 @@
 
 A worker is called with the path of a job (JSON); the arrays are .npy files beside it. It prints
 a JSON line per evaluation, {"point": {seconds, step, nll, error}}, and a last one,
-{"final": {seconds, peak_memory, ...}}, and leaves the test rows' log p(−1), log p(+1) in log_p.npy.
+{"final": {seconds, peak_memory, ...}}, and leaves the test rows' log p(−1), log p(+1) in log_p.npy, or a column a class if there are
+more than two (y is then 0, 1, …).
 """
 
 import json
@@ -88,9 +89,10 @@ class Job:
         _print(final={"seconds": seconds, "peak_memory": peak_memory(), **extra})
 
     def _point(self, seconds, step, log_p):
-        positive = self.array("y_test") > 0
-        nll = -np.mean(np.where(positive, log_p[:, 1], log_p[:, 0]))
-        error = np.mean((log_p[:, 1] > log_p[:, 0]) != positive)
+        y = self.array("y_test")
+        code = (y > 0 if log_p.shape[1] == 2 else y).astype(int)
+        nll = -np.mean(log_p[np.arange(len(code)), code])
+        error = np.mean(log_p.argmax(axis=1) != code)
         _print(point={"seconds": seconds, "step": step, "nll": float(nll), "error": float(error)})
 
 

@@ -6,11 +6,23 @@ inducing points and the final sweeps.
 
 import warnings
 
+from one_vs_rest import OneVsRestPropagation, OneVsRestVariational
 from protocol import Job
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 
 KINDS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
+RULES = {"ep": OneVsRestPropagation, "vi": OneVsRestVariational}
+
+
+def one_vs_rest(kind, rule):
+    """The estimator with C independent binary probits in place of the multinomial one."""
+
+    class OneVsRest(kind):
+        def _rule(self):
+            return RULES[rule](len(self.classes_))
+
+    return OneVsRest
 
 
 def main():
@@ -21,7 +33,10 @@ def main():
         parameters["max_seconds"] = job.budget
     if "m" in job.settings:
         parameters.setdefault("n_inducing", job.settings["m"])
-    model = KINDS[job.mode](
+    kind = KINDS[job.mode]
+    if "one_vs_rest" in job.settings:
+        kind = one_vs_rest(kind, job.settings["one_vs_rest"])
+    model = kind(
         random_state=job.seed,
         n_jobs=job.settings.get("threads"),
         **parameters,

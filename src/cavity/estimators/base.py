@@ -21,6 +21,8 @@ from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.growing import STREAM_POINTS, sufficient_points
+from cavity.estimators.insight import Insight, without_caches
+from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.state import restored_state, saved_state
 from cavity.estimators.validation import (
     validated_inducing_points,
@@ -45,7 +47,7 @@ from cavity.sweep import SweepOptions
 from cavity.typing import Array
 
 
-class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """A Gaussian process classifier on inducing points; subclasses bring a rule and a schedule."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -68,7 +70,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPClassifier:
-        """Fit to rows X [n, d] with labels y [n] of two kinds and weights [n].
+        """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
 
         X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
         column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
@@ -115,15 +117,18 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         if getattr(self, "early_stopping", None) == "validation":
             held_out = hold_out(source, self.validation_fraction, rng)
         centre, posterior = None, None
+        rule = self._rule()
         if self.warm_start and hasattr(self, "model_"):
             kernel = self.kernel_
             Z = standardizer.apply(self.inducing_points_, np.dtype(np.float64))
-            centre, posterior = self._centre, self.model_.posterior
+            centre = self._centre
+            if self.model_.rule.n_latents == rule.n_latents:
+                posterior = self.model_.posterior
         else:
             m = STREAM_POINTS if self.n_inducing == "auto" else self.n_inducing
             if self.n_inducing == "auto" and self.inducing_points is None and progress is not None:
                 m, self.inducing_path_ = sufficient_points(
-                    self, source, standardizer, self._rule(), threads, rng, progress
+                    self, source, standardizer, rule, threads, rng, progress
                 )
             kernel, Z = starting_point(
                 source,
@@ -137,7 +142,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         engine = LocalEngine(
             source,
             standardizer,
-            self._rule(),
+            rule,
             threads,
             held_out,
             self._stored_directions(len(Z), source.n_rows),
@@ -199,47 +204,59 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
         """Posterior mean [n] and variance [n] of the latent function at X [n, d].
 
+        With three classes or more, means [n, C] and variances [n, C], a column for each class.
+
         The variance includes the kernel's own white noise, if it has any, but not the unit noise of
         the probit.
         """
+        mean, variance = self._latent_moments(X)
+        return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
+
+    def _latent_moments(self, X: Any) -> tuple[Array, Array]:
+        """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
         with computing(thread_count(self.n_jobs)) as threads:
-            mean, variance = self.model_.latent_moments(X, threads)
-        return mean[0], variance[0]
+            return self.model_.latent_moments(X, threads)
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Log probabilities [n, 2] of the classes, in the order of `classes_`."""
-        mean, variance = self.latent_mean_and_variance(X)
-        return self.model_.rule.predict_log_proba(mean[None], variance[None])
+        """Log probabilities [n, C] of the classes, in the order of `classes_`."""
+        mean, variance = self._latent_moments(X)
+        return self.model_.rule.predict_log_proba(mean, variance)
 
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities [n, 2] of the classes, in the order of `classes_`."""
+        """Probabilities [n, C] of the classes, in the order of `classes_`."""
         return np.exp(self.predict_log_proba(X))
 
     def decision_function(self, X: Any) -> Array:
         """A score [n] that rises with the probability of the second class and is 0 at one half.
 
         For the probit, z with probability Φ(z): mean/√(1 + variance); for the logit, the log-odds.
+        With three classes or more, scores [n, C]: the log probabilities.
         """
-        mean, variance = self.latent_mean_and_variance(X)
-        return self.model_.rule.decision_score(mean[None], variance[None])
+        mean, variance = self._latent_moments(X)
+        return self.model_.rule.decision_score(mean, variance)
 
     def predict(self, X: Any) -> Array:
-        """The more probable class of each row [n]."""
-        codes = (self.decision_function(X) > 0).astype(int)
+        """The most probable class of each row [n]."""
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
     def sample_latent(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Array:
-        """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory."""
+        """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory.
+
+        With three classes or more, draws [n, C, n_samples]: the latent functions are independent.
+        """
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
         with computing(thread_count(self.n_jobs)):
             mean, covariance = self.model_.joint_moments(X)
-            values, vectors = np.linalg.eigh(covariance[0])
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        draws = check_random_state(random_state).standard_normal((len(values), n_samples))
-        return np.asarray(mean[0][:, None] + root @ draws)
+            values, vectors = np.linalg.eigh(covariance)
+        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+        draws = check_random_state(random_state).standard_normal((*mean.shape, n_samples))
+        samples = mean[:, :, None] + roots @ draws
+        return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
 
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False
@@ -271,7 +288,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:
-        return saved_state(super().__getstate__())
+        return saved_state(without_caches(super().__getstate__()))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(restored_state(state))
@@ -283,7 +300,6 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
         return tags
 
 

@@ -8,9 +8,9 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from cavity.estimators.base import SparseGPClassifier
-from cavity.estimators.plans import LIKELIHOODS
+from cavity.estimators.plans import propagation_rule
 from cavity.problem import Problem
-from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.protocol import Rule
 from cavity.schedules.converged import converge
 from cavity.schedules.outer import fit_outer
 from cavity.schedules.plan import Outcome
@@ -99,8 +99,8 @@ class GFITCClassifier(SparseGPClassifier):
     def _learns(self) -> bool:
         return self.optimizer is not None
 
-    def _rule(self) -> ExpectationPropagation:
-        return ExpectationPropagation(LIKELIHOODS[self.likelihood])
+    def _rule(self) -> Rule:
+        return propagation_rule(self.likelihood, len(self.classes_))
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         if self._learns:

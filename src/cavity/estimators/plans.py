@@ -11,7 +11,11 @@ import numpy as np
 from cavity.model import Model
 from cavity.optimizers import Adadelta, Adam, Optimizer, SignRates
 from cavity.problem import Problem
+from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.likelihoods import Likelihood, Logit, Probit
+from cavity.rules.many_classes import ManyClassPropagation, ManyClassVariational
+from cavity.rules.protocol import Rule
+from cavity.rules.variational import Variational
 from cavity.schedules.budget import Budget
 from cavity.schedules.checkpoint import Checkpointer
 from cavity.schedules.monitor import Monitor
@@ -37,6 +41,31 @@ PATIENCE = 5
 """Windows without improvement that end training, with early_stopping."""
 
 LIKELIHOODS: dict[str, Likelihood] = {"probit": Probit(), "logit": Logit()}
+
+
+def propagation_rule(likelihood: str, n_classes: int) -> Rule:
+    """EP's rule: one latent function for two classes, one a class for more."""
+    if n_classes == 2:
+        return ExpectationPropagation(LIKELIHOODS[likelihood])
+    _require_probit(likelihood, n_classes)
+    return ManyClassPropagation(n_classes)
+
+
+def variational_rule(likelihood: str, n_classes: int) -> Rule:
+    """VI's rule: one latent function for two classes, one a class for more."""
+    if n_classes == 2:
+        return Variational(LIKELIHOODS[likelihood])
+    _require_probit(likelihood, n_classes)
+    return ManyClassVariational(n_classes)
+
+
+def _require_probit(likelihood: str, n_classes: int) -> None:
+    if likelihood != "probit":
+        raise ValueError(
+            f"likelihood={likelihood!r} is for two classes and y has {n_classes}; use "
+            'likelihood="probit", or sklearn.multiclass.OneVsRestClassifier around this estimator'
+        )
+
 
 _ROWS_IN_FINGERPRINT = 1_000
 _NOT_IN_FINGERPRINT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "warm_start"}
@@ -168,5 +197,6 @@ def _fingerprint(estimator: Any, problem: Problem) -> dict[str, Any]:
         **parameters,
         "number of rows": engine.n_rows,
         "number of features": engine.source.n_features,
+        **({} if engine.rule.n_latents == 1 else {"number of classes": engine.rule.n_latents}),
         "start and first rows": digest.hexdigest()[:16],
     }

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cavity.estimators.plans import LIKELIHOODS, resolved_batch_size
+from cavity.estimators.plans import propagation_rule, resolved_batch_size
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.memory import require_memory
 from cavity.problem import Problem
-from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.protocol import Rule
 from cavity.schedules.posterior_update import FactorUpdate, NaturalUpdate, PosteriorUpdate
 from cavity.sweep import SweepOptions
 
@@ -112,6 +112,7 @@ class SEPClassifier(SteppedGPClassifier):
     n_iter_ : int, steps taken
     history_ : list of `cavity.history.Iteration`
     model_ : `cavity.model.Model`
+    relevance_ : `cavity.relevance.Relevance`, how much each feature matters, with a 90 % band
     n_features_in_, feature_names_in_ : as in scikit-learn
 
     Examples
@@ -196,8 +197,8 @@ class SEPClassifier(SteppedGPClassifier):
         self.residual_penalty = residual_penalty
         self.site_memory = site_memory
 
-    def _rule(self) -> ExpectationPropagation:
-        return ExpectationPropagation(LIKELIHOODS[self.likelihood])
+    def _rule(self) -> Rule:
+        return propagation_rule(self.likelihood, len(self.classes_))
 
     def _stored_directions(self, m: int, n_rows: int) -> int:
         if self.site_memory == "sites" or resolved_batch_size(self.batch_size, n_rows, m) is None:
@@ -207,7 +208,8 @@ class SEPClassifier(SteppedGPClassifier):
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
         stored = problem.engine.sites.directions is not None
-        return FactorUpdate() if stored else NaturalUpdate()
+        each = problem.engine.threads.map
+        return FactorUpdate(each) if stored else NaturalUpdate(each)
 
     def _options(self, batch_size: int | None) -> SweepOptions:
         penalty = self.residual_penalty

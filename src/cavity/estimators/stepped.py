@@ -145,7 +145,7 @@ class SteppedGPClassifier(SparseGPClassifier):
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
         """How q moves."""
-        return NaturalUpdate()
+        return NaturalUpdate(problem.engine.threads.map)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         if self.checkpoint is not None and not isinstance(self.random_state, Integral):
@@ -170,7 +170,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
         The first call on an estimator that is not fitted takes standardisation and inducing points from
-        its chunk, and needs `classes` if the chunk does not show both. After `fit`, the stream goes on
+        its chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream goes on
         from the fitted posterior. With `stream_memory` the posterior stands for about that many of the
         latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out.
         """
@@ -259,10 +259,10 @@ def _stream_classes(y: Array, classes: Any) -> Array:
     if classes is None:
         classes = found
     known: Array = np.unique(np.asarray(classes))
-    if len(known) != 2:
+    if len(known) < 2:
         raise ValueError(
             f"the first call of partial_fit knows {len(known)} classes ({known.tolist()}); pass "
-            "classes=[...] with the two labels that the stream will have"
+            "classes=[...] with all labels that the stream will have"
         )
     return known
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import StrOptions
 
-from cavity.estimators.plans import LIKELIHOODS, resolved_batch_size
+from cavity.estimators.plans import resolved_batch_size, variational_rule
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.optimizers import Adadelta
 from cavity.problem import Problem
-from cavity.rules.variational import Variational
+from cavity.rules.protocol import Rule
 from cavity.schedules.gaussian import GaussianSpace
 from cavity.schedules.gradient_vi import fit_gradient_batch
 from cavity.schedules.plan import Outcome
@@ -39,6 +39,8 @@ class SVIClassifier(SteppedGPClassifier):
         As in `SEPClassifier`; ignored by posterior_update="gradient" over all rows, except that None
         keeps kernel and inducing points.
 
+    Notes
+    -----
     All other parameters and all attributes are those of `SEPClassifier`; there is no residual_penalty,
     because the bound has that charge built in. `log_marginal_likelihood_value_` is the bound (ELBO).
 
@@ -118,8 +120,8 @@ class SVIClassifier(SteppedGPClassifier):
         )
         self.posterior_update = posterior_update
 
-    def _rule(self) -> Variational:
-        return Variational(LIKELIHOODS[self.likelihood])
+    def _rule(self) -> Rule:
+        return variational_rule(self.likelihood, len(self.classes_))
 
     def _options(self, batch_size: int | None) -> SweepOptions:
         # The natural-gradient step that solves a concave problem at once, unless the user slows it.
@@ -127,7 +129,7 @@ class SVIClassifier(SteppedGPClassifier):
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
         if self.posterior_update == "natural":
-            return NaturalUpdate()
+            return NaturalUpdate(problem.engine.threads.map)
         return GradientUpdate(GaussianSpace(problem.engine.rule.n_latents, len(problem.space.Z)))
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:

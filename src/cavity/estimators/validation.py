@@ -14,6 +14,9 @@ from cavity.sources import Source
 from cavity.sources.opening import class_values, open_source
 from cavity.typing import Array
 
+FEW_CLASSES = 20
+"""Classes that are never too many, however few the rows."""
+
 
 def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     """X as a dense array or CSR matrix in its own numeric dtype, finite, of the right width."""
@@ -22,7 +25,7 @@ def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 
 def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Source, Array]:
-    """The source of rows that X and y mean, weighted, and the classes [2] behind its label codes."""
+    """The source of rows that X and y mean, weighted, and the classes [C] behind its label codes."""
     source = open_source(X, y, sample_weight)
     if source is None:
         X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
@@ -42,10 +45,10 @@ def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
             f"y has one class ({classes[0]!r}) among the rows with any weight; a classifier needs at "
             "least two: check the target column, the filter before it, or the weights"
         )
-    if len(classes) > 2:
+    if len(classes) > FEW_CLASSES and 2 * len(classes) > source.n_rows:
         raise ValueError(
-            f"Only binary classification is supported. The type of the target is multiclass: y has "
-            f"{len(classes)} classes; wrap the estimator in sklearn.multiclass.OneVsRestClassifier"
+            f"y has {len(classes):,} different values in {source.n_rows:,} rows, which looks like a "
+            "quantity or an identifier, not like classes; bin it, or use a regressor"
         )
     return source, classes
 

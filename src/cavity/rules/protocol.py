@@ -69,5 +69,8 @@ class Rule(Protocol):
         ...
 
     def decision_score(self, mean: Array, variance: Array) -> Array:
-        """A score [t] that rises with the probability of the second of two classes; moments [C, t]."""
+        """A score [t] that rises with the probability of the second of two classes; moments [C, t].
+
+        With more classes, scores [t, C] of which the largest is the prediction.
+        """
         ...

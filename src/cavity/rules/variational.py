@@ -11,6 +11,7 @@ from cavity.rules.cavity_moments import leave_out
 from cavity.rules.labels import class_log_proba, signs
 from cavity.rules.likelihoods import Likelihood, Probit
 from cavity.rules.protocol import RowTerms
+from cavity.rules.site_terms import variational_terms
 from cavity.typing import Array, IntArray
 
 
@@ -47,22 +48,10 @@ class Variational:
         """Terms of t rows; see `Rule`."""
         y = signs(labels)
         expected = self.likelihood.expected(y * mean, residual + variance)
-        alpha = y * expected.slope
-        new_precision = np.maximum(-expected.curvature, 0.0)
         cavity = leave_out(mean, variance, precision, shift, max_leverage)
         log_predictive = self.likelihood.log_predictive(y * cavity.mean, residual + cavity.variance)
-        nothing = np.zeros_like(alpha)
-        return RowTerms(
-            precision=new_precision,
-            shift=alpha + new_precision * mean,
-            objective=expected.log_likelihood.sum(axis=0),
-            log_predictive=log_predictive.sum(axis=0),
-            alpha=alpha,
-            h=-new_precision,
-            gamma=new_precision,
-            mismatch_mean=nothing,
-            mismatch_square=nothing,
-        )
+        by_latent = expected._replace(slope=y * expected.slope)
+        return variational_terms(mean, by_latent, log_predictive.sum(axis=0))
 
     def complexity(self, posterior: Posterior) -> float:
         """−KL[q ‖ prior]."""

@@ -92,7 +92,7 @@ def _sweep(
     n_sweeps: int,
     tol: float,
 ) -> tuple[FixedPoint, Sums]:
-    posterior = Posterior.from_naturals(naturals)
+    posterior = Posterior.from_naturals(naturals, engine.threads.map)
     sums = engine.sweep(prior, posterior, options)
     change = float(np.sqrt(sums.site_change / sums.weight)) / options.damping
     value = objective(sums, posterior, engine.rule)

@@ -151,8 +151,9 @@ class Trainer:
 
     def _prior_and_posterior(self, x: Array, q: Any) -> tuple[Prior, Any, Posterior]:
         if self.update.is_whitened and not self.rebuild:
-            prior, posterior = self.engine.overlap(
-                lambda: self.problem.prior(x), lambda: self.update.posterior(q)
+            # The posteriors of many classes go over the threads one by one: theirs is the call from here.
+            posterior, prior = self.engine.overlap(
+                lambda: self.update.posterior(q), lambda: self.problem.prior(x)
             )
             return prior, q, posterior
         prior = self.problem.prior(x)

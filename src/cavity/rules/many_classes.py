@@ -1,0 +1,96 @@
+"""The rules of three classes and more: one latent function a class, and the largest one wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cavity.posterior import Posterior
+from cavity.rules.cavity_moments import leave_out
+from cavity.rules.likelihoods.noisy_argmax import NoisyArgmax
+from cavity.rules.protocol import RowTerms
+from cavity.rules.site_terms import propagated_terms, variational_terms
+from cavity.typing import Array, IntArray
+
+
+@dataclass(frozen=True)
+class _ManyClasses:
+    """What both rules share: how many classes there are, and how they are predicted."""
+
+    n_latents: int
+    likelihood: NoisyArgmax = field(default_factory=NoisyArgmax)
+
+    def predict_log_proba(self, mean: Array, variance: Array) -> Array:
+        """Log probabilities [t, C]."""
+        return self.likelihood.log_predictive(mean, variance)
+
+    def decision_score(self, mean: Array, variance: Array) -> Array:
+        """The log probabilities [t, C]: the largest is the prediction."""
+        return self.predict_log_proba(mean, variance)
+
+
+@dataclass(frozen=True)
+class ManyClassPropagation(_ManyClasses):
+    """Expectation propagation with the multinomial probit: a site for each row and class.
+
+    The moments of the likelihood times C cavities are matched class by class; the sites of a row are
+    independent of each other.
+
+    >>> import numpy as np
+    >>> rule, zeros = ManyClassPropagation(3), np.zeros((3, 1))
+    >>> terms = rule(np.array([1]), zeros, zeros + 1.0, zeros[0], zeros, zeros, max_leverage=0.99)
+    >>> terms.precision.round(3).ravel(), float(np.exp(terms.log_predictive[0]).round(6))
+    (array([0.207, 0.388, 0.207]), 0.333333)
+    """
+
+    def __call__(
+        self,
+        labels: IntArray,
+        mean: Array,
+        variance: Array,
+        residual: Array,
+        precision: Array,
+        shift: Array,
+        max_leverage: float,
+    ) -> RowTerms:
+        """Terms of t rows; see `Rule`."""
+        cavity = leave_out(mean, variance, precision, shift, max_leverage)
+        tilted = self.likelihood.tilted(labels, cavity.mean, residual + cavity.variance)
+        return propagated_terms(mean, variance, residual, cavity, tilted)
+
+    def complexity(self, posterior: Posterior) -> float:
+        """The log-normaliser of q against the prior's, of all latent functions."""
+        return posterior.log_partition
+
+
+@dataclass(frozen=True)
+class ManyClassVariational(_ManyClasses):
+    """Variational inference with the pairwise bound of the multinomial probit.
+
+    The objective bounds the same model's evidence from below; see `NoisyArgmax.expected`.
+
+    >>> import numpy as np
+    >>> rule, zeros = ManyClassVariational(3), np.zeros((3, 1))
+    >>> terms = rule(np.array([1]), zeros, zeros + 1.0, zeros[0], zeros, zeros, max_leverage=0.99)
+    >>> terms.objective.round(4)
+    array([-2.])
+    """
+
+    def __call__(
+        self,
+        labels: IntArray,
+        mean: Array,
+        variance: Array,
+        residual: Array,
+        precision: Array,
+        shift: Array,
+        max_leverage: float,
+    ) -> RowTerms:
+        """Terms of t rows; see `Rule`."""
+        expected = self.likelihood.expected(labels, mean, residual + variance)
+        cavity = leave_out(mean, variance, precision, shift, max_leverage)
+        left_out = self.likelihood.tilted(labels, cavity.mean, residual + cavity.variance)
+        return variational_terms(mean, expected, left_out.log_evidence[0])
+
+    def complexity(self, posterior: Posterior) -> float:
+        """−KL[q ‖ prior], of all latent functions."""
+        return -posterior.divergence
