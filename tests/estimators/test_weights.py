@@ -309,3 +309,19 @@ def test_score_takes_weights():
     weight = np.where(right, 2.0, 1.0)
     expected = weight[right].sum() / weight.sum()
     assert_allclose(model.score(X, LABELS, sample_weight=weight), expected)
+
+
+class TestManyClasses:
+    Y = np.digitize(X[:, 0], [-0.5, 0.5])
+
+    @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
+    def test_weights_are_copies(self, kind):
+        counts = np.random.default_rng(7).integers(0, 4, N)
+        copies = np.repeat(np.arange(N), counts)
+        weighted = quick(kind).fit(X, self.Y, sample_weight=counts)
+        assert_same_fit(weighted, quick(kind).fit(X[copies], self.Y[copies]), rtol=1e-4)
+
+    def test_a_class_without_weight_does_not_exist(self):
+        model = quick(class_weight={1: 0.0}).fit(X, self.Y)
+        assert_array_equal(model.classes_, [0, 2])
+        assert model.predict_proba(X_STAR).shape == (len(X_STAR), 2)
