@@ -31,11 +31,12 @@ def main():
     parameters = dict(job.settings.get("parameters", {}))
     if job.budget and job.mode != "gfitc":
         parameters["max_seconds"] = job.budget
+    if "m" in job.settings:
+        parameters.setdefault("n_inducing", job.settings["m"])
     kind = KINDS[job.mode]
     if "one_vs_rest" in job.settings:
         kind = one_vs_rest(kind, job.settings["one_vs_rest"])
     model = kind(
-        n_inducing=job.settings["m"],
         random_state=job.seed,
         n_jobs=job.settings.get("threads"),
         **parameters,
@@ -43,7 +44,9 @@ def main():
     warnings.simplefilter("ignore")  # a fit that ends with its budget says so
     job.begin()
     model.fit(X, y)
-    job.finish(lambda: model.predict_log_proba(X_test), n_iter=model.n_iter_)
+    job.finish(
+        lambda: model.predict_log_proba(X_test), n_iter=model.n_iter_, m=len(model.inducing_points_)
+    )
 
 
 if __name__ == "__main__":

@@ -266,7 +266,7 @@ class TestGivesASensibleResult:
     def test_two_rows(self, optimizer, init_inducing, rows):
         fit = model(optimizer=optimizer, init_inducing=init_inducing).fit(rows, ["a", "b"])
         assert_sensible(fit, np.array(rows))
-        assert fit.inducing_points_.shape == (2, 1)
+        assert fit.inducing_points_.shape == (len(np.unique(rows)), 1)
         if rows[0] != rows[1]:
             assert list(fit.predict(rows)) == ["a", "b"]
 

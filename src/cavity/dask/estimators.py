@@ -71,7 +71,7 @@ class DaskClassifier(SteppedGPClassifier):
                 del self._cluster
         return self
 
-    def _validated_source(self, X: Any, y: Any) -> tuple[ShardedSource, Array]:
+    def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[ShardedSource, Array]:
         source = ShardedSource(X, self._cluster)
         check_classification_targets(source.classes)
         self.n_features_in_ = source.n_features

@@ -21,6 +21,7 @@ from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads, thread_count
+from cavity.estimators.growing import STREAM_POINTS, sufficient_points
 from cavity.estimators.insight import Insight, without_caches
 from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.state import restored_state, saved_state
@@ -30,6 +31,7 @@ from cavity.estimators.validation import (
     validated_rows,
     validated_source,
 )
+from cavity.estimators.weights import of_all_rows
 from cavity.model import Model
 from cavity.parameters import ParameterSpace
 from cavity.persistence import save
@@ -52,12 +54,13 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",
         "likelihood": [StrOptions({"probit", "logit"})],
-        "n_inducing": [Interval(Integral, 1, None, closed="left")],
+        "n_inducing": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "inducing_points": ["array-like", None],
         "init_inducing": [StrOptions({"kmeans", "random", "greedy"})],
         "learn_inducing": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
         "hyperprior": [Interval(Real, 0, None, closed="neither"), None],
         "standardize": ["boolean"],
         "warm_start": ["boolean"],
@@ -67,22 +70,25 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
     }
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None) -> SparseGPClassifier:
-        """Fit to rows X [n, d] with labels y [n] of two kinds or more.
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPClassifier:
+        """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
 
         X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
         column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
         table, record batch or reader, or anything that speaks Arrow's C interface (polars, pandas); or
         the path of a .npy file; or any object that keeps the `cavity.sources.Source` contract, which has
-        its own labels.
+        its own labels and weights.
+
+        A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
+        `sample_weight`, and that column is then no feature.
         """
         validated_kernel(self.kernel)
         n_jobs = thread_count(self.n_jobs)
-        source, self.classes_ = self._validated_source(X, y)
+        source, self.classes_ = self._validated_source(X, y, sample_weight)
         rng = check_random_state(self.random_state)
         progress = self._progress(source)
         with computing(n_jobs) as threads:
-            problem = self._problem(source, threads, rng)
+            problem = self._problem(source, threads, rng, progress)
             outcome = self._train(problem, progress, seed=rng.randint(2**31))
         self._store(problem, outcome, progress)
         return self
@@ -95,7 +101,14 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         """Run this method's schedule."""
 
-    def _problem(self, source: Source, threads: Threads, rng: np.random.RandomState) -> Problem:
+    def _problem(
+        self,
+        source: Source,
+        threads: Threads,
+        rng: np.random.RandomState,
+        progress: Progress | None = None,
+    ) -> Problem:
+        """What is to be fitted; without `progress` it is the beginning of a stream."""
         standardizer = (
             self._standardizer(source, threads)
             if self.standardize
@@ -113,12 +126,17 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
             if self.model_.rule.n_latents == rule.n_latents:
                 posterior = self.model_.posterior
         else:
+            m = STREAM_POINTS if self.n_inducing == "auto" else self.n_inducing
+            if self.n_inducing == "auto" and self.inducing_points is None and progress is not None:
+                m, self.inducing_path_ = sufficient_points(
+                    self, source, standardizer, rule, threads, rng, progress
+                )
             kernel, Z = starting_point(
                 source,
                 standardizer,
                 kernel=self.kernel,
                 inducing_points=validated_inducing_points(self.inducing_points, source.n_features),
-                n_inducing=min(self.n_inducing, source.n_rows),
+                n_inducing=min(m, source.n_rows),
                 init_inducing=self.init_inducing,
                 rng=rng,
             )
@@ -132,8 +150,8 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         )
         return make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
 
-    def _validated_source(self, X: Any, y: Any) -> tuple[Any, Array]:
-        return validated_source(self, X, y)
+    def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array]:
+        return validated_source(self, X, y, sample_weight)
 
     def _progress(self, source: Any) -> Progress:
         return Progress(int(self.verbose))
@@ -172,7 +190,11 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = outcome.point.objective
-        self.loo_log_proba_ = engine.log_predictive
+        self.loo_log_proba_: Any = engine.log_predictive
+        if isinstance(engine, LocalEngine):
+            self.loo_log_proba_ = of_all_rows(engine.log_predictive, engine.source)
+        self.loo_score_ = outcome.point.mean_log_predictive
+        self._weight_seen = engine.total_weight
         self.n_iter_ = outcome.n_iter
         self.history_ = progress.history
         self._centre = problem.hyperprior.centre

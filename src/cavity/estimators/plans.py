@@ -191,6 +191,7 @@ def _fingerprint(estimator: Any, problem: Problem) -> dict[str, Any]:
     digest.update(engine.standardizer.mean.tobytes() + engine.standardizer.scale.tobytes())
     rows = engine.first_rows(_ROWS_IN_FINGERPRINT)
     digest.update(np.ascontiguousarray(rows.X).tobytes() + np.asarray(rows.labels, "i4").tobytes())
+    digest.update(b"" if rows.weight is None else np.asarray(rows.weight, "f8").tobytes())
     return {
         "estimator": type(estimator).__name__,
         **parameters,

@@ -26,7 +26,7 @@ def propagated_terms(
 
     kept, own_precision, own_shift = cavity.kept, cavity.precision, cavity.shift
     quadratic = own_precision * mean**2 - 2.0 * mean * own_shift + variance * own_shift**2
-    normalisers = -0.5 * np.log(kept) + 0.5 * quadratic / kept
+    division = (-0.5 * np.log(kept) + 0.5 * quadratic / kept).sum(axis=0)
     log_predictive = tilted.log_evidence.sum(axis=0)
 
     pull = (own_precision * mean - own_shift) / kept
@@ -34,13 +34,14 @@ def propagated_terms(
     return RowTerms(
         precision=new_precision,
         shift=new_shift,
-        objective=log_predictive + normalisers.sum(axis=0),
+        objective=log_predictive + division,
         log_predictive=log_predictive,
         alpha=alpha,
         h=alpha * pull - gamma / kept,
         gamma=gamma,
         mismatch_mean=delta,
         mismatch_square=own_precision / kept - beta / kept**2 + delta**2,
+        division=division,
     )
 
 
