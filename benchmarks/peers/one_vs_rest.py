@@ -4,7 +4,7 @@ Each latent function is trained on its own class against all others; the evidenc
 them the gradient by kernel and inducing points. `docs/classes.md` compares it with what is built in.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from cavity.rules.site_terms import propagated_terms, variational_terms
 @dataclass(frozen=True)
 class _OneVsRest:
     n_latents: int
-    likelihood: Probit = Probit()
+    likelihood: Probit = field(default_factory=Probit)
 
     def _signs(self, labels):
         """±1 [C, t]: whether a row is of a class."""
@@ -25,8 +25,10 @@ class _OneVsRest:
     def predict_log_proba(self, mean, variance):
         """Log Φ(m/√(1 + v)), normalised over the classes [t, C]."""
         log_p = self.likelihood.log_predictive(mean, variance).T
-        return log_p - np.log(np.exp(log_p - log_p.max(axis=1, keepdims=True)).sum(axis=1))[:, None] - (
-            log_p.max(axis=1, keepdims=True)
+        return (
+            log_p
+            - np.log(np.exp(log_p - log_p.max(axis=1, keepdims=True)).sum(axis=1))[:, None]
+            - (log_p.max(axis=1, keepdims=True))
         )
 
     def decision_score(self, mean, variance):

@@ -2,8 +2,8 @@
 
 A worker is called with the path of a job (JSON); the arrays are .npy files beside it. It prints
 a JSON line per evaluation, {"point": {seconds, step, nll, error}}, and a last one,
-{"final": {seconds, peak_memory, ...}}, and leaves the test rows' log p(−1), log p(+1) in log_p.npy, or a column a class if there are
-more than two (y is then 0, 1, …).
+{"final": {seconds, peak_memory, ...}}, and leaves the test rows' log p(−1), log p(+1) in log_p.npy,
+or a column a class if there are more than two (y is then 0, 1, …).
 """
 
 import json

@@ -17,9 +17,7 @@ OURS = (
 )
 GPFLOW = (
     Contender("GPflow Adam, robust max", "gpflow-adam", {"minibatch": 1000}),
-    Contender(
-        "GPflow NatGrad, robust max", "gpflow-natgrad", {"minibatch": 1000, "gamma": 0.02}
-    ),
+    Contender("GPflow NatGrad, robust max", "gpflow-natgrad", {"minibatch": 1000, "gamma": 0.02}),
     Contender("GPflow Adam, softmax", "gpflow-adam", {"minibatch": 1000, "likelihood": "softmax"}),
 )
 COST_STEPS = 30

@@ -160,9 +160,9 @@ class SteppedGPClassifier(SparseGPClassifier):
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
         The first call on an estimator that is not fitted takes standardisation and inducing points from
-        its chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream goes on
-        from the fitted posterior. With `stream_memory` the posterior stands for about that many of the
-        latest rows, for streams that drift.
+        its chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream
+        goes on from the fitted posterior. With `stream_memory` the posterior stands for about that many
+        of the latest rows, for streams that drift.
         """
         self._validate_params()
         validated_kernel(self.kernel)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from cavity.posterior import Posterior
 from cavity.rules.cavity_moments import leave_out
 from cavity.rules.labels import class_log_proba, signs

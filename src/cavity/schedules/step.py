@@ -150,7 +150,7 @@ class Trainer:
 
     def _prior_and_posterior(self, x: Array, q: Any) -> tuple[Prior, Any, Posterior]:
         if self.update.is_whitened and not self.rebuild:
-            # The posteriors of many classes go over the threads one by one: theirs is the call from here.
+            # First the posterior, in this thread: those of many classes go over the threads.
             posterior, prior = self.engine.overlap(
                 lambda: self.update.posterior(q), lambda: self.problem.prior(x)
             )

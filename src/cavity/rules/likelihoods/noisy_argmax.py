@@ -59,7 +59,7 @@ class NoisyArgmax:
         mode, width = integrand_mode(labels, mean, b)
         right = np.sqrt(b[labels, np.arange(len(labels))])
         start, stop = mode - _REACH * width, mode + _REACH * right
-        # Steps in proportion to the narrowest feature: the trapezoidal rule then errs by exp(−2π²/step²).
+        # Steps in proportion to the narrowest feature: the trapezoidal rule errs by exp(−2π²/step²).
         finest = np.minimum(width, np.sqrt(b.min(axis=0)))
         needed = np.minimum((stop - start) / (_STEP * finest), _NODES[-1])
         log_evidence = np.empty((1, len(labels)))
