@@ -199,7 +199,8 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Log probabilities [n, C] of the classes, in the order of `classes_`."""
-        return self.model_.rule.predict_log_proba(*self._latent_moments(X))
+        mean, variance = self._latent_moments(X)
+        return self.model_.rule.predict_log_proba(mean, variance)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities [n, C] of the classes, in the order of `classes_`."""
@@ -211,7 +212,8 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         For the probit, z with probability Φ(z): mean/√(1 + variance); for the logit, the log-odds.
         With three classes or more, scores [n, C]: the log probabilities.
         """
-        return self.model_.rule.decision_score(*self._latent_moments(X))
+        mean, variance = self._latent_moments(X)
+        return self.model_.rule.decision_score(mean, variance)
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row [n]."""

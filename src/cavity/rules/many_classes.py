@@ -28,6 +28,16 @@ class _ManyClasses:
         return self.predict_log_proba(mean, variance)
 
 
+def _centred(terms: RowTerms, mean: Array) -> RowTerms:
+    """Sites moved so that the latent means [C, t] of a row come to add up to zero.
+
+    A label does not change when all C functions rise alike, so Σ_c α_c = 0 and, at the fixed point, the
+    means of q add up to zero everywhere. Left to themselves the sites, each of which holds its own
+    function where it is, would creep towards that over very many sweeps. The fixed point is the same.
+    """
+    return terms._replace(shift=terms.shift - terms.precision * mean.mean(axis=0))
+
+
 @dataclass(frozen=True)
 class ManyClassPropagation(_ManyClasses):
     """Expectation propagation with the multinomial probit: a site for each row and class.
@@ -55,7 +65,7 @@ class ManyClassPropagation(_ManyClasses):
         """Terms of t rows; see `Rule`."""
         cavity = leave_out(mean, variance, precision, shift, max_leverage)
         tilted = self.likelihood.tilted(labels, cavity.mean, residual + cavity.variance)
-        return propagated_terms(mean, variance, residual, cavity, tilted)
+        return _centred(propagated_terms(mean, variance, residual, cavity, tilted), mean)
 
     def complexity(self, posterior: Posterior) -> float:
         """The log-normaliser of q against the prior's, of all latent functions."""
@@ -89,7 +99,7 @@ class ManyClassVariational(_ManyClasses):
         expected = self.likelihood.expected(labels, mean, residual + variance)
         cavity = leave_out(mean, variance, precision, shift, max_leverage)
         left_out = self.likelihood.tilted(labels, cavity.mean, residual + cavity.variance)
-        return variational_terms(mean, expected, left_out.log_evidence[0])
+        return _centred(variational_terms(mean, expected, left_out.log_evidence[0]), mean)
 
     def complexity(self, posterior: Posterior) -> float:
         """−KL[q ‖ prior], of all latent functions."""
