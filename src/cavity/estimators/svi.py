@@ -117,7 +117,8 @@ class SVIClassifier(SteppedGPClassifier):
         self.posterior_update = posterior_update
 
     def _rule(self) -> Rule:
-        return variational_rule(self.likelihood, len(self.classes_))
+        natural = self.posterior_update == "natural"
+        return variational_rule(self.likelihood, len(self.classes_), natural=natural)
 
     def _options(self, batch_size: int | None) -> SweepOptions:
         if self.damping != "auto":

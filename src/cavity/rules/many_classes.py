@@ -76,7 +76,8 @@ class ManyClassPropagation(_ManyClasses):
 class ManyClassVariational(_ManyClasses):
     """Variational inference with the pairwise bound of the multinomial probit.
 
-    The objective bounds the same model's evidence from below; see `NoisyArgmax.expected`.
+    The objective bounds the same model's evidence from below; see `NoisyArgmax.expected`. With
+    `centred` the sites are for natural-gradient steps; without, their sums are the bound's gradient.
 
     >>> import numpy as np
     >>> rule, zeros = ManyClassVariational(3), np.zeros((3, 1))
@@ -84,6 +85,8 @@ class ManyClassVariational(_ManyClasses):
     >>> terms.objective.round(4)
     array([-2.])
     """
+
+    centred: bool = True
 
     def __call__(
         self,
@@ -99,7 +102,8 @@ class ManyClassVariational(_ManyClasses):
         expected = self.likelihood.expected(labels, mean, residual + variance)
         cavity = leave_out(mean, variance, precision, shift, max_leverage)
         left_out = self.likelihood.tilted(labels, cavity.mean, residual + cavity.variance)
-        return _centred(variational_terms(mean, expected, left_out.log_evidence[0]), mean)
+        terms = variational_terms(mean, expected, left_out.log_evidence[0])
+        return _centred(terms, mean) if self.centred else terms
 
     def complexity(self, posterior: Posterior) -> float:
         """−KL[q ‖ prior], of all latent functions."""
