@@ -32,7 +32,7 @@ class Standardizer:
 
     def apply(self, X: Array, dtype: Dtype) -> Array:
         """Standardised X [t, d], C-contiguous in the given precision; not to be written to."""
-        if self._is_identity:
+        if self.is_identity:
             return np.ascontiguousarray(X, dtype=dtype)
         out = np.empty(X.shape, dtype=dtype)
         # Subtract in the wider of the two precisions: float64 inputs with a large offset would lose
@@ -48,7 +48,8 @@ class Standardizer:
         return out
 
     @cached_property
-    def _is_identity(self) -> bool:
+    def is_identity(self) -> bool:
+        """Whether the inputs stay as they are."""
         return not self.mean.any() and bool((self.scale == 1.0).all())
 
     def invert(self, X: Array) -> Array:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
+from cavity.estimators.insight import Insight, without_caches
 from cavity.estimators.state import restored_state, saved_state
 from cavity.estimators.validation import (
     validated_inducing_points,
@@ -43,7 +44,7 @@ from cavity.sweep import SweepOptions
 from cavity.typing import Array
 
 
-class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+class SparseGPClassifier(Insight, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """A Gaussian process classifier on inducing points; subclasses bring a rule and a schedule."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -266,7 +267,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:
-        return saved_state(super().__getstate__())
+        return saved_state(without_caches(super().__getstate__()))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(restored_state(state))

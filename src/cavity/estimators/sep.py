@@ -104,6 +104,7 @@ class SEPClassifier(SteppedGPClassifier):
     n_iter_ : int, steps taken
     history_ : list of `cavity.history.Iteration`
     model_ : `cavity.model.Model`
+    relevance_ : `cavity.relevance.Relevance`, how much each feature matters, with a 90 % band
     n_features_in_, feature_names_in_ : as in scikit-learn
 
     Examples
