@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING, Any
 from cavity.version import __version__
 
 if TYPE_CHECKING:
-    from cavity.errors import CheckpointError, DatasetError, ModelFileError, NumericalError, SourceError
+    from cavity.errors import (
+        CheckpointError,
+        ClusterError,
+        DatasetError,
+        ModelFileError,
+        NumericalError,
+        SourceError,
+    )
     from cavity.estimators.gfitc import GFITCClassifier
     from cavity.estimators.sep import SEPClassifier
     from cavity.estimators.svi import SVIClassifier
     from cavity.persistence import load, save
+    from cavity.tables import TableClassifier
 
 __all__ = [
     "CheckpointError",
+    "ClusterError",
     "DatasetError",
     "GFITCClassifier",
     "ModelFileError",
@@ -23,6 +32,7 @@ __all__ = [
     "SEPClassifier",
     "SVIClassifier",
     "SourceError",
+    "TableClassifier",
     "__version__",
     "load",
     "save",
@@ -32,6 +42,7 @@ __all__ = [
 # scikit-learn has loaded.
 _HOMES = {
     "CheckpointError": "cavity.errors",
+    "ClusterError": "cavity.errors",
     "DatasetError": "cavity.errors",
     "GFITCClassifier": "cavity.estimators.gfitc",
     "ModelFileError": "cavity.errors",
@@ -39,6 +50,7 @@ _HOMES = {
     "SEPClassifier": "cavity.estimators.sep",
     "SVIClassifier": "cavity.estimators.svi",
     "SourceError": "cavity.errors",
+    "TableClassifier": "cavity.tables",
     "load": "cavity.persistence",
     "save": "cavity.persistence",
 }

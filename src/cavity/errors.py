@@ -9,6 +9,10 @@ class SourceError(ValueError):
     """Rows could not be had from a file or another source, or are not fit to be trained on."""
 
 
+class ClusterError(RuntimeError):
+    """The workers of a cluster are gone, or die of the work they are given."""
+
+
 class CheckpointError(RuntimeError):
     """A checkpoint could not be written or read, or belongs to another fit."""
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from cavity.engines.local import HeldOut, LocalEngine, tile_rows
+from cavity.engines.local import HeldOut, tile_rows
+from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 from cavity.hyperprior import Hyperprior
 from cavity.initialization import (
@@ -23,7 +24,7 @@ from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.sources.protocol import Block, RawRows, Source
 from cavity.standardize import Moments, Standardizer, learn_standardizer
-from cavity.typing import Array, Dtype
+from cavity.typing import Array, Dtype, IntArray
 
 _MOST_HELD_OUT = 10_000
 
@@ -32,7 +33,7 @@ _MOST_HELD_OUT = 10_000
 class Problem:
     """What is to be fitted, and where it starts."""
 
-    engine: LocalEngine
+    engine: Engine
     space: ParameterSpace
     hyperprior: Hyperprior
     dtype: Dtype
@@ -86,9 +87,8 @@ def starting_point(
 
 def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> HeldOut:
     """A random share of the rows, at most 10,000, read in one streaming pass."""
-    size = int(np.clip(round(fraction * source.n_rows), 1, _MOST_HELD_OUT))
     mask = np.zeros(source.n_rows, dtype=bool)
-    mask[rng.choice(source.n_rows, size=size, replace=False)] = True
+    mask[held_out_numbers(source.n_rows, fraction, rng)] = True
     parts: list[RawRows] = []
     for block in source.blocks(tile_rows(1, source.n_features, np.dtype(np.float64))):
         chosen = mask[block.index]
@@ -105,8 +105,14 @@ def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> Hel
     return HeldOut(mask, rows)
 
 
+def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -> IntArray:
+    """Sorted numbers of a random share of the rows, at most 10,000."""
+    size = int(np.clip(round(fraction * n_rows), 1, _MOST_HELD_OUT))
+    return np.sort(rng.choice(n_rows, size=size, replace=False))
+
+
 def make_problem(
-    engine: LocalEngine,
+    engine: Engine,
     space: ParameterSpace,
     deviation: float | None,
     *,
@@ -123,5 +129,5 @@ def make_problem(
         posterior = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, len(space.Z)))
     if deviation is not None:
         spread[: space.n_theta] = deviation
-    dtype = np.dtype(engine.source.dtype)
+    dtype = np.dtype(engine.dtype)
     return Problem(engine, space, Hyperprior(start, spread), dtype, posterior)

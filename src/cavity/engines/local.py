@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from cavity.sources.protocol import Block, RawRows, Source
 from cavity.standardize import Standardizer
 from cavity.sums import Sums
 from cavity.sweep import RefinedRows, SweepOptions, summed_sites, sweep
-from cavity.typing import Dtype
+from cavity.typing import Array, Dtype
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -75,7 +76,7 @@ class LocalEngine:
         kept = np.float64 if full else np.float32
         # With `stored_directions` = m every site keeps its vector of m numbers: the paper's scheme.
         self.sites = Sites.zeros(rule.n_latents, source.n_rows, kept, stored_directions)
-        self.log_predictive = np.full(source.n_rows, np.nan, kept)
+        self.log_predictive: Array = np.full(source.n_rows, np.nan, kept)
         self._pending: list[tuple[Any, RefinedRows]] = []
 
     def fresh(self) -> LocalEngine:
@@ -86,6 +87,26 @@ class LocalEngine:
     def n_rows(self) -> int:
         """Number of rows of the source."""
         return self.source.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the source."""
+        return self.source.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision of the source."""
+        return self.source.dtype
+
+    @property
+    def held_out_rows(self) -> RawRows | None:
+        """The rows that take no part in training, if there are any."""
+        return None if self.held_out is None else self.held_out.rows
+
+    @property
+    def stores_directions(self) -> bool:
+        """Whether a site keeps its own vector: the paper's scheme."""
+        return self.sites.directions is not None
 
     @property
     def total_weight(self) -> float:
@@ -132,6 +153,40 @@ class LocalEngine:
             return summed_sites(*self._rows_and_sites(tile, prior.dtype), prior)
 
         return reduce(Naturals.__add__, self.threads.map(work, self._tiles(prior)))
+
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
+        """The source's minibatches."""
+        return self.source.batches(size, rng, skip)
+
+    def first_rows(self, count: int) -> RawRows:
+        """At most `count` rows from the beginning."""
+        return next(iter(self.source.blocks(count))).load()
+
+    def adopt(self, previous: Any) -> None:
+        """Go on with the sites of an earlier engine over as many rows."""
+        if isinstance(previous, LocalEngine) and previous.n_rows == self.n_rows:
+            self.sites = previous.sites
+
+    def saved_rows(self, path: Path) -> dict[str, Array]:
+        """Sites and leave-one-out probabilities, for a checkpoint."""
+        arrays = {
+            "sites.precision": self.sites.precision,
+            "sites.shift": self.sites.shift,
+            "log_predictive": self.log_predictive,
+        }
+        if self.sites.directions is not None:
+            arrays["sites.directions"] = self.sites.directions
+        return arrays
+
+    def restore_rows(self, path: Path, arrays: dict[str, Array]) -> None:
+        """Sites and leave-one-out probabilities from a checkpoint."""
+        self.sites = Sites(
+            arrays["sites.precision"], arrays["sites.shift"], arrays.get("sites.directions")
+        )
+        self.log_predictive = arrays["log_predictive"]
+
+    def forget_saved_rows(self, path: Path) -> None:
+        """Nothing lies beside the checkpoint."""
 
     def commit(self) -> None:
         """Make the sites of the last pass the current ones."""

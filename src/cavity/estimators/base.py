@@ -19,8 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
+from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.insight import Insight, without_caches
+from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.state import restored_state, saved_state
 from cavity.estimators.validation import (
     validated_inducing_points,
@@ -44,7 +46,7 @@ from cavity.sweep import SweepOptions
 from cavity.typing import Array
 
 
-class SparseGPClassifier(Insight, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """A Gaussian process classifier on inducing points; subclasses bring a rule and a schedule."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -76,9 +78,9 @@ class SparseGPClassifier(Insight, ClassifierMixin, BaseEstimator, metaclass=ABCM
         """
         validated_kernel(self.kernel)
         n_jobs = thread_count(self.n_jobs)
-        source, self.classes_ = validated_source(self, X, y)
+        source, self.classes_ = self._validated_source(X, y)
         rng = check_random_state(self.random_state)
-        progress = Progress(int(self.verbose))
+        progress = self._progress(source)
         with computing(n_jobs) as threads:
             problem = self._problem(source, threads, rng)
             outcome = self._train(problem, progress, seed=rng.randint(2**31))
@@ -95,13 +97,13 @@ class SparseGPClassifier(Insight, ClassifierMixin, BaseEstimator, metaclass=ABCM
 
     def _problem(self, source: Source, threads: Threads, rng: np.random.RandomState) -> Problem:
         standardizer = (
-            standardizer_of(source, threads)
+            self._standardizer(source, threads)
             if self.standardize
             else Standardizer.identity(source.n_features)
         )
         held_out = None
         if getattr(self, "early_stopping", None) == "validation":
-            held_out = hold_out(source, self.validation_fraction, rng)
+            held_out = self._hold_out(source, rng)
         centre, posterior = None, None
         rule = self._rule()
         if self.warm_start and hasattr(self, "model_"):
@@ -120,22 +122,33 @@ class SparseGPClassifier(Insight, ClassifierMixin, BaseEstimator, metaclass=ABCM
                 init_inducing=self.init_inducing,
                 rng=rng,
             )
-        engine = LocalEngine(
-            source,
-            standardizer,
-            rule,
-            threads,
-            held_out,
-            self._stored_directions(len(Z), source.n_rows),
-        )
-        previous: LocalEngine | None = getattr(self, "_training", None)
-        if posterior is not None and previous is not None and previous.n_rows == source.n_rows:
-            engine.sites = previous.sites
+        stored = self._stored_directions(len(Z), source.n_rows)
+        engine = self._engine(source, standardizer, threads, held_out, stored)
+        if posterior is not None:
+            engine.adopt(getattr(self, "_training", None))
         learns = self._learns
         space = ParameterSpace(
             kernel, Z, learn_kernel=learns, learn_inducing=learns and self.learn_inducing
         )
         return make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
+
+    def _validated_source(self, X: Any, y: Any) -> tuple[Any, Array]:
+        return validated_source(self, X, y)
+
+    def _progress(self, source: Any) -> Progress:
+        return Progress(int(self.verbose))
+
+    def _standardizer(self, source: Any, threads: Threads) -> Standardizer:
+        return standardizer_of(source, threads)
+
+    def _hold_out(self, source: Any, rng: np.random.RandomState) -> Any:
+        return hold_out(source, self.validation_fraction, rng)
+
+    def _engine(
+        self, source: Any, standardizer: Standardizer, threads: Threads, held_out: Any, stored: int
+    ) -> Engine:
+        """Where the passes over a source run."""
+        return LocalEngine(source, standardizer, self._rule(), threads, held_out, stored)
 
     @property
     def _learns(self) -> bool:
@@ -163,7 +176,7 @@ class SparseGPClassifier(Insight, ClassifierMixin, BaseEstimator, metaclass=ABCM
         self.n_iter_ = outcome.n_iter
         self.history_ = progress.history
         self._centre = problem.hyperprior.centre
-        self._training: LocalEngine | None = engine
+        self._training: Engine | None = engine
         self._stream: Any = None
         if outcome.interrupted:
             warnings.warn(

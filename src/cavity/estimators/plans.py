@@ -71,7 +71,7 @@ def _require_probit(likelihood: str, n_classes: int) -> None:
 
 
 _ROWS_IN_FINGERPRINT = 1_000
-_NOT_IN_FINGERPRINT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "warm_start"}
+_NOT_IN_FINGERPRINT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "warm_start", "client"}
 
 
 def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None:
@@ -153,8 +153,8 @@ def _monitor(
     update: PosteriorUpdate,
 ) -> Monitor:
     patience = None if estimator.early_stopping is None else PATIENCE
-    held_out = problem.engine.held_out
-    score = None if held_out is None else _ValidationScore(problem, update, held_out.rows)
+    held_out = problem.engine.held_out_rows
+    score = None if held_out is None else _ValidationScore(problem, update, held_out)
     if stochastic is None:
         return Monitor(window=5, patience=patience, score=score)
     steps = problem.engine.n_rows / stochastic.batch_size * stochastic.budget.max_epochs
@@ -192,13 +192,13 @@ def _fingerprint(estimator: Any, problem: Problem) -> dict[str, Any]:
     engine = problem.engine
     digest = hashlib.sha256(np.ascontiguousarray(problem.space.start).tobytes())
     digest.update(engine.standardizer.mean.tobytes() + engine.standardizer.scale.tobytes())
-    rows = next(iter(engine.source.blocks(_ROWS_IN_FINGERPRINT))).load()
+    rows = engine.first_rows(_ROWS_IN_FINGERPRINT)
     digest.update(np.ascontiguousarray(rows.X).tobytes() + np.asarray(rows.labels, "i4").tobytes())
     return {
         "estimator": type(estimator).__name__,
         **parameters,
         "number of rows": engine.n_rows,
-        "number of features": engine.source.n_features,
+        "number of features": engine.n_features,
         **({} if engine.rule.n_latents == 1 else {"number of classes": engine.rule.n_latents}),
         "start and first rows": digest.hexdigest()[:16],
     }

@@ -197,7 +197,7 @@ class SEPClassifier(SteppedGPClassifier):
         return m
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
-        stored = problem.engine.sites.directions is not None
+        stored = problem.engine.stores_directions
         each = problem.engine.threads.map
         return FactorUpdate(each) if stored else NaturalUpdate(each)
 

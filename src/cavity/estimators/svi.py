@@ -39,6 +39,8 @@ class SVIClassifier(SteppedGPClassifier):
         As in `SEPClassifier`; ignored by posterior_update="gradient" over all rows, except that None
         keeps kernel and inducing points.
 
+    Notes
+    -----
     All other parameters and all attributes are those of `SEPClassifier`; there is no residual_penalty,
     because the bound has that charge built in. `log_marginal_likelihood_value_` is the bound (ELBO).
 

@@ -38,17 +38,22 @@ def validated_source(estimator: Any, X: Any, y: Any) -> tuple[Source, Array]:
         names = getattr(source, "feature_names", None)
         if names is not None:
             estimator.feature_names_in_ = np.asarray(names, dtype=object)
+    return source, checked_classes(classes, source.n_rows)
+
+
+def checked_classes(classes: Array, n_rows: int) -> Array:
+    """Refuse classes that cannot be told apart by this model."""
     if len(classes) < 2:
         raise ValueError(
             f"y has one class ({classes[0]!r}); a classifier needs at least two: "
             "check the target column or the filter before it"
         )
-    if len(classes) > FEW_CLASSES and 2 * len(classes) > source.n_rows:
+    if len(classes) > FEW_CLASSES and 2 * len(classes) > n_rows:
         raise ValueError(
-            f"y has {len(classes):,} different values in {source.n_rows:,} rows, which looks like a "
+            f"y has {len(classes):,} different values in {n_rows:,} rows, which looks like a "
             "quantity or an identifier, not like classes; bin it, or use a regressor"
         )
-    return source, classes
+    return classes
 
 
 def validated_inducing_points(Z: Any, n_features: int) -> Array | None:

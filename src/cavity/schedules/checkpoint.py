@@ -11,10 +11,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from cavity.engines.protocol import Engine
 from cavity.errors import CheckpointError
 from cavity.files import written_atomically
 from cavity.history import Iteration
-from cavity.rows import Sites
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import PosteriorUpdate
 from cavity.schedules.progress import Progress
@@ -87,10 +87,7 @@ class Checkpointer:
         engine = trainer.engine
         arrays = {
             **_state_arrays("state", state, trainer.update),
-            "sites.precision": engine.sites.precision,
-            "sites.shift": engine.sites.shift,
-            "log_predictive": engine.log_predictive,
-            **({} if engine.sites.directions is None else {"sites.directions": engine.sites.directions}),
+            **engine.saved_rows(path),
             "history": np.array([list(asdict(entry).values()) for entry in progress.history]),
             "scores": np.array(monitor.scores),
             "scores.window": np.array(monitor.seen),
@@ -122,7 +119,7 @@ class Checkpointer:
         arrays, about = self._read(self.path)
         self._check(self.path, about)
         try:
-            state, position = self._restore(arrays, about, trainer, progress, monitor)
+            state, position = self._restore(self.path, arrays, about, trainer, progress, monitor)
         except (KeyError, TypeError, ValueError) as error:
             raise self._unreadable(self.path, error) from error
         progress.say(f"resuming from {self.path} at step {position.step}")
@@ -130,6 +127,7 @@ class Checkpointer:
 
     def _restore(
         self,
+        path: Path,
         arrays: dict[str, Any],
         about: dict[str, Any],
         trainer: Trainer,
@@ -137,11 +135,7 @@ class Checkpointer:
         monitor: Monitor,
     ) -> tuple[TrainingState, Position]:
         state, position = _state_from("state", arrays, trainer), Position(**about["position"])
-        engine = trainer.engine
-        engine.sites = Sites(
-            arrays["sites.precision"], arrays["sites.shift"], arrays.get("sites.directions")
-        )
-        engine.log_predictive = arrays["log_predictive"]
+        trainer.engine.restore_rows(path, arrays)
         progress.history = [
             Iteration(int(row[0]), *(float(value) for value in row[1:])) for row in arrays["history"]
         ]
@@ -152,10 +146,11 @@ class Checkpointer:
             monitor.best = _state_from("best", arrays, trainer)
         return state, position
 
-    def finish(self) -> None:
+    def finish(self, engine: Engine) -> None:
         """The run is over: nothing is left to resume."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+            engine.forget_saved_rows(self.path)
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         try:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavity.engines.local import LocalEngine
+from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
@@ -40,7 +40,7 @@ POLISHING_TOL = 1e-4
 
 
 def converge(
-    engine: LocalEngine,
+    engine: Engine,
     prior: Prior,
     *,
     damping: float = 1.0,
@@ -48,12 +48,14 @@ def converge(
     max_sweeps: int = 100,
     start: Naturals | None = None,
     progress: Progress | None = None,
+    polishing: Progress | None = None,
 ) -> FixedPoint:
     """Iterate the engine's sites to the fixed point of its rule.
 
     Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
     are exact; only the first may be given another q to `start` from. The damping adapts: it tightens
-    when a sweep overshoots and relaxes when it does not.
+    when a sweep overshoots and relaxes when it does not. A sweep is an iteration in the history of
+    `progress`; `polishing` hears of it, too, but keeps no record.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
     most = 1.0 if engine.rule.n_latents == 1 else _COUPLED_DAMPING
@@ -70,6 +72,8 @@ def converge(
             if progress is not None:
                 score = point.mean_log_predictive
                 progress.record(StepInfo(point.objective, score, 0.0, point.change), float(n_sweeps))
+            if polishing is not None:
+                polishing.swept(n_sweeps, point.change)
             engine.commit()
             if point.converged:
                 return point
@@ -89,7 +93,7 @@ def converge(
 
 
 def _sweep(
-    engine: LocalEngine,
+    engine: Engine,
     prior: Prior,
     naturals: Naturals,
     options: SweepOptions,
@@ -109,7 +113,7 @@ def _sweep(
     return FixedPoint(prior, posterior, value, score, n_sweeps, change, change <= tol), sums
 
 
-def settled(engine: LocalEngine, prior: Prior, posterior: Posterior) -> FixedPoint:
+def settled(engine: Engine, prior: Prior, posterior: Posterior) -> FixedPoint:
     """A point that is left as it is: the rows' sites are those that its q would give them."""
     point = FixedPoint(prior, posterior, np.nan, np.nan, 0, np.nan, converged=True)
     options = SweepOptions(damping=1.0, gradient=False)

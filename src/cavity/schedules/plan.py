@@ -72,7 +72,7 @@ class Plan:
         point = self._polish(problem, trainer, trained, progress)
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
-            self.checkpointer.finish()
+            self.checkpointer.finish(problem.engine)
         return Outcome(point, trained.n_steps, trained.converged, interrupted)
 
     def _rebuilds(self, problem: Problem) -> bool:
@@ -108,7 +108,12 @@ class Plan:
                 prior, posterior, last.objective, last.leave_one_out, 0, np.nan, converged=False
             )
         return converge(
-            problem.engine, prior, tol=POLISHING_TOL, start=posterior.naturals, max_sweeps=n_sweeps
+            problem.engine,
+            prior,
+            tol=POLISHING_TOL,
+            start=posterior.naturals,
+            max_sweeps=n_sweeps,
+            polishing=progress,
         )
 
     def _affordable_sweeps(self, progress: Progress) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.engines.local import LocalEngine
+from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
 from cavity.optimizers import Optimizer
 from cavity.posterior import Posterior
@@ -65,7 +65,7 @@ class Trainer:
     """Weight of the rows that a minibatch stands for; None: of all rows of the source."""
 
     @property
-    def engine(self) -> LocalEngine:
+    def engine(self) -> Engine:
         """Where the passes run."""
         return self.problem.engine
 
@@ -150,7 +150,7 @@ class Trainer:
 
     def _prior_and_posterior(self, x: Array, q: Any) -> tuple[Prior, Any, Posterior]:
         if self.update.is_whitened and not self.rebuild:
-            # First the posterior, in this thread: those of many classes go over the threads.
+            # The posteriors of many classes go over the threads one by one: theirs is this call.
             posterior, prior = self.engine.overlap(
                 lambda: self.update.posterior(q), lambda: self.problem.prior(x)
             )

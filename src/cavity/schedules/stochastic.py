@@ -79,7 +79,7 @@ class StochasticSchedule:
         """Every minibatch from a position on, without end, with the position before it."""
         while True:
             rng = np.random.default_rng([self.seed, position.epoch])
-            batches = trainer.engine.source.batches(self.batch_size, rng, skip=position.batch)
+            batches = trainer.engine.batches(self.batch_size, rng, skip=position.batch)
             for batch in batches:
                 yield position, batch
                 position = position.after_batch()

@@ -1,0 +1,87 @@
+"""How long an iteration on a cluster takes: a model with a handful of measured constants.
+
+An iteration sends q down, sweeps the shards, adds the sums up a tree and takes one step on the driver:
+
+    T(K) = broadcast(K) + rounds(K) · task(K) + tree(K) + scheduler · tasks(K) + driver
+
+with everything that moves costing a latency and its bytes over the bandwidth. A worker is one core.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cavity.dask.layout import ShardLayout
+from cavity.dask.tree import FAN_IN_LEVELS
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What was measured, in seconds and bytes."""
+
+    row: float
+    """A row's share of a sweep on one core."""
+    driver: float
+    """Of a step beside its sweep: Cholesky factors, gradient through K, optimiser."""
+    latency: float
+    """Of a message there and back, with the task it starts."""
+    scheduler: float
+    """What one more task costs the scheduler."""
+    bandwidth: float
+    """Bytes a second between two processes, packing included."""
+    q_bytes: float
+    sum_bytes: float
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """The parts of one iteration, in seconds."""
+
+    compute: float
+    broadcast: float
+    reduction: float
+    scheduler: float
+    driver: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.compute + self.broadcast + self.reduction + self.scheduler + self.driver
+
+    @property
+    def communication(self) -> float:
+        """All but the workers' and the driver's own computation."""
+        return self.broadcast + self.reduction + self.scheduler
+
+
+def iteration(n_rows: int, n_workers: int, costs: Costs) -> Iteration:
+    """The model's iteration on so many rows and workers."""
+    layout = ShardLayout.of(n_rows)
+    tasks = len(layout.groups(n_workers))
+    fan_in = 1 << FAN_IN_LEVELS
+    # Neighbouring tasks share a worker: the tree needs the network above the workers only.
+    depth = math.ceil(math.log(min(tasks, n_workers), fan_in)) if n_workers > 1 else 0
+    sum_seconds = costs.latency + costs.sum_bytes / costs.bandwidth
+    q_seconds = costs.latency + costs.q_bytes / costs.bandwidth
+    reductions = max(0, math.ceil((tasks - 1) / (fan_in - 1)))
+    return Iteration(
+        compute=math.ceil(tasks / n_workers) * (n_rows / tasks) * costs.row,
+        # To a first worker, then every holder hands it on to another.
+        broadcast=q_seconds * (1 + math.ceil(math.log2(n_workers))),
+        # A node waits for up to three sums, one after the other; the last one goes to the driver.
+        reduction=sum_seconds * (1 + depth * min(fan_in - 1, n_workers - 1)),
+        scheduler=costs.scheduler * (1 + tasks + reductions),
+        driver=costs.driver,
+    )
+
+
+def bottleneck(n_rows: int, costs: Costs, most: int = 100_000) -> int | None:
+    """The number of workers from which on communication takes longer than computation."""
+    n_workers = 1
+    while n_workers <= most:
+        parts = iteration(n_rows, n_workers, costs)
+        if parts.communication > parts.compute:
+            return n_workers
+        n_workers = max(n_workers + 1, n_workers * 21 // 20)
+    return None

@@ -1,0 +1,318 @@
+"""The engine of many machines: groups of shards as tasks, sites on the workers, one tree of sums."""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+
+import cloudpickle
+import dask
+import dask.array
+import numpy as np
+from distributed import Client, Future
+
+from cavity.dask import site_files
+from cavity.dask.faults import FAULTS
+from cavity.dask.graph import message_key, pass_graph
+from cavity.dask.keeping import let_go, state_key
+from cavity.dask.messages import Message, Setting, for_rows, moments_only
+from cavity.dask.minibatches import ShardBatch, shard_batches
+from cavity.dask.source import ShardedSource
+from cavity.dask.tasks import healed_group, leave_one_out, summed_group, sweep_group
+from cavity.engines.protocol import First, Second
+from cavity.engines.threads import Threads
+from cavity.posterior import Naturals, Posterior
+from cavity.prior import Prior
+from cavity.rules.protocol import Rule
+from cavity.sources.protocol import RawRows
+from cavity.standardize import Standardizer
+from cavity.sums import Sums
+from cavity.sweep import SweepOptions
+from cavity.typing import Array, IntArray
+
+
+class HeldOutRows(NamedTuple):
+    """Rows that take no part in training: their sorted numbers, and themselves."""
+
+    numbers: IntArray
+    rows: RawRows
+
+
+class DaskEngine:
+    """Runs passes on the workers of a cluster; each keeps the sites of the rows that it has."""
+
+    def __init__(
+        self,
+        source: ShardedSource,
+        standardizer: Standardizer,
+        rule: Rule,
+        threads: Threads,
+        held_out: HeldOutRows | None = None,
+        stored_directions: int = 0,
+    ) -> None:
+        self.source = source
+        self.standardizer = standardizer
+        self.rule = rule
+        self.threads = threads
+        self.held_out = held_out
+        fit = uuid.uuid4().hex[:12]
+        numbers = np.zeros(0, np.int64) if held_out is None else held_out.numbers
+        self._setting = Setting(fit, rule, standardizer, numbers, stored_directions)
+        self._states: list[str | None] = [None] * len(source.groups)
+        self._pending: dict[int, str] = {}
+        self._passes = 0
+        self._last: tuple[Prior, Posterior, SweepOptions] | None = None
+        self._predecessor: DaskEngine | None = None
+        weakref.finalize(self, _release, weakref.ref(self._client), fit).atexit = False
+
+    def fresh(self) -> DaskEngine:
+        """The same rows, with sites that say nothing yet."""
+        return DaskEngine(self.source, self.standardizer, self.rule, self.threads, self.held_out)
+
+    @property
+    def _client(self) -> Client:
+        return self.source.cluster.client
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.source.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return self.source.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision that does the rows justice."""
+        return self.source.dtype
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights of all rows that take part."""
+        return self.source.total_weight - len(self._setting.held_out)
+
+    @property
+    def held_out_rows(self) -> RawRows | None:
+        """The rows that take no part in training, if there are any."""
+        return None if self.held_out is None else self.held_out.rows
+
+    @property
+    def stores_directions(self) -> bool:
+        """Whether a site keeps its own vector: the paper's scheme."""
+        return self._setting.stored_directions > 0
+
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[ShardBatch]:
+        """Minibatches over the shards."""
+        return shard_batches(self.source.layout, size, rng, skip)
+
+    def first_rows(self, count: int) -> RawRows:
+        """At most `count` rows from the beginning."""
+        return self.source.first_rows(count)
+
+    def sweep(
+        self,
+        prior: Prior,
+        posterior: Posterior,
+        options: SweepOptions,
+        batch: ShardBatch | None = None,
+    ) -> Sums:
+        """One pass over all rows, or over one minibatch; the refined sites wait for `commit`."""
+        groups = range(len(self.source.groups)) if batch is None else self._groups_of(batch)
+        keys: dict[int, str] = {}
+
+        def submit() -> list[Future]:
+            message = self._message(prior, moments_only(posterior), options)
+            keys.update({i: state_key(self._setting.fit, message.number, i) for i in groups})
+            q = message_key(message)
+            return self._submit(
+                message,
+                {
+                    i: (sweep_group, *self._inputs(i), q, keys[i], *self._extent(i, batch))
+                    for i in groups
+                },
+            )
+
+        self._pending = {}
+        (total,) = self._run(submit)
+        self._pending = keys
+        self._last = (prior, posterior, options)
+        return total  # type: ignore[no-any-return]
+
+    def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+        """first() and second(), at once, on the driver."""
+        return self.threads.both(first, second)
+
+    def summed_sites(self, prior: Prior) -> Naturals:
+        """The naturals of all sites as they are, under this prior."""
+
+        def submit() -> list[Future]:
+            message = self._message(prior, None, None)
+            q = message_key(message)
+            return self._submit(
+                message,
+                {
+                    i: (summed_group, *self._inputs(i), q, self.source.levels)
+                    for i in range(len(self._states))
+                },
+            )
+
+        (total,) = self._run(submit)
+        return total  # type: ignore[no-any-return]
+
+    def commit(self) -> None:
+        """Make the sites of the last pass the current ones."""
+        for group, key in self._pending.items():
+            self._states[group] = key
+        self._pending = {}
+        if self._predecessor is not None and not any(
+            key in self._predecessor._states for key in self._states if key is not None
+        ):
+            self._predecessor = None
+
+    @property
+    def log_predictive(self) -> Any:
+        """[n], a Dask array: log probability of each label with its row left out."""
+        futures = [
+            self._client.submit(leave_one_out, *self._inputs(i), pure=False)
+            for i in range(len(self._states))
+        ]
+        chunks = [
+            dask.array.from_delayed(
+                dask.delayed(future),
+                (sum(self.source.layout.rows(shard) for shard in group),),
+                dtype=np.float64,
+            )
+            for future, group in zip(futures, self.source.groups, strict=True)
+        ]
+        return dask.array.concatenate(chunks)
+
+    def adopt(self, previous: Any) -> None:
+        """Go on with the sites of an earlier engine on the same cluster over as many rows."""
+        if (
+            isinstance(previous, DaskEngine)
+            and previous.n_rows == self.n_rows
+            and previous.source.groups == self.source.groups
+            and previous._client is self._client
+        ):
+            self._states = list(previous._states)
+            self._predecessor = previous  # it holds the states until this one has its own
+
+    def saved_rows(self, path: Path) -> dict[str, Array]:
+        """Have each worker write the state of its shards beside the checkpoint."""
+        version = f"{self._setting.fit}-{self._passes}"
+        site_files.make_folder(path)
+
+        def submit() -> list[Future]:
+            return [
+                self._client.submit(
+                    site_files.write_group, *self._inputs(i), str(path), version, pure=False
+                )
+                for i in range(len(self._states))
+            ]
+
+        written = self._run(submit)
+        site_files.report_unwritten(path, len(written) - sum(written), len(written))
+        return {"shards.version": np.array(version)}
+
+    def restore_rows(self, path: Path, arrays: dict[str, Array]) -> None:
+        """Have the workers read the state of their shards; what they cannot find says nothing."""
+        version = str(arrays["shards.version"])
+        groups = range(len(self._states))
+        keys: dict[int, str] = {}
+
+        def submit() -> list[Future]:
+            self._passes += 1
+            keys.update({i: state_key(self._setting.fit, self._passes, i) for i in groups})
+            pass_ = (self._setting.fit, self._passes)
+            return [
+                self._client.submit(
+                    site_files.read_group_state,
+                    self.source.rows[i], str(path), version, keys[i], *pass_, pure=False,
+                )
+                for i in groups
+            ]  # fmt: skip
+
+        self._run(submit)
+        self._states = [keys[i] for i in groups]
+
+    def forget_saved_rows(self, path: Path) -> None:
+        """Remove the files of the shards."""
+        site_files.remove_folder(path)
+
+    def _groups_of(self, batch: ShardBatch) -> Sequence[int]:
+        return sorted({shard >> self.source.levels for shard in batch})
+
+    def _extent(self, group: int, batch: ShardBatch | None) -> tuple[int, ShardBatch | None]:
+        if batch is None:
+            return self.source.levels, None
+        shards = self.source.groups[group]
+        return self.source.levels, {shard: draw for shard, draw in batch.items() if shard in shards}
+
+    def _inputs(self, group: int) -> tuple[Future, Future | None]:
+        key = self._states[group]
+        return self.source.rows[group], None if key is None else Future(key, self._client)
+
+    def _message(
+        self, prior: Prior, posterior: Posterior | None, options: SweepOptions | None
+    ) -> Message:
+        self._passes += 1
+        live = frozenset(key for key in self._states if key is not None)
+        slim = for_rows(prior, directions=self.stores_directions)
+        return Message(self._setting, slim, posterior, options, self._passes, live)
+
+    def _submit(self, message: Message, tasks: dict[int, tuple[Any, ...]]) -> list[Future]:
+        graph, total = pass_graph(message, tasks)
+        # q is in the graph, and may be larger than what Dask thinks reasonable for a graph.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+            return [self._client.get(graph, total, sync=False)]
+
+    def _run(self, submit: Callable[[], list[Future]]) -> list[Any]:
+        return self.source.cluster.run(submit, self._repair)
+
+    def _repair(self) -> None:
+        """Find out what was lost: rows are read again, sites are found again from the last q."""
+        self.source.reload()
+        held = [key for key in self._states if key is not None]
+        known = self._client.who_has([Future(key, self._client) for key in held])
+        lost = [i for i, key in enumerate(self._states) if key is not None and not known.get(key)]
+        for i in lost:
+            self._states[i] = None
+        if lost and self._last is not None:
+            with suppress(*FAULTS):  # then the sites of these shards start from nothing
+                self._heal(lost, self._last)
+
+    def _heal(self, groups: list[int], last: tuple[Prior, Posterior, SweepOptions]) -> None:
+        prior, posterior, options = last
+        still = replace(options, gradient=False, damping=1.0, residual_penalty=0.0)
+        message = self._message(prior, moments_only(posterior), still)
+        q = self._client.submit(cloudpickle.loads, cloudpickle.dumps(message), pure=False)
+        keys = {i: state_key(self._setting.fit, message.number, i) for i in groups}
+        self.source.cluster.results(
+            [
+                self._client.submit(healed_group, self.source.rows[i], q, key, pure=False)
+                for i, key in keys.items()
+            ]
+        )
+        for i, key in keys.items():
+            self._states[i] = key
+
+
+def _release(client: weakref.ref[Client], fit: str) -> None:
+    """Let the workers forget a fit that nobody refers to any more."""
+
+    def tell() -> None:
+        alive = client()
+        if alive is not None and alive.status == "running":
+            with suppress(Exception):
+                alive.run(let_go, fit, wait=False)
+
+    # Garbage may be collected in the client's own thread, which must not wait for itself.
+    Thread(target=tell, daemon=True).start()

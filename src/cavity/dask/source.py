@@ -1,0 +1,138 @@
+"""Rows on a cluster, in shards: what `Source` is to one machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from distributed import Future
+from numpy.typing import NDArray
+
+from cavity.dask.collections import LazyTable, Partition, census
+from cavity.dask.faults import Cluster
+from cavity.dask.layout import ShardLayout, spans
+from cavity.dask.messages import GroupRows
+from cavity.dask.tasks import joined, moments_of, picked
+from cavity.sources.blocks import tile_precision
+from cavity.sources.protocol import RawRows
+from cavity.standardize import Standardizer, learn_standardizer
+from cavity.typing import IntArray
+
+
+class ShardedSource:
+    """The rows of a lazy table, held by the workers; the driver sees counts, classes and samples."""
+
+    def __init__(self, table: LazyTable, cluster: Cluster) -> None:
+        self.table = table
+        self.cluster = cluster
+        self.feature_names = table.feature_names
+        self._partitions = self._compute()
+        found = cluster.run(self._censuses, self._recompute)
+        self.lengths = [part.n_rows for part in found]
+        self.n_rows: int = sum(self.lengths)
+        if self.n_rows == 0:
+            raise ValueError("X has no rows: found array with 0 sample(s), at least 1 is required")
+        self.n_features: int = found[0].n_features
+        self.dtype = tile_precision(np.result_type(*(part.dtype for part in found)))
+        self.classes: NDArray[Any] = np.unique(np.concatenate([p.classes for p in found if p.n_rows]))
+        self.total_weight = float(self.n_rows)
+        self.layout = ShardLayout.of(self.n_rows)
+        n_workers = max(1, cluster.n_workers)
+        self.levels = self.layout.levels(n_workers)
+        self.groups = self.layout.groups(n_workers)
+        self.rows = [self._read(number) for number in range(len(self.groups))]
+        # Each group of shards knows how to read its rows again: the partitions need not be held.
+        self.cluster.run(lambda: self.cluster.client.map(_loaded, self.rows, pure=False), self.reload)
+        self._partitions = []
+
+    def _compute(self) -> list[Future]:
+        return list(self.cluster.client.compute(self.table.partitions))
+
+    def _recompute(self) -> None:
+        self._partitions = self._compute()
+
+    def _censuses(self) -> list[Future]:
+        return list(self.cluster.client.map(census, self._partitions, pure=False))
+
+    def _read(self, number: int) -> Future:
+        """The rows of a group as a task that reads them, on any worker but evenly spread at first."""
+        client = self.cluster.client
+        partitions = self._partitions or self._compute()
+        group = self.groups[number]
+        needed, pieces = spans(self.lengths, self.layout, group)
+        starts = tuple(self.layout.bounds(shard)[0] for shard in group)
+        workers = sorted(client.nthreads())
+        home = workers[number * len(workers) // len(self.groups)]
+        return client.submit(
+            read_group,
+            [partitions[i] for i in needed],
+            pieces,
+            group.start,
+            starts,
+            self.classes,
+            pure=False,
+            workers=[home],
+            allow_other_workers=True,
+        )
+
+    def reload(self) -> None:
+        """Read again what cannot be had any more."""
+        lost = [i for i, rows in enumerate(self.rows) if rows.status in ("cancelled", "lost", "error")]
+        if lost:
+            self._partitions = self._compute()
+            for i in lost:
+                self.rows[i] = self._read(i)
+            self._partitions = []
+
+    def standardizer(self) -> Standardizer:
+        """Centre and scale of all rows; the driver sees the moments of shards."""
+        parts = self.cluster.run(
+            lambda: self.cluster.client.map(moments_of, self.rows, pure=False), self.reload
+        )
+        return learn_standardizer(moments for group in parts for moments in group)
+
+    def sample(self, size: int, rng: np.random.Generator) -> RawRows:
+        """At most `size` rows drawn at random without replacement, the same as on one machine."""
+        numbers = rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False)
+        return self.take(np.sort(numbers))
+
+    def first_rows(self, count: int) -> RawRows:
+        """At most `count` rows from the beginning."""
+        return self.take(np.arange(min(count, self.n_rows)))
+
+    def take(self, numbers: IntArray) -> RawRows:
+        """The rows with these sorted numbers."""
+        starts = [self.layout.bounds(group.start)[0] for group in self.groups]
+        cuts = np.searchsorted(numbers, [*starts, self.n_rows])
+        wanted = [i for i in range(len(self.groups)) if cuts[i] < cuts[i + 1]]
+
+        def submit() -> list[Future]:
+            return [
+                self.cluster.client.submit(
+                    picked, self.rows[i], numbers[cuts[i] : cuts[i + 1]], pure=False
+                )
+                for i in wanted
+            ]
+
+        return joined(self.cluster.run(submit, self.reload))
+
+
+def read_group(
+    partitions: list[Partition],
+    pieces: list[list[tuple[int, int, int]]],
+    first: int,
+    starts: tuple[int, ...],
+    classes: NDArray[Any],
+) -> GroupRows:
+    """The rows of some shards from the partitions they lie in; runs on a worker."""
+    code = np.int8 if len(classes) < 128 else np.int32
+    shards = []
+    for shard in pieces:
+        X = np.concatenate([partitions[i].X[start:stop] for i, start, stop in shard])
+        y = np.concatenate([partitions[i].y[start:stop] for i, start, stop in shard])
+        shards.append(RawRows(X, np.searchsorted(classes, y).astype(code), None))
+    return GroupRows(first, starts, tuple(shards))
+
+
+def _loaded(rows: GroupRows) -> int:
+    return len(rows.shards)

@@ -1,0 +1,112 @@
+"""What a schedule asks of an engine, wherever its rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from cavity.engines.threads import Threads
+from cavity.posterior import Naturals, Posterior
+from cavity.prior import Prior
+from cavity.rules.protocol import Rule
+from cavity.sources.protocol import RawRows
+from cavity.standardize import Standardizer
+from cavity.sums import Sums
+from cavity.sweep import SweepOptions
+from cavity.typing import Array
+
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+class Engine(Protocol):
+    """Runs passes over rows and keeps their sites; it knows no mathematics."""
+
+    rule: Rule
+    standardizer: Standardizer
+    threads: Threads
+    """Of the process that drives the fit, for the few rows that it sees itself."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64: the precision that does the rows justice."""
+        ...
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights of all rows that take part."""
+        ...
+
+    @property
+    def held_out_rows(self) -> RawRows | None:
+        """The rows that take no part in training, if there are any."""
+        ...
+
+    @property
+    def stores_directions(self) -> bool:
+        """Whether a site keeps its own vector: the paper's scheme."""
+        ...
+
+    @property
+    def log_predictive(self) -> Any:
+        """[n]: log probability of each label with its row left out; NaN for rows not visited."""
+        ...
+
+    def sweep(
+        self, prior: Prior, posterior: Posterior, options: SweepOptions, batch: Any = None
+    ) -> Sums:
+        """One pass over all rows or one of `batches`; the refined sites wait for `commit`."""
+        ...
+
+    def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+        """first() and second(), which do not need each other, at once where that is possible."""
+        ...
+
+    def commit(self) -> None:
+        """Make the sites of the last pass the current ones."""
+        ...
+
+    def summed_sites(self, prior: Prior) -> Naturals:
+        """The naturals of all sites as they are, under this prior."""
+        ...
+
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Any]:
+        """All rows once in random order, in minibatches of about `size`; the first `skip` left out."""
+        ...
+
+    def first_rows(self, count: int) -> RawRows:
+        """At most `count` rows from the beginning: by them a checkpoint knows its data."""
+        ...
+
+    def fresh(self) -> Engine:
+        """The same rows, with sites that say nothing yet."""
+        ...
+
+    def adopt(self, previous: Any) -> None:
+        """Go on with the sites of an earlier engine, if it has the same kind of rows and as many."""
+        ...
+
+    def saved_rows(self, path: Path) -> dict[str, Array]:
+        """The rows' state for a checkpoint at `path`; what is large may be written beside it."""
+        ...
+
+    def restore_rows(self, path: Path, arrays: dict[str, Array]) -> None:
+        """Take back what `saved_rows` gave."""
+        ...
+
+    def forget_saved_rows(self, path: Path) -> None:
+        """Remove what `saved_rows` has written beside the checkpoint."""
+        ...

@@ -1,0 +1,185 @@
+"""Workers come and go; at convergence the fit is what it would have been."""
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import dask
+import numpy as np
+import pytest
+from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_workers, worker_pids
+from numpy.testing import assert_allclose
+
+from cavity import ClusterError
+from cavity.dask import DaskSEPClassifier, layout
+from cavity.dask import engine as engines
+from support import table
+
+X, LABELS = table(600)
+DATA = chunked(X, LABELS, 110)
+FIXED = {"n_inducing": 6, "random_state": 0, "optimizer": None, "tol": 1e-11, "max_iter": 300}
+TRAINED = {"n_inducing": 6, "random_state": 0, "max_iter": 40}
+
+pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:.*stopped after .* iterations")]
+
+
+@pytest.fixture(scope="module")
+def client():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "LEAST_ROWS", 60)  # 8 shards
+        with started(2) as client:
+            yield client
+
+
+@pytest.fixture(autouse=True)
+def both_workers(client):
+    wait_for_workers(client, 2)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(client):
+    fixed = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+    return {
+        "fixed": fixed,
+        "loo": client.compute(fixed.loo_log_proba_).result(),  # it would be lost with a worker
+        "trained": DaskSEPClassifier(**TRAINED, client=client).fit(*DATA),
+    }
+
+
+def in_pass(monkeypatch, number, do, *, gradient=None):
+    """Do something a moment after a pass of that number (from 1, of that kind) has been submitted."""
+    count = 0
+    submit = engines.DaskEngine._submit
+
+    def disturbed(self, message, tasks):
+        nonlocal count
+        if gradient is None or (message.options is not None and message.options.gradient == gradient):
+            count += 1
+            if count == number:
+                threading.Timer(0.02, do).start()
+        return submit(self, message, tasks)
+
+    monkeypatch.setattr(engines.DaskEngine, "_submit", disturbed)
+
+
+def test_a_worker_killed_in_the_first_sweep_and_twice_after(client, undisturbed, monkeypatch):
+    in_pass(monkeypatch, 2, lambda: kill_a_worker(client))
+    with At(4, 9, do=lambda: (wait_for_workers(client, 2), kill_a_worker(client))) as reporter:
+        model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+    assert reporter.done == 2
+    calm = undisturbed["fixed"]
+    assert_allclose(model.log_marginal_likelihood_value_, calm.log_marginal_likelihood_value_, rtol=1e-9)
+    assert_allclose(model.predict_proba(X), calm.predict_proba(X), atol=1e-8)
+    assert_allclose(client.compute(model.loo_log_proba_).result(), undisturbed["loo"], atol=1e-7)
+
+
+def test_a_worker_killed_while_gradients_are_summed(client, undisturbed, monkeypatch):
+    in_pass(monkeypatch, 15, lambda: kill_a_worker(client), gradient=True)
+    model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
+    calm = undisturbed["trained"]
+    difference = model.log_marginal_likelihood_value_ - calm.log_marginal_likelihood_value_
+    assert abs(difference) < 1e-3 * abs(calm.log_marginal_likelihood_value_)
+    assert_allclose(model.predict_proba(X), calm.predict_proba(X), atol=0.02)
+
+
+def test_a_worker_killed_while_polishing(client, undisturbed, monkeypatch):
+    in_pass(monkeypatch, 2, lambda: kill_a_worker(client), gradient=False)
+    model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
+    calm = undisturbed["trained"]
+    assert_allclose(model.kernel_.theta, calm.kernel_.theta, rtol=1e-9, atol=1e-9)
+    assert_allclose(model.predict_proba(X), calm.predict_proba(X), atol=1e-3)  # to POLISHING_TOL
+
+
+def test_a_worker_added_and_one_paused(client, undisturbed):
+    def pause():
+        pid = next(iter(worker_pids(client).values()))
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(1.5, os.kill, (pid, signal.SIGCONT)).start()
+
+    with At(3, do=lambda: client.cluster.scale(3)), At(5, do=pause):
+        model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+    client.cluster.scale(2)
+    assert_allclose(model.predict_proba(X), undisturbed["fixed"].predict_proba(X), atol=1e-9)
+
+
+def test_a_connection_to_the_scheduler_that_breaks(client, undisturbed):
+    def disconnect():
+        client.sync(client.scheduler_comm.comm.close)
+
+    with At(6, do=disconnect) as reporter:
+        model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+    assert reporter.done == 1
+    assert_allclose(model.predict_proba(X), undisturbed["fixed"].predict_proba(X), atol=1e-8)
+
+
+def test_two_fits_at_once_on_one_cluster(client, undisturbed):
+    models = {}
+
+    def fit(name, settings):
+        models[name] = DaskSEPClassifier(**settings, client=client).fit(*DATA)
+
+    threads = [
+        threading.Thread(target=fit, args=item) for item in (("fixed", FIXED), ("trained", TRAINED))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, model in models.items():
+        assert np.array_equal(model.predict_proba(X), undisturbed[name].predict_proba(X))
+
+
+@pytest.mark.parametrize("batch_size", [None, 60])
+def test_a_fit_that_stopped_goes_on_from_its_checkpoint(client, tmp_path, batch_size):
+    path = tmp_path / "fit.ckpt"
+    settings = {**TRAINED, "batch_size": batch_size, "max_epochs": 6, "client": client}
+    whole = DaskSEPClassifier(**settings).fit(*DATA)
+    stopping = DaskSEPClassifier(**settings, checkpoint=path, checkpoint_every=0.0)
+    with pytest.raises(ZeroDivisionError), At(4, do=lambda: 1 // 0):
+        stopping.fit(*DATA)
+    assert path.exists()
+    assert len(list((tmp_path / "fit.ckpt.sites").iterdir())) >= 8
+    resumed = DaskSEPClassifier(**settings, checkpoint=path).fit(*DATA)
+    assert np.array_equal(resumed.kernel_.theta, whole.kernel_.theta)
+    assert np.array_equal(resumed.predict_proba(X), whole.predict_proba(X))
+    assert not any(tmp_path.iterdir())
+
+
+def test_workers_keep_no_sites_that_nobody_needs(client, undisturbed):
+    time.sleep(0.5)
+    held = client.run(_number_held)
+    model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+    assert sum(client.run(_number_held).values()) <= sum(held.values()) + 4 * 8
+    del model
+    deadline = time.monotonic() + 30
+    while sum(client.run(_number_held).values()) > sum(held.values()):
+        assert time.monotonic() < deadline
+        gc.collect()
+        time.sleep(0.1)
+
+
+def _number_held():
+    from cavity.dask.keeping import _held
+
+    return sum(len(keys) for keys in _held.values())
+
+
+def test_all_workers_gone_is_an_error_that_names_the_checkpoint(client, tmp_path):
+    path = tmp_path / "fit.ckpt"
+
+    def everybody_leaves():
+        client.cluster.scale(0)
+
+    settings = {**TRAINED, "client": client, "checkpoint": path, "checkpoint_every": 0.0}
+    with (
+        dask.config.set({"cavity.worker-timeout": 1.0}),
+        pytest.raises(ClusterError, match=r"no worker for 1 s .*fit\.ckpt"),
+        At(5, do=everybody_leaves),
+    ):
+        DaskSEPClassifier(**settings).fit(*DATA)
+    client.cluster.scale(2)
+    wait_for_workers(client, 2)
+    DaskSEPClassifier(**settings).fit(*DATA)
+    assert not path.exists()
