@@ -172,7 +172,10 @@ def main():
         gpflow.config.set_default_jitter(1e-4)  # the default 1e-6 drowns in float32 rounding
     X = job.array("X", dtype)
     y = job.array("y")
-    Y = (y if job.settings.get("classes", 2) > 2 else y > 0).astype(dtype)[:, None]
+    softmax = job.settings.get("likelihood") == "softmax"
+    Y = (y if job.settings.get("classes", 2) > 2 else y > 0).astype("int64" if softmax else dtype)[
+        :, None
+    ]
     model = build(job, dtype)
     log_probabilities = predictor(model, job, dtype)
     log_probabilities()  # trace the prediction outside the clock

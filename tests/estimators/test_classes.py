@@ -9,7 +9,10 @@ from sklearn.metrics import log_loss
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.rules.many_classes import ManyClassPropagation, ManyClassVariational
+from cavity.schedules.evaluation import objective
+from cavity.schedules.gaussian import GaussianSpace, whitened_gradient
 from cavity.sources import ArraySource
+from cavity.sweep import SweepOptions
 from reference import central_differences
 from support import fixed_point, make_engine, make_prior, points, table, value_and_gradient
 
@@ -204,3 +207,36 @@ def test_more_classes_than_a_byte_can_number():
     rows = np.column_stack([y, rng.normal(size=len(y))])
     model = SVIClassifier(n_inducing=5, optimizer=None, max_iter=1).fit(rows, y)
     assert model.predict_proba(rows[:2]).shape == (2, 150)
+
+
+@pytest.mark.parametrize("rule", [ManyClassPropagation(3), ManyClassVariational(3)])
+def test_the_fixed_point_is_reached_in_few_sweeps_and_is_centred(rule):
+    rows, _ = table(60)
+    labels = np.digitize(np.sin(2 * rows[:, 0]) + rows[:, 1], [-0.5, 0.5])
+    prior = make_prior(ConstantKernel(9.0) * RBF(0.8), points(12))
+    point = fixed_point(make_engine(rows, labels, rule=rule), prior, 1e-8)
+    assert point.n_sweeps < 80
+    assert_allclose(point.posterior.mean.sum(axis=0), 0.0, atol=1e-6)
+
+
+def test_variational_gradient_away_from_the_optimum():
+    rows, _ = table()
+    labels = np.digitize(np.sin(2 * rows[:, 0]) + rows[:, 1], [-0.5, 0.5])
+    engine = make_engine(rows, labels, rule=ManyClassVariational(3, centred=False))
+    kernel, Z = ConstantKernel(1.5) * RBF([0.7, 1.3]), points()
+    space = GaussianSpace(3, len(Z))
+    rng = np.random.default_rng(0)
+    factors = np.tril(0.3 * rng.normal(size=(3, 3, 3))) + np.eye(3)
+    q = space.pack(rng.normal(size=(3, 3)), factors)
+
+    def evaluated(theta, q):
+        prior = make_prior(kernel.clone_with_theta(theta), Z)
+        posterior = space.posterior(q)
+        sums = engine.sweep(prior, posterior, SweepOptions(damping=1.0))
+        return objective(sums, posterior, engine.rule), sums, prior
+
+    _, sums, prior = evaluated(kernel.theta, q)
+    by_q = central_differences(lambda moved: evaluated(kernel.theta, moved)[0], q)
+    by_theta = central_differences(lambda theta: evaluated(theta, q)[0], kernel.theta)
+    assert_allclose(whitened_gradient(sums, prior).theta, by_theta, atol=1e-5)
+    assert_allclose(space.gradient(q, sums), by_q, atol=1e-5)

@@ -51,12 +51,15 @@ def propagation_rule(likelihood: str, n_classes: int) -> Rule:
     return ManyClassPropagation(n_classes)
 
 
-def variational_rule(likelihood: str, n_classes: int) -> Rule:
-    """VI's rule: one latent function for two classes, one a class for more."""
+def variational_rule(likelihood: str, n_classes: int, *, natural: bool = True) -> Rule:
+    """VI's rule: one latent function for two classes, one a class for more.
+
+    natural: whether q takes natural-gradient steps, by sites, or plain ones.
+    """
     if n_classes == 2:
         return Variational(LIKELIHOODS[likelihood])
     _require_probit(likelihood, n_classes)
-    return ManyClassVariational(n_classes)
+    return ManyClassVariational(n_classes, centred=natural)
 
 
 def _require_probit(likelihood: str, n_classes: int) -> None:

@@ -32,7 +32,8 @@ class SEPClassifier(SteppedGPClassifier):
         inputs. None is an amplitude (bounded at 30) times an ARD RBF whose lengthscales start at the
         median distance between rows.
     likelihood : {"probit", "logit"}
-        Probability of a label given the latent function: Φ(yf), in closed form, or 1/(1 + exp(−yf)).
+        Probability of a label given the latent function: Φ(yf), in closed form, or 1/(1 + exp(−yf)). For
+        three classes or more, "probit" alone: the largest of C latent functions, each with unit noise.
     n_inducing : int or "auto"
         Number m of inducing points; capped at the number of different rows. "auto" doubles it from 25 to
         400 at most, as long as the leave-one-out score improves on a sample of the rows, in a quarter of
@@ -99,7 +100,7 @@ class SEPClassifier(SteppedGPClassifier):
 
     Attributes
     ----------
-    classes_ : array [2]
+    classes_ : array [C]
     kernel_ : the fitted kernel, on standardised inputs
     inducing_points_ : array [m, d], in the units of X
     log_marginal_likelihood_value_ : float

@@ -121,11 +121,16 @@ class SVIClassifier(SteppedGPClassifier):
         self.posterior_update = posterior_update
 
     def _rule(self) -> Rule:
-        return variational_rule(self.likelihood, len(self.classes_))
+        natural = self.posterior_update == "natural"
+        return variational_rule(self.likelihood, len(self.classes_), natural=natural)
 
     def _options(self, batch_size: int | None) -> SweepOptions:
-        # The natural-gradient step that solves a concave problem at once, unless the user slows it.
-        return SweepOptions(damping=1.0 if self.damping == "auto" else float(self.damping))
+        if self.damping != "auto":
+            return SweepOptions(damping=float(self.damping))
+        # A whole natural-gradient step solves a concave problem at once. The steps of many classes are
+        # taken side by side, each as if the others stood still, and whole ones would overshoot twofold.
+        coupled = len(self.classes_) > 2 and batch_size is None
+        return SweepOptions(damping=0.5 if coupled else 1.0)
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
         if self.posterior_update == "natural":

@@ -25,6 +25,7 @@ class ExpectationPropagation:
 
     The last line is log Z + g(cavity) − g(q) with the division by v cancelled.
 
+    >>> import numpy as np
     >>> rule = ExpectationPropagation(Probit())
     >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
     >>> terms = rule(np.array([1]), none, one, none[0], none, none, max_leverage=0.99)

@@ -23,6 +23,7 @@ class Variational:
     VI itself has no cavity. The row's log predictive probability is that of its label once the site
     that q holds for it is divided out of q: an estimate of leaving the row out, as in EP.
 
+    >>> import numpy as np
     >>> rule = Variational(Probit())
     >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
     >>> terms = rule(np.array([1]), none, one, none[0], none, none, max_leverage=0.99)

@@ -34,6 +34,8 @@ class FixedPoint(NamedTuple):
 
 _FOREIGN_LEVERAGE = 0.5
 """Bound on a row's own share of a q that was not built from today's sites."""
+_COUPLED_DAMPING = 0.6
+"""Damping at most when a row has several sites: each is refined as if the others stood still."""
 POLISHING_TOL = 1e-4
 """Site change at which predictions after training no longer move in any digit that matters."""
 
@@ -57,6 +59,8 @@ def converge(
     `progress`; `polishing` hears of it, too, but keeps no record.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
+    most = 1.0 if engine.rule.n_latents == 1 else _COUPLED_DAMPING
+    damping = min(damping, most)
     naturals = start
     try:
         if naturals is None:
@@ -76,7 +80,7 @@ def converge(
                 return point
             naturals, leverage = sums.naturals, EXACT_LEVERAGE
             overshot = point.change > last_change
-            damping = max(0.05, 0.5 * damping) if overshot else min(1.0, 1.1 * damping)
+            damping = max(0.05, 0.5 * damping) if overshot else min(most, 1.1 * damping)
             last_change = point.change
     except KeyboardInterrupt:
         if point is not None:
