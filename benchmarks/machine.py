@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import platform
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ import numpy as np
 import scipy
 import sklearn
 from threadpoolctl import threadpool_info, threadpool_limits
+
+import cavity
+
+LOCK = Path(tempfile.gettempdir()) / "cavity-benchmarks.lock"
 
 
 class BusyError(RuntimeError):
@@ -43,7 +48,7 @@ def gemm_rate(dtype: Any, threads: int | None, size: int = 2048, repeats: int = 
 
 def facts(gemm_size: int = 2048) -> dict[str, Any]:
     """Facts of this machine and of the numerical stack; nothing that names a host or a user."""
-    blas = next((p for p in threadpool_info() if p["user_api"] == "blas"), {})
+    blas: dict[str, Any] = next((p for p in threadpool_info() if p["user_api"] == "blas"), {})
     rates = {
         f"{np.dtype(dtype).name}_{label}": round(gemm_rate(dtype, threads, gemm_size), 1)
         for dtype in (np.float32, np.float64)
@@ -58,6 +63,8 @@ def facts(gemm_size: int = 2048) -> dict[str, Any]:
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "sklearn": sklearn.__version__,
+        "cavity": cavity.__version__,
+        "commit": _commit(),
         "blas": " ".join(
             str(blas[k]) for k in ("internal_api", "version", "architecture") if blas.get(k)
         ),
@@ -73,6 +80,17 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """The commit that is measured, with a plus if files differ from it."""
+    here = Path(__file__).parent
+    git = ["git", "-C", str(here), "describe", "--always", "--dirty=+"]
+    try:
+        done = subprocess.run(git, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
 
 
 def _operating_system() -> str:
@@ -92,7 +110,7 @@ def exclusive(path: Path | None = None) -> Iterator[None]:
 
     The lock is the kernel's (flock), so a killed run leaves nothing to clean up.
     """
-    path = path or Path(tempfile.gettempdir()) / "cavity-benchmarks.lock"
+    path = path or LOCK
     with path.open("a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

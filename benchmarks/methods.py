@@ -41,7 +41,7 @@ class Result:
         cls, log_p: NDArray[np.floating], y: NDArray[np.integer], seconds: float, **rest: Any
     ) -> Result:
         """Score log_p: [n, 2] (columns −1, +1) against y: [n]."""
-        return cls(seconds=seconds, **scores(log_p, y), **rest)
+        return cls(seconds=seconds, **(rest | scores(log_p, y)))
 
 
 class MethodFailedError(RuntimeError):
@@ -60,11 +60,18 @@ class Contender:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+OURS = ("sep", "svi", "gfitc", "outer", "outer-exact")
+"""Our own, as `benchmarks.ours` sets them up."""
+
+
 def methods() -> dict[str, Method]:
     """Every method by name."""
+    from benchmarks.here import Here
     from benchmarks.peers.peer import Peer
 
     return {
+        **{f"paper-{mode}": Peer("paper", mode, environment="project") for mode in OURS},
+        **{f"here-{mode}": Here(mode) for mode in OURS},
         "cavity-sep": Peer("cavity", mode="sep", environment="project"),
         "cavity-svi": Peer("cavity", mode="svi", environment="project"),
         "cavity-gfitc": Peer("cavity", mode="gfitc", environment="project"),

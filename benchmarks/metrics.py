@@ -15,16 +15,20 @@ def log_probabilities(p_plus: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def scores(log_p: NDArray[np.floating], y: NDArray[np.integer]) -> dict[str, float]:
-    """Mean negative log-likelihood, error and calibration error of log_p: [n, 2], y: [n] in ±1."""
+    """Mean negative log-likelihood, error and calibration error of log_p: [n, C], y: [n].
+
+    Two classes are −1 and +1; more are the columns' numbers 0, …, C − 1.
+    """
     log_p = np.asarray(log_p, dtype=np.float64)
-    if log_p.shape != (len(y), 2):
-        raise ValueError(f"log_p has shape {log_p.shape}; expected ({len(y)}, 2)")
-    positive = np.asarray(y) > 0
-    predicted = log_p[:, 1] > log_p[:, 0]
+    if log_p.ndim != 2 or log_p.shape[1] < 2 or len(log_p) != len(y):
+        raise ValueError(f"log_p has shape {log_p.shape}; expected ({len(y)}, 2) or more columns")
+    code = np.asarray(y) > 0 if log_p.shape[1] == 2 else np.asarray(y)
+    code = code.astype(int)
+    correct = log_p.argmax(axis=1) == code
     return {
-        "nll": float(-np.mean(np.where(positive, log_p[:, 1], log_p[:, 0]))),
-        "error": float(np.mean(predicted != positive)),
-        "ece": expected_calibration_error(np.exp(log_p.max(axis=1)), predicted == positive),
+        "nll": float(-np.mean(log_p[np.arange(len(code)), code])),
+        "error": float(np.mean(~correct)),
+        "ece": expected_calibration_error(np.exp(log_p.max(axis=1)), correct),
     }
 
 

@@ -1,21 +1,31 @@
 """The list of benchmarks: a decorator puts a function on it, the command line takes it off.
 
-@benchmark("uci", "seven small sets, five splits")
+@benchmark("uci", "seven small sets, five splits", table=tables.by_dataset)
 def run(context): ...
+
+`table` makes Markdown and `draw` a picture, both from recorded repetitions alone: they can be made again
+without running anything.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from benchmarks import tables
+from benchmarks.records import Repetition
 
 if TYPE_CHECKING:
     from benchmarks.context import Context
 
 Run = Callable[["Context"], None]
+Table = Callable[[Sequence[Repetition]], str]
+Draw = Callable[[Sequence[Repetition], Path], list[Path]]
+"""Draws into files whose common stem is given, and says which they are."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +35,25 @@ class Benchmark:
     name: str
     description: str
     run: Run
+    table: Table
+    draw: Draw | None = None
 
+
+ALIASES = {"fig3-nodes": "dask"}
+"""Other names: the paper's Figure 3 (right), time against nodes, is the workload of the Dask engine."""
 
 _BENCHMARKS: dict[str, Benchmark] = {}
 
 
-def benchmark(name: str, description: str) -> Callable[[Run], Run]:
+def benchmark(
+    name: str, description: str, *, table: Table = tables.table, draw: Draw | None = None
+) -> Callable[[Run], Run]:
     """Register the decorated function under `name`; a name can be taken once."""
 
     def register(run: Run) -> Run:
         if name in _BENCHMARKS:
             raise ValueError(f"two benchmarks are named {name!r}")
-        _BENCHMARKS[name] = Benchmark(name, description, run)
+        _BENCHMARKS[name] = Benchmark(name, description, run, table, draw)
         return run
 
     return register

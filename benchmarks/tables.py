@@ -13,6 +13,8 @@ MISSING = "–"
 
 def table(repetitions: Sequence[Repetition]) -> str:
     """The table that fits: sets in columns if there are several, else one row of measures."""
+    if all("nll" not in r.metrics and r.failure is None for r in repetitions):
+        return notes(repetitions)
     datasets = {r.dataset for r in repetitions}
     return by_dataset(repetitions) if len(datasets) > 1 else by_method(repetitions)
 
@@ -37,7 +39,7 @@ def by_dataset(repetitions: Sequence[Repetition], metric: str = "nll") -> str:
         overall = f"**{np.mean(means):.3f}**" if complete else MISSING
         seconds = _mean([r.seconds for r in group if r.seconds is not None])
         rows.append([label, *cells, overall, _cell(seconds, ".2f"), _failures(group)])
-    return _markdown(["method", *datasets, "mean", "s/fit", "failed"], rows)
+    return markdown(["method", *datasets, "mean", "s/fit", "failed"], rows)
 
 
 def by_method(repetitions: Sequence[Repetition]) -> str:
@@ -60,7 +62,16 @@ def by_method(repetitions: Sequence[Repetition]) -> str:
             ]
         )
     header = ["method", "NLL", "error %", "ECE", "seconds", "steps/s", "peak GB", "failed"]
-    return _markdown(header, rows)
+    return markdown(header, rows) + failures(repetitions)
+
+
+def failures(repetitions: Sequence[Repetition]) -> str:
+    """How each failure ended, in its own last words; an empty string if there is none."""
+    words: dict[str, str] = {}
+    for r in repetitions:
+        if r.failure is not None:
+            words[r.label] = r.failure.strip().splitlines()[-1][:160]
+    return "".join(f"\n\n* {label} failed: `{text}`" for label, text in words.items())
 
 
 def curves(repetitions: Sequence[Repetition], moments: Sequence[float]) -> str:
@@ -69,7 +80,36 @@ def curves(repetitions: Sequence[Repetition], moments: Sequence[float]) -> str:
     for label, group in _by_label(repetitions).items():
         cells = [_cell(_mean([_at(r.curve, t) for r in group if r.curve]), ".4f") for t in moments]
         rows.append([label, *cells])
-    return _markdown(["NLL after", *(f"{t:g} s" for t in moments)], rows)
+    return markdown(["NLL after", *(f"{t:g} s" for t in moments)], rows)
+
+
+def seconds_to_reach(repetitions: Sequence[Repetition], targets: Sequence[float]) -> str:
+    """Training seconds until the test NLL first is as low as each target; – if it never was.
+
+    Of a method with several budgets, the shortest fit that gets there counts.
+    """
+    rows = []
+    for label, group in _by_label(repetitions).items():
+        points = [p for r in group if r.failure is None for p in r.curve]
+        cells = []
+        for target in targets:
+            reached = [p["seconds"] for p in points if p["nll"] <= target]
+            cells.append(_cell(min(reached, default=np.nan), ".1f"))
+        rows.append([label, *cells])
+    return markdown(["seconds until NLL", *(f"≤ {t:g}" for t in targets)], rows)
+
+
+def notes(repetitions: Sequence[Repetition]) -> str:
+    """Measurements that are not fits: one row each, one column a quantity."""
+    names = list(dict.fromkeys(key for r in repetitions for key in r.extra))
+    rows = [
+        [r.label, *(_value(r.extra[k]) if k in r.extra else MISSING for k in names)] for r in repetitions
+    ]
+    return markdown(["", *(name.replace("_", " ") for name in names)], rows)
+
+
+def _value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
 
 
 def budgets(repetitions: Sequence[Repetition]) -> str:
@@ -83,7 +123,7 @@ def budgets(repetitions: Sequence[Repetition]) -> str:
             nll, error = _mean([m["nll"] for m in here]), 100 * _mean([m["error"] for m in here])
             cells.append(f"{_cell(nll, '.4f')} / {_cell(error, '.2f')} %")
         rows.append([label, *cells])
-    return _markdown(["NLL / error, budget of", *(f"{t:g} s" for t in moments)], rows)
+    return markdown(["NLL / error, budget of", *(f"{t:g} s" for t in moments)], rows)
 
 
 def _at(curve: Sequence[dict[str, float]], seconds: float) -> float:
@@ -112,6 +152,7 @@ def _failures(group: Sequence[Repetition]) -> str:
     return f"{count}/{len(group)}" if count else ""
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -62,6 +62,15 @@ def test_a_disk_that_fills_up_while_the_file_is_closed(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_the_umask_says_who_may_read_it(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write(tmp_path / "a.bin")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.bin").stat().st_mode & 0o777 == 0o640
+
+
 def test_a_folder_that_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError):
         write(tmp_path / "nowhere" / "a.bin")

@@ -82,3 +82,38 @@ def test_identity_changes_nothing():
     identity = Standardizer.identity(2)
     assert_array_equal(identity.apply(X, FLOAT64), X)
     assert_array_equal(identity.invert(X), X)
+
+
+class TestMostlyOneValue:
+    @given(share=st.sampled_from([0.001, 0.02, 0.2, 0.45]), flip=st.booleans(), seed=st.integers(0, 3))
+    def test_a_binary_column_has_the_scale_of_an_even_one(self, share, flip, seed):
+        X = (np.random.default_rng(seed).random((1000, 1)) < share).astype(float)
+        X[0] = 1.0
+        found = learn(1.0 - X if flip else X, cuts=[seed * 100, 500])
+        assert_allclose(found.scale, 0.5)
+
+    def test_no_jump_at_one_half(self):
+        for ones in (499, 500, 501):
+            found = learn(np.repeat([0.0, 1.0], [1000 - ones, ones])[:, None])
+            assert_allclose(found.scale, 0.5, rtol=1e-4)
+
+    def test_rare_values_are_two_units_away_whatever_their_scale(self):
+        rng = np.random.default_rng(0)
+        for scale in (1e-200, 1.0, 1e200):
+            X = np.where(rng.random((2000, 1)) < 0.01, rng.uniform(1, 3, (2000, 1)), 0.0) * scale
+            found = learn(X, cuts=[700])
+            away = found.apply(X, FLOAT64)[X[:, 0] > 0] - found.apply(np.zeros((1, 1)), FLOAT64)
+            assert_allclose(np.sqrt(np.mean(away**2)), 2.0)
+
+    def test_it_is_the_weight_that_makes_most(self):
+        X = np.random.default_rng(0).integers(0, 3, size=(30, 2)).astype(float)
+        weight = np.where(X[:, 0] == 0, 4.0, 1.0) * (np.arange(30) % 5 > 0)
+        weighted = learn(X, cuts=[11], weight=weight)
+        repeated = learn(X.repeat(weight.astype(int), axis=0))
+        assert_allclose(weighted.scale, repeated.scale)
+        assert weighted.scale[0] > X[:, 0].repeat(weight.astype(int)).std() + 0.01
+
+    def test_a_tile_without_weight_says_nothing(self):
+        X = np.array([[-5.0], [0.0], [0.0], [0.0], [1.0]])
+        found = learn(X, cuts=[1], weight=np.array([0.0, 1, 1, 1, 1]))
+        assert_allclose(found.scale, 0.5)

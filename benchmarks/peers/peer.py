@@ -93,7 +93,7 @@ class Peer:
                 capture_output=True,
                 text=True,
                 env=environ,
-                timeout=GRACE + 4.0 * (budget or 0.0),
+                timeout=settings.get("timeout", GRACE + 4.0 * (budget or 0.0)),
                 check=False,
             )
         except subprocess.TimeoutExpired as expired:

@@ -2,18 +2,32 @@
 
 A worker is called with the path of a job (JSON); the arrays are .npy files beside it. It prints
 a JSON line per evaluation, {"point": {seconds, step, nll, error}}, and a last one,
-{"final": {seconds, peak_memory, ...}}, and leaves the test rows' log p(−1), log p(+1) in log_p.npy.
+{"final": {seconds, peak_memory, ...}}, and leaves the test rows' log p(−1), log p(+1) in log_p.npy, or
+a column a class if there are more than two (y is then 0, 1, …).
 """
 
+import contextlib
 import json
 import os
 import resource
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
+LIBRARIES = (
+    "cavity",
+    "gpboost",
+    "gpflow",
+    "gpytorch",
+    "lightgbm",
+    "numpy",
+    "scikit-learn",
+    "tensorflow",
+    "torch",
+)
 WARM_UP = 20  # steps before the step rate counts
 
 
@@ -36,6 +50,9 @@ class Job:
         self.amplitude = job.get("amplitude", 1.0)
         self.seed = self.settings.get("seed", 0)
         self.threads = self.settings.get("threads") or len(os.sched_getaffinity(0))
+        if self.settings.get("memory_gb"):
+            limit = int(self.settings["memory_gb"] * 2**30)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         self._due = _evaluation_times(self.budget) if self.settings.get("curve", True) else []
         self._paused = 0.0
         self._first_step = self._warm = None
@@ -84,14 +101,31 @@ class Job:
             extra["steps"] = step
         log_p = np.asarray(log_probabilities(), dtype=np.float64)
         self._point(seconds, step, log_p)
-        np.save(self.folder / "log_p.npy", log_p)
-        _print(final={"seconds": seconds, "peak_memory": peak_memory(), **extra})
+        self.report([], seconds, log_p, **extra)
+
+    def report(self, curve, seconds, log_p, **extra):
+        """Hand over a result: points of the curve that are not printed yet, and all the rest."""
+        for point in curve:
+            _print(point=point)
+        np.save(self.folder / "log_p.npy", np.asarray(log_p, dtype=np.float64))
+        final = {"seconds": seconds, "peak_memory": peak_memory(), "versions": versions(), **extra}
+        _print(final=final)
 
     def _point(self, seconds, step, log_p):
-        positive = self.array("y_test") > 0
-        nll = -np.mean(np.where(positive, log_p[:, 1], log_p[:, 0]))
-        error = np.mean((log_p[:, 1] > log_p[:, 0]) != positive)
+        y = self.array("y_test")
+        code = (y > 0 if log_p.shape[1] == 2 else y).astype(int)
+        nll = -np.mean(log_p[np.arange(len(code)), code])
+        error = np.mean(log_p.argmax(axis=1) != code)
         _print(point={"seconds": seconds, "step": step, "nll": float(nll), "error": float(error)})
+
+
+def versions():
+    """Versions of the libraries that this environment has."""
+    found = {}
+    for name in LIBRARIES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def peak_memory():

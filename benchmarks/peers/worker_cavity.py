@@ -6,11 +6,23 @@ inducing points and the final sweeps.
 
 import warnings
 
+from one_vs_rest import OneVsRestPropagation, OneVsRestVariational
 from protocol import Job
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 
 KINDS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
+RULES = {"ep": OneVsRestPropagation, "vi": OneVsRestVariational}
+
+
+def one_vs_rest(kind, rule):
+    """The estimator with C independent binary probits in place of the multinomial one."""
+
+    class OneVsRest(kind):
+        def _rule(self):
+            return RULES[rule](len(self.classes_))
+
+    return OneVsRest
 
 
 def main():
@@ -19,8 +31,12 @@ def main():
     parameters = dict(job.settings.get("parameters", {}))
     if job.budget and job.mode != "gfitc":
         parameters["max_seconds"] = job.budget
-    model = KINDS[job.mode](
-        n_inducing=job.settings["m"],
+    if "m" in job.settings:
+        parameters.setdefault("n_inducing", job.settings["m"])
+    kind = KINDS[job.mode]
+    if "one_vs_rest" in job.settings:
+        kind = one_vs_rest(kind, job.settings["one_vs_rest"])
+    model = kind(
         random_state=job.seed,
         n_jobs=job.settings.get("threads"),
         **parameters,
@@ -28,7 +44,9 @@ def main():
     warnings.simplefilter("ignore")  # a fit that ends with its budget says so
     job.begin()
     model.fit(X, y)
-    job.finish(lambda: model.predict_log_proba(X_test), n_iter=model.n_iter_)
+    job.finish(
+        lambda: model.predict_log_proba(X_test), n_iter=model.n_iter_, m=len(model.inducing_points_)
+    )
 
 
 if __name__ == "__main__":

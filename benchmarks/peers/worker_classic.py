@@ -21,7 +21,13 @@ def gpc(job, X, y):
 
 def logistic(job, X, y):
     """Logistic regression at its defaults, with iterations enough to converge."""
-    return LogisticRegression(max_iter=1000).fit(X, y).predict_log_proba
+    model = LogisticRegression(max_iter=1000).fit(X, y)
+    return lambda T: from_score(model.decision_function(T))
+
+
+def from_score(score):
+    """Log p(−1), log p(+1) from the log-odds: probabilities would round to 0 and 1."""
+    return np.column_stack([log_expit(-score), log_expit(score)])
 
 
 def lightgbm_early(job, X, y):
@@ -40,11 +46,7 @@ def lightgbm_early(job, X, y):
     stop = lightgbm.early_stopping(50, verbose=False)
     model.fit(train, y_train, eval_set=[(valid, y_valid)], callbacks=[stop, watch])
 
-    def log_probabilities(T):
-        score = model.predict(T, raw_score=True)
-        return np.column_stack([log_expit(-score), log_expit(score)])
-
-    return log_probabilities
+    return lambda T: from_score(model.predict(T, raw_score=True))
 
 
 def main():

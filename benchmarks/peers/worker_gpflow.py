@@ -26,9 +26,21 @@ def build(job, dtype):
     kernel = gpflow.kernels.SquaredExponential(
         variance=job.amplitude, lengthscales=np.full(Z.shape[1], job.lengthscale, dtype)
     )
-    n = len(job.array("y"))
+    y = job.array("y")
+    classes = job.settings.get("classes", 2)
+    if classes == 2:
+        likelihood, latents = gpflow.likelihoods.Bernoulli(), 1
+    elif job.settings.get("likelihood") == "softmax":
+        likelihood, latents = gpflow.likelihoods.Softmax(classes), classes
+    else:
+        likelihood, latents = gpflow.likelihoods.MultiClass(classes), classes  # robust maximum
     return gpflow.models.SVGP(
-        kernel, gpflow.likelihoods.Bernoulli(), inducing_variable=Z, num_data=n, whiten=True
+        kernel,
+        likelihood,
+        inducing_variable=Z,
+        num_data=len(y),
+        num_latent_gps=latents,
+        whiten=True,
     )
 
 
@@ -42,8 +54,10 @@ def predictor(model, job, dtype):
 
     def log_probabilities():
         parts = [mean(tf.constant(X[i : i + CHUNK])) for i in range(0, len(X), CHUNK)]
-        p = np.concatenate([part.numpy()[:, 0] for part in parts]).astype(np.float64)
-        return np.log(np.column_stack([1.0 - p, p]))
+        p = np.concatenate([part.numpy() for part in parts]).astype(np.float64)
+        if p.shape[1] > 1:
+            return np.log(np.maximum(p, 1e-12))
+        return np.log(np.column_stack([1.0 - p[:, 0], p[:, 0]]))
 
     return log_probabilities
 
@@ -157,7 +171,11 @@ def main():
     if dtype == np.float32:
         gpflow.config.set_default_jitter(1e-4)  # the default 1e-6 drowns in float32 rounding
     X = job.array("X", dtype)
-    Y = (job.array("y") > 0).astype(dtype)[:, None]
+    y = job.array("y")
+    softmax = job.settings.get("likelihood") == "softmax"
+    Y = (y if job.settings.get("classes", 2) > 2 else y > 0).astype("int64" if softmax else dtype)[
+        :, None
+    ]
     model = build(job, dtype)
     log_probabilities = predictor(model, job, dtype)
     log_probabilities()  # trace the prediction outside the clock

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks import tables
 from benchmarks.context import Context
 from benchmarks.registry import benchmark
 
@@ -41,21 +42,19 @@ def _run(code: str) -> str:
     return done.stdout
 
 
-@benchmark("footprint", "seconds that `import cavity` adds to scikit-learn's; peak memory of 10⁶ rows")
+@benchmark(
+    "footprint",
+    "seconds that `import cavity` adds to scikit-learn's; peak memory of 10⁶ rows",
+    table=tables.notes,
+)
 def run(context: Context) -> None:
     """Best of five imports; resident memory of a fit beyond that of the data and the libraries."""
-    seconds = min(float(_run(_IMPORTS)) for _ in range(5))
-    print(f"import cavity: {seconds:.2f} s beyond scikit-learn")
-    context.note("import", {"seconds": seconds})
-    for name, batch, limit in (
-        ("minibatches", '"auto"', "max_epochs=1"),
-        ("all rows", "None", "max_iter=2"),
-    ):
-        usage = json.loads(_run(_FIT.replace("BATCH", batch).replace("LIMIT", limit)))
-        extra = (usage["peak"] - usage["before"]) / 1e6
-        print(
-            f"1,000,000 × 8, m=200, {name}: {extra:.0f} MB beyond the {usage['data'] / 1e6:.0f} MB of "
-            "X and y (and the libraries)",
-            flush=True,
-        )
-        context.note(f"memory, {name}", {**usage, "extra_megabytes": extra})
+    context.expect(3)
+    context.note("import", lambda: {"seconds": min(float(_run(_IMPORTS)) for _ in range(5))})
+    context.note("memory, minibatches", lambda: _memory('"auto"', "max_epochs=1"))
+    context.note("memory, all rows", lambda: _memory("None", "max_iter=2"))
+
+
+def _memory(batch: str, limit: str) -> dict[str, float]:
+    usage = json.loads(_run(_FIT.replace("BATCH", batch).replace("LIMIT", limit)))
+    return {**usage, "extra_megabytes": (usage["peak"] - usage["before"]) / 1e6}

@@ -1,9 +1,11 @@
 """How near to the machine's matrix product rate a batch iteration runs."""
 
 import time
+from functools import partial
 
 import numpy as np
 
+from benchmarks import tables
 from benchmarks.context import Context
 from benchmarks.machine import gemm_rate
 from benchmarks.registry import benchmark
@@ -45,20 +47,25 @@ def iteration_seconds(n: int, d: int, m: int, dtype: type, n_threads: int, repea
     return best
 
 
-@benchmark("iteration", "one batch iteration against the GEMM rate: 60,000×784 m=200, 100,000×8 m=500")
+@benchmark(
+    "iteration",
+    "one batch iteration against the GEMM rate: 60,000×784 m=200, 100,000×8 m=500",
+    table=tables.notes,
+)
 def run(context: Context) -> None:
     """Count every product as a plain GEMM: 12m² + 4md flops a row, as a share of the GEMM rate."""
     repeats = 2 if context.quick else 5
-    print("| rows × features, m | dtype | seconds | share of the GEMM rate |\n|---|---|---|---|")
-    for n, d, m in SHAPES:
+    context.expect(2 * len(SHAPES))
+    for shape in SHAPES:
         for dtype in (np.float32, np.float64):
-            rate = gemm_rate(dtype, None)
-            seconds = iteration_seconds(n, d, m, dtype, thread_count(None), repeats)
-            rate = max(rate, gemm_rate(dtype, None))
-            share = n * (12 * m**2 + 4 * m * d) / seconds / 1e9 / rate
-            name = np.dtype(dtype).name
-            print(f"| {n:,} × {d}, {m} | {name} | {seconds:.3f} | {share:.2f} |", flush=True)
-            context.note(
-                f"{n}x{d} m={m} {name}",
-                {"seconds": seconds, "gemm_gflops": rate, "share": share},
-            )
+            n, d, m = shape
+            name = f"{n}x{d} m={m} {np.dtype(dtype).name}"
+            context.note(name, partial(_share, *shape, dtype, repeats))
+
+
+def _share(n: int, d: int, m: int, dtype: type, repeats: int) -> dict[str, float]:
+    rate = gemm_rate(dtype, None)
+    seconds = iteration_seconds(n, d, m, dtype, thread_count(None), repeats)
+    rate = max(rate, gemm_rate(dtype, None))
+    share = n * (12 * m**2 + 4 * m * d) / seconds / 1e9 / rate
+    return {"seconds": seconds, "gemm_gflops": rate, "share": share}

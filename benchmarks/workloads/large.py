@@ -1,9 +1,12 @@
 """What the large workloads share: the contenders with minibatches, and the race against a clock."""
 
+from collections.abc import Sequence
+
 from benchmarks import tables
 from benchmarks.context import Context
 from benchmarks.data import Split
 from benchmarks.methods import Contender
+from benchmarks.records import Repetition
 
 INDUCING_POINTS = 200
 SHORT = (3.0, 6.0, 12.0, 30.0)
@@ -24,26 +27,41 @@ PEERS = (
     Contender("GPyTorch NGD, 1000", "gpytorch-ngd", {"minibatch": 1000, "gamma": 0.02}),
     Contender("logistic regression", "logistic"),
     Contender("LightGBM", "lightgbm"),
+    # These two have no minibatches and no budget of their own; so long is what they get.
+    Contender("GPBoost, FITC", "gpboost-fitc", {"timeout": 600}),
+    Contender("scikit-learn GPC", "sklearn-gpc", {"timeout": 600, "memory_gb": 12}),
 )
 
 
+QUICK = (PEERS[0], PEERS[2], PEERS[4], PEERS[6], PEERS[9])
+"""One of each kind for a smoke test."""
+
+
 def race(context: Context, split: Split, budget: float) -> None:
-    """Train every contender for `budget` seconds, ours for shorter budgets too, and print all.
+    """Train every contender for `budget` seconds, and ours for shorter budgets too.
 
     A peer's curve is one run, evaluated on the way. Our steps and gains shrink towards the end of
     whatever budget is given, so each point of our curve is a fit of its own.
     """
     settings = {"m": INDUCING_POINTS, "seed": 0}
-    for seconds in [t for t in SHORT if t < budget] + [budget]:
+    budgets = [t for t in SHORT if t < budget] + [budget]
+    peers = QUICK if context.quick else PEERS
+    context.expect(len(budgets) * len(OURS) + len(peers))
+    for seconds in budgets:
         for contender in OURS:
             context.measure(contender, split, settings, seconds)
-    for contender in PEERS:
+    for contender in peers:
         context.measure(contender, split, settings, budget)
-    recorded = context.recorded()
-    print()
-    print(tables.by_method([r for r in recorded if r.budget == budget]))
-    print()
-    print(tables.budgets([r for r in recorded if r.method.startswith("cavity")]))
-    print()
-    peers = [r for r in recorded if r.budget == budget and not r.method.startswith("cavity")]
-    print(tables.curves(peers, [t for t in (2, 5, 10, 20, 30, 60, 90, 120) if t <= budget]))
+
+
+def race_table(repetitions: Sequence[Repetition], targets: Sequence[float]) -> str:
+    """Scores and costs at the longest budget, seconds to stated NLLs, and NLL by seconds."""
+    budget = max(r.budget for r in repetitions if r.budget is not None)
+    moments = [t for t in (2, 5, 10, 20, 30, 60, 90, 120) if t <= budget]
+    ours = [r for r in repetitions if r.method.startswith("cavity")]
+    peers = [r for r in repetitions if not r.method.startswith("cavity")]
+    at_budget = [r for r in repetitions if r.budget == budget]
+    parts = [tables.by_method(at_budget), tables.seconds_to_reach(repetitions, targets)]
+    parts += [tables.budgets(ours)] if ours else []
+    parts += [tables.curves(peers, moments)] if peers else []
+    return "\n\n".join(parts)

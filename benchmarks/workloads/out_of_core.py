@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import tables
 from benchmarks.context import Context
 from benchmarks.registry import benchmark
 from benchmarks.workloads.footprint import WORKERS
@@ -41,22 +43,29 @@ def write_folder(folder: Path, n_rows: int) -> None:
         pq.write_table(pa.table(columns), folder / f"part-{number:03d}.parquet")
 
 
-@benchmark("out-of-core", "a Parquet folder of 1, 2, 4 and 10 million rows: memory and seconds an epoch")
+@benchmark(
+    "out-of-core",
+    "a Parquet folder of 1, 2, 4 and 10 million rows: memory and seconds an epoch",
+    table=tables.notes,
+)
 def run(context: Context) -> None:
     """One epoch and the final sweeps at each size, in a process of its own."""
     sizes = (1, 2) if context.quick else (1, 2, 4, 10)
-    print("| million rows | epoch, µs a row | fit, s | peak resident MB |\n|---|---|---|---|")
+    context.expect(len(sizes))
     for millions in sizes:
-        n_rows = 1_000_000 * millions
-        with tempfile.TemporaryDirectory(prefix="cavity-benchmark-") as name:
-            write_folder(Path(name), n_rows)
-            code = _FIT.replace("=M,", f"={INDUCING_POINTS},")
-            command = [sys.executable, "-c", code, str(WORKERS), name]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-        usage = json.loads(done.stdout)
-        print(
-            f"| {millions} | {1e6 * usage['epoch'] / n_rows:.2f} | {usage['seconds']:.1f} "
-            f"| {usage['peak'] / 1e6:.0f} |",
-            flush=True,
-        )
-        context.note(f"{millions} million rows", {"rows": n_rows, **usage})
+        context.note(f"{millions} million rows", partial(_fit, 1_000_000 * millions))
+
+
+def _fit(n_rows: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="cavity-benchmark-") as name:
+        write_folder(Path(name), n_rows)
+        code = _FIT.replace("=M,", f"={INDUCING_POINTS},")
+        command = [sys.executable, "-c", code, str(WORKERS), name]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    usage = json.loads(done.stdout)
+    return {
+        "rows": n_rows,
+        "microseconds_a_row": 1e6 * usage["epoch"] / n_rows,
+        "fit_seconds": usage["seconds"],
+        "peak_megabytes": usage["peak"] / 1e6,
+    }

@@ -1,10 +1,13 @@
 """Does a larger m pay at equal seconds, and are the automatic settings near the best?"""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from benchmarks.context import Context
 from benchmarks.data import Split, fixed, holdout
 from benchmarks.methods import Contender
+from benchmarks.records import Repetition
 from benchmarks.registry import benchmark
 
 SIZES = (50, 100, 200, 500, 1000)
@@ -23,24 +26,8 @@ def _sets(quick: bool) -> list[Split]:
     return sets[:1] if quick else sets
 
 
-@benchmark("sizes", "m = 50 … 1000 at equal seconds on airline, MNIST and covertype; auto settings")
-def run(context: Context) -> None:
-    """The automatic minibatch and rate at every m, and other choices beside them."""
-    seconds = context.seconds(SECONDS, quick=3.0)
-    for split in _sets(context.quick):
-        for m in SIZES[:2] if context.quick else SIZES:
-            for contender in (AUTO,) if context.quick else (AUTO, *ALTERNATIVES):
-                parameters = {}
-                if contender is not AUTO:
-                    parameters["batch_size"] = contender.settings["factor"] * m
-                    parameters["learning_rate"] = contender.settings["rate"]
-                settings = {"m": m, "seed": 0, "parameters": parameters}
-                context.measure(contender, split, settings, seconds)
-    print(_table(context))
-
-
-def _table(context: Context) -> str:
-    rows = [r for r in context.recorded() if r.failure is None]
+def _table(repetitions: Sequence[Repetition]) -> str:
+    rows = [r for r in repetitions if r.failure is None]
     lines = ["| set | m | auto NLL | best NLL | best setting | auto is worse by |", "|---" * 6 + "|"]
     for dataset in dict.fromkeys(r.dataset for r in rows):
         for m in sorted({r.settings["m"] for r in rows}):
@@ -55,3 +42,25 @@ def _table(context: Context) -> str:
                 f"| {best.label} | {100 * ratio:.1f} % |"
             )
     return "\n".join(lines)
+
+
+@benchmark(
+    "sizes",
+    "m = 50 … 1000 at equal seconds on airline, MNIST and covertype; auto settings",
+    table=_table,
+)
+def run(context: Context) -> None:
+    """The automatic minibatch and rate at every m, and other choices beside them."""
+    seconds = context.seconds(SECONDS, quick=3.0)
+    sets, sizes = _sets(context.quick), SIZES[:2] if context.quick else SIZES
+    contenders = (AUTO,) if context.quick else (AUTO, *ALTERNATIVES)
+    context.expect(len(sets) * len(sizes) * len(contenders))
+    for split in sets:
+        for m in sizes:
+            for contender in contenders:
+                parameters = {}
+                if contender is not AUTO:
+                    parameters["batch_size"] = contender.settings["factor"] * m
+                    parameters["learning_rate"] = contender.settings["rate"]
+                settings = {"m": m, "seed": 0, "parameters": parameters}
+                context.measure(contender, split, settings, seconds)

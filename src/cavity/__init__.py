@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cavity.estimators.sep import SEPClassifier
     from cavity.estimators.svi import SVIClassifier
     from cavity.persistence import load, save
+    from cavity.tables import TableClassifier
 
 __all__ = [
     "CheckpointError",
@@ -31,6 +32,7 @@ __all__ = [
     "SEPClassifier",
     "SVIClassifier",
     "SourceError",
+    "TableClassifier",
     "__version__",
     "load",
     "save",
@@ -48,6 +50,7 @@ _HOMES = {
     "SEPClassifier": "cavity.estimators.sep",
     "SVIClassifier": "cavity.estimators.svi",
     "SourceError": "cavity.errors",
+    "TableClassifier": "cavity.tables",
     "load": "cavity.persistence",
     "save": "cavity.persistence",
 }

@@ -27,3 +27,18 @@ class Iteration:
     def as_dict(self) -> dict[str, Any]:
         """The record as a plain dictionary, ready for JSON or a data frame."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A number of inducing points that was tried."""
+
+    m: int
+    loo_score: float
+    """Mean leave-one-out log probability of a row's label with that many points."""
+    seconds: float
+    """What trying took."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as a plain dictionary, ready for JSON or a data frame."""
+        return asdict(self)

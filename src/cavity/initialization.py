@@ -12,15 +12,43 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity.kernels import bind
+from cavity.prior import Prior
 from cavity.typing import Array
 
+ROWS_TO_COUNT = 10_000
+"""Rows up to which equal ones are counted, so that copies and weights give the same start …"""
+VALUES_TO_COUNT = 20_000_000
+"""… if they have no more values than this."""
+_SORTED_COLUMNS = 32
 SAMPLE_PER_POINT = 10
 """Rows looked at for each inducing point: more changes the start little and costs time."""
+GREEDY_SAMPLE_PER_POINT = 4
 
 
-def sample_size(m: int) -> int:
-    """How many rows to draw for choosing m inducing points."""
-    return max(2_000, SAMPLE_PER_POINT * m)
+def sample_size(m: int, how: str = "kmeans") -> int:
+    """How many rows to draw for choosing m inducing points; the greedy choice is O(m²) a row."""
+    per_point = SAMPLE_PER_POINT if how != "greedy" else GREEDY_SAMPLE_PER_POINT
+    return max(2_000, per_point * m)
+
+
+def distinct_rows(X: Array, weight: Array | None) -> tuple[Array, Array | None]:
+    """The different rows of X [t, d] in a fixed order, and what all their copies weigh together.
+
+    None for the weights means that all are the same. Rows of no weight are left out.
+
+    >>> distinct_rows(np.array([[2.0], [1.0], [2.0]]), None)
+    (array([[1.],
+           [2.]]), array([1., 2.]))
+    """
+    weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
+    X, weight = X[weight > 0], weight[weight > 0]
+    X = np.ascontiguousarray(X + np.zeros(1, X.dtype))  # −0 is 0
+    keys = X.view(np.dtype((np.void, X.dtype.itemsize * X.shape[1]))).ravel()
+    _, first, copy_of = np.unique(keys, return_index=True, return_inverse=True)
+    # Bytes group equal rows fast; the order of the numbers, unlike theirs, does not change with units.
+    order = np.lexsort(X[first, :_SORTED_COLUMNS].T[::-1])
+    totals: Array = np.bincount(copy_of, weight)[order].astype(np.float64)
+    return X[first[order]], None if np.ptp(totals) == 0.0 else totals
 
 
 def initial_inducing_points(
@@ -37,7 +65,8 @@ def initial_inducing_points(
     if m >= len(X):
         return X.copy()
     if how == "random":
-        return np.array(X[np.sort(rng.choice(len(X), size=m, replace=False))])
+        p = None if weight is None else weight / weight.sum()
+        return np.array(X[np.sort(rng.choice(len(X), size=m, replace=False, p=p))])
     if how == "greedy":
         return np.array(X[greedy_conditional_variance(X, m, kernel, rng)])
     return kmeans_centres(X, weight, m, rng)
@@ -75,13 +104,60 @@ def greedy_conditional_variance(X: Array, m: int, kernel: Any, rng: np.random.Ra
     return np.asarray(order[np.array(chosen)])
 
 
-def median_distance(Z: Array, rng: np.random.RandomState) -> float:
-    """Median distance between the rows of Z [m, d], from 500 of them at most; 1 if there is none."""
+def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Any) -> Array:
+    """Inducing points Z [k, d] and m − k rows of X [t, d] more, chosen one by one; O(t·m²).
+
+    Each is the row of the greatest conditional variance given those before, times its `precision` [t]:
+    what the row would lose by being explained by them alone. Fewer than m if all rows are explained.
+    """
+    factors = np.zeros((m, len(X)))
+    bound = bind(kernel, X[:1])
+    remaining = np.array(bound.diagonal(X)[0], dtype=np.float64)
+    negligible = 1e-9 * float(np.max(remaining))
+    if len(Z):
+        prior = Prior(kernel, Z, np.dtype(np.float64))
+        factors[: len(Z)] = prior.L_inverse @ prior.rows_kernel.cross(X)[0].T
+        remaining -= np.einsum("ij,ij->j", factors[: len(Z)], factors[: len(Z)])
+    chosen: list[int] = []
+    for j in range(len(Z), m):
+        pivot = int(np.argmax(np.where(remaining > negligible, precision * remaining, -1.0)))
+        if remaining[pivot] <= negligible:
+            break
+        column = bind(kernel, X[pivot : pivot + 1]).cross(X)[0][:, 0].astype(np.float64)
+        column = column - factors[:j, pivot] @ factors[:j]
+        factors[j] = column / np.sqrt(remaining[pivot])
+        remaining -= factors[j] ** 2
+        remaining[pivot] = 0.0
+        chosen.append(pivot)
+    return np.vstack([Z, X[chosen]])
+
+
+def median_distance(Z: Array, rng: np.random.RandomState, weight: Array | None = None) -> float:
+    """Median distance between the rows of Z [m, d], from 500 of them at most; 1 if there is none.
+
+    With weights [m], as if every row were there so many times.
+    """
     if len(Z) > 500:
-        Z = Z[rng.choice(len(Z), 500, replace=False)]
+        chosen = rng.choice(len(Z), 500, replace=False)
+        Z, weight = Z[chosen], None if weight is None else weight[chosen]
     distances = pdist(Z)
-    positive = distances[(distances > 0) & np.isfinite(distances)]
-    return float(np.median(positive)) if len(positive) else 1.0
+    positive = (distances > 0) & np.isfinite(distances)
+    if not positive.any():
+        return 1.0
+    if weight is None:
+        return float(np.median(distances[positive]))
+    first, second = np.triu_indices(len(Z), k=1)
+    return _weighted_median(distances[positive], (weight[first] * weight[second])[positive])
+
+
+def _weighted_median(values: Array, weight: Array) -> float:
+    order = np.argsort(values)
+    values, reached = values[order], np.cumsum(weight[order])
+    # The mean of the two middle values where the weight divides evenly, as for copies.
+    half = 0.5 * reached[-1]
+    low = int(np.searchsorted(reached, half * (1 - 1e-12)))
+    high = int(np.searchsorted(reached, half * (1 + 1e-12), side="right"))
+    return float(0.5 * (values[low] + values[min(high, len(values) - 1)]))
 
 
 def default_kernel(n_features: int, lengthscale: float) -> Any:

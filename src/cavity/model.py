@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.engines.local import tile_rows
 from cavity.engines.threads import Threads
-from cavity.kernels import bind
+from cavity.kernels import bind, noise_free
 from cavity.posterior import Posterior
 from cavity.prior import Prior
 from cavity.rules.protocol import Rule
@@ -44,7 +44,7 @@ class Model:
     def latent_moments(self, X: Any, threads: Threads) -> tuple[Array, Array]:
         """Mean and variance [C, n] of the latent functions at raw inputs X [n, d], tile by tile."""
         n = X.shape[0]
-        size = tile_rows(len(self.Z), X.shape[1], self.dtype)
+        size = tile_rows(len(self.Z), X.shape[1], self.dtype, self.rule.n_latents)
         prior = self.prior
 
         def moments(start: int) -> tuple[Array, Array]:
@@ -63,6 +63,25 @@ class Model:
         conditional = K - A @ A.T
         covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
         return self.posterior.mean @ A.T, covariance
+
+    def remaining_variance_share(self, X: Any, variance: Array) -> Array:
+        """Share [L, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.
+
+        variance: [L, n], of the latent functions at X.
+        """
+        size = tile_rows(1, X.shape[1], self.dtype)
+        point = self.Z[:1].astype(self.dtype)
+        noisy, smooth = bind(self.kernel, point), bind(noise_free(self.kernel), point)
+        share = np.ones_like(variance)
+        for start in range(0, X.shape[0], size):
+            rows = slice(start, start + size)
+            inputs = self._inputs(X[rows])
+            prior = smooth.diagonal(inputs)[0].astype(np.float64)
+            noise = noisy.diagonal(inputs)[0].astype(np.float64) - prior
+            known = prior > 0.0  # else there is no function to learn
+            remaining = variance[:, rows] - noise
+            np.divide(remaining, prior, out=share[:, rows], where=known)
+        return np.clip(share, 0.0, 1.0)
 
     def _inputs(self, X: Any) -> Array:
         dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)

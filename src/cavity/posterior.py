@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from cavity.linalg import cholesky, inverse_lower
 from cavity.typing import Array
+
+Each: TypeAlias = Callable[[Callable[[Array], Any], list[Array]], Iterable[Any]]
+"""`map`, or something that maps faster."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,12 @@ class Posterior:
     """The summed sites that give this q."""
 
     @classmethod
-    def from_naturals(cls, naturals: Naturals) -> Posterior:
-        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu)."""
-        roots = [inverse_lower(cholesky(_plus_identity(P))) for P in naturals.precision]
-        covariance = np.stack([R.T @ R for R in roots])  # NumPy sees a syrk here
+    def from_naturals(cls, naturals: Naturals, each: Each = map) -> Posterior:
+        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu); `each` maps over the latent functions, like `map`."""
+        parts = list(each(_covariance_and_log_root, list(naturals.precision)))
+        covariance = parts[0][0][None] if len(parts) == 1 else np.stack([S for S, _ in parts])
         mean = np.matmul(covariance, naturals.shift[:, :, None])[:, :, 0]
-        return cls(mean, covariance, _sum_of_logs(roots), naturals)
+        return cls(mean, covariance, sum(log_root for _, log_root in parts), naturals)
 
     @classmethod
     def from_moments(cls, mean: Array, factors: Array) -> Posterior:
@@ -97,6 +101,12 @@ class Posterior:
             M -= covariance
         M.flat[:: m + 1] += n_latents
         return M
+
+
+def _covariance_and_log_root(P: Array) -> tuple[Array, float]:
+    """(I + P)⁻¹ [m, m] and half the logarithm of its determinant."""
+    root = inverse_lower(cholesky(_plus_identity(P)))
+    return root.T @ root, _sum_of_logs([root])  # NumPy sees a syrk here
 
 
 def _plus_identity(P: Array) -> Array:

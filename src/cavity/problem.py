@@ -13,7 +13,10 @@ from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 from cavity.hyperprior import Hyperprior
 from cavity.initialization import (
+    ROWS_TO_COUNT,
+    VALUES_TO_COUNT,
     default_kernel,
+    distinct_rows,
     initial_inducing_points,
     median_distance,
     sample_size,
@@ -76,13 +79,32 @@ def starting_point(
         Z = standardizer.apply(inducing_points, np.dtype(np.float64))
         return kernel or default_kernel(source.n_features, median_distance(Z, rng)), Z
     draw = np.random.default_rng(rng.randint(2**31))
-    rows = source.sample(max(sample_size(n_inducing), n_inducing), draw)
-    X = standardizer.apply(rows.X, np.dtype(np.float64))
+    raw, weight = _starting_rows(source, max(sample_size(n_inducing, init_inducing), n_inducing), draw)
+    X = standardizer.apply(raw, np.dtype(np.float64))
     if kernel is None:
         # Rows, not centres: clusters shrink distances, and by an amount that depends on m.
-        kernel = default_kernel(source.n_features, median_distance(X, rng))
+        kernel = default_kernel(source.n_features, median_distance(X, rng, weight))
     bind(kernel, X[:1])  # a kernel that cannot be evaluated should say so before the work starts
-    return kernel, initial_inducing_points(X, rows.weight, n_inducing, init_inducing, kernel, rng)
+    return kernel, initial_inducing_points(X, weight, n_inducing, init_inducing, kernel, rng)
+
+
+def _starting_rows(source: Source, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
+    """At most `size` rows [t, d] to choose a start from, with their weights [t].
+
+    Of few rows, the different ones: their copies have been counted, so that it does not matter whether
+    a row was passed twice or with a weight of two, nor in which order.
+    """
+    n = source.n_rows
+    few = n <= ROWS_TO_COUNT and n * source.n_features <= VALUES_TO_COUNT
+    if not few:
+        rows = source.sample(size, rng)
+        return rows.X, rows.weight
+    again = np.random.default_rng(rng.integers(2**63))  # not to depend on how often `sample` draws
+    X, weight = distinct_rows(*source.sample(n, rng)[::2])
+    if len(X) > size:
+        chosen = np.sort(again.choice(len(X), size, replace=False))
+        X, weight = X[chosen], None if weight is None else weight[chosen]
+    return X, weight
 
 
 def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> HeldOut:

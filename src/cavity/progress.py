@@ -11,7 +11,11 @@ from cavity.history import Iteration
 
 
 class Reporter(Protocol):
-    """Whoever wants to hear of every iteration of a fit."""
+    """Whoever wants to hear of every iteration of a fit.
+
+    A reporter that has a method `sweep(number, change)` hears of the exact sweeps after training, too:
+    their number, from 1, and how far the sites would still move.
+    """
 
     def update(self, iteration: Iteration, share: float | None) -> None:
         """An iteration was recorded; share: part of the budget used so far, None if there is none."""

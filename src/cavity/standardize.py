@@ -32,7 +32,7 @@ class Standardizer:
 
     def apply(self, X: Array, dtype: Dtype) -> Array:
         """Standardised X [t, d], C-contiguous in the given precision; not to be written to."""
-        if self._is_identity:
+        if self.is_identity:
             return np.ascontiguousarray(X, dtype=dtype)
         out = np.empty(X.shape, dtype=dtype)
         # Subtract in the wider of the two precisions: float64 inputs with a large offset would lose
@@ -48,12 +48,40 @@ class Standardizer:
         return out
 
     @cached_property
-    def _is_identity(self) -> bool:
+    def is_identity(self) -> bool:
+        """Whether the inputs stay as they are."""
         return not self.mean.any() and bool((self.scale == 1.0).all())
 
     def invert(self, X: Array) -> Array:
         """Standardised X [t, d] back in the units of the inputs."""
         return np.asarray(X * self.scale + self.mean)
+
+
+MOSTLY = 0.5
+"""A column with more of its weight than this at its smallest or its largest value is mostly that."""
+FARTHEST = 2.0
+"""Root mean square distance of the other values from it, at most, in units of the scale."""
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The smallest value of each column, and the weight of the rows that have it [d]."""
+
+    value: Array
+    weight: Array
+
+    @classmethod
+    def of(cls, X: Array, weight: Array | None, value: Array, sign: float = 1.0) -> Extreme:
+        """Of sign·X [t, d], with weights [t], where `value` [d] is the smallest or largest of X."""
+        there = value == X
+        count = np.count_nonzero(there, axis=0) if weight is None else weight @ there
+        return cls(sign * value.astype(np.float64), count.astype(np.float64))
+
+    def merged_with(self, other: Extreme) -> Extreme:
+        """That of both sets of rows together."""
+        value = np.minimum(self.value, other.value)
+        weight = np.where(self.value == value, self.weight, 0.0)
+        return Extreme(value, weight + np.where(other.value == value, other.weight, 0.0))
 
 
 @dataclass(frozen=True)
@@ -68,13 +96,17 @@ class Moments:
     unit: Array
     mean: Array
     squares: Array
+    smallest: Extreme
+    """Of X, in its own units."""
+    largest: Extreme
+    """Of −X."""
 
     @classmethod
     def of(cls, X: Array, weight: Array | None) -> Moments:
         """Moments of X [t, d] with weights [t]."""
         largest = np.maximum(np.abs(X.max(axis=0).astype(float)), np.abs(X.min(axis=0).astype(float)))
         unit = _unit(largest)
-        X = np.asarray(X, dtype=np.float64)
+        raw, X = X, np.asarray(X, dtype=np.float64)
         if (unit != 1.0).any():
             X = X / unit
         w = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
@@ -82,7 +114,7 @@ class Moments:
         mean = w @ X / max(total, 1e-300)
         deviations = X - mean
         squares = np.einsum("ij,ij->j", deviations, deviations) if weight is None else w @ deviations**2
-        return cls(total, unit, mean, squares)
+        return cls(total, unit, mean, squares, *_extremes(raw, weight))
 
     def merged_with(self, other: Moments) -> Moments:
         """Moments of both sets of rows together (Chan, Golub & LeVeque)."""
@@ -97,14 +129,45 @@ class Moments:
             self.squares * mine**2
             + other.squares * theirs**2
             + difference**2 * (self.weight * other.weight / total),
+            self.smallest.merged_with(other.smallest),
+            self.largest.merged_with(other.largest),
         )
 
     def standardizer(self) -> Standardizer:
-        """Centre and scale; a column that does not vary keeps the scale 1."""
+        """Centre and scale; a column that does not vary keeps the scale 1.
+
+        The scale is the standard deviation, but a column that is mostly one value (a rare category, a
+        pixel that is lit in a few images, a count that is mostly zero) would have rows far away from all
+        others, so there the other values are two units away from that one. A column of zeros and ones
+        has the scale ½ then, however rare the ones.
+        """
         deviation = np.sqrt(self.squares / max(self.weight, 1e-300))
         # What rounding alone produces from a constant column is not variation.
         varies = deviation > 1e-12 * np.abs(self.mean)
+        deviation = np.maximum(deviation, self._distance_from_most() / FARTHEST)
         return Standardizer(self.mean * self.unit, np.where(varies, deviation * self.unit, 1.0))
+
+    def _distance_from_most(self) -> Array:
+        """Root mean square distance of the other values from the one that most rows have, or 0 [d]."""
+        at_smallest = self.smallest.weight >= self.largest.weight
+        value = np.where(at_smallest, self.smallest.value, -self.largest.value) / self.unit
+        there = np.maximum(self.smallest.weight, self.largest.weight)
+        squares = self.squares + self.weight * (self.mean - value) ** 2
+        others = np.maximum(self.weight - there, 1e-9 * self.weight)
+        mostly = there > MOSTLY * self.weight
+        return np.where(mostly, np.sqrt(squares / np.maximum(others, 1e-300)), 0.0)
+
+
+def _extremes(X: Array, weight: Array | None) -> tuple[Extreme, Extreme]:
+    if weight is not None and not np.all(weight):
+        X, weight = X[weight > 0], weight[weight > 0]
+    if len(X) == 0:
+        none = Extreme(np.full(X.shape[1], np.inf), np.zeros(X.shape[1]))
+        return none, none
+    return (
+        Extreme.of(X, weight, X.min(axis=0)),
+        Extreme.of(X, weight, X.max(axis=0), sign=-1.0),
+    )
 
 
 def learn_standardizer(tiles: Iterable[Moments]) -> Standardizer:

@@ -110,6 +110,10 @@ def sweep(
     at = _marginals(K, diagonal, prior, posterior)
     weight, stored = rows.weights, _stored_whitened(sites, prior)
     own = sites if stored is None else _seen_today(sites, stored, at, posterior, options)
+    if rows.weight is not None:
+        # Of several copies one is left out; of less than one, no more than is there.
+        share = np.minimum(weight, 1.0)
+        own = Sites(share * own.precision, share * own.shift)
     terms = rule(
         rows.labels, at.mean, at.variance, at.residual, own.precision, own.shift,
         options.max_leverage,
@@ -122,6 +126,8 @@ def sweep(
         None if stored is None else times_lower(at.A, prior.whitener),
     )
     sums = _site_sums(at, sites, refined, terms, weight)
+    if rows.weight is not None:
+        sums.objective += float(np.sum(np.maximum(1.0 - weight, 0.0) * terms.division))
     if stored is not None:
         sums.replaced_precision, sums.replaced_shift = _naturals(stored, sites, weight).parts
     if options.residual_penalty:

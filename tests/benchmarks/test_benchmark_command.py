@@ -20,20 +20,29 @@ def test_list_names_every_benchmark():
         text=True,
         check=True,
     )
-    for name in ("airline", "mnist", "step-rate", "uci"):
+    for name in ("airline", "mnist", "step-rate", "uci", "table1", "fig4-airline"):
         assert name in done.stdout
 
 
 def test_a_name_is_taken_once():
     registered()
     with pytest.raises(ValueError, match="two benchmarks are named 'uci'"):
-        benchmark("uci", "again")(lambda context: None)
+        benchmark("uci", "again", table=len)(lambda context: None)
 
 
 def test_contenders_use_known_methods_and_distinct_labels():
-    from benchmarks.workloads import large, step_rate, uci
+    from benchmarks.workloads import fig1, fig2, fig3, fig4, large, step_rate, table1, uci
 
-    for contenders in (uci.CONTENDERS, large.OURS + large.PEERS, step_rate.CONTENDERS):
+    for contenders in (
+        uci.CONTENDERS,
+        large.OURS + large.PEERS,
+        step_rate.CONTENDERS,
+        table1.SPARSE + table1.FULL,
+        fig1.CONTENDERS,
+        fig2.CONTENDERS,
+        fig3.CONTENDERS,
+        (*fig4.STOCHASTIC, *fig4.BATCH, fig4.DEFAULT, fig4.LINEAR),
+    ):
         labels = [c.label for c in contenders]
         assert len(set(labels)) == len(labels)
         assert {c.method for c in contenders} <= set(methods())

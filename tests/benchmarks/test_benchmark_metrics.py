@@ -21,3 +21,10 @@ def test_log_probabilities_survive_where_probabilities_do_not():
 def test_wrong_shape_is_refused():
     with pytest.raises(ValueError, match="shape"):
         scores(np.zeros((3, 1)), np.ones(3, dtype=int))
+
+
+def test_many_classes_are_scored_by_their_columns():
+    p = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])
+    found = scores(np.log(p), np.array([0, 1]))
+    assert found["error"] == 0.5
+    assert np.isclose(found["nll"], -np.log([0.7, 0.2]).mean())

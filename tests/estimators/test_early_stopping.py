@@ -37,7 +37,7 @@ def nll(model):
 def test_ends_minibatch_training_before_its_budget(monkeypatch, kind, score):
     passes = watch_training(monkeypatch)
     early = classifier(kind, early_stopping=score).fit(X, LABELS)
-    assert 20 < len(passes) < 1500, "of 2,000"
+    assert 20 < len(passes) < 1800, "of 2,000"
     assert nll(early) < 0.3
 
 

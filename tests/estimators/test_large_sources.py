@@ -160,9 +160,10 @@ class TestOnesOwn:
         with pytest.raises(SourceError, match="own labels"):
             classifier("sep").fit(Replay(ArraySource(X, LABELS)), LABELS)
 
-    def test_three_classes_are_refused(self):
-        with pytest.raises(ValueError, match="3 classes"):
-            classifier("sep").fit(ArraySource(X, np.arange(500) % 3, classes=["a", "b", "c"]))
+    def test_three_classes(self):
+        codes = np.digitize(X[:, 0], [-0.5, 0.5])
+        model = classifier("sep").fit(ArraySource(X, codes, classes=["a", "b", "c"]))
+        assert model.predict_proba(X).shape == (500, 3)
 
     def test_an_error_while_reading_is_the_users_to_see(self):
         class Broken(Replay):

@@ -318,7 +318,8 @@ def test_a_kernel_of_the_users_own_must_be_vouched_for(path):
     cavity.save(model, path, trusted=[OwnKernel])
     with pytest.raises(ModelFileError, match=r"model\.cavity.*OwnKernel.*trusted="):
         cavity.load(path)
-    twin = cavity.load(path, trusted=[f"{OwnKernel.__module__}.OwnKernel"])
+    cavity.load(path, trusted=OwnKernel)
+    twin = cavity.load(path, trusted=f"{OwnKernel.__module__}.OwnKernel")
     assert_array_equal(twin.predict_proba(X_STAR), model.predict_proba(X_STAR))
 
 

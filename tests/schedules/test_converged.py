@@ -136,3 +136,15 @@ def test_says_so_when_there_were_too_few_sweeps():
     assert not point.converged
     assert point.n_sweeps == 2
     assert point.change > 1e-12
+
+
+def test_one_sweep_at_a_foreign_q_knows_no_evidence():
+    """Rows' terms and q belong together; with terms of other sites the sum may be anything."""
+    X, labels = table(60)
+    prior = make_prior(KERNELS["rbf"], points(6))
+    foreign = fixed_point(make_engine(X, labels), make_prior(KERNELS["noisy"], points(6, seed=5)))
+    start, tol = foreign.posterior.naturals, 1e-12
+    one = converge(make_engine(X, labels), prior, tol=tol, start=start, max_sweeps=1)
+    two = converge(make_engine(X, labels), prior, tol=tol, start=start, max_sweeps=2)
+    assert np.isnan(one.objective)
+    assert np.isfinite(two.objective)

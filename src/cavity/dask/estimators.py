@@ -71,7 +71,7 @@ class DaskClassifier(SteppedGPClassifier):
                 del self._cluster
         return self
 
-    def _validated_source(self, X: Any, y: Any) -> tuple[ShardedSource, Array]:
+    def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[ShardedSource, Array]:
         source = ShardedSource(X, self._cluster)
         check_classification_targets(source.classes)
         self.n_features_in_ = source.n_features
@@ -79,7 +79,7 @@ class DaskClassifier(SteppedGPClassifier):
             self.feature_names_in_ = source.feature_names
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return source, checked_classes(source.classes)
+        return source, checked_classes(source.classes, source.n_rows)
 
     def _progress(self, source: Any) -> Progress:
         progress = ClusterProgress(int(self.verbose), self._cluster, source.n_rows)

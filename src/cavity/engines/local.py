@@ -31,12 +31,12 @@ between them best on arrays that are not much larger than the caches."""
 _MINIBATCH_TILE = 512
 """Rows of a minibatch that go to one thread: it should be shared even if it would fit in one tile."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
-"""Beyond so many rows, what is kept of each is kept in float32."""
+"""Beyond so many rows, what is kept of each is kept in float32; with many classes, sooner."""
 
 
-def tile_rows(m: int, d: int, dtype: Dtype) -> int:
+def tile_rows(m: int, d: int, dtype: Dtype, n_latents: int = 1) -> int:
     """Rows a tile should have; depends on the problem only, never on the number of threads."""
-    fitting = _TILE_BYTES // (np.dtype(dtype).itemsize * (4 * m + d // 2))
+    fitting = _TILE_BYTES // (np.dtype(dtype).itemsize * ((3 + n_latents) * m + d // 2))
     return int(np.clip(fitting, 256, 3072))
 
 
@@ -72,7 +72,8 @@ class LocalEngine:
         self.rule = rule
         self.threads = threads
         self.held_out = held_out
-        kept = np.float64 if source.n_rows <= _ROWS_IN_FULL_PRECISION else np.float32
+        full = source.n_rows * max(1, rule.n_latents // 10) <= _ROWS_IN_FULL_PRECISION
+        kept = np.float64 if full else np.float32
         # With `stored_directions` = m every site keeps its vector of m numbers: the paper's scheme.
         self.sites = Sites.zeros(rule.n_latents, source.n_rows, kept, stored_directions)
         self.log_predictive: Array = np.full(source.n_rows, np.nan, kept)
@@ -195,7 +196,7 @@ class LocalEngine:
         self._pending = []
 
     def _tiles(self, prior: Prior, batch: Block | None = None) -> Iterable[Block]:
-        size = tile_rows(len(prior.Z), self.source.n_features, prior.dtype)
+        size = tile_rows(len(prior.Z), self.source.n_features, prior.dtype, self.rule.n_latents)
         return self.source.blocks(size) if batch is None else _split(batch, min(size, _MINIBATCH_TILE))
 
     def _rows_and_sites(self, tile: Block, dtype: Dtype) -> tuple[Rows, Sites]:

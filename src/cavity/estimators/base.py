@@ -21,6 +21,9 @@ from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads, thread_count
+from cavity.estimators.growing import STREAM_POINTS, sufficient_points
+from cavity.estimators.insight import Insight, without_caches
+from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.state import restored_state, saved_state
 from cavity.estimators.validation import (
     validated_inducing_points,
@@ -28,6 +31,7 @@ from cavity.estimators.validation import (
     validated_rows,
     validated_source,
 )
+from cavity.estimators.weights import of_all_rows
 from cavity.model import Model
 from cavity.parameters import ParameterSpace
 from cavity.persistence import save
@@ -44,18 +48,19 @@ from cavity.sweep import SweepOptions
 from cavity.typing import Array
 
 
-class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """A Gaussian process classifier on inducing points; subclasses bring a rule and a schedule."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": "no_validation",
         "likelihood": [StrOptions({"probit", "logit"})],
-        "n_inducing": [Interval(Integral, 1, None, closed="left")],
+        "n_inducing": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "inducing_points": ["array-like", None],
         "init_inducing": [StrOptions({"kmeans", "random", "greedy"})],
         "learn_inducing": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
         "hyperprior": [Interval(Real, 0, None, closed="neither"), None],
         "standardize": ["boolean"],
         "warm_start": ["boolean"],
@@ -65,22 +70,25 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     }
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None) -> SparseGPClassifier:
-        """Fit to rows X [n, d] with labels y [n] of two kinds.
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPClassifier:
+        """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
 
         X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
         column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
         table, record batch or reader, or anything that speaks Arrow's C interface (polars, pandas); or
         the path of a .npy file; or any object that keeps the `cavity.sources.Source` contract, which has
-        its own labels.
+        its own labels and weights.
+
+        A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
+        `sample_weight`, and that column is then no feature.
         """
         validated_kernel(self.kernel)
         n_jobs = thread_count(self.n_jobs)
-        source, self.classes_ = self._validated_source(X, y)
+        source, self.classes_ = self._validated_source(X, y, sample_weight)
         rng = check_random_state(self.random_state)
         progress = self._progress(source)
         with computing(n_jobs) as threads:
-            problem = self._problem(source, threads, rng)
+            problem = self._problem(source, threads, rng, progress)
             outcome = self._train(problem, progress, seed=rng.randint(2**31))
         self._store(problem, outcome, progress)
         return self
@@ -93,7 +101,14 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         """Run this method's schedule."""
 
-    def _problem(self, source: Source, threads: Threads, rng: np.random.RandomState) -> Problem:
+    def _problem(
+        self,
+        source: Source,
+        threads: Threads,
+        rng: np.random.RandomState,
+        progress: Progress | None = None,
+    ) -> Problem:
+        """What is to be fitted; without `progress` it is the beginning of a stream."""
         standardizer = (
             self._standardizer(source, threads)
             if self.standardize
@@ -103,17 +118,25 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         if getattr(self, "early_stopping", None) == "validation":
             held_out = self._hold_out(source, rng)
         centre, posterior = None, None
+        rule = self._rule()
         if self.warm_start and hasattr(self, "model_"):
             kernel = self.kernel_
             Z = standardizer.apply(self.inducing_points_, np.dtype(np.float64))
-            centre, posterior = self._centre, self.model_.posterior
+            centre = self._centre
+            if self.model_.rule.n_latents == rule.n_latents:
+                posterior = self.model_.posterior
         else:
+            m = STREAM_POINTS if self.n_inducing == "auto" else self.n_inducing
+            if self.n_inducing == "auto" and self.inducing_points is None and progress is not None:
+                m, self.inducing_path_ = sufficient_points(
+                    self, source, standardizer, rule, threads, rng, progress
+                )
             kernel, Z = starting_point(
                 source,
                 standardizer,
                 kernel=self.kernel,
                 inducing_points=validated_inducing_points(self.inducing_points, source.n_features),
-                n_inducing=min(self.n_inducing, source.n_rows),
+                n_inducing=min(m, source.n_rows),
                 init_inducing=self.init_inducing,
                 rng=rng,
             )
@@ -127,8 +150,8 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         )
         return make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
 
-    def _validated_source(self, X: Any, y: Any) -> tuple[Any, Array]:
-        return validated_source(self, X, y)
+    def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array]:
+        return validated_source(self, X, y, sample_weight)
 
     def _progress(self, source: Any) -> Progress:
         return Progress(int(self.verbose))
@@ -167,7 +190,11 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = outcome.point.objective
-        self.loo_log_proba_ = engine.log_predictive
+        self.loo_log_proba_: Any = engine.log_predictive
+        if isinstance(engine, LocalEngine):
+            self.loo_log_proba_ = of_all_rows(engine.log_predictive, engine.source)
+        self.loo_score_ = outcome.point.mean_log_predictive
+        self._weight_seen = engine.total_weight
         self.n_iter_ = outcome.n_iter
         self.history_ = progress.history
         self._centre = problem.hyperprior.centre
@@ -191,47 +218,59 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
         """Posterior mean [n] and variance [n] of the latent function at X [n, d].
 
+        With three classes or more, means [n, C] and variances [n, C], a column for each class.
+
         The variance includes the kernel's own white noise, if it has any, but not the unit noise of
         the probit.
         """
+        mean, variance = self._latent_moments(X)
+        return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
+
+    def _latent_moments(self, X: Any) -> tuple[Array, Array]:
+        """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
         with computing(thread_count(self.n_jobs)) as threads:
-            mean, variance = self.model_.latent_moments(X, threads)
-        return mean[0], variance[0]
+            return self.model_.latent_moments(X, threads)
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Log probabilities [n, 2] of the classes, in the order of `classes_`."""
-        mean, variance = self.latent_mean_and_variance(X)
-        return self.model_.rule.predict_log_proba(mean[None], variance[None])
+        """Log probabilities [n, C] of the classes, in the order of `classes_`."""
+        mean, variance = self._latent_moments(X)
+        return self.model_.rule.predict_log_proba(mean, variance)
 
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities [n, 2] of the classes, in the order of `classes_`."""
+        """Probabilities [n, C] of the classes, in the order of `classes_`."""
         return np.exp(self.predict_log_proba(X))
 
     def decision_function(self, X: Any) -> Array:
         """A score [n] that rises with the probability of the second class and is 0 at one half.
 
         For the probit, z with probability Φ(z): mean/√(1 + variance); for the logit, the log-odds.
+        With three classes or more, scores [n, C]: the log probabilities.
         """
-        mean, variance = self.latent_mean_and_variance(X)
-        return self.model_.rule.decision_score(mean[None], variance[None])
+        mean, variance = self._latent_moments(X)
+        return self.model_.rule.decision_score(mean, variance)
 
     def predict(self, X: Any) -> Array:
-        """The more probable class of each row [n]."""
-        codes = (self.decision_function(X) > 0).astype(int)
+        """The most probable class of each row [n]."""
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
     def sample_latent(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Array:
-        """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory."""
+        """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory.
+
+        With three classes or more, draws [n, C, n_samples]: the latent functions are independent.
+        """
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
         with computing(thread_count(self.n_jobs)):
             mean, covariance = self.model_.joint_moments(X)
-            values, vectors = np.linalg.eigh(covariance[0])
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        draws = check_random_state(random_state).standard_normal((len(values), n_samples))
-        return np.asarray(mean[0][:, None] + root @ draws)
+            values, vectors = np.linalg.eigh(covariance)
+        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+        draws = check_random_state(random_state).standard_normal((*mean.shape, n_samples))
+        samples = mean[:, :, None] + roots @ draws
+        return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
 
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False
@@ -263,7 +302,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:
-        return saved_state(super().__getstate__())
+        return saved_state(without_caches(super().__getstate__()))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(restored_state(state))
@@ -275,7 +314,6 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.classifier_tags.multi_class = False
         return tags
 
 

@@ -8,9 +8,9 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from cavity.estimators.base import SparseGPClassifier
-from cavity.estimators.plans import LIKELIHOODS
+from cavity.estimators.plans import propagation_rule
 from cavity.problem import Problem
-from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.protocol import Rule
 from cavity.schedules.converged import converge
 from cavity.schedules.outer import fit_outer
 from cavity.schedules.plan import Outcome
@@ -63,13 +63,14 @@ class GFITCClassifier(SparseGPClassifier):
         kernel: Any = None,
         *,
         likelihood: str = "probit",
-        n_inducing: int = 100,
+        n_inducing: int | str = 100,
         inducing_points: Any = None,
         init_inducing: str = "kmeans",
         learn_inducing: bool = True,
         optimizer: str | None = "lbfgs",
         max_iter: int = 250,
         tol: float = 1e-6,
+        class_weight: Any = None,
         hyperprior: float | None = 1.0,
         standardize: bool = True,
         warm_start: bool = False,
@@ -86,6 +87,7 @@ class GFITCClassifier(SparseGPClassifier):
         self.optimizer = optimizer
         self.max_iter = max_iter
         self.tol = tol
+        self.class_weight = class_weight
         self.hyperprior = hyperprior
         self.standardize = standardize
         self.warm_start = warm_start
@@ -97,8 +99,8 @@ class GFITCClassifier(SparseGPClassifier):
     def _learns(self) -> bool:
         return self.optimizer is not None
 
-    def _rule(self) -> ExpectationPropagation:
-        return ExpectationPropagation(LIKELIHOODS[self.likelihood])
+    def _rule(self) -> Rule:
+        return propagation_rule(self.likelihood, len(self.classes_))
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         if self._learns:
@@ -113,6 +115,6 @@ class GFITCClassifier(SparseGPClassifier):
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
 
     @available_if(_no_streams)
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> NoReturn:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> NoReturn:
         """Not available: says why."""
         raise AssertionError

@@ -11,7 +11,11 @@ import numpy as np
 from cavity.model import Model
 from cavity.optimizers import Adadelta, Adam, Optimizer, SignRates
 from cavity.problem import Problem
+from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.likelihoods import Likelihood, Logit, Probit
+from cavity.rules.many_classes import ManyClassPropagation, ManyClassVariational
+from cavity.rules.protocol import Rule
+from cavity.rules.variational import Variational
 from cavity.schedules.budget import Budget
 from cavity.schedules.checkpoint import Checkpointer
 from cavity.schedules.monitor import Monitor
@@ -37,6 +41,34 @@ PATIENCE = 5
 """Windows without improvement that end training, with early_stopping."""
 
 LIKELIHOODS: dict[str, Likelihood] = {"probit": Probit(), "logit": Logit()}
+
+
+def propagation_rule(likelihood: str, n_classes: int) -> Rule:
+    """EP's rule: one latent function for two classes, one a class for more."""
+    if n_classes == 2:
+        return ExpectationPropagation(LIKELIHOODS[likelihood])
+    _require_probit(likelihood, n_classes)
+    return ManyClassPropagation(n_classes)
+
+
+def variational_rule(likelihood: str, n_classes: int, *, natural: bool = True) -> Rule:
+    """VI's rule: one latent function for two classes, one a class for more.
+
+    natural: whether q takes natural-gradient steps, by sites, or plain ones.
+    """
+    if n_classes == 2:
+        return Variational(LIKELIHOODS[likelihood])
+    _require_probit(likelihood, n_classes)
+    return ManyClassVariational(n_classes, centred=natural)
+
+
+def _require_probit(likelihood: str, n_classes: int) -> None:
+    if likelihood != "probit":
+        raise ValueError(
+            f"likelihood={likelihood!r} is for two classes and y has {n_classes}; use "
+            'likelihood="probit", or sklearn.multiclass.OneVsRestClassifier around this estimator'
+        )
+
 
 _ROWS_IN_FINGERPRINT = 1_000
 _NOT_IN_FINGERPRINT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "warm_start", "client"}
@@ -162,10 +194,12 @@ def _fingerprint(estimator: Any, problem: Problem) -> dict[str, Any]:
     digest.update(engine.standardizer.mean.tobytes() + engine.standardizer.scale.tobytes())
     rows = engine.first_rows(_ROWS_IN_FINGERPRINT)
     digest.update(np.ascontiguousarray(rows.X).tobytes() + np.asarray(rows.labels, "i4").tobytes())
+    digest.update(b"" if rows.weight is None else np.asarray(rows.weight, "f8").tobytes())
     return {
         "estimator": type(estimator).__name__,
         **parameters,
         "number of rows": engine.n_rows,
         "number of features": engine.n_features,
+        **({} if engine.rule.n_latents == 1 else {"number of classes": engine.rule.n_latents}),
         "start and first rows": digest.hexdigest()[:16],
     }

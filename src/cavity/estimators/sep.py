@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cavity.estimators.plans import LIKELIHOODS, resolved_batch_size
+from cavity.estimators.plans import propagation_rule, resolved_batch_size
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.memory import require_memory
 from cavity.problem import Problem
-from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.protocol import Rule
 from cavity.schedules.posterior_update import FactorUpdate, NaturalUpdate, PosteriorUpdate
 from cavity.sweep import SweepOptions
 
@@ -32,9 +32,12 @@ class SEPClassifier(SteppedGPClassifier):
         inputs. None is an amplitude (bounded at 30) times an ARD RBF whose lengthscales start at the
         median distance between rows.
     likelihood : {"probit", "logit"}
-        Probability of a label given the latent function: Φ(yf), in closed form, or 1/(1 + exp(−yf)).
-    n_inducing : int
-        Number m of inducing points; capped at the number of rows.
+        Probability of a label given the latent function: Φ(yf), in closed form, or 1/(1 + exp(−yf)). For
+        three classes or more, "probit" alone: the largest of C latent functions, each with unit noise.
+    n_inducing : int or "auto"
+        Number m of inducing points; capped at the number of different rows. "auto" doubles it from 25 to
+        400 at most, as long as the leave-one-out score improves on a sample of the rows, in a quarter of
+        max_seconds at most.
     inducing_points : array-like [m, d] or None
         Inducing points to start from, in the units of X; overrides n_inducing and init_inducing.
     init_inducing : {"kmeans", "random", "greedy"}
@@ -75,6 +78,10 @@ class SEPClassifier(SteppedGPClassifier):
     site_memory : {"sites", "factors"}
         What minibatch training keeps of each row: two numbers, or the whole factor, m + 2 numbers, as
         the paper does (no averaging then, and damping 0.99).
+    class_weight : dict, "balanced" or None
+        Factors on the weights of the rows of each class, by class value (1 for those not listed).
+        "balanced" gives every class the same total weight. They change the prior odds, and so the
+        probabilities.
     hyperprior : float or None
         Standard deviation, in log scale, of a log-normal prior on every kernel parameter, centred on
         its start. It is part of the objective; None is the paper's flat prior.
@@ -93,16 +100,21 @@ class SEPClassifier(SteppedGPClassifier):
 
     Attributes
     ----------
-    classes_ : array [2]
+    classes_ : array [C]
     kernel_ : the fitted kernel, on standardised inputs
     inducing_points_ : array [m, d], in the units of X
-    log_marginal_likelihood_value_ : float, log Z_q
+    log_marginal_likelihood_value_ : float
+        log Z_q of all rows; NaN if a budget in seconds left no time for the exact sweeps that it needs.
     loo_log_proba_ : array [n]
         Log probability of each training label with its row left out, free from the cavities; NaN for
-        rows that a budget in seconds left no time to visit.
+        rows that a budget in seconds left no time to visit, and for rows of no weight.
+    loo_score_ : float, their mean, every row counted by its weight
+    inducing_path_ : list of `cavity.history.Rung`
+        The numbers of inducing points that n_inducing="auto" has tried, with their scores and seconds.
     n_iter_ : int, steps taken
     history_ : list of `cavity.history.Iteration`
     model_ : `cavity.model.Model`
+    relevance_ : `cavity.relevance.Relevance`, how much each feature matters, with a 90 % band
     n_features_in_, feature_names_in_ : as in scikit-learn
 
     Examples
@@ -127,7 +139,7 @@ class SEPClassifier(SteppedGPClassifier):
         kernel: Any = None,
         *,
         likelihood: str = "probit",
-        n_inducing: int = 100,
+        n_inducing: int | str = 100,
         inducing_points: Any = None,
         init_inducing: str = "kmeans",
         learn_inducing: bool = True,
@@ -144,6 +156,7 @@ class SEPClassifier(SteppedGPClassifier):
         gradient: str = "approximate",
         residual_penalty: float | str = "auto",
         site_memory: str = "sites",
+        class_weight: Any = None,
         hyperprior: float | None = 1.0,
         standardize: bool = True,
         warm_start: bool = False,
@@ -171,6 +184,7 @@ class SEPClassifier(SteppedGPClassifier):
             validation_fraction=validation_fraction,
             damping=damping,
             tol=tol,
+            class_weight=class_weight,
             hyperprior=hyperprior,
             standardize=standardize,
             warm_start=warm_start,
@@ -185,8 +199,8 @@ class SEPClassifier(SteppedGPClassifier):
         self.residual_penalty = residual_penalty
         self.site_memory = site_memory
 
-    def _rule(self) -> ExpectationPropagation:
-        return ExpectationPropagation(LIKELIHOODS[self.likelihood])
+    def _rule(self) -> Rule:
+        return propagation_rule(self.likelihood, len(self.classes_))
 
     def _stored_directions(self, m: int, n_rows: int) -> int:
         if self.site_memory == "sites" or resolved_batch_size(self.batch_size, n_rows, m) is None:
@@ -195,7 +209,9 @@ class SEPClassifier(SteppedGPClassifier):
         return m
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
-        return FactorUpdate() if problem.engine.stores_directions else NaturalUpdate()
+        stored = problem.engine.stores_directions
+        each = problem.engine.threads.map
+        return FactorUpdate(each) if stored else NaturalUpdate(each)
 
     def _options(self, batch_size: int | None) -> SweepOptions:
         penalty = self.residual_penalty

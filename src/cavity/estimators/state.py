@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.history import Iteration
+from cavity.history import Iteration, Rung
 
 
 def saved_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -22,6 +22,8 @@ def saved_state(state: dict[str, Any]) -> dict[str, Any]:
         state["_training"] = None
     if "history_" in state:
         state["history_"] = _columns(state["history_"])
+    if "inducing_path_" in state:
+        state["inducing_path_"] = [rung.as_dict() for rung in state["inducing_path_"]]
     if isinstance(state.get("checkpoint"), os.PathLike):
         state["checkpoint"] = os.fspath(state["checkpoint"])
     if state.get("inducing_points") is not None:
@@ -31,8 +33,12 @@ def saved_state(state: dict[str, Any]) -> dict[str, Any]:
 
 def restored_state(state: dict[str, Any]) -> dict[str, Any]:
     """The attributes of an estimator, from what `saved_state` gave."""
-    history = state.get("history_")
-    return {**state, "history_": _iterations(history)} if isinstance(history, dict) else state
+    state, history = dict(state), state.get("history_")
+    if isinstance(history, dict):
+        state["history_"] = _iterations(history)
+    if "inducing_path_" in state:
+        state["inducing_path_"] = [Rung(**rung) for rung in state["inducing_path_"]]
+    return state
 
 
 def _columns(history: list[Iteration]) -> dict[str, Any]:

@@ -25,6 +25,12 @@ from cavity.estimators.plans import (
     training_plan,
 )
 from cavity.estimators.validation import validated_kernel
+from cavity.estimators.weights import (
+    of_all_rows,
+    validated_sample_weight,
+    weighted_arrays,
+    weighted_mean,
+)
 from cavity.model import Model
 from cavity.parameters import ParameterSpace
 from cavity.posterior import Posterior
@@ -36,7 +42,7 @@ from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer
 from cavity.sources.arrays import ArraySource
 from cavity.sweep import SweepOptions
-from cavity.typing import Array, IntArray
+from cavity.typing import Array
 
 STREAM_RATE = 0.05
 
@@ -73,7 +79,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         kernel: Any = None,
         *,
         likelihood: str = "probit",
-        n_inducing: int = 100,
+        n_inducing: int | str = 100,
         inducing_points: Any = None,
         init_inducing: str = "kmeans",
         learn_inducing: bool = True,
@@ -87,6 +93,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         validation_fraction: float = 0.1,
         damping: float | str = "auto",
         tol: float = 1e-4,
+        class_weight: Any = None,
         hyperprior: float | None = 1.0,
         standardize: bool = True,
         warm_start: bool = False,
@@ -113,6 +120,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         self.validation_fraction = validation_fraction
         self.damping = damping
         self.tol = tol
+        self.class_weight = class_weight
         self.hyperprior = hyperprior
         self.standardize = standardize
         self.warm_start = warm_start
@@ -137,7 +145,7 @@ class SteppedGPClassifier(SparseGPClassifier):
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
         """How q moves."""
-        return NaturalUpdate()
+        return NaturalUpdate(problem.engine.threads.map)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         if self.checkpoint is not None and not isinstance(self.random_state, Integral):
@@ -156,22 +164,33 @@ class SteppedGPClassifier(SparseGPClassifier):
         )
         return plan.run(problem, progress)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> SteppedGPClassifier:
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> SteppedGPClassifier:
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
         The first call on an estimator that is not fitted takes standardisation and inducing points from
-        its chunk, and needs `classes` if the chunk does not show both. After `fit`, the stream goes on
-        from the fitted posterior. With `stream_memory` the posterior stands for about that many of the
-        latest rows, for streams that drift.
+        its chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream
+        goes on from the fitted posterior. With `stream_memory` the posterior stands for about that many
+        of the latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out.
         """
         self._validate_params()
         validated_kernel(self.kernel)
         first = not hasattr(self, "model_")
         X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
         check_classification_targets(y)
+        weight = validated_sample_weight(sample_weight, len(y))
+        if self.class_weight == "balanced":
+            raise ValueError(
+                'class_weight="balanced" is not supported by partial_fit, which cannot know how often '
+                "the classes of a stream will occur; pass a dict, for instance from "
+                'sklearn.utils.class_weight.compute_class_weight("balanced", ...) on a sample'
+            )
         if first:
             self.classes_ = _stream_classes(y, classes)
-        chunk = ArraySource(X if X.dtype.kind != "b" else X.astype(np.uint8), _codes(y, self.classes_))
+        _check_known(y, self.classes_)
+        X = X if X.dtype.kind != "b" else X.astype(np.uint8)
+        chunk, _ = weighted_arrays(X, y, weight, self.class_weight, self.classes_)
         history = getattr(self, "history_", [])
         progress = Progress(int(self.verbose), iterations_before=len(history))
         if history:
@@ -191,7 +210,7 @@ class SteppedGPClassifier(SparseGPClassifier):
             learns = self._learns
             space = ParameterSpace(self.kernel_, self.model_.Z, learns, learns and self.learn_inducing)
             standardizer = self.model_.standardizer
-            posterior, seen = self.model_.posterior, float(len(self.loo_log_proba_))
+            posterior, seen = self.model_.posterior, self._weight_seen
         else:
             start = self._problem(chunk, threads, check_random_state(self.random_state))
             space, standardizer = start.space, start.engine.standardizer
@@ -218,6 +237,7 @@ class SteppedGPClassifier(SparseGPClassifier):
 
     def _store_stream(self, problem: Problem, stream: Stream, progress: Progress) -> None:
         engine = problem.engine
+        assert isinstance(engine, LocalEngine)  # a chunk is an array
         kernel, Z = problem.space.unpack(stream.state.x)
         posterior = Posterior.from_naturals(stream.state.q)
         self._stream = StreamRecord(stream, problem.space)
@@ -228,7 +248,8 @@ class SteppedGPClassifier(SparseGPClassifier):
         self.kernel_ = kernel
         self.inducing_points_ = engine.standardizer.invert(Z)
         self.log_marginal_likelihood_value_ = progress.history[-1].objective
-        self.loo_log_proba_ = engine.log_predictive
+        self.loo_log_proba_ = of_all_rows(engine.log_predictive, engine.source)
+        self.loo_score_ = weighted_mean(engine.log_predictive, engine.source)
         self.history_ = [*getattr(self, "history_", []), *progress.history]
         self.n_iter_ = len(self.history_)
         self._training = None
@@ -239,19 +260,18 @@ def _stream_classes(y: Array, classes: Any) -> Array:
     if classes is None:
         classes = found
     known: Array = np.unique(np.asarray(classes))
-    if len(known) != 2:
+    if len(known) < 2:
         raise ValueError(
             f"the first call of partial_fit knows {len(known)} classes ({known.tolist()}); pass "
-            "classes=[...] with the two labels that the stream will have"
+            "classes=[...] with all labels that the stream will have"
         )
     return known
 
 
-def _codes(y: Array, classes: Array) -> IntArray:
+def _check_known(y: Array, classes: Array) -> None:
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
         raise ValueError(
             f"y has the label {unknown[0]!r}, but the classes of this stream are {classes.tolist()}; "
             "fit another estimator for other classes"
         )
-    return np.asarray(np.searchsorted(classes, y), dtype=np.int8)

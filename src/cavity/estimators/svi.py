@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import StrOptions
 
-from cavity.estimators.plans import LIKELIHOODS, resolved_batch_size
+from cavity.estimators.plans import resolved_batch_size, variational_rule
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.optimizers import Adadelta
 from cavity.problem import Problem
-from cavity.rules.variational import Variational
+from cavity.rules.protocol import Rule
 from cavity.schedules.gaussian import GaussianSpace
 from cavity.schedules.gradient_vi import fit_gradient_batch
 from cavity.schedules.plan import Outcome
@@ -39,6 +39,8 @@ class SVIClassifier(SteppedGPClassifier):
         As in `SEPClassifier`; ignored by posterior_update="gradient" over all rows, except that None
         keeps kernel and inducing points.
 
+    Notes
+    -----
     All other parameters and all attributes are those of `SEPClassifier`; there is no residual_penalty,
     because the bound has that charge built in. `log_marginal_likelihood_value_` is the bound (ELBO).
 
@@ -63,7 +65,7 @@ class SVIClassifier(SteppedGPClassifier):
         *,
         likelihood: str = "probit",
         posterior_update: str = "natural",
-        n_inducing: int = 100,
+        n_inducing: int | str = 100,
         inducing_points: Any = None,
         init_inducing: str = "kmeans",
         learn_inducing: bool = True,
@@ -77,6 +79,7 @@ class SVIClassifier(SteppedGPClassifier):
         validation_fraction: float = 0.1,
         damping: float | str = "auto",
         tol: float = 1e-4,
+        class_weight: Any = None,
         hyperprior: float | None = 1.0,
         standardize: bool = True,
         warm_start: bool = False,
@@ -104,6 +107,7 @@ class SVIClassifier(SteppedGPClassifier):
             validation_fraction=validation_fraction,
             damping=damping,
             tol=tol,
+            class_weight=class_weight,
             hyperprior=hyperprior,
             standardize=standardize,
             warm_start=warm_start,
@@ -116,16 +120,21 @@ class SVIClassifier(SteppedGPClassifier):
         )
         self.posterior_update = posterior_update
 
-    def _rule(self) -> Variational:
-        return Variational(LIKELIHOODS[self.likelihood])
+    def _rule(self) -> Rule:
+        natural = self.posterior_update == "natural"
+        return variational_rule(self.likelihood, len(self.classes_), natural=natural)
 
     def _options(self, batch_size: int | None) -> SweepOptions:
-        # The natural-gradient step that solves a concave problem at once, unless the user slows it.
-        return SweepOptions(damping=1.0 if self.damping == "auto" else float(self.damping))
+        if self.damping != "auto":
+            return SweepOptions(damping=float(self.damping))
+        # A whole natural-gradient step solves a concave problem at once. The steps of many classes are
+        # taken side by side, each as if the others stood still, and whole ones would overshoot twofold.
+        coupled = len(self.classes_) > 2 and batch_size is None
+        return SweepOptions(damping=0.5 if coupled else 1.0)
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
         if self.posterior_update == "natural":
-            return NaturalUpdate()
+            return NaturalUpdate(problem.engine.threads.map)
         return GradientUpdate(GaussianSpace(problem.engine.rule.n_latents, len(problem.space.Z)))
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:

@@ -9,9 +9,13 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from cavity.sources import ArraySource, Source
+from cavity.estimators.weights import validated_sample_weight, weighted_arrays, weighted_source
+from cavity.sources import Source
 from cavity.sources.opening import class_values, open_source
 from cavity.typing import Array
+
+FEW_CLASSES = 20
+"""Classes that are never too many, however few the rows."""
 
 
 def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -20,35 +24,36 @@ def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     return X if X.dtype.kind != "b" else X.astype(np.uint8)
 
 
-def validated_source(estimator: Any, X: Any, y: Any) -> tuple[Source, Array]:
-    """The source of rows that X and y mean, and the classes [2] behind its label codes."""
-    source = open_source(X, y)
+def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Source, Array]:
+    """The source of rows that X and y mean, weighted, and the classes [C] behind its label codes."""
+    source = open_source(X, y, sample_weight)
     if source is None:
         X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
         check_classification_targets(y)
-        classes, codes = np.unique(y, return_inverse=True)
+        weight = validated_sample_weight(sample_weight, len(y))
         X = X if X.dtype.kind != "b" else X.astype(np.uint8)
-        source = ArraySource(X, codes.astype(np.int8 if len(classes) < 100 else np.int32))
+        source, classes = weighted_arrays(X, y, weight, estimator.class_weight)
     else:
         classes = class_values(source)
         estimator.n_features_in_ = source.n_features
         names = getattr(source, "feature_names", None)
         if names is not None:
             estimator.feature_names_in_ = np.asarray(names, dtype=object)
-    return source, checked_classes(classes)
+        source = weighted_source(source, classes, estimator.class_weight)
+    return source, checked_classes(classes, source.n_rows)
 
 
-def checked_classes(classes: Array) -> Array:
+def checked_classes(classes: Array, n_rows: int) -> Array:
     """Refuse classes that cannot be told apart by this model."""
     if len(classes) < 2:
         raise ValueError(
-            f"y has one class ({classes[0]!r}); a classifier needs at least two: "
-            "check the target column or the filter before it"
+            f"y has one class ({classes[0]!r}) among the rows with any weight; a classifier needs at "
+            "least two: check the target column, the filter before it, or the weights"
         )
-    if len(classes) > 2:
+    if len(classes) > FEW_CLASSES and 2 * len(classes) > n_rows:
         raise ValueError(
-            f"Only binary classification is supported. The type of the target is multiclass: y has "
-            f"{len(classes)} classes; wrap the estimator in sklearn.multiclass.OneVsRestClassifier"
+            f"y has {len(classes):,} different values in {n_rows:,} rows, which looks like a "
+            "quantity or an identifier, not like classes; bin it, or use a regressor"
         )
     return classes
 

@@ -15,9 +15,9 @@ from cavity.kernels.matern import bind_matern
 from cavity.kernels.protocol import BoundKernel
 from cavity.kernels.rational_quadratic import bind_rational_quadratic
 from cavity.kernels.rbf import bind_rbf
-from cavity.kernels.white import BoundWhite
+from cavity.kernels.white import BoundWhite, noise_free
 
-__all__ = ["BoundKernel", "bind", "check_kernel", "register"]
+__all__ = ["BoundKernel", "bind", "check_kernel", "noise_free", "register"]
 
 register(_sklearn.ConstantKernel, BoundConstant)
 register(_sklearn.WhiteKernel, BoundWhite)

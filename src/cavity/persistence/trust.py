@@ -55,6 +55,7 @@ def audited(content: bytes, trusted: Sequence[str | type] = ()) -> list[str]:
 
     with ZipFile(io.BytesIO(content)) as archive:
         schema = json.loads(archive.read(SCHEMA))
+    trusted = [trusted] if isinstance(trusted, (str, type)) else trusted
     vouched = {name if isinstance(name, str) else full_name(name) for name in trusted}
     objects, others, refused = set(), set(), set()
     for node in _nodes(schema):

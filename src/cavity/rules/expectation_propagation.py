@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from cavity.posterior import Posterior
 from cavity.rules.cavity_moments import leave_out
 from cavity.rules.labels import class_log_proba, signs
 from cavity.rules.likelihoods import Likelihood, Probit
 from cavity.rules.protocol import RowTerms
+from cavity.rules.site_terms import propagated_terms
 from cavity.typing import Array, IntArray
 
 
@@ -26,6 +25,7 @@ class ExpectationPropagation:
 
     The last line is log Z + g(cavity) − g(q) with the division by v cancelled.
 
+    >>> import numpy as np
     >>> rule = ExpectationPropagation(Probit())
     >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
     >>> terms = rule(np.array([1]), none, one, none[0], none, none, max_leverage=0.99)
@@ -50,28 +50,8 @@ class ExpectationPropagation:
         y = signs(labels)
         cavity = leave_out(mean, variance, precision, shift, max_leverage)
         tilted = self.likelihood.tilted(y * cavity.mean, residual + cavity.variance)
-        alpha, beta, gamma = y * tilted.slope, tilted.curvature, tilted.gamma
-        # 1 − βv\ = [1 − β(s + v\)] + βs: positive terms only.
-        new_precision = beta / (tilted.variance_ratio + beta * residual)
-        new_shift = alpha + new_precision * (cavity.mean + cavity.variance * alpha)
-
-        kept, own_precision, own_shift = cavity.kept, cavity.precision, cavity.shift
-        quadratic = own_precision * mean**2 - 2.0 * mean * own_shift + variance * own_shift**2
-        objective = tilted.log_evidence - 0.5 * np.log(kept) + 0.5 * quadratic / kept
-
-        pull = (own_precision * mean - own_shift) / kept
-        delta = pull + alpha / kept
-        return RowTerms(
-            precision=new_precision,
-            shift=new_shift,
-            objective=objective.sum(axis=0),
-            log_predictive=tilted.log_evidence.sum(axis=0),
-            alpha=alpha,
-            h=alpha * pull - gamma / kept,
-            gamma=gamma,
-            mismatch_mean=delta,
-            mismatch_square=own_precision / kept - beta / kept**2 + delta**2,
-        )
+        by_latent = tilted._replace(slope=y * tilted.slope)
+        return propagated_terms(mean, variance, residual, cavity, by_latent)
 
     def complexity(self, posterior: Posterior) -> float:
         """−½ log|B| + ½ ηᵀB⁻¹η: log-normaliser of q against the prior's."""

@@ -29,6 +29,9 @@ class RowTerms(NamedTuple):
     """δ [C, t]: tilted minus current mean, as a multiple of B⁻¹A (zero at the fixed point)."""
     mismatch_square: Array
     """ω [C, t]: tilted minus current second moment, as a multiple of B⁻¹A AᵀB⁻¹."""
+    division: Array | float = 0.0
+    """[t]: the part of `objective` that pays for taking the site out of q. It is not a multiple of what
+    is left of a row: where less than one copy is there, it counts in full."""
 
 
 class Rule(Protocol):
@@ -66,5 +69,8 @@ class Rule(Protocol):
         ...
 
     def decision_score(self, mean: Array, variance: Array) -> Array:
-        """A score [t] that rises with the probability of the second of two classes; moments [C, t]."""
+        """A score [t] that rises with the probability of the second of two classes; moments [C, t].
+
+        With more classes, scores [t, C] of which the largest is the prediction.
+        """
         ...

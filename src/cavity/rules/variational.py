@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from cavity.posterior import Posterior
 from cavity.rules.cavity_moments import leave_out
 from cavity.rules.labels import class_log_proba, signs
 from cavity.rules.likelihoods import Likelihood, Probit
 from cavity.rules.protocol import RowTerms
+from cavity.rules.site_terms import variational_terms
 from cavity.typing import Array, IntArray
 
 
@@ -24,6 +23,7 @@ class Variational:
     VI itself has no cavity. The row's log predictive probability is that of its label once the site
     that q holds for it is divided out of q: an estimate of leaving the row out, as in EP.
 
+    >>> import numpy as np
     >>> rule = Variational(Probit())
     >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
     >>> terms = rule(np.array([1]), none, one, none[0], none, none, max_leverage=0.99)
@@ -47,22 +47,10 @@ class Variational:
         """Terms of t rows; see `Rule`."""
         y = signs(labels)
         expected = self.likelihood.expected(y * mean, residual + variance)
-        alpha = y * expected.slope
-        new_precision = np.maximum(-expected.curvature, 0.0)
         cavity = leave_out(mean, variance, precision, shift, max_leverage)
         log_predictive = self.likelihood.log_predictive(y * cavity.mean, residual + cavity.variance)
-        nothing = np.zeros_like(alpha)
-        return RowTerms(
-            precision=new_precision,
-            shift=alpha + new_precision * mean,
-            objective=expected.log_likelihood.sum(axis=0),
-            log_predictive=log_predictive.sum(axis=0),
-            alpha=alpha,
-            h=-new_precision,
-            gamma=new_precision,
-            mismatch_mean=nothing,
-            mismatch_square=nothing,
-        )
+        by_latent = expected._replace(slope=y * expected.slope)
+        return variational_terms(mean, by_latent, log_predictive.sum(axis=0))
 
     def complexity(self, posterior: Posterior) -> float:
         """−KL[q ‖ prior]."""

@@ -22,6 +22,7 @@ class FixedPoint(NamedTuple):
     prior: Prior
     posterior: Posterior
     objective: float
+    """log Z_q or the ELBO; NaN if no sweep has seen a q that was made of the sites."""
     mean_log_predictive: float
     """Leave-one-out log score a row."""
     n_sweeps: int
@@ -33,6 +34,8 @@ class FixedPoint(NamedTuple):
 
 _FOREIGN_LEVERAGE = 0.5
 """Bound on a row's own share of a q that was not built from today's sites."""
+_COUPLED_DAMPING = 0.6
+"""Damping at most when a row has several sites: each is refined as if the others stood still."""
 POLISHING_TOL = 1e-4
 """Site change at which predictions after training no longer move in any digit that matters."""
 
@@ -46,14 +49,18 @@ def converge(
     max_sweeps: int = 100,
     start: Naturals | None = None,
     progress: Progress | None = None,
+    polishing: Progress | None = None,
 ) -> FixedPoint:
     """Iterate the engine's sites to the fixed point of its rule.
 
     Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
     are exact; only the first may be given another q to `start` from. The damping adapts: it tightens
-    when a sweep overshoots and relaxes when it does not.
+    when a sweep overshoots and relaxes when it does not. A sweep is an iteration in the history of
+    `progress`; `polishing` hears of it, too, but keeps no record.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
+    most = 1.0 if engine.rule.n_latents == 1 else _COUPLED_DAMPING
+    damping = min(damping, most)
     naturals = start
     try:
         if naturals is None:
@@ -66,12 +73,14 @@ def converge(
             if progress is not None:
                 score = point.mean_log_predictive
                 progress.record(StepInfo(point.objective, score, 0.0, point.change), float(n_sweeps))
+            if polishing is not None:
+                polishing.swept(n_sweeps, point.change)
             engine.commit()
             if point.converged:
                 return point
             naturals, leverage = sums.naturals, EXACT_LEVERAGE
             overshot = point.change > last_change
-            damping = max(0.05, 0.5 * damping) if overshot else min(1.0, 1.1 * damping)
+            damping = max(0.05, 0.5 * damping) if overshot else min(most, 1.1 * damping)
             last_change = point.change
     except KeyboardInterrupt:
         if point is not None:
@@ -81,6 +90,9 @@ def converge(
         q = Posterior.from_naturals(naturals)
         return FixedPoint(prior, q, np.nan, np.nan, 0, np.inf, converged=False, interrupted=True)
     assert point is not None
+    if start is not None and max_sweeps == 1:
+        # The terms of the rows belong to their sites, of which the q of this sweep was not made.
+        return point._replace(objective=np.nan)
     return point
 
 
@@ -92,7 +104,7 @@ def _sweep(
     n_sweeps: int,
     tol: float,
 ) -> tuple[FixedPoint, Sums]:
-    posterior = Posterior.from_naturals(naturals)
+    posterior = Posterior.from_naturals(naturals, engine.threads.map)
     sums = engine.sweep(prior, posterior, options)
     change = float(np.sqrt(sums.site_change / sums.weight)) / options.damping
     value = objective(sums, posterior, engine.rule)

@@ -104,11 +104,14 @@ class Plan:
         n_sweeps = self._affordable_sweeps(progress)
         if n_sweeps == 0:
             last = progress.history[-1]
-            return FixedPoint(
-                prior, posterior, last.objective, last.leave_one_out, 0, np.nan, converged=False
-            )
+            return FixedPoint(prior, posterior, np.nan, last.leave_one_out, 0, np.nan, converged=False)
         return converge(
-            problem.engine, prior, tol=POLISHING_TOL, start=posterior.naturals, max_sweeps=n_sweeps
+            problem.engine,
+            prior,
+            tol=POLISHING_TOL,
+            start=posterior.naturals,
+            max_sweeps=n_sweeps,
+            polishing=progress,
         )
 
     def _affordable_sweeps(self, progress: Progress) -> int:

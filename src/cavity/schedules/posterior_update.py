@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from cavity.posterior import Naturals, Posterior
+from cavity.posterior import Each, Naturals, Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.schedules.evaluation import Evaluation, gradient
 from cavity.schedules.gaussian import GaussianSpace, whitened_gradient
@@ -55,6 +55,8 @@ class NaturalUpdate:
     """q is the sum of sites: a step replaces a share of it, the gain, by the refined sites."""
 
     is_whitened: ClassVar[bool] = True
+    each: Each = map
+    """How to go over the latent functions: an engine's threads, if there are several."""
 
     def start(self, posterior: Posterior, prior: Prior) -> Naturals:
         """The summed sites of the posterior."""
@@ -62,7 +64,7 @@ class NaturalUpdate:
 
     def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
-        return Posterior.from_naturals(q)
+        return Posterior.from_naturals(q, self.each)
 
     def gradients(
         self, q: Naturals, sums: Sums, prior: Prior, posterior: Posterior
@@ -100,7 +102,7 @@ class FactorUpdate(NaturalUpdate):
     def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
         assert prior is not None
-        return Posterior.from_naturals(q.mapped(prior.L))
+        return Posterior.from_naturals(q.mapped(prior.L), self.each)
 
     def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
         """q without the replaced factors of the minibatch and with the refined ones."""

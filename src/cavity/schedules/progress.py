@@ -80,6 +80,12 @@ class Progress:
             self._reporter.update(entry, None if share is None else min(1.0, share))
         return entry
 
+    def swept(self, number: int, change: float) -> None:
+        """Tell whoever wants to know of an exact sweep after training; it is no part of the history."""
+        tell = getattr(self._reporter, "sweep", None)
+        if tell is not None:
+            tell(number, change)
+
     def _show(self, entry: Iteration) -> None:
         pause = 1.0 if self.verbose == 1 else 0.0
         if self.verbose and entry.seconds - self._last_line >= pause:

@@ -17,6 +17,7 @@ from cavity.schedules.evaluation import Evaluation, objective
 from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import StepInfo
 from cavity.sources.protocol import Block
+from cavity.sums import Sums
 from cavity.sweep import SweepOptions
 from cavity.typing import Array
 
@@ -131,7 +132,7 @@ class Trainer:
             sums = self.engine.sweep(prior, posterior, options, batch)
             if sums.weight == 0.0:
                 return None
-            share = sums.weight / self._population
+            share = self._share(sums, batch)
             sums = sums if share == 1.0 else sums.scaled(1.0 / share)
             value = objective(sums, posterior, self.engine.rule)
             by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
@@ -150,8 +151,9 @@ class Trainer:
 
     def _prior_and_posterior(self, x: Array, q: Any) -> tuple[Prior, Any, Posterior]:
         if self.update.is_whitened and not self.rebuild:
-            prior, posterior = self.engine.overlap(
-                lambda: self.problem.prior(x), lambda: self.update.posterior(q)
+            # The posteriors of many classes go over the threads one by one: theirs is this call.
+            posterior, prior = self.engine.overlap(
+                lambda: self.update.posterior(q), lambda: self.problem.prior(x)
             )
             return prior, q, posterior
         prior = self.problem.prior(x)
@@ -172,6 +174,16 @@ class Trainer:
             previous=(state.x, state.q),
         )
 
-    @property
-    def _population(self) -> float:
-        return self.engine.total_weight if self.population is None else self.population
+    def _share(self, sums: Sums, batch: Block | None) -> float:
+        """What the rows of a pass are of those that they stand for.
+
+        A minibatch is drawn from rows, whatever they weigh: only with its share of the rows is its
+        scaled sum that of all rows on average.
+        """
+        if self.population is not None:
+            return sums.weight / self.population
+        if batch is None:
+            return 1.0
+        index = batch.index
+        size = index.stop - index.start if isinstance(index, slice) else len(index)
+        return float(size / self.engine.n_rows)

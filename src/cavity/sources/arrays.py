@@ -36,7 +36,7 @@ class ArrayBlock:
 
     def load(self) -> RawRows:
         """Read the rows; sparse rows become dense here, a block at a time."""
-        X = self.source.X[self.index]
+        X = self.source.X[self._numbers if self.source.rows is not None else self.index]
         X = X.toarray() if sparse.issparse(X) else np.asarray(X)
         if X.dtype.kind == "b":
             X = X.view(np.uint8)
@@ -53,13 +53,16 @@ class ArrayBlock:
         if np.isfinite(X).all():
             return
         row, column = np.argwhere(~np.isfinite(X))[0]
-        numbers = (
-            np.arange(self.source.n_rows)[self.index] if isinstance(self.index, slice) else self.index
-        )
         raise SourceError(
-            f"{self.source.path}: row {numbers[row]}, column {column} is {X[row, column]}; "
+            f"{self.source.path}: row {self._numbers[row]}, column {column} is {X[row, column]}; "
             "impute such values or drop their rows"
         )
+
+    @property
+    def _numbers(self) -> IntArray:
+        """Which rows of X these are."""
+        rows = self.source.rows
+        return (np.arange(self.source.n_rows) if rows is None else rows)[self.index]
 
 
 class ArraySource:
@@ -74,6 +77,8 @@ class ArraySource:
         [n]: class codes.
     weight
         [n] or None.
+    rows
+        Row numbers of X that take part, if not all; labels and weight are then of these.
     classes
         The class values whose positions are the codes.
     feature_names
@@ -96,6 +101,7 @@ class ArraySource:
         labels: IntArray,
         weight: Array | None = None,
         *,
+        rows: IntArray | None = None,
         classes: Any = None,
         feature_names: Any = None,
         path: str | os.PathLike[str] | None = None,
@@ -104,13 +110,20 @@ class ArraySource:
         self.X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
         self.labels = labels
         self.weight = weight
+        self.rows = rows
         self.path = path
         self.classes = None if classes is None else np.asarray(classes)
         self.feature_names = None if feature_names is None else np.asarray(feature_names, dtype=object)
-        self.n_rows: int = X.shape[0]
+        self.n_rows: int = X.shape[0] if rows is None else len(rows)
         self.total_weight = float(self.n_rows if weight is None else weight.sum())
         self.n_features: int = X.shape[1]
         self.dtype = tile_precision(X.dtype)
+
+    @property
+    def class_totals(self) -> Array:
+        """Total weight of each class code [C]."""
+        minimum = 0 if self.classes is None else len(self.classes)
+        return np.bincount(self.labels, self.weight, minimum).astype(np.float64)
 
     def blocks(self, size: int) -> list[ArrayBlock]:
         """All rows in order."""

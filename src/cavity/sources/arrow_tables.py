@@ -11,6 +11,7 @@ from cavity.errors import SourceError
 from cavity.sources.arrays import ArraySource
 from cavity.sources.parquet_labels import Labels
 from cavity.sources.parquet_read import check_finite, numbers
+from cavity.sources.parquet_scan import column_weights
 from cavity.sources.parquet_schema import find_columns, import_pyarrow
 from cavity.sources.stores import without_nulls
 
@@ -46,8 +47,8 @@ def is_table(X: Any) -> bool:
     return hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
 
 
-def table_source(X: Any, target: str) -> ArraySource:
-    """The rows of a table as a source; the target is one of its columns.
+def table_source(X: Any, target: str, weight: str | None = None) -> ArraySource:
+    """The rows of a table as a source; target and weight are columns of it.
 
     >>> import pyarrow
     >>> table = pyarrow.table({"age": [31.0, 47.0, 52.0], "delayed": ["no", "yes", "no"]})
@@ -57,23 +58,26 @@ def table_source(X: Any, target: str) -> ArraySource:
     """
     name = f"the {type(X).__name__}"
     table = _as_table(X, name)
-    used = find_columns(table.schema, name, target, None, None)
+    used = find_columns(table.schema, name, target, None, weight)
     if table.num_rows == 0:
         raise SourceError(f"{name}: has no rows")
     rows = np.empty((table.num_rows, len(used.features)), used.dtype)
     labels = Labels(table.num_rows, target, None)
+    weights = None if weight is None else np.empty(table.num_rows)
     first = 0
     for number, batch in enumerate(table.to_batches()):
         part = _Part(name, number, first, len(batch))
-        without_nulls(part, [*used.features, target], batch)
+        without_nulls(part, [*used.features, target, *([] if weight is None else [weight])], batch)
         inside = rows[first : first + len(batch)]
         for j, column in enumerate(used.features):
             inside[:, j] = numbers(batch.column(column))
         check_finite(inside, part, used.features)
+        if weight is not None and weights is not None:
+            weights[first : first + len(batch)] = column_weights(batch.column(weight), part, weight)
         labels.add(batch.column(target), part)
         first += len(batch)
     classes, codes = labels.finish()
-    return ArraySource(rows, codes, classes=classes, feature_names=used.features)
+    return ArraySource(rows, codes, weights, classes=classes, feature_names=used.features)
 
 
 def _as_table(X: Any, name: str) -> Any:

@@ -10,7 +10,8 @@ import numpy as np
 
 from cavity.errors import SourceError
 from cavity.sources.arrays import ArraySource
-from cavity.sources.blocks import encode_labels
+from cavity.sources.blocks import encode_labels, row_number_type
+from cavity.typing import Array, IntArray
 
 
 def open_npy(path: str | os.PathLike[str]) -> Any:
@@ -34,8 +35,11 @@ def open_npy(path: str | os.PathLike[str]) -> Any:
         ) from error
 
 
-def npy_source(path: str | os.PathLike[str], y: Any) -> ArraySource:
-    """Rows X [n, d] of a .npy file with labels y [n], an array or the path of another .npy file."""
+def npy_source(path: str | os.PathLike[str], y: Any, sample_weight: Any = None) -> ArraySource:
+    """Rows X [n, d] of a .npy file with labels y [n], an array or the path of another .npy file.
+
+    The weights [n], if any, are likewise an array or a path; rows of no weight are left out.
+    """
     X = open_npy(path)
     if X.ndim != 2 or 0 in X.shape:
         raise SourceError(f"{path}: has shape {X.shape}; rows and features are needed: (n, d)")
@@ -49,7 +53,26 @@ def npy_source(path: str | os.PathLike[str], y: Any) -> ArraySource:
         raise SourceError(f"{origin} has shape {labels.shape}, but {path} has {len(X)} rows")
     if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.floor(labels))).all():
         raise SourceError(f"{origin} is continuous or has NaN; a classifier needs classes: bin it first")
-    classes, codes = encode_labels(labels)
+    rows, weight = _rows_with_weight(path, len(X), sample_weight)
+    classes, codes = encode_labels(labels if rows is None else labels[rows])
     if len(classes) < 2:
         raise SourceError(f"{origin} has one class ({classes[0]!r}); a classifier needs at least two")
-    return ArraySource(X, codes, classes=classes, path=path)
+    return ArraySource(X, codes, weight, rows=rows, classes=classes, path=path)
+
+
+def _rows_with_weight(path: Any, n: int, given: Any) -> tuple[IntArray | None, Array | None]:
+    """Numbers of the rows that have any weight (None: all) and their weights (None: one each)."""
+    if given is None:
+        return None, None
+    is_path = isinstance(given, (str, os.PathLike))
+    origin = os.fspath(given) if is_path else "sample_weight"
+    weight = np.asarray(open_npy(given) if is_path else given)
+    if weight.shape != (n,) or weight.dtype.kind not in "fiub":
+        raise SourceError(f"{origin} is {weight.dtype}{weight.shape}, but {path} needs {n} numbers")
+    weight = weight.astype(np.float64)
+    if not (np.isfinite(weight) & (weight >= 0.0)).all() or not weight.any():
+        raise SourceError(f"{origin} has weights that are negative or not finite, or no other than zero")
+    if weight.all():
+        return None, weight
+    rows = np.flatnonzero(weight).astype(row_number_type(n))
+    return rows, weight[rows]

@@ -20,12 +20,13 @@ from cavity.sources.protocol import Source
 _MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches", "sample")
 
 
-def open_source(X: Any, y: Any = None) -> Source | None:
+def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | None:
     """The source that X and y mean, or None if they are arrays, to be validated as such.
 
     X is the path or URL of a Parquet file or of a folder of them, an Arrow table or dataset, with y the
     name of the target column; or the path of a .npy file, with y an array [n] or the path of another;
-    or a source, which has its own labels.
+    or a source, which has its own labels. `sample_weight` is the name of a column too, or for a .npy
+    file an array [n] or the path of another; a source has its own weights.
 
     >>> open_source(np.eye(2), [0, 1]) is None
     True
@@ -36,16 +37,24 @@ def open_source(X: Any, y: Any = None) -> Source | None:
     3
     """
     if isinstance(X, (str, os.PathLike)):
-        return _open_path(X, y)
+        return _open_path(X, y, sample_weight)
     if is_dataset(X) or is_arrow_stream(X) or (is_table(X) and isinstance(y, str)):
-        target = _target_name(y, f"a {type(X).__name__}")
-        return ParquetSource(X, target) if is_dataset(X) else table_source(X, target)
+        what = f"a {type(X).__name__}"
+        target, weight = _target_name(y, what), _weight_name(sample_weight, what)
+        return (
+            ParquetSource(X, target, weight=weight) if is_dataset(X) else table_source(X, target, weight)
+        )
     if not is_source(X):
         return None
     if y is not None:
         raise SourceError(
             f"y={_short(y)} was passed along with a {type(X).__name__}; a source has its own labels: "
             "leave y out"
+        )
+    if sample_weight is not None:
+        raise SourceError(
+            f"sample_weight={_short(sample_weight)} was passed along with a {type(X).__name__}; a "
+            "source has its own weights, in the blocks that it yields: leave sample_weight out"
         )
     return X  # type: ignore[no-any-return]
 
@@ -69,25 +78,36 @@ def class_values(source: Source) -> NDArray[Any]:
     return np.arange(largest + 1)
 
 
-def _open_path(given: str | os.PathLike[str], y: Any) -> Source:
+def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Source:
     path = local_path(given)
+    what = f"the Parquet data in {given}"
     if path is None:
-        return ParquetSource(given, _target_name(y, f"the Parquet data in {given}"))
+        weight = _weight_name(sample_weight, what)
+        return ParquetSource(given, _target_name(y, what), weight=weight)
     if path.suffix.lower() == ".npy":
-        return npy_source(path, y)
+        return npy_source(path, y, sample_weight)
     if path.is_file() and not _is_parquet(path):
         raise SourceError(
             f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; convert it, for "
             "instance with pandas.read_csv(...).to_parquet(...)"
         )
     list_files(path)
-    return ParquetSource(path, _target_name(y, f"the Parquet data in {path}"))
+    return ParquetSource(path, _target_name(y, what), weight=_weight_name(sample_weight, what))
 
 
 def _target_name(y: Any, what: str) -> str:
     if not isinstance(y, str):
         raise SourceError(f"y={_short(y)}: for {what}, y is the name of the target column")
     return y
+
+
+def _weight_name(sample_weight: Any, what: str) -> str | None:
+    if sample_weight is not None and not isinstance(sample_weight, str):
+        raise SourceError(
+            f"sample_weight={_short(sample_weight)}: for {what}, sample_weight is the name of the "
+            "weight column"
+        )
+    return sample_weight
 
 
 def _is_parquet(path: Path) -> bool:

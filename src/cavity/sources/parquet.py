@@ -126,7 +126,8 @@ class ParquetSource:
         self.n_rows = sum(self._group_rows)
         self.n_features = len(self.feature_names)
         self.dtype = self._scan.columns.dtype
-        self.total_weight = self._scan.total_weight
+        self.class_totals = self._scan.class_totals
+        self.total_weight = float(self.class_totals.sum())
 
     @property
     def buffer_rows(self) -> int:

@@ -25,9 +25,11 @@ class Labels:
         self.code_of: dict[Any, int] = {value: code for code, value in enumerate(known)}
         self.codes = np.empty(n_rows, dtype=np.int8)
         self.n_seen = 0
+        self.totals = np.zeros(len(known))
+        """[C]: weight of each class so far."""
 
-    def add(self, column: Any, group: Group) -> None:
-        """Encode the next labels."""
+    def add(self, column: Any, group: Group, weight: NDArray[np.float64] | None = None) -> None:
+        """Encode the next labels and add up their weights (None: one each)."""
         pyarrow, _ = import_pyarrow()
         types = pyarrow.types
         if types.is_decimal(column.type):
@@ -42,7 +44,11 @@ class Labels:
             self.codes = self.codes.astype(np.int16)
         if self.n_seen + len(indices) > len(self.codes):
             raise SourceError(f"{group}: has more rows than its footer says; the file is damaged")
-        self.codes[self.n_seen : self.n_seen + len(indices)] = lookup[indices]
+        codes = lookup[indices]
+        self.codes[self.n_seen : self.n_seen + len(indices)] = codes
+        more = np.bincount(codes, weight, minlength=len(self.code_of)).astype(np.float64)
+        more[: len(self.totals)] += self.totals
+        self.totals = more
         self.n_seen += len(indices)
 
     def _code(self, value: Any, group: Group) -> int:
@@ -81,5 +87,7 @@ class Labels:
             )
         classes = np.array(sorted(self.code_of))
         position = np.empty(len(classes), dtype=self.codes.dtype)
-        position[[self.code_of[value] for value in classes.tolist()]] = np.arange(len(classes))
+        order = [self.code_of[value] for value in classes.tolist()]
+        position[order] = np.arange(len(classes))
+        self.totals = self.totals[order]
         return classes, position[self.codes]

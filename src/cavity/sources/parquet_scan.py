@@ -28,7 +28,8 @@ class Scan:
     classes: NDArray[Any]
     codes: IntArray
     """[n] in int8, or int16 for many classes: a byte a row, and no target column to decode again."""
-    total_weight: float
+    class_totals: NDArray[np.float64]
+    """[C]: total weight of each class."""
     reader_bytes: int
     """What reading one group holds in memory, about."""
 
@@ -48,20 +49,20 @@ def scan(
     if n_rows == 0:
         raise SourceError(f"{path}: has no rows")
     labels = Labels(n_rows, target, classes)
-    total_weight = 0.0
     for group, batch in _target_batches(store, footers):
-        labels.add(batch.column(target), group)
+        weight_values = None
         if used.weight is not None:
-            total_weight += _weight_sum(batch.column(used.weight), group, used.weight)
+            weight_values = column_weights(batch.column(used.weight), group, used.weight)
+        labels.add(batch.column(target), group, weight_values)
     found, codes = labels.finish()
     if len(found) < 2:
         raise SourceError(
             f"{path}: the target {target!r} has one class ({found[0]!r}); a classifier needs at least "
             "two: check the column or the filter before it"
         )
-    if used.weight is not None and total_weight <= 0.0:
+    if labels.totals.sum() <= 0.0:
         raise SourceError(f"{path}: the weights in column {used.weight!r} sum to zero")
-    return Scan(used, groups, found, codes, total_weight if used.weight else float(n_rows), reader_bytes)
+    return Scan(used, groups, found, codes, labels.totals, reader_bytes)
 
 
 def _target_batches(store: Store, footers: Footers) -> Iterator[tuple[Group, Any]]:
@@ -76,9 +77,10 @@ def _target_batches(store: Store, footers: Footers) -> Iterator[tuple[Group, Any
         files.close()
 
 
-def _weight_sum(column: Any, group: Group, name: str) -> float:
+def column_weights(column: Any, group: Group, name: str) -> NDArray[np.float64]:
+    """The weights [t] of a column, finite and not negative."""
     pyarrow, _ = import_pyarrow()
-    weight = column.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
+    weight: NDArray[np.float64] = column.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
     if not np.isfinite(weight).all() or weight.min() < 0.0:
         raise SourceError(f"{group}: the weights in column {name!r} must be finite and not negative")
-    return float(weight.sum())
+    return weight

@@ -1,0 +1,1 @@
+"""Micro-benchmarks: `make bench-micro`, or `make bench-check` to compare two commits."""

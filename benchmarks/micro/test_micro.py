@@ -1,0 +1,109 @@
+"""The hot places, one benchmark each: kernels, pass, step, prediction, and the engine against GEMM.
+
+One thread and float64 unless the name says otherwise, so that a number says something about the code
+rather than about the machine's other work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from benchmarks.machine import gemm_rate
+from cavity.engines.blas import blas_threads
+from cavity.engines.local import LocalEngine
+from cavity.engines.threads import Threads
+from cavity.initialization import default_kernel
+from cavity.kernels import bind
+from cavity.model import Model
+from cavity.optimizers import Adam
+from cavity.parameters import ParameterSpace
+from cavity.posterior import Posterior
+from cavity.problem import make_problem
+from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.variational import Variational
+from cavity.schedules.step import Trainer
+from cavity.sources import ArraySource
+from cavity.standardize import Standardizer
+from cavity.sweep import SweepOptions
+
+N, D, M = 4_000, 8, 100
+RULES: dict[str, Any] = {"ep": ExpectationPropagation, "vi": Variational}
+
+
+@pytest.fixture(autouse=True)
+def one_blas_thread() -> Iterator[None]:
+    with blas_threads(1), np.errstate(all="ignore"):
+        yield
+
+
+def rows(n: int = N, d: int = D) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d))
+    return X, (np.sin(2 * X[:, 0]) + X[:, 1] + rng.standard_normal(n) > 0).astype(np.int8)
+
+
+def trainer_of(rule: str, n: int = N, d: int = D, m: int = M) -> Trainer:
+    X, labels = rows(n, d)
+    engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), RULES[rule](), Threads(1))
+    space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m])
+    options = SweepOptions(damping=0.5, max_leverage=0.5)
+    return Trainer(make_problem(engine, space, 1.0), Adam(0.05), options)
+
+
+@pytest.mark.parametrize("kernel", [RBF([1.0] * D), Matern([1.0] * D, nu=1.5)], ids=["rbf", "matern32"])
+def test_kernel_and_gradient(benchmark: Any, kernel: Any) -> None:
+    X, _ = rows()
+    bound = bind(ConstantKernel(1.0) * kernel, X[:M])
+
+    def work() -> None:
+        K, tape = bound.cross(X)
+        bound.pull_back(tape, K)
+
+    benchmark(work)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_full_pass(benchmark: Any, rule: str) -> None:
+    trainer = trainer_of(rule)
+    state, _ = trainer.step(trainer.start())
+    prior = trainer.problem.prior(state.x)
+    posterior = Posterior.from_naturals(state.q)
+    benchmark(trainer.engine.sweep, prior, posterior, trainer.options)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_minibatch_step(benchmark: Any, rule: str) -> None:
+    trainer = trainer_of(rule)
+    batch = next(iter(trainer.engine.source.batches(200, np.random.default_rng(0))))
+    state, _ = trainer.step(trainer.start(), batch, gain=0.1)
+    benchmark(trainer.step, state, batch, gain=0.1)
+
+
+def test_prediction(benchmark: Any) -> None:
+    trainer = trainer_of("ep")
+    state, _ = trainer.step(trainer.start())
+    prior, engine = trainer.problem.prior(state.x), trainer.engine
+    posterior = Posterior.from_naturals(state.q)
+    model = Model(
+        prior.kernel, prior.Z, posterior, engine.standardizer, engine.rule, prior.dtype, prior.jitter
+    )
+    X, _ = rows()
+    benchmark(model.latent_moments, X, engine.threads)
+
+
+def test_engine_against_gemm(benchmark: Any) -> None:
+    """A pass with gradient counts 12m² + 4md flops a row; `share_of_gemm` is in the saved record."""
+    n, d, m = 6_000, 8, 300
+    trainer = trainer_of("ep", n, d, m)
+    state, _ = trainer.step(trainer.start())
+    rate = gemm_rate(np.float64, 1, size=1024)
+    benchmark.pedantic(trainer.step, args=(state,), rounds=5, warmup_rounds=1)
+    seconds = benchmark.stats.stats.min
+    share = n * (12 * m**2 + 4 * m * d) / seconds / 1e9 / rate
+    benchmark.extra_info["share_of_gemm"] = share
+    assert share > 0.05

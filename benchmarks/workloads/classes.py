@@ -1,0 +1,171 @@
+"""Many classes: the built-in likelihood against one-vs-rest and GPflow, and what ten classes cost."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from benchmarks import tables
+from benchmarks.context import Context
+from benchmarks.data import Dataset, Split, fixed, holdout, many_classes
+from benchmarks.methods import Contender
+from benchmarks.records import Repetition
+from benchmarks.registry import benchmark
+from cavity.engines.blas import blas_threads
+from cavity.engines.local import LocalEngine
+from cavity.engines.threads import Threads, thread_count
+from cavity.estimators.plans import propagation_rule
+from cavity.initialization import default_kernel
+from cavity.optimizers import Adam
+from cavity.parameters import ParameterSpace
+from cavity.problem import make_problem
+from cavity.schedules.posterior_update import NaturalUpdate
+from cavity.schedules.step import Trainer
+from cavity.sources import ArraySource
+from cavity.standardize import Standardizer
+from cavity.sweep import SweepOptions
+
+OURS = (
+    Contender("cavity SEP", "cavity-sep"),
+    Contender("cavity SEP, one-vs-rest", "cavity-sep", {"one_vs_rest": "ep"}),
+    Contender("cavity SVI", "cavity-svi"),
+    Contender("cavity SVI, one-vs-rest", "cavity-svi", {"one_vs_rest": "vi"}),
+)
+GPFLOW = (
+    Contender("GPflow Adam, robust max", "gpflow-adam", {"minibatch": 1000}),
+    Contender("GPflow NatGrad, robust max", "gpflow-natgrad", {"minibatch": 1000, "gamma": 0.02}),
+    Contender("GPflow Adam, softmax", "gpflow-adam", {"minibatch": 1000, "likelihood": "softmax"}),
+)
+
+CHOICE_STEPS = 300
+"""Minibatch steps of each candidate: steps, not seconds, so that a busy machine changes nothing."""
+
+
+def _choice_table(repetitions: Sequence[Repetition]) -> str:
+    rows = [r for r in repetitions if r.metrics]
+    lines = ["| set | method | NLL | error | ECE |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {r.dataset} | {r.label} | {r.metrics['nll']:.4f} | {100 * r.metrics['error']:.2f} % "
+        f"| {r.metrics['ece']:.4f} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def _cost_table(repetitions: Sequence[Repetition]) -> str:
+    found = [r.extra for r in repetitions if "ratio" in r.extra]
+    lines = [
+        f"two classes {f['two']:.3f} s a step, ten {f['ten']:.3f} s: {f['ratio']:.2f} times"
+        for f in found
+    ]
+    return "\n\n".join(lines)
+
+
+@benchmark(
+    "classes",
+    "many classes: the multinomial probit against one-vs-rest, the same steps",
+    table=_choice_table,
+)
+def run(context: Context) -> None:
+    """Short fits of each candidate, scored on rows held out of training: a basis for the choice."""
+    m, steps = 100, 20 if context.quick else CHOICE_STEPS
+    sets = [(_digits(), {"standardize": False, "max_iter": 10 if context.quick else 100})]
+    large = [(_choice(holdout("covtype", 5_000), 50_000), {})]
+    large += [(_choice(fixed("mnist"), 60_000), {"standardize": False})]
+    for split, parameters in large:
+        epochs = steps * 5 * m / len(split.train.y)
+        sets.append((split, {**parameters, "max_epochs": epochs}))
+    context.expect(len(sets) * len(OURS))
+    for split, parameters in sets:
+        for contender in OURS:
+            context.measure(contender, split, {"m": m, "seed": 0, "parameters": parameters})
+
+
+def step_seconds(n_classes: int, m: int, d: int, repeats: int) -> float:
+    """Best of some minibatch steps of 5m rows, everything included, on random rows of d features."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((5 * m, d)).astype(np.float32)
+    labels = (X[:, :n_classes].argmax(axis=1) if n_classes > 2 else X[:, 0] > 0).astype(np.int8)
+    threads = Threads(thread_count(None))
+    rule = propagation_rule("probit", n_classes)
+    engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), rule, threads)
+    space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
+    trainer = Trainer(
+        make_problem(engine, space, 1.0),
+        Adam(0.02),
+        SweepOptions(max_leverage=0.5),
+        NaturalUpdate(threads.map),
+    )
+    batch = next(iter(engine.source.batches(5 * m, rng)))
+    state, best = trainer.start(), np.inf
+    with blas_threads(1), np.errstate(all="ignore"):
+        for _ in range(repeats + 1):
+            begin = time.perf_counter()
+            state, _ = trainer.step(state, batch, gain=0.05)
+            best = min(best, time.perf_counter() - begin)
+    threads.close()
+    return best
+
+
+@benchmark(
+    "class_cost",
+    "one minibatch step with two and with ten classes: MNIST's shape, m = 500",
+    table=_cost_table,
+)
+def cost(context: Context) -> None:
+    """Seconds a step, and their ratio: what ten classes cost."""
+    m, repeats = (100, 3) if context.quick else (500, 10)
+
+    def measured() -> dict[str, float]:
+        two, ten = (step_seconds(n_classes, m, 784, repeats) for n_classes in (2, 10))
+        return {"m": m, "two": two, "ten": ten, "ratio": ten / two}
+
+    context.expect(1)
+    context.note("ratio", measured)
+
+
+@benchmark(
+    "mnist_classes",
+    "MNIST ten classes, m = 500, 600 s: test NLL and error",
+    table=tables.by_method,
+)
+def mnist(context: Context) -> None:
+    """The figure to reach: error at most 2.0 %, NLL at most 0.08."""
+    settings = {"m": 500, "seed": 0, "parameters": {"standardize": False}}
+    split = many_classes(fixed("mnist"))
+    context.expect(1)
+    context.measure(OURS[0], split, settings, context.seconds(600.0, quick=8.0))
+
+
+@benchmark(
+    "covtype_classes",
+    "covertype, two and seven classes, m = 200, 120 s: SEP and GPflow's SVGP",
+    table=tables.by_dataset,
+)
+def covtype(context: Context) -> None:
+    """All rows but 10,000; the same inducing points to start from, the same time."""
+    budget = context.seconds(120.0, quick=3.0)
+    split = holdout("covtype", 10_000)
+    context.expect(4 + 2 + len(GPFLOW))
+    for here, n_classes in ((split, 2), (many_classes(split), 7)):
+        settings = {"m": 200, "seed": 0}
+        for contender in (OURS[0], OURS[2]):
+            context.measure(contender, here, settings, budget)
+        for contender in GPFLOW if n_classes > 2 else GPFLOW[:2]:
+            context.measure(contender, here, {**settings, "classes": n_classes}, budget)
+
+
+def _digits() -> Split:
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    X, y = X[order] / 16.0, y[order].astype(np.int8)
+    train, test = Dataset(X[600:], y[600:], "digits"), Dataset(X[:600], y[:600], "digits")
+    return Split(train, test, 0)
+
+
+def _choice(split: Split, n: int) -> Split:
+    """n of the training rows, 5,000 of them in place of the test rows: for choices, not for results."""
+    train = many_classes(split).train
+    order = np.random.default_rng(0).permutation(len(train.y))[:n]
+    return Split(train.take(order[5_000:]), train.take(order[:5_000]), 0)

@@ -1,0 +1,202 @@
+"""`cavity fit`."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cavity.cli.bar import Watcher, progress_shown
+from cavity.cli.budget import parsed_budget
+from cavity.cli.guard import CommandError, InterruptedFitError, interrupts_noted, say
+from cavity.cli.outputs import checked_output, print_json
+from cavity.history import Iteration
+from cavity.progress import reporting
+
+_CHECKPOINT_EVERY = 30.0
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """What the user asked for."""
+
+    data: str
+    target: str
+    output: str
+    method: str = "sep"
+    inducing: int = 100
+    budget: str | None = None
+    likelihood: str = "probit"
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    workers: int | None = None
+    scheduler: str | None = None
+    resume: bool = False
+    seed: int = 0
+    jobs: int | None = None
+    force: bool = False
+
+    @property
+    def distributed(self) -> bool:
+        """Whether it is a fit on a Dask cluster."""
+        return self.workers is not None or self.scheduler is not None
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where training is saved on the way."""
+        return Path(f"{self.output}.checkpoint")
+
+
+def run_fit(request: FitRequest, json: bool) -> None:
+    """Fit, save, and say what came of it."""
+    from cavity.tables import TableClassifier, open_table
+
+    output = checked_output(request.output, request.force)
+    parameters = _parameters(request)
+    table = open_table(request.data)
+    model = TableClassifier(
+        drop=request.drop, categorical=request.categorical, folder=str(output.parent)
+    )
+    begun = time.perf_counter()
+    with _explained(request), progress_shown() as watcher, interrupts_noted() as interrupted:
+        watcher.stage(f"reading {request.data}")
+        model.learn_columns(table, request.target)
+        watcher.n_rows = int(model.labels_.counts.sum())
+        watcher.stage(f"choosing where to start, on {watcher.n_rows:,} rows")
+        reporter = _UntilInterrupted(watcher, interrupted)
+        with reporting(reporter), _convergence_in_words():
+            _train(request, model, table, parameters)
+        reporter.check()
+    model.fit_seconds_ = time.perf_counter() - begun
+    _forget_places(model)
+    model.save(output)
+    request.checkpoint.unlink(missing_ok=True)
+    for note in model.notes_:
+        say(note)
+    summary = _summary(model, request)
+    if json:
+        print_json(summary)
+    else:
+        say(_words(summary))
+
+
+def _parameters(request: FitRequest) -> dict[str, Any]:
+    """The classifier's parameters; refuses what does not go together."""
+    budget = parsed_budget(request.budget)
+    parameters = {
+        "n_inducing": request.inducing,
+        "likelihood": request.likelihood,
+        "random_state": request.seed,
+        "n_jobs": request.jobs,
+        **budget,
+    }
+    if request.method == "gfitc":
+        if budget and "max_iter" not in budget:
+            raise CommandError(
+                f"--budget {request.budget!r} does not go with --method gfitc, which counts iterations: "
+                "write '100 iterations'"
+            )
+        if request.resume or request.distributed:
+            option = "--resume" if request.resume else "--workers and --scheduler"
+            raise CommandError(f"{option}: --method gfitc cannot do that; sep and svi can")
+        return parameters
+    checkpoint = request.checkpoint
+    if checkpoint.exists() and not request.resume:
+        if not request.force:
+            raise CommandError(
+                f"{checkpoint}: is left of a fit that was stopped; --resume goes on from it, --force "
+                "starts afresh"
+            )
+        checkpoint.unlink()
+    return {**parameters, "checkpoint": str(checkpoint), "checkpoint_every": _CHECKPOINT_EVERY}
+
+
+def _train(request: FitRequest, model: Any, table: Any, parameters: dict[str, Any]) -> None:
+    import cavity
+
+    if request.distributed:
+        from cavity.cli.cluster import train_on_cluster
+
+        train_on_cluster(request, model, table, parameters)
+        return
+    kinds = {
+        "sep": cavity.SEPClassifier,
+        "svi": cavity.SVIClassifier,
+        "gfitc": cavity.GFITCClassifier,
+    }
+    model.set_params(classifier=kinds[request.method](**parameters))
+    model.train(table)
+
+
+class _UntilInterrupted:
+    """A reporter that ends a fit after Ctrl-C: its result would be thrown away."""
+
+    def __init__(self, watcher: Watcher, interrupted: list[bool]) -> None:
+        self._watcher, self._interrupted = watcher, interrupted
+
+    def update(self, iteration: Iteration, share: float | None) -> None:
+        self._watcher.update(iteration, share)
+
+    def sweep(self, number: int, change: float) -> None:
+        self.check()
+        self._watcher.sweep(number, change)
+
+    def check(self) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _convergence_in_words() -> Iterator[None]:
+    """The warning of a fit that had no time to converge, in the words of the command line."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        if issubclass(warning.category, ConvergenceWarning):
+            say("warning: training ended before it converged; a larger --budget may do better")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+@contextmanager
+def _explained(request: FitRequest) -> Iterator[None]:
+    """Ctrl-C says what is left of the fit."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if request.method != "gfitc" and request.checkpoint.exists():
+            words = f"no model was written, and --resume goes on from {request.checkpoint}"
+            raise InterruptedFitError(f"interrupted; {words}") from None
+        raise
+
+
+def _forget_places(model: Any) -> None:
+    """Paths of this machine are no business of the model file."""
+    model.set_params(folder=None)
+    for classifier in (model.classifier, model.classifier_):
+        if "checkpoint" in classifier.get_params(deep=False):
+            classifier.set_params(checkpoint=None)
+
+
+def _summary(model: Any, request: FitRequest) -> dict[str, Any]:
+    from cavity.cli.inspecting import description
+
+    return {"model": request.output, **description(model)}
+
+
+def _words(summary: dict[str, Any]) -> str:
+    training = summary["training"]
+    loo = training["leave_one_out_nll"]
+    score = "" if loo is None else f"; leave-one-out NLL {loo:.4f}"
+    return (
+        f"{summary['model']}: {training['rows']:,} rows, {len(summary['columns'])} columns, "
+        f"{summary['features']} features, {training['inducing_points']} inducing points, "
+        f"{training['seconds']:.1f} s{score}"
+    )

@@ -1,0 +1,151 @@
+"""Probabilities over the plane of two features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.plot.canvas import Display, colour, feature_positions, names_of_features, probability_colours
+from cavity.plot.inducing_points import draw_points, draw_rows, outside_legend, some_rows
+from cavity.plot.prediction import proba_at
+from cavity.typing import Array
+
+_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+class DecisionBoundaryDisplay(Display):
+    """Probability contours over two features, the others held at their medians, with inducing points.
+
+    With two classes the ground shows the probability of the second; with more, the likeliest class, the
+    stronger the more probable it is.
+
+    >>> from sklearn.datasets import make_moons
+    >>> from cavity import SEPClassifier
+    >>> X, y = make_moons(200, noise=0.3, random_state=0)
+    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> display = DecisionBoundaryDisplay.from_estimator(model, X, y, grid_resolution=20)
+    >>> display.probability.shape
+    (20, 20, 2)
+    """
+
+    def __init__(
+        self,
+        x: Array,
+        y: Array,
+        probability: Array,
+        *,
+        classes: Any,
+        names: tuple[str, str],
+        rows: Array | None = None,
+        labels: Any = None,
+        points: Array | None = None,
+    ) -> None:
+        self.x = x
+        self.y = y
+        self.probability = probability
+        self.classes = classes
+        self.names = names
+        self.rows = rows
+        self.labels = labels
+        self.points = points
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        features: Any = (0, 1),
+        feature_names: Any = None,
+        grid_resolution: int = 100,
+        margin: float = 0.05,
+        max_rows: int = 1_000,
+        ax: Any = None,
+    ) -> Any:
+        """Predict a grid over the range of rows X [n, d] in two of the features.
+
+        features: two columns, by number or name; margin: how far the grid goes beyond the rows, as a
+        share of their range; max_rows: so many rows are shown, by label y [n].
+        """
+        names = names_of_features(estimator, feature_names)
+        first, second = feature_positions(features, names)
+        rows, labels = some_rows(X, y, max_rows)
+        xs, ys = (_axis(rows[:, column], grid_resolution, margin) for column in (first, second))
+        grid = np.repeat(np.median(rows, axis=0)[None].astype(float), len(xs) * len(ys), axis=0)
+        grid[:, first], grid[:, second] = (part.ravel() for part in np.meshgrid(xs, ys))
+        return cls(
+            xs,
+            ys,
+            proba_at(estimator, grid).reshape(len(ys), len(xs), -1),
+            classes=estimator.classes_,
+            names=(names[first], names[second]),
+            rows=rows[:, [first, second]],
+            labels=labels,
+            points=estimator.inducing_points_[:, [first, second]],
+        ).plot(ax)
+
+    def plot(self, ax: Any = None, *, colorbar: bool = True) -> DecisionBoundaryDisplay:
+        """Draw on `ax`, or on new axes."""
+        ax = self._begin(ax)
+        if len(self.classes) == 2:
+            self._plot_two(ax, colorbar)
+        else:
+            self._plot_many(ax)
+        if self.rows is not None:
+            draw_rows(ax, self.rows, self.labels, self.classes)
+        if self.points is not None:
+            draw_points(ax, self.points)
+        ax.set(xlim=(self.x[0], self.x[-1]), ylim=(self.y[0], self.y[-1]))
+        ax.set_xlabel(self.names[0])
+        ax.set_ylabel(self.names[1])
+        outside_legend(ax)
+        return self
+
+    def _plot_two(self, ax: Any, colorbar: bool) -> None:
+        p = self.probability[..., 1]
+        ground = ax.imshow(
+            p,
+            origin="lower",
+            extent=(self.x[0], self.x[-1], self.y[0], self.y[-1]),
+            aspect="auto",
+            interpolation="bilinear",
+            cmap=probability_colours(),
+            vmin=0,
+            vmax=1,
+        )
+        lines = ax.contour(
+            self.x,
+            self.y,
+            p,
+            levels=_LEVELS,
+            colors="0.25",
+            linewidths=[1.6 if level == 0.5 else 0.6 for level in _LEVELS],
+        )
+        ax.clabel(lines, fmt=lambda level: f"{level:.0%}", fontsize="x-small")
+        if colorbar:
+            bar = self.figure_.colorbar(ground, ax=ax, pad=0.02)
+            bar.set_label(f"probability of {self.classes[1]}")
+
+    def _plot_many(self, ax: Any) -> None:
+        from matplotlib.colors import to_rgb
+
+        likeliest = self.probability.argmax(axis=2)
+        shades = np.array([to_rgb(colour(code)) for code in range(len(self.classes))])
+        floor = 1.0 / len(self.classes)
+        strength = ((self.probability.max(axis=2) - floor) / (1.0 - floor)).clip(0, 1)[..., None]
+        image = 1.0 - 0.6 * strength * (1.0 - shades[likeliest])
+        ax.imshow(
+            image,
+            origin="lower",
+            extent=(self.x[0], self.x[-1], self.y[0], self.y[-1]),
+            aspect="auto",
+            interpolation="bilinear",
+        )
+
+
+def _axis(values: Array, resolution: int, margin: float) -> Array:
+    low, high = float(values.min()), float(values.max())
+    beyond = margin * (high - low) if high > low else 1.0
+    return np.linspace(low - beyond, high + beyond, resolution)

@@ -1,0 +1,136 @@
+"""What all displays share: axes to draw on, colours, and the names of things."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+"""Okabe and Ito's colours, those of most contrast first."""
+MARKERS = ("o", "^", "s", "D", "v", "P", "X")
+"""Shapes tell apart what colours alone should not have to."""
+COLUMN = (3.6, 2.9)
+"""Inches: the column of a paper, at which all labels stay readable."""
+
+
+class Display:
+    """A picture that knows the axes it was drawn on."""
+
+    ax_: Any
+    """matplotlib's axes."""
+    figure_: Any
+    """The figure they are part of."""
+
+    def _begin(self, ax: Any) -> Any:
+        """The axes to draw on: the given ones, or those of a new figure."""
+        if ax is None:
+            _, ax = pyplot().subplots(figsize=COLUMN, layout="constrained")
+        self.ax_, self.figure_ = ax, ax.figure
+        return ax
+
+
+def pyplot() -> Any:
+    """`matplotlib.pyplot`, or an error that says how to get it."""
+    require_matplotlib()
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
+def require_matplotlib() -> None:
+    """Raise an ImportError that names the extra, if matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"{error}: the pictures are drawn with matplotlib; install it with: "
+            "pip install 'cavity[plot]'"
+        ) from error
+
+
+def colour(position: int) -> str:
+    """The colour of a class or a curve, by its position."""
+    return PALETTE[position % len(PALETTE)]
+
+
+def line_style(position: int) -> str:
+    """The line of a class, by its position: solid until the colours are used up."""
+    return ("-", "--", ":")[position // len(PALETTE) % 3]
+
+
+def marker(position: int) -> str:
+    """The marker of a class, by its position."""
+    return MARKERS[position % len(MARKERS)]
+
+
+def probability_colours() -> Any:
+    """From blue (0) by near-white (½) to vermilion (1), light enough for marks to show on it."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("cavity", ["#4095c5", "#f9f9f9", "#e08640"])
+
+
+def names_of_features(estimator: Any, feature_names: Any = None) -> list[str]:
+    """[d]: the given names, those that the estimator was fitted with, or x0, x1, …
+
+    >>> from types import SimpleNamespace
+    >>> names_of_features(SimpleNamespace(n_features_in_=2))
+    ['x0', 'x1']
+    """
+    d = int(estimator.n_features_in_)
+    if feature_names is None:
+        feature_names = getattr(estimator, "feature_names_in_", None)
+    if feature_names is None:
+        return [f"x{i}" for i in range(d)]
+    names = [str(name) for name in feature_names]
+    if len(names) != d:
+        raise ValueError(
+            f"feature_names has {len(names)} names, but the estimator was fitted with {d} features; "
+            "give one name a column"
+        )
+    return names
+
+
+def feature_positions(features: Any, names: list[str]) -> tuple[int, int]:
+    """The two columns that are meant by numbers or by names.
+
+    >>> feature_positions(("age", 0), ["distance", "age"])
+    (1, 0)
+    """
+    found = []
+    for feature in features:
+        if isinstance(feature, str):
+            if feature not in names:
+                raise ValueError(f"features names {feature!r}, which is none of {names}")
+            found.append(names.index(feature))
+        elif 0 <= int(feature) < len(names):
+            found.append(int(feature))
+        else:
+            raise ValueError(
+                f"features has the column {feature}; there are {len(names)} columns, from 0 on"
+            )
+    if len(found) != 2 or found[0] == found[1]:
+        raise ValueError(f"features={features!r}; a plane needs two different columns")
+    return found[0], found[1]
+
+
+def dense(X: Any) -> Any:
+    """X [n, d] of any kind as a dense array."""
+    return X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+
+
+def number(value: float) -> str:
+    """A number in three digits or so.
+
+    >>> number(1234567.0), number(0.000123), number(3.14159), number(42)
+    ('1,234,567', '1.23e-04', '3.14', '42')
+    """
+    if not np.isfinite(value):
+        return str(value)
+    size = abs(float(value))
+    if size >= 1e7 or 0 < size < 1e-3:
+        return f"{value:.2e}"
+    if size >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

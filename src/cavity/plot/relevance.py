@@ -1,0 +1,67 @@
+"""How much each feature matters to the fitted function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.plot.canvas import Display, colour, names_of_features, number
+from cavity.relevance import Relevance
+
+
+class RelevanceDisplay(Display):
+    """Relevance of the features, largest first, with the posterior's 90 % band and the lengthscales.
+
+    Relevance is the feature's share of the latent function's squared slope, see `cavity.relevance`.
+
+    >>> from sklearn.datasets import make_moons
+    >>> from cavity import SEPClassifier
+    >>> X, y = make_moons(200, noise=0.3, random_state=0)
+    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> display = RelevanceDisplay.from_estimator(model, feature_names=["east", "north"])
+    >>> sorted(label.get_text() for label in display.ax_.get_yticklabels())
+    ['east', 'north']
+    """
+
+    def __init__(self, relevance: Relevance, names: list[str], *, max_features: int = 20) -> None:
+        self.relevance = relevance
+        self.names = names
+        self.max_features = max_features
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, feature_names: Any = None, max_features: int = 20, ax: Any = None
+    ) -> Any:
+        """Show `relevance_` of the `max_features` most relevant features."""
+        names = names_of_features(estimator, feature_names)
+        return cls(estimator.relevance_, names, max_features=max_features).plot(ax)
+
+    @property
+    def order(self) -> list[int]:
+        """Columns that are shown, the most relevant first."""
+        return [int(i) for i in np.argsort(-self.relevance.value, kind="stable")[: self.max_features]]
+
+    def plot(self, ax: Any = None) -> RelevanceDisplay:
+        """Draw on `ax`, or on new axes."""
+        ax = self._begin(ax)
+        order = self.order
+        at, share = np.arange(len(order)), self.relevance.value[order]
+        band = np.maximum([share - self.relevance.lower[order], self.relevance.upper[order] - share], 0)
+        ax.barh(at, share, color=colour(0), alpha=0.8, height=0.66)
+        ax.errorbar(share, at, xerr=band, fmt="none", ecolor="0.45", elinewidth=1.2, capsize=2)
+        ax.set_yticks(at, [self.names[i] for i in order])
+        ax.set_ylim(len(order) - 0.5, -0.5)
+        ax.set_xlim(left=0)
+        ax.set_xlabel("relevance, with its 90% band")
+        self._lengthscales(ax, at, self.relevance.lengthscale[order])
+        return self
+
+    def _lengthscales(self, ax: Any, at: Any, scales: Any) -> None:
+        """The kernel's lengthscales, in the features' own units, in a column on the right."""
+        if not np.isfinite(scales).any():
+            return
+        words = [("lengthscale", -0.9)]
+        words += [(number(scale), y) for scale, y in zip(scales, at, strict=True)]
+        for word, y in words:
+            ax.text(1.02, y, word, transform=ax.get_yaxis_transform(), va="center", fontsize="small")

@@ -1,0 +1,105 @@
+"""Reliability diagram: is what is called 70 % true 70 times in 100?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.plot.calibration import Bins, calibration_error, reliability_bins
+from cavity.plot.canvas import Display, colour
+from cavity.typing import Array
+
+
+class ReliabilityDisplay(Display):
+    """Observed frequency against predicted probability, with exact confidence bands.
+
+    >>> from sklearn.datasets import make_moons
+    >>> from cavity import SEPClassifier
+    >>> X, y = make_moons(300, noise=0.3, random_state=0)
+    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X[:200], y[:200])
+    >>> display = ReliabilityDisplay.from_estimator(model, X[200:], y[200:])
+    >>> display.ax_.get_xlabel()
+    'predicted probability of 1'
+    >>> display.calibration_error < 0.1
+    True
+    """
+
+    def __init__(self, bins: Bins, *, of: str, confidence: float = 0.95) -> None:
+        self.bins = bins
+        self.of = of
+        self.confidence = confidence
+
+    @property
+    def calibration_error(self) -> float:
+        """Mean distance from the diagonal, over all rows."""
+        return calibration_error(self.bins)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any, y: Any, *, ax: Any = None, **options: Any) -> Any:
+        """Predict rows X [n, d] and compare with y [n]; options are those of `from_predictions`."""
+        return cls.from_predictions(
+            y, estimator.predict_proba(X), classes=estimator.classes_, ax=ax, **options
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: Any,
+        probability: Array,
+        *,
+        classes: Any = None,
+        pos_label: Any = None,
+        n_bins: int = 10,
+        strategy: str = "uniform",
+        confidence: float = 0.95,
+        ax: Any = None,
+    ) -> Any:
+        """Compare labels y [n] with probabilities [n] (of the second class) or [n, C].
+
+        With two classes, or a `pos_label`, the diagram is about that class; with more it is about the
+        likeliest class of each row: how often is it the right one?
+        """
+        labels = np.asarray(y)
+        known = np.unique(labels) if classes is None else np.asarray(classes)
+        p = np.asarray(probability, dtype=float)
+        p = np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
+        if p.shape != (len(labels), len(known)):
+            raise ValueError(
+                f"probability has shape {np.shape(probability)} for {len(labels)} labels of "
+                f"{len(known)} classes; it needs a row for each label and a column for each class "
+                "(pass classes=[…] if y does not show them all)"
+            )
+        if pos_label is None and len(known) > 2:
+            said, true, of = p.max(axis=1), known[p.argmax(axis=1)] == labels, "the likeliest class"
+        else:
+            wanted = known[-1] if pos_label is None else pos_label
+            found = np.flatnonzero(known == wanted)
+            if len(found) != 1:
+                raise ValueError(f"pos_label={pos_label!r} is none of the classes {known.tolist()}")
+            said, true, of = p[:, found[0]], labels == wanted, str(wanted)
+        bins = reliability_bins(said, true, n_bins=n_bins, strategy=strategy, confidence=confidence)
+        return cls(bins, of=of, confidence=confidence).plot(ax)
+
+    def plot(self, ax: Any = None) -> ReliabilityDisplay:
+        """Draw on `ax`, or on new axes."""
+        ax = self._begin(ax)
+        bins = self.bins
+        ax.plot([0, 1], [0, 1], color="0.5", lw=1, ls="--", label="perfect")
+        bars = np.maximum([bins.frequency - bins.low, bins.high - bins.frequency], 0.0)
+        ax.errorbar(
+            bins.predicted,
+            bins.frequency,
+            yerr=bars,
+            fmt="o",
+            color=colour(0),
+            ms=5,
+            elinewidth=1.2,
+            capsize=2.5,
+            label=f"observed, {self.confidence:.0%} band",
+        )
+        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+        ax.set_xlabel(f"predicted probability of {self.of}")
+        ax.set_ylabel("observed frequency")
+        ax.legend(loc="upper left", frameon=False, fontsize="small")
+        return self

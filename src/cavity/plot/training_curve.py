@@ -1,0 +1,90 @@
+"""Training curves of one fit, or of several together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cavity.history import Iteration
+from cavity.plot.canvas import Display, colour
+from cavity.typing import Array
+
+_Y = {
+    "leave_one_out": "leave-one-out NLL (nats a row)",
+    "objective": "objective (nats)",
+    "gradient_norm": "norm of the gradient",
+}
+_X = {"seconds": "time (s)", "epochs": "passes over the data", "iteration": "iteration"}
+
+
+class TrainingCurveDisplay(Display):
+    """How a fit went, from `history_`; the leave-one-out score is shown as a loss.
+
+    >>> from sklearn.datasets import make_moons
+    >>> from cavity import SEPClassifier, SVIClassifier
+    >>> X, y = make_moons(200, noise=0.3, random_state=0)
+    >>> sep = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> svi = SVIClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> display = TrainingCurveDisplay.from_estimators([sep, svi], x="epochs")
+    >>> list(display.histories), display.ax_.get_xlabel()
+    (['SEPClassifier', 'SVIClassifier'], 'passes over the data')
+    """
+
+    def __init__(self, histories: Mapping[str, Sequence[Iteration]], *, y: str, x: str) -> None:
+        if y not in _Y:
+            raise ValueError(f"y={y!r}; what a history has is {', '.join(_Y)}")
+        if x not in _X:
+            raise ValueError(f"x={x!r}; a history is ordered by {', '.join(_X)}")
+        self.histories = dict(histories)
+        self.y = y
+        self.x = x
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, y: str = "leave_one_out", x: str = "seconds", ax: Any = None
+    ) -> Any:
+        """The curve of one fitted estimator."""
+        return cls.from_estimators([estimator], y=y, x=x, ax=ax)
+
+    @classmethod
+    def from_estimators(
+        cls, estimators: Any, *, y: str = "leave_one_out", x: str = "seconds", ax: Any = None
+    ) -> Any:
+        """The curves of several fitted estimators: a list, or a dictionary from names to them."""
+        if not isinstance(estimators, Mapping):
+            estimators = _named(list(estimators))
+        return cls({name: one.history_ for name, one in estimators.items()}, y=y, x=x).plot(ax)
+
+    def curve(self, name: str) -> tuple[Array, Array]:
+        """Abscissae and ordinates of one history."""
+        history = self.histories[name]
+        sign = -1.0 if self.y == "leave_one_out" else 1.0
+        return (
+            np.array([getattr(entry, self.x) for entry in history], dtype=float),
+            sign * np.array([getattr(entry, self.y) for entry in history], dtype=float),
+        )
+
+    def plot(self, ax: Any = None) -> TrainingCurveDisplay:
+        """Draw on `ax`, or on new axes."""
+        ax = self._begin(ax)
+        for position, name in enumerate(self.histories):
+            x, y = self.curve(name)
+            few = "o" if len(x) < 3 else None
+            ax.plot(x, y, color=colour(position), lw=1.4, marker=few, ms=4, label=name)
+        ax.set_xlabel(_X[self.x])
+        ax.set_ylabel(_Y[self.y])
+        if len(self.histories) > 1:
+            ax.legend(frameon=False, fontsize="small")
+        return self
+
+
+def _named(estimators: list[Any]) -> dict[str, Any]:
+    """Names of estimators: their types, numbered where a type occurs more than once."""
+    types = [type(one).__name__ for one in estimators]
+    names = [
+        name if types.count(name) == 1 else f"{name} {types[: i + 1].count(name)}"
+        for i, name in enumerate(types)
+    ]
+    return dict(zip(names, estimators, strict=True))

@@ -1,0 +1,222 @@
+"""The figures of the report."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.metrics import precision_recall_curve, roc_curve
+
+from cavity.plot import (
+    DecisionBoundaryDisplay,
+    PartialDependenceDisplay,
+    RelevanceDisplay,
+    ReliabilityDisplay,
+    TrainingCurveDisplay,
+)
+from cavity.plot.canvas import colour, line_style, number
+from cavity.plot.effects import Effect
+from cavity.report.evaluation import Evaluation
+from cavity.report.subject import Subject
+from cavity.report.svg import drawn
+from cavity.report.training_rows import KnownRows
+from cavity.typing import Array
+
+
+class Figure(NamedTuple):
+    """A picture and what it shows."""
+
+    svg: str
+    caption: str
+
+
+def convergence(subject: Subject) -> Figure:
+    """Leave-one-out NLL and objective over the iterations."""
+    fit = subject.classifier
+    history = fit.history_
+    x = "seconds" if len({entry.epochs for entry in history}) < len(history) else "epochs"
+
+    def draw(left: Any, right: Any) -> None:
+        TrainingCurveDisplay.from_estimator(fit, y="leave_one_out", x=x, ax=left)
+        TrainingCurveDisplay.from_estimator(fit, y="objective", x=x, ax=right)
+        objective = [entry.objective for entry in history]
+        if len(objective) > 10:  # the first steps dwarf all others
+            low, high = min(objective[len(objective) // 10 :]), max(objective)
+            right.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low) or None)
+
+    first, last = history[0], history[-1]
+    description = (
+        f"Training curves: leave-one-out NLL from {-first.leave_one_out:.3f} to "
+        f"{-last.leave_one_out:.3f} in {len(history)} records."
+    )
+    caption = (
+        "Left: mean −log probability of a row’s label with the row left out, which every pass gives "
+        "for free. Right: what training maximises; its first tenth may leave the frame."
+    )
+    if first.epochs < 1:
+        caption += (
+            " Each point is the mean of some minibatches, hence the noise. In the first pass over the "
+            "data the objective lacks what rows yet to come will say, so it may fall after it."
+        )
+    return Figure(drawn("convergence", draw, description, width=9.0, height=3.0, columns=2), caption)
+
+
+def reliability(subject: Subject, evaluation: Evaluation) -> Figure:
+    """Observed frequencies against predicted probabilities, and how the probabilities are spread."""
+    fitted = subject.classifier
+    labels = np.asarray(fitted.classes_)[evaluation.codes]
+    n_bins = int(np.clip(len(labels) // 40, 4, 10))
+
+    def draw(left: Any, right: Any) -> None:
+        ReliabilityDisplay.from_predictions(
+            labels, evaluation.proba, classes=fitted.classes_, n_bins=n_bins, ax=left
+        )
+        _spread(right, subject, evaluation)
+
+    caption = (
+        "Left: of rows that were given about the same probability, how many turned out so? On the "
+        "dashed line what is said comes true as often as it is said. Bars: exact 95 % intervals "
+        f"(Clopper and Pearson) of the frequency in each of {n_bins} groups. Right: how often each "
+        "probability was said; the further apart, the more the predictions tell."
+    )
+    text = f"Reliability diagram of {len(labels):,} rows in {n_bins} groups of predicted probability."
+    return Figure(drawn("reliability", draw, text, width=9.0, height=4.0, columns=2), caption)
+
+
+def _spread(ax: Any, subject: Subject, evaluation: Evaluation) -> None:
+    """Histograms of what was said: of either class, or of right and wrong predictions."""
+    p = evaluation.proba
+    if len(subject.classes) == 2:
+        parts = {f"truly {name}": p[evaluation.codes == i, 1] for i, name in enumerate(subject.classes)}
+        shades = [colour(0), colour(1)]
+        ax.set_xlabel(f"predicted probability of {subject.classes[1]}")
+    else:
+        right = p.argmax(axis=1) == evaluation.codes
+        parts = {"right": p.max(axis=1)[right], "wrong": p.max(axis=1)[~right]}
+        shades = [colour(2), colour(1)]
+        ax.set_xlabel("predicted probability of the likeliest class")
+    ax.hist(list(parts.values()), bins=20, range=(0, 1), stacked=True, color=shades, label=list(parts))
+    ax.set_xlim(-0.02, 1.02)
+    ax.set_ylabel("rows")
+    ax.grid(visible=False, axis="x")
+    ax.legend(frameon=False, fontsize="small", loc="best")
+
+
+def _judged(evaluation: Evaluation) -> list[int]:
+    n_classes = evaluation.log_proba.shape[1]
+    judged = [1] if n_classes == 2 else range(n_classes)
+    return [code for code in judged if 0 < np.sum(evaluation.codes == code) < len(evaluation.codes)]
+
+
+def roc(subject: Subject, evaluation: Evaluation) -> Figure:
+    """True against false positive rate, a class against the rest."""
+
+    def draw(ax: Any) -> None:
+        ax.plot([0, 1], [0, 1], color="0.5", lw=1, ls="--")
+        for code in _judged(evaluation):
+            x, y, _ = roc_curve(evaluation.codes == code, evaluation.log_proba[:, code])
+            shade = colour(0 if len(subject.classes) == 2 else code)
+            ax.plot(
+                *_thinned(x, y), color=shade, ls=line_style(code), lw=1.5, label=subject.classes[code]
+            )
+        ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+        ax.set_xlabel("false positive rate")
+        ax.set_ylabel("true positive rate")
+        ax.legend(frameon=False, fontsize="small", loc="lower right")
+
+    caption = "ROC: the better the ranking, the closer to the upper left corner; dashed, a coin."
+    return Figure(drawn("roc", draw, "ROC curve.", width=4.3, height=4.2), caption)
+
+
+def precision_recall(subject: Subject, evaluation: Evaluation) -> Figure:
+    """Precision against recall, a class against the rest."""
+
+    def draw(ax: Any) -> None:
+        for code in _judged(evaluation):
+            true = evaluation.codes == code
+            precision, recall, _ = precision_recall_curve(true, evaluation.log_proba[:, code])
+            shade = colour(0 if len(subject.classes) == 2 else code)
+            ax.axhline(float(true.mean()), color=shade, lw=0.8, ls=":")
+            ax.plot(
+                *_thinned(recall, precision),
+                color=shade,
+                ls=line_style(code),
+                lw=1.5,
+                label=subject.classes[code],
+            )
+        ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), aspect="equal")
+        ax.set_xlabel("recall")
+        ax.set_ylabel("precision")
+        ax.legend(frameon=False, fontsize="small", loc="lower left")
+
+    caption = "Precision–recall: dotted, the share of the class, which is what chance gives."
+    return Figure(
+        drawn("precision-recall", draw, "Precision–recall curve.", width=4.3, height=4.2), caption
+    )
+
+
+def relevance(subject: Subject, max_features: int) -> Figure:
+    """Bars of the features' relevance."""
+    display = RelevanceDisplay(subject.classifier.relevance_, subject.names, max_features=max_features)
+    shown, d = len(display.order), len(subject.names)
+
+    def draw(ax: Any) -> None:
+        display.plot(ax)
+        ax.grid(visible=False, axis="y")
+
+    text = f"Relevance of {shown} features; the most relevant is {subject.names[display.order[0]]}."
+    return Figure(
+        drawn("relevance", draw, text, width=9.0, height=0.9 + 0.25 * shown),
+        "Bars: the share of the function’s squared slope that is along each feature; whiskers: its 90 % "
+        "interval under the posterior. Right: the kernel’s lengthscale in the feature’s own units."
+        + ("" if shown == d else f" The {shown} most relevant of {d} features."),
+    )
+
+
+def partial_dependence(subject: Subject, effect: Effect) -> Figure:
+    """One feature's effect with its band."""
+    name = subject.names[effect.feature]
+
+    def draw(ax: Any) -> None:
+        PartialDependenceDisplay(effect, name=name, classes=subject.classifier.classes_).plot(ax)
+
+    text = (
+        f"Partial dependence on {name}, from {number(effect.grid[0])} to {number(effect.grid[-1])}; "
+        f"the mean probability moves by up to {100 * effect.span:.0f} points."
+    )
+    drawing = drawn(f"partial-dependence-{effect.feature}", draw, text, width=4.3, height=2.7)
+    return Figure(drawing, text)
+
+
+def plane(subject: Subject, rows: KnownRows, features: tuple[int, int]) -> Figure:
+    """Probability and inducing points in the two most relevant dimensions."""
+    fitted = subject.classifier
+    names = [subject.names[feature] for feature in features]
+
+    def draw(ax: Any) -> None:
+        ax.grid(visible=False)
+        DecisionBoundaryDisplay.from_estimator(
+            fitted,
+            rows.X,
+            np.asarray(fitted.classes_)[rows.codes],
+            features=features,
+            feature_names=subject.names,
+            grid_resolution=80,
+            max_rows=600,
+            ax=ax,
+        )
+
+    others = "" if len(subject.names) == 2 else " The ground holds all other features at their medians."
+    caption = (
+        f"{len(fitted.inducing_points_)} inducing points (crosses) and "
+        f"{min(600, len(rows.X)):,} rows in the plane of {names[0]} and {names[1]}.{others} "
+        "Inducing points gather where the function bends; some may lie outside the frame."
+    )
+    text = f"Probability surface and inducing points over {names[0]} and {names[1]}."
+    return Figure(drawn("plane", draw, text, width=7.2, height=4.8), caption)
+
+
+def _thinned(x: Array, y: Array, most: int = 400) -> tuple[Array, Array]:
+    """A curve of many points with those left out that nobody could see."""
+    keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).astype(int))
+    return x[keep], y[keep]

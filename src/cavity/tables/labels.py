@@ -1,0 +1,128 @@
+"""The target column: which classes it has, and the codes of its values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import SourceError
+from cavity.tables.arrow import import_arrow
+from cavity.tables.names import listed
+from cavity.typing import IntArray
+
+MOST_CLASSES = 100
+"""More different values than this are a quantity or a name, not classes."""
+
+
+class LabelScan:
+    """Counts of the values of a target, chunk by chunk."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.missing = 0
+        self.counts: Counter[Any] = Counter()
+
+    def add(self, array: Any) -> None:
+        """Count the next values."""
+        for value, count in _value_counts(array):
+            if value is None:
+                self.missing += count
+            else:
+                self.counts[self._class(value)] += count
+        if len(self.counts) > MOST_CLASSES:
+            examples = listed([str(value) for value in list(self.counts)[:3]])
+            raise SourceError(
+                f"the target {self.target!r} has more than {MOST_CLASSES} different values (such as "
+                f"{examples}): it looks like a quantity or a name, not like classes; cut it into a few "
+                "classes, or choose another column"
+            )
+
+    def _class(self, value: Any) -> bool | int | str:
+        if isinstance(value, (bool, int, str)):
+            return value
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        what = "is a fraction" if isinstance(value, float) else f"is a {type(value).__name__}"
+        raise SourceError(
+            f"the target {self.target!r} has the value {value!r}, which {what}; classes are whole "
+            "numbers, strings or truth values: cut a quantity into a few classes"
+        )
+
+    def finish(self) -> Classes:
+        """The classes."""
+        if not self.counts:
+            raise SourceError(f"the target {self.target!r} has no values: every row lacks it")
+        if len(self.counts) == 1:
+            raise SourceError(
+                f"the target {self.target!r} has one value ({next(iter(self.counts))!r}); a classifier "
+                "needs at least two"
+            )
+        values = sorted(self.counts)
+        counts = np.array([self.counts[value] for value in values])
+        return Classes(self.target, np.array(values), counts, self.missing)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a target."""
+
+    target: str
+    values: NDArray[Any]
+    """[C], sorted."""
+    counts: IntArray
+    """[C]: rows of training of each."""
+    missing: int
+    """Rows of training without a target, which were left out."""
+
+    @property
+    def arrow_type(self) -> Any:
+        """The type in which a text file's target should be read."""
+        pa, _ = import_arrow()
+        return {"b": pa.bool_(), "i": pa.int64()}.get(self.values.dtype.kind, pa.string())
+
+    @property
+    def code_type(self) -> np.dtype[Any]:
+        """A small integer type for the codes."""
+        return np.dtype(np.int8)
+
+    @property
+    def _code_of(self) -> dict[str, int]:
+        return {_word(value): code for code, value in enumerate(self.values.tolist())}
+
+    def codes(self, array: Any) -> IntArray:
+        """Codes [t] of an Arrow array: positions among the classes, −1 where the target is missing."""
+        pa, _ = import_arrow()
+        if pa.types.is_dictionary(array.type):  # it may list values that do not occur
+            array = array.dictionary_decode()
+        encoded = array.dictionary_encode()
+        values = [_plain(value) for value in encoded.dictionary.to_pylist()]
+        unknown = [v for v in values if v is not None and _word(v) not in self._code_of]
+        if unknown:
+            raise SourceError(
+                f"the target {self.target!r} has the value {unknown[0]!r}, which is not among the "
+                f"classes that the model knows: {listed([str(value) for value in self.values])}"
+            )
+        lookup = np.array([-1 if v is None else self._code_of[_word(v)] for v in values] + [-1])
+        positions = encoded.indices.fill_null(len(values)).to_numpy()
+        return np.asarray(lookup[positions], dtype=self.code_type)
+
+
+def _value_counts(array: Any) -> list[tuple[Any, int]]:
+    pa, pc = import_arrow()
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return [(_plain(e["values"]), e["counts"]) for e in pc.value_counts(array).to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    """NaN is a missing value too."""
+    return None if isinstance(value, float) and value != value else value
+
+
+def _word(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)

@@ -1,0 +1,105 @@
+"""Predictions of a whole table as a table, chunk by chunk, in memory that does not grow."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from cavity.sources.readahead import read_ahead
+from cavity.tables.arrow import import_arrow
+from cavity.tables.classifier import TableClassifier
+from cavity.tables.encoders import CategoricalEncoder
+from cavity.tables.names import listed
+from cavity.tables.opening import Table
+from cavity.typing import Array
+
+
+def predictions(model: TableClassifier, table: Table, keep: Sequence[str] = ()) -> Iterator[Any]:
+    """Arrow record batches of predictions for all rows of a table, in order.
+
+    Columns: those named in `keep`, copied; `label`, the most probable class; `probability_<class>` (of
+    the second class alone, if there are two); `latent_mean` and `latent_variance` (`…_<class>` for more
+    than two). The next chunk is read and encoded while this one is computed, and computed while the last
+    is used.
+    """
+    warn_of_new_columns(model, table)
+    return read_ahead(_predicted(model, table, keep))
+
+
+def warn_of_new_columns(model: TableClassifier, table: Table) -> None:
+    """Refuse a table that lacks columns, and warn of those that the model ignores."""
+    more = model.preprocessor_.check_columns(table.columns, table.name)
+    if more:
+        warnings.warn(
+            f"{table.name} has columns that the model does not know and ignores: {listed(more)}",
+            stacklevel=3,
+        )
+
+
+def encoded_chunks(
+    model: TableClassifier, table: Table, others: dict[str, Any]
+) -> Iterator[tuple[Array, Any]]:
+    """Features [t, d] of each chunk, read ahead, and the chunk, which has the `others` [name] too."""
+    preprocessor = model.preprocessor_
+    columns = list(dict.fromkeys([*preprocessor.columns_, *others]))
+    types = {**others, **preprocessor.text_types()}
+    unseen = _Unseen(model)
+
+    def encoded() -> Iterator[tuple[Array, Any]]:
+        for chunk in table.chunks(columns, types):
+            unseen.look_at(chunk)
+            yield preprocessor.encode(chunk), chunk
+
+    yield from read_ahead(encoded())
+    unseen.warn(table.name)
+
+
+def _predicted(model: TableClassifier, table: Table, keep: Sequence[str]) -> Iterator[Any]:
+    pa, _ = import_arrow()
+    others = {name: pa.string() for name in keep}
+    words = [str(value) for value in model.classes_]
+    with model.computing() as threads:
+        for features, chunk in encoded_chunks(model, table, others):
+            mean, variance, log_proba = model.moments_and_log_proba(features, threads)
+            codes = log_proba.argmax(axis=1)
+            columns = {name: chunk.column(name) for name in keep}
+            columns["label"] = pa.array(model.classes_[codes])
+            probability = np.exp(log_proba)
+            shown = [1] if len(words) == 2 else range(len(words))
+            columns |= {f"probability_{words[c]}": pa.array(probability[:, c]) for c in shown}
+            for name, values in (("latent_mean", mean), ("latent_variance", variance)):
+                if len(values) == 1:
+                    columns[name] = pa.array(values[0])
+                else:
+                    columns |= {f"{name}_{words[c]}": pa.array(values[c]) for c in range(len(values))}
+            yield pa.RecordBatch.from_pydict(columns)
+
+
+class _Unseen:
+    """Values of categorical columns that training had none like, remembered to warn of once."""
+
+    def __init__(self, model: TableClassifier) -> None:
+        self._encoders = [
+            encoder
+            for encoder in model.preprocessor_.encoders_
+            if isinstance(encoder, CategoricalEncoder) and not encoder.has_other
+        ]
+        self._found: dict[str, set[str]] = {}
+
+    def look_at(self, chunk: Any) -> None:
+        for encoder in self._encoders:
+            found = self._found.setdefault(encoder.column, set())
+            if len(found) < 100:
+                found |= encoder.unseen(chunk.column(encoder.column))
+
+    def warn(self, name: str) -> None:
+        for column, values in self._found.items():
+            if values:
+                warnings.warn(
+                    f"{name}: column {column!r} has values that training had not: "
+                    f"{listed(sorted(values), most=5)}; they count as none of the known ones",
+                    stacklevel=2,
+                )

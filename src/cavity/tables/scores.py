@@ -1,0 +1,98 @@
+"""How good predicted probabilities are: sums over rows that chunks can be added to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from cavity.typing import Array, IntArray
+
+BINS = 15
+
+
+@dataclass
+class ScoreSums:
+    """Sums from which the scores of any number of rows are made; keeps a number a row for the AUC."""
+
+    n_classes: int
+    nll: float = 0.0
+    brier: float = 0.0
+    gaps: Array = field(default_factory=lambda: np.zeros(BINS))
+    """Right answers less confidence, in bins of confidence."""
+    confusion: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    """[C, C]: rows of a class (first index) that were given a label (second)."""
+    _labels: list[IntArray] = field(default_factory=list)
+    _scores: list[Array] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.confusion = np.zeros((self.n_classes, self.n_classes), dtype=np.int64)
+
+    def add(self, log_proba: Array, labels: IntArray) -> None:
+        """Add rows with log probabilities [t, C] and class codes [t]."""
+        rows = np.arange(len(labels))
+        proba = np.exp(log_proba)
+        said = log_proba.argmax(axis=1)
+        confidence = proba[rows, said]
+        self.nll -= float(log_proba[rows, labels].sum())
+        self.brier += float(np.square(proba).sum() - 2 * proba[rows, labels].sum() + len(labels))
+        bin_of = np.minimum((confidence * BINS).astype(int), BINS - 1)
+        self.gaps += np.bincount(bin_of, weights=(said == labels) - confidence, minlength=BINS)
+        np.add.at(self.confusion, (labels, said), 1)
+        self._labels.append(np.asarray(labels))
+        self._scores.append((proba if self.n_classes > 2 else proba[:, 1]).astype(np.float32))
+
+    def scores(self, training_counts: IntArray) -> dict[str, Any]:
+        """The scores by name; the baseline says of every row how frequent classes were in training."""
+        n = int(self.confusion.sum())
+        frequency = training_counts / training_counts.sum()
+        counts = self.confusion.sum(axis=1)
+        # Laplace's rule: a class that training has not seen would cost the baseline everything.
+        safe = (training_counts + 1) / (training_counts.sum() + len(training_counts))
+        return {
+            "rows": n,
+            "nll": self.nll / n,
+            "error": 1.0 - float(np.trace(self.confusion)) / n,
+            "brier": self.brier / n,
+            "calibration_error": float(np.abs(self.gaps).sum()) / n,
+            "auc": self._auc(counts),
+            "baseline": {
+                "nll": float(-(counts @ np.log(safe)) / n),
+                "error": 1.0 - float(counts[int(np.argmax(frequency))]) / n,
+                "brier": float(np.square(frequency).sum() - 2 * counts @ frequency / n + 1.0),
+            },
+            "confusion": self.confusion.tolist(),
+        }
+
+    def _auc(self, counts: IntArray) -> float | None:
+        """Area under the ROC curve: of the second class, or the mean over all classes that occur."""
+        labels, scores = np.concatenate(self._labels), np.concatenate(self._scores)
+        if self.n_classes == 2:
+            return _area(scores, labels == 1)
+        areas = [_area(scores[:, c], labels == c) for c in np.flatnonzero(counts)]
+        known = [area for area in areas if area is not None]
+        return float(np.mean(known)) if known else None
+
+
+def _area(scores: Array, positive: Any) -> float | None:
+    """Share of the pairs of a positive and another row in the right order; ties are halves."""
+    n = int(positive.sum())
+    if n in (0, len(scores)):
+        return None
+    ranks = rankdata(scores)
+    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * (len(scores) - n)))
+
+
+def score(log_proba: Array, labels: IntArray, training_counts: IntArray) -> dict[str, Any]:
+    """The scores of log probabilities [n, C] against class codes [n].
+
+    >>> said = np.log([[0.01, 0.99], [0.5, 0.5]])
+    >>> scores = score(said, np.array([1, 0]), np.array([1, 1]))
+    >>> [round(scores[name], 3) for name in ("nll", "error", "calibration_error", "auc")]
+    [0.352, 0.0, 0.255, 1.0]
+    """
+    sums = ScoreSums(log_proba.shape[1])
+    sums.add(log_proba, labels)
+    return sums.scores(training_counts)

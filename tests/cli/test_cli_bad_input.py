@@ -1,0 +1,202 @@
+"""Bad input ends in one sentence and exit status 2, before any work, with nothing written."""
+
+import os
+import stat
+import zipfile
+
+import pytest
+from sklearn.datasets import make_moons
+from typer.testing import CliRunner
+
+import cavity
+from cavity.cli.app import app
+from flights_table import flights
+
+
+def run(*args):
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+def refused(result, *words, code=2):
+    """The one sentence."""
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    said = [line for line in result.stderr.splitlines() if line.startswith("cavity: ")]
+    assert len(said) == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in said[0]
+    return said[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("bad")
+    flights(120).to_csv(place / "flights.csv", index=False)
+    args = ("--target", "delayed", "--inducing", "4", "--budget", "5i", "-o", place / "m.cavity")
+    assert run("fit", place / "flights.csv", *args).exit_code == 0
+    return place
+
+
+def fit(data, tmp_path, *options, target="delayed"):
+    result = run("fit", data, "--target", target, "-o", tmp_path / "out.cavity", *options)
+    assert not (tmp_path / "out.cavity").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith((".part", ".checkpoint"))]
+    return result
+
+
+def test_a_missing_file(folder, tmp_path):
+    refused(fit(folder / "flihgts.csv", tmp_path), "no such file", "did you mean 'flights.csv'?")
+    refused(run("predict", folder / "n.cavity", folder / "flights.csv"), "did you mean 'm.cavity'?")
+    refused(run("predict", folder / "m.cavity", folder / "none.csv"), "there is no such file")
+
+
+def test_a_wrong_target_suggests_the_nearest(folder, tmp_path):
+    refused(fit(folder / "flights.csv", tmp_path, target="delaid"), "did you mean 'delayed'?")
+    refused(fit(folder / "flights.csv", tmp_path, target="zzz"), "there are 'hour', 'distance'")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("x,delayed\n", "has no rows"),
+        ("x,delayed\n1,a\n2,a\n", "has one value ('a')"),
+        ("x,delayed\n1,\n2,\n", "has no values"),
+        ("x,delayed\n" + "\n".join(f"{i},{i}" for i in range(1_000)), "looks like a quantity"),
+        ("x,delayed\n1,0.5\n2,0.7\n", "is a fraction"),
+        ("delayed\na\nb\n", "no columns besides the target"),
+        ("x,delayed\n1,a\n1,b\n", "no column to learn from"),
+        ("x,delayed\n1,a,b,c\n", "cannot be read"),
+    ],
+)
+def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
+    (tmp_path / "t.csv").write_text(text)
+    refused(fit(tmp_path / "t.csv", tmp_path), words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--budget", "soon"], "60s, 5m, 1h"),
+        (["--budget", "0s"], "not understood"),
+        (["--drop", "houre"], "did you mean 'hour'"),
+        (["--method", "gfitc", "--budget", "5s"], "counts iterations"),
+        (["--method", "gfitc", "--resume"], "--resume"),
+        (["--workers", "2", "--scheduler", "tcp://x:1"], "one of them"),
+    ],
+)
+def test_options_that_mean_nothing(folder, tmp_path, options, words):
+    refused(fit(folder / "flights.csv", tmp_path, *options), words)
+
+
+@pytest.mark.parametrize("options", [["--inducing", "0"], ["--method", "svm"], ["--colour", "red"]])
+def test_usage_errors(folder, tmp_path, options):
+    result = fit(folder / "flights.csv", tmp_path, *options)
+    assert result.exit_code == 2
+    assert options[0] in result.output
+    assert "Traceback" not in result.output
+
+
+def test_outputs_that_exist(folder, tmp_path):
+    model = (folder / "m.cavity").read_bytes()
+    refused(
+        run("fit", folder / "flights.csv", "--target", "delayed", "-o", folder / "m.cavity"),
+        "exists already",
+        "--force",
+    )
+    assert (folder / "m.cavity").read_bytes() == model
+    for command in ("predict", "report"):
+        out = tmp_path / ("p.csv" if command == "predict" else "r.html")
+        out.write_text("mine")
+        args = (folder / "m.cavity", folder / "flights.csv", "-o", out)
+        refused(run(command, *args), "exists already")
+        assert out.read_text() == "mine"
+
+
+def test_outputs_that_cannot_be_written(folder, tmp_path):
+    args = ("fit", folder / "flights.csv", "--target", "delayed", "-o")
+    refused(run(*args, tmp_path / "none" / "m.cavity"), "there is no folder")
+    refused(run(*args, tmp_path), "is a folder")
+    refused(
+        run("predict", folder / "m.cavity", folder / "flights.csv", "-o", tmp_path / "p.xlsx"), ".csv"
+    )
+    refused(run("predict", folder / "m.cavity", folder / "flights.csv", "--json"), "standard output")
+
+
+def test_a_folder_without_permission(folder, tmp_path, monkeypatch):
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    if os.access(locked, os.W_OK):  # root may write anywhere
+
+        def denied(self, *args, **kwargs):
+            raise PermissionError(13, "Permission denied", str(self))
+
+        monkeypatch.setattr("pathlib.Path.touch", denied)
+    args = ("fit", folder / "flights.csv", "--target", "delayed", "-o", locked / "m.cavity")
+    refused(run(*args), "cannot be written there (Permission denied)")
+
+
+def test_model_files_that_are_none(folder, tmp_path):
+    content = (folder / "m.cavity").read_bytes()
+    table = folder / "flights.csv"
+    path = tmp_path / "x.cavity"
+    path.write_bytes(content[: len(content) // 2])
+    refused(run("predict", path, table), "truncated")
+    path.write_bytes(b"")
+    refused(run("inspect", path), "is empty")
+    path.write_text("not a model at all")
+    refused(run("evaluate", path, table), "is not a model file")
+    with zipfile.ZipFile(folder / "m.cavity") as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            text = old.read(name)
+            new.writestr(name, b'{"format": 99, "cavity": "9.9"}' if name == "cavity.json" else text)
+    refused(run("predict", path, table), "upgrade cavity")
+
+
+def test_a_model_of_arrays_knows_no_columns(folder, tmp_path):
+    X, y = make_moons(60, noise=0.2, random_state=0)
+    model = cavity.SEPClassifier(n_inducing=4, tol=1e-2, random_state=0).fit(X, y)
+    cavity.save(model, tmp_path / "arrays.cavity")
+    refused(run("predict", tmp_path / "arrays.cavity", folder / "flights.csv"), "knows no columns")
+
+
+def test_tables_that_the_model_cannot_predict(folder, tmp_path):
+    frame = flights(20)
+    path = tmp_path / "t.csv"
+    frame.drop(columns=["hour", "carrier"]).to_csv(path, index=False)
+    refused(run("predict", folder / "m.cavity", path), "lacks columns 'hour', 'carrier'")
+    frame.rename(columns={"hour": "Hour"}).to_csv(path, index=False)
+    refused(run("predict", folder / "m.cavity", path), "did you mean 'Hour'?")
+    frame.astype({"hour": object}).assign(hour="noon").to_csv(path, index=False)
+    refused(run("predict", folder / "m.cavity", path, "-o", tmp_path / "p.csv"), "noon")
+    assert not (tmp_path / "p.csv").exists()
+    frame.drop(columns="delayed").to_csv(path, index=False)
+    refused(run("evaluate", folder / "m.cavity", path), "has no column 'delayed'")
+    frame.assign(delayed="perhaps").to_csv(path, index=False)
+    refused(run("evaluate", folder / "m.cavity", path), "'perhaps'", "not among the classes")
+    frame.assign(delayed=None).to_csv(path, index=False)
+    for command in (["evaluate"], ["report", "-o", tmp_path / "r.html"]):
+        result = run(command[0], folder / "m.cavity", path, *command[1:])
+        assert result.exit_code == 2
+        assert "no row has a target" in result.stderr
+    refused(run("predict", folder / "m.cavity", path, "--keep", "gat"), "no column 'gat' to keep")
+
+
+def test_a_failure_on_the_way_is_a_sentence_and_leaves_nothing(folder, tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("the machine is on fire")
+
+    monkeypatch.setattr("cavity.tables.TableClassifier.moments_and_log_proba", broken)
+    args = ("predict", folder / "m.cavity", folder / "flights.csv", "-o", tmp_path / "p.csv")
+    refused(run(*args), "RuntimeError: the machine is on fire", "--debug", code=1)
+    assert list(tmp_path.iterdir()) == []
+    assert "Traceback" in run("--debug", *args).stderr
+
+
+def test_no_scheduler_answers(folder, tmp_path, monkeypatch):
+    pytest.importorskip("cavity.dask")
+    monkeypatch.setattr("cavity.cli.cluster._PATIENCE", "1s")
+    result = fit(folder / "flights.csv", tmp_path, "--scheduler", "tcp://127.0.0.1:9")
+    refused(result, "no Dask scheduler answers there")

@@ -1,0 +1,274 @@
+"""The commands in one process: what they write, what they print and where."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import cavity
+from cavity.cli import fitting
+from cavity.cli.app import app
+from cavity.engines.local import LocalEngine
+from flights_table import flights
+
+FIT = ["--target", "delayed", "--inducing", "8", "--budget", "30 iterations"]
+
+
+def run(*args):
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tables and a model fitted to one of them."""
+    place = tmp_path_factory.mktemp("flights")
+    flights(400).to_csv(place / "flights.csv", index=False)
+    flights(200, seed=1).to_parquet(place / "new.parquet")
+    flights(200, seed=1).to_csv(place / "new.tsv", sep="\t", index=False)
+    result = run("fit", place / "flights.csv", *FIT, "-o", place / "flights.cavity", "--json")
+    assert result.exit_code == 0, result.stderr
+    (place / "fit.json").write_text(result.stdout)
+    return place
+
+
+def test_fit_tells_machines_what_it_did(folder):
+    summary = json.loads((folder / "fit.json").read_text())
+    assert summary["target"] == "delayed"
+    assert [c["value"] for c in summary["classes"]] == ["no", "yes"]
+    assert {c["name"]: c["kind"] for c in summary["columns"]}["date"] == "date"
+    assert summary["training"]["rows"] == 400
+    assert summary["training"]["iterations"] <= 30
+    assert summary["relevance"][0]["share"] > 0.1
+
+
+def test_a_fit_leaves_nothing_but_its_model(folder):
+    assert [path.name for path in folder.iterdir() if "flights.cavity" in path.name] == [
+        "flights.cavity"
+    ]
+    model = cavity.load(folder / "flights.cavity")
+    assert str(folder) not in repr(model.get_params())
+    assert model.classifier_.checkpoint is None
+
+
+def test_a_fit_for_people_says_it_on_standard_error(folder, tmp_path):
+    result = run("fit", folder / "new.parquet", *FIT, "-o", tmp_path / "m.cavity")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "200 rows, 5 columns" in result.stderr
+    assert "leave-one-out NLL" in result.stderr
+
+
+def test_quiet_shows_no_progress(folder, tmp_path):
+    result = run("--quiet", "fit", folder / "new.parquet", *FIT, "-o", tmp_path / "m.cavity")
+    assert "objective" not in result.stderr
+    assert "a larger --budget may do better" in result.stderr
+    assert "200 rows" in result.stderr
+
+
+@pytest.mark.parametrize("method", ["svi", "gfitc"])
+def test_other_methods_and_options(folder, tmp_path, method):
+    options = ["--method", method, "--likelihood", "logit", "--drop", "date", "--drop", "distance"]
+    options += ["--categorical", "weekend", "--seed", "3", "--jobs", "1"]
+    result = run("fit", folder / "new.parquet", *FIT, *options, "-o", tmp_path / "m.cavity", "--json")
+    assert result.exit_code == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["training"]["method"].lower().startswith(method)
+    assert summary["training"]["likelihood"] == "logit"
+    assert [c["name"] for c in summary["columns"]] == ["hour", "carrier", "weekend"]
+    assert summary["columns"][2]["kind"] == "categorical"
+
+
+@pytest.mark.parametrize("data", ["new.parquet", "new.tsv"])
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv"])
+def test_predict_writes_what_the_model_says(folder, tmp_path, data, suffix):
+    out = tmp_path / f"out.{suffix}"
+    result = run("predict", folder / "flights.cavity", folder / data, "-o", out, "--keep", "distance")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    read = {"csv": pd.read_csv, "tsv": lambda p: pd.read_csv(p, sep="\t")}
+    table = pd.read_parquet(out) if suffix == "parquet" else read[suffix](out)
+    frame = pd.read_parquet(folder / "new.parquet")
+    model = cavity.load(folder / "flights.cavity")
+    mean, variance = model.latent_mean_and_variance(frame)
+    assert np.allclose(table["probability_yes"], model.predict_proba(frame)[:, 1], rtol=1e-6)
+    assert np.allclose(table["latent_mean"], mean, rtol=1e-6)
+    assert np.allclose(table["latent_variance"], variance, rtol=1e-5)
+    assert (table["label"] == model.predict(frame)).all()
+    assert (table["distance"].astype(int) == frame["distance"]).all()
+
+
+def test_predict_prints_csv_and_nothing_else(folder):
+    result = run("predict", folder / "flights.cavity", folder / "new.tsv")
+    lines = result.stdout.splitlines()
+    assert lines[0].replace('"', "") == "label,probability_yes,latent_mean,latent_variance"
+    assert len(lines) == 201
+
+
+def test_predict_for_machines(folder, tmp_path):
+    out = tmp_path / "p.parquet"
+    result = run("predict", folder / "flights.cavity", folder / "new.tsv", "-o", out, "--json")
+    answer = json.loads(result.stdout)
+    assert answer["rows"] == 200 == pq.read_metadata(out).num_rows
+    assert answer["rows_per_second"] > 0
+
+
+def test_unseen_categories_and_new_columns_are_warned_of(folder, tmp_path):
+    flights(30).assign(carrier="ZZ", gate=1).to_csv(tmp_path / "t.csv", index=False)
+    result = run("predict", folder / "flights.cavity", tmp_path / "t.csv")
+    assert result.exit_code == 0
+    assert "warning" in result.stderr
+    assert "ignores: 'gate'" in result.stderr
+    assert "training had not: 'ZZ'" in result.stderr
+    assert len(result.stdout.splitlines()) == 31
+
+
+def test_evaluate_for_people_and_for_machines(folder):
+    args = ("evaluate", folder / "flights.cavity", folder / "new.tsv")
+    scores = json.loads(run(*args, "--json").stdout)
+    assert scores["rows"] == 200
+    assert scores["nll"] < scores["baseline"]["nll"]
+    assert scores["auc"] > 0.9
+    assert np.sum(scores["confusion"]) == 200
+    text = run(*args).stdout
+    assert f"{scores['nll']:.4f}" in text
+    assert "class frequencies" in text
+
+
+def test_evaluate_leaves_out_rows_without_a_target(folder, tmp_path):
+    frame = flights(50, seed=2)
+    frame.loc[:9, "delayed"] = None
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    result = run("evaluate", folder / "flights.cavity", tmp_path / "t.csv", "--json")
+    assert json.loads(result.stdout)["rows"] == 40
+    assert "10 rows without a target" in result.stderr
+
+
+def test_inspect_for_people_and_for_machines(folder):
+    facts = json.loads(run("inspect", folder / "flights.cavity", "--json").stdout)
+    fit = json.loads((folder / "fit.json").read_text())
+    assert facts["training"] == fit["training"]
+    assert facts["written_with"]["cavity"] == cavity.__version__
+    text = run("inspect", folder / "flights.cavity").stdout
+    for words in ("SEPClassifier", "8 inducing points", "RBF", "carrier=AA", "relevance", "numpy"):
+        assert words in text
+
+
+def test_report_is_one_html_file(folder, tmp_path):
+    out = tmp_path / "report.html"
+    args = ("report", folder / "flights.cavity", folder / "new.tsv", "-o", out)
+    result = run(*args, "--training", folder / "flights.csv", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["rows"] == 200
+    page = out.read_text()
+    assert "carrier=AA" in page
+    assert "delayed: no, yes" in page
+
+
+def test_reports_on_many_rows_take_some(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("cavity.cli.reporting.MOST_ROWS", 60)
+    result = run("report", folder / "flights.cavity", folder / "new.tsv", "-o", tmp_path / "r.html")
+    assert result.exit_code == 0, result.stderr
+    assert "60 of 200 rows" in result.stderr
+
+
+def test_force_replaces_a_model(folder, tmp_path):
+    (tmp_path / "m.cavity").write_text("old")
+    result = run("fit", folder / "new.parquet", *FIT, "-o", tmp_path / "m.cavity", "--force")
+    assert result.exit_code == 0
+    assert cavity.load(tmp_path / "m.cavity").target_ == "delayed"
+
+
+def interrupted_after(monkeypatch, number):
+    """Ctrl-C, as a terminal sends it, in the sweep of that number."""
+    count = 0
+    sweep = LocalEngine.sweep
+
+    def interrupted(*args, **kwargs):
+        nonlocal count
+        count += 1
+        if count == number:
+            os.kill(os.getpid(), signal.SIGINT)
+        return sweep(*args, **kwargs)
+
+    monkeypatch.setattr(LocalEngine, "sweep", interrupted)
+
+
+def test_a_fit_that_was_stopped_goes_on_to_the_same_model(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "_CHECKPOINT_EVERY", 0.0)
+    args = ("fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity")
+    with monkeypatch.context() as patch:
+        interrupted_after(patch, 20)
+        result = run(*args)
+    assert result.exit_code == 130
+    checkpoint = tmp_path / "m.cavity.checkpoint"
+    assert f"--resume goes on from {checkpoint}" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.name]
+
+    result = run(*args)
+    assert result.exit_code == 2
+    assert "--resume goes on from it, --force starts afresh" in result.stderr
+
+    result = run(*args, "--resume")
+    assert result.exit_code == 0, result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["m.cavity"]
+    frame = pd.read_parquet(folder / "new.parquet")
+    ours, whole = cavity.load(tmp_path / "m.cavity"), cavity.load(folder / "flights.cavity")
+    assert np.array_equal(ours.predict_proba(frame), whole.predict_proba(frame))
+
+
+def test_ctrl_c_before_any_checkpoint_leaves_nothing(folder, tmp_path, monkeypatch):
+    interrupted_after(monkeypatch, 5)
+    result = run("fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity")
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == "cavity: interrupted; nothing was written"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_benchmarks_in_a_checkout(monkeypatch):
+    result = run("reproduce")
+    assert result.exit_code == 0
+    assert "predict-stream" in result.stdout
+    result = run("reproduce", "predict-steam")
+    assert result.exit_code == 2
+    assert "did you mean 'predict-stream'" in result.stderr
+
+
+def test_reproduce_runs_the_benchmark(monkeypatch):
+    import benchmarks.__main__ as command
+
+    heard = []
+    monkeypatch.setattr(command, "main", lambda argv: heard.append(argv) or 1)
+    assert run("reproduce", "uci", "--quick").exit_code == 1
+    assert heard == [["run", "uci", "--quick"]]
+
+
+def test_outside_a_checkout_there_are_no_benchmarks(monkeypatch, tmp_path):
+    monkeypatch.setattr("cavity.cli.reproducing.find_spec", lambda name: None)
+    result = run("reproduce", "uci")
+    assert result.exit_code == 2
+    assert "checkout" in result.stderr
+
+
+def test_the_version():
+    assert run("--version").stdout == f"cavity {cavity.__version__}\n"
+
+
+def test_cluster_fit_gives_the_model_of_one_machine(folder, tmp_path):
+    pytest.importorskip("cavity.dask")
+    frame = pd.read_parquet(folder / "new.parquet")
+    frame.to_parquet(tmp_path / "t.parquet", row_group_size=70)
+    args = ("fit", tmp_path / "t.parquet", *FIT, "--json")
+    result = run(*args, "--workers", "1", "-o", tmp_path / "cluster.cavity")
+    assert result.exit_code == 0, result.stderr
+    assert run(*args, "-o", tmp_path / "local.cavity").exit_code == 0
+    ours, local = (cavity.load(tmp_path / f"{name}.cavity") for name in ("cluster", "local"))
+    assert np.allclose(ours.predict_proba(frame), local.predict_proba(frame), rtol=1e-3)
+    assert type(ours.classifier_) is cavity.SEPClassifier
+    assert json.loads(result.stdout)["training"]["rows"] == 200

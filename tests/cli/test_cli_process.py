@@ -1,0 +1,130 @@
+"""The command as users start it: a process of its own, with pipes, terminals and signals."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from flights_table import flights
+
+CAVITY = [sys.executable, "-m", "cavity"]
+
+
+def run(*args, **options):
+    return subprocess.run(
+        [*CAVITY, *map(str, args)], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("process")
+    flights(300).to_csv(place / "flights.csv", index=False)
+    args = ("--target", "delayed", "--inducing", "6", "--budget", "20i", "-o", "m.cavity")
+    done = run("fit", "flights.csv", *args, cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    return place
+
+
+def test_help_needs_none_of_the_heavy_packages():
+    code = (
+        "import sys; sys.argv = ['cavity', '--help']\n"
+        "from cavity.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = {'numpy', 'scipy', 'sklearn', 'pandas', 'pyarrow', 'matplotlib', 'dask'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+    for command in ("fit", "predict", "evaluate", "report", "inspect", "demo", "reproduce"):
+        assert command in done.stdout
+
+
+def test_the_shell_completes():
+    words = {"_CAVITY_COMPLETE": "complete_bash", "COMP_WORDS": "cavity pre", "COMP_CWORD": "1"}
+    assert run(env={**os.environ, **words}).stdout.split() == ["predict"]
+
+
+def test_without_typer_the_extra_is_named():
+    code = "import sys; sys.modules['typer'] = None\nfrom cavity.cli import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "cavity: the command line needs typer: pip install 'cavity[cli]'\n"
+
+
+def test_predictions_go_through_pipes(folder):
+    done = run("predict", "m.cavity", "flights.csv", cwd=folder)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 301
+    piped = f"{' '.join(CAVITY)} predict m.cavity flights.csv | head -n 2"
+    done = subprocess.run(piped, shell=True, capture_output=True, text=True, cwd=folder)
+    assert len(done.stdout.splitlines()) == 2
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_bad_input_is_a_sentence_and_a_status(folder):
+    done = run("fit", "flights.csv", "--target", "delaid", "-o", "x.cavity", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    words = "cavity: flights.csv has no target column 'delaid'; did you mean 'delayed'?"
+    assert done.stderr.splitlines()[-1] == words
+    assert not (folder / "x.cavity").exists()
+
+
+def started(folder, *options):
+    args = ["fit", "big.csv", "--target", "delayed", "-o", "big.cavity", *options]
+    if not (folder / "big.csv").exists():
+        flights(12_000).to_csv(folder / "big.csv", index=False)
+    return [*CAVITY, *args]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_fit_and_leave_nothing(folder, number, code):
+    command = started(folder, "--budget", "100s")
+    before = {path.name for path in folder.iterdir()}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
+        for line in process.stderr:
+            if line.startswith("iteration"):
+                break
+        process.send_signal(number)
+        rest = process.stderr.read()
+    assert process.returncode == code, rest
+    assert "Traceback" not in rest
+    if number == signal.SIGINT:
+        assert rest.splitlines()[-1] == "cavity: interrupted; nothing was written"
+    assert {path.name for path in folder.iterdir()} == before
+
+
+def test_a_terminal_sees_the_bar(folder):
+    """What a pseudo-terminal is sent: a bar that moves, and everything that it should tell."""
+    command = started(folder, "--budget", "3s", "--inducing", "10")
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=follower, stdin=follower, cwd=folder, env=environment
+    )
+    os.close(follower)
+    seen, end = b"", time.monotonic() + 100
+    while time.monotonic() < end:
+        if select.select([leader], [], [], 1.0)[0]:
+            try:
+                seen += os.read(leader, 65_536)
+            except OSError:  # the other side has closed
+                break
+        elif process.poll() is not None:
+            break
+    os.close(leader)
+    assert process.wait(timeout=30) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
+    for words in ("iteration", "objective", "leave-one-out NLL", "rows/s", "s left", "exact sweep"):
+        assert words in text, words
+    assert len(set(re.findall(r"(\d+)%", text))) > 3
+    assert "━" in text

@@ -1,0 +1,88 @@
+"""n_inducing="auto": the fit of a number that was found, and a record of how."""
+
+import copy
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import cavity
+from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.estimators import growing
+from support import table
+
+X, LABELS = table(150)
+X_STAR, _ = table(30, seed=9)
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def auto(kind=SEPClassifier, **options):
+    return kind(**{"n_inducing": "auto", "max_iter": 20, "random_state": 0, "n_jobs": 1, **options})
+
+
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
+def test_it_is_the_fit_of_the_number_that_it_finds(kind):
+    found = auto(kind).fit(X, LABELS)
+    m = len(found.inducing_points_)
+    assert m in {rung.m for rung in found.inducing_path_}
+    told = auto(kind, n_inducing=m).fit(X, LABELS)
+    assert_array_equal(found.predict_proba(X_STAR), told.predict_proba(X_STAR))
+    assert not hasattr(told, "inducing_path_")
+
+
+def test_the_same_for_the_same_seed_whatever_the_threads():
+    one, other = auto(n_jobs=1).fit(X, LABELS), auto(n_jobs=2).fit(X, LABELS)
+    scores = [[(rung.m, rung.loo_score) for rung in fit.inducing_path_] for fit in (one, other)]
+    assert scores[0] == scores[1]
+    assert_array_equal(one.predict_proba(X_STAR), other.predict_proba(X_STAR))
+
+
+def test_large_tables_are_judged_by_a_pilot(monkeypatch):
+    monkeypatch.setattr(growing, "PILOT_ROWS", 60)
+    model = auto(batch_size=50, max_epochs=2).fit(X, LABELS)
+    assert all(rung.m < 60 for rung in model.inducing_path_)
+
+
+def test_weights_count_in_the_growth():
+    weight = np.where(np.arange(150) < 60, 2.0, 0.0)
+    copies = np.repeat(np.arange(60), 2)
+    weighted = auto(optimizer=None).fit(X, LABELS, sample_weight=weight)
+    copied = auto(optimizer=None).fit(X[copies], LABELS[copies])
+    assert [rung.m for rung in weighted.inducing_path_] == [rung.m for rung in copied.inducing_path_]
+    scores = [[rung.loo_score for rung in fit.inducing_path_] for fit in (weighted, copied)]
+    np.testing.assert_allclose(*scores, rtol=1e-8)
+
+
+def test_fewer_rows_than_the_first_rung():
+    model = auto().fit(X[:12], LABELS[:12])
+    assert len(model.inducing_points_) == 12
+
+
+def test_the_path_is_saved_with_the_model(tmp_path):
+    model = auto().fit(X, LABELS)
+    model.save(tmp_path / "model.cavity")
+    assert cavity.load(tmp_path / "model.cavity").inducing_path_ == model.inducing_path_
+    assert copy.deepcopy(model).inducing_path_ == model.inducing_path_
+
+
+def test_given_points_are_taken():
+    model = auto(inducing_points=X[:7]).fit(X, LABELS)
+    assert len(model.inducing_points_) == 7
+    assert not hasattr(model, "inducing_path_")
+
+
+def test_a_stream_has_a_hundred():
+    model = auto().partial_fit(X, LABELS)
+    assert len(model.inducing_points_) == growing.STREAM_POINTS
+
+
+def test_a_budget_in_seconds_holds():
+    model = auto(max_seconds=2.0, max_iter=10_000, tol=0.0).fit(X, LABELS)
+    assert len(model.inducing_path_) >= 1
+    assert model.history_[-1].seconds < 4.0
+    assert len(auto(max_seconds=1e-3).fit(X, LABELS).inducing_path_) == 1
+
+
+def test_a_sparse_or_unknown_word_is_refused():
+    with pytest.raises(ValueError, match="n_inducing"):
+        auto(n_inducing="many").fit(X, LABELS)
