@@ -26,7 +26,7 @@ contract: install
 	$(BIN)/lint-imports
 
 unit: install
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile
 
 test-all: install
 	$(BIN)/python -m pytest

@@ -17,6 +17,7 @@ GRADIENT_SHAPES = {
 def make(value, gradient=True):
     arrays = {} if not gradient else GRADIENT_SHAPES
     return Sums(
+        n_rows=value,
         weight=value,
         precision=np.full((1, 2, 2), value),
         shift=np.full((1, 2), value),

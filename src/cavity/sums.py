@@ -15,6 +15,8 @@ from cavity.typing import Array
 class Sums:
     """Additive results of a pass; the sum over tiles is the sum field by field, in float64."""
 
+    n_rows: float
+    """Number of the rows, whatever they weigh."""
     weight: float
     """Total weight of the rows (their number, if unweighted)."""
     precision: Array

@@ -201,6 +201,7 @@ def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: A
     change = ((new.precision - old.precision) * at.variance) ** 2
     change += (new.shift - old.shift) ** 2 * at.variance
     return Sums(
+        n_rows=len(weight),
         weight=float(weight.sum()),
         precision=naturals.precision,
         shift=naturals.shift,

@@ -1,5 +1,6 @@
 """Workers come and go; at convergence the fit is what it would have been."""
 
+import gc
 import os
 import signal
 import threading
@@ -149,8 +150,14 @@ def test_a_fit_that_stopped_goes_on_from_its_checkpoint(client, tmp_path, batch_
 def test_workers_keep_no_sites_that_nobody_needs(client, undisturbed):
     time.sleep(0.5)
     held = client.run(_number_held)
-    DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+    model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
     assert sum(client.run(_number_held).values()) <= sum(held.values()) + 4 * 8
+    del model
+    gc.collect()
+    deadline = time.monotonic() + 10.0
+    while sum(client.run(_number_held).values()) > sum(held.values()):
+        assert time.monotonic() < deadline, "the sites of a fit that is gone are still there"
+        time.sleep(0.1)
 
 
 def _number_held():

@@ -311,7 +311,7 @@ def _release(client: weakref.ref[Client], fit: str) -> None:
         alive = client()
         if alive is not None and alive.status == "running":
             with suppress(Exception):
-                alive.run(let_go, fit, wait=False)
+                alive.run(let_go, fit)
 
     # Garbage may be collected in the client's own thread, which must not wait for itself.
     Thread(target=tell, daemon=True).start()

@@ -184,6 +184,4 @@ class Trainer:
             return sums.weight / self.population
         if batch is None:
             return 1.0
-        index = batch.index
-        size = index.stop - index.start if isinstance(index, slice) else len(index)
-        return float(size / self.engine.n_rows)
+        return sums.n_rows / self.engine.n_rows
