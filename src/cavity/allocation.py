@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT_BYTES = 256 * 2**20
 _LARGEST_FROM_HEAP = 32 * 2**20
 """The most that glibc takes from its heaps rather than from the system."""
+_DEFAULT_THRESHOLD = 128 * 2**10
 
 
 def keep_freed_memory() -> bool:
@@ -21,15 +26,44 @@ def keep_freed_memory() -> bool:
     >>> keep_freed_memory() in (True, False)
     True
     """
-    if not sys.platform.startswith("linux"):
-        return False
+    return _set(_LARGEST_FROM_HEAP, _KEPT_BYTES, _LARGEST_FROM_HEAP)
+
+
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """For a while: what was kept goes back to the system at the end.
+
+    >>> with freed_memory_kept():
+    ...     pass
+    """
+    known = keep_freed_memory()
     try:
-        set_option = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
+        yield
+    finally:
+        if known:
+            trim = int(os.environ.get("MALLOC_TRIM_THRESHOLD_", _DEFAULT_THRESHOLD))
+            _set(_DEFAULT_THRESHOLD, trim, 0)
+            _glibc().malloc_trim(0)
+
+
+def _set(mmap_threshold: int, trim_threshold: int, top_pad: int) -> bool:
+    library = _glibc()
+    if library is None:
         return False
     done = [
-        set_option(_MMAP_THRESHOLD, _LARGEST_FROM_HEAP),
-        set_option(_TRIM_THRESHOLD, _KEPT_BYTES),
-        set_option(_TOP_PAD, _LARGEST_FROM_HEAP),
+        library.mallopt(_MMAP_THRESHOLD, mmap_threshold),
+        library.mallopt(_TRIM_THRESHOLD, trim_threshold),
+        library.mallopt(_TOP_PAD, top_pad),
     ]
     return all(done)
+
+
+def _glibc() -> Any:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        library = ctypes.CDLL(None)
+        library.mallopt, library.malloc_trim  # noqa: B018  (another C library has neither)
+    except (OSError, AttributeError):
+        return None
+    return library

@@ -21,6 +21,7 @@ class Partition(NamedTuple):
 
     X: NDArray[Any]
     y: NDArray[Any]
+    weight: NDArray[np.float64] | None = None
 
 
 class Census(NamedTuple):
@@ -29,6 +30,8 @@ class Census(NamedTuple):
     n_rows: int
     n_features: int
     classes: NDArray[Any]
+    totals: NDArray[np.float64]
+    """Weight of each of the classes."""
     dtype: np.dtype[Any]
 
 
@@ -41,14 +44,14 @@ class LazyTable:
     feature_names: NDArray[Any] | None
 
 
-def lazy_table(X: Any, y: Any) -> LazyTable:
-    """The table that X and y mean, before any work."""
+def lazy_table(X: Any, y: Any, sample_weight: Any = None) -> LazyTable:
+    """The table that X, y and their weights mean, before any work."""
     if isinstance(X, (str, os.PathLike)):
-        X, y = _parquet(os.fspath(X), y)
+        X, y, sample_weight = _parquet(os.fspath(X), y, sample_weight)
     if isinstance(X, dask.dataframe.DataFrame):
-        return _from_frame(X, y)
+        return _from_frame(X, y, sample_weight)
     if isinstance(X, dask.array.Array):
-        return _from_array(X, y)
+        return _from_array(X, y, sample_weight)
     raise TypeError(
         f"X is a {type(X).__name__}; this classifier takes a Dask array or DataFrame, or the path or "
         "URL of Parquet files with y the name of the target column. Use cavity.SEPClassifier or "
@@ -58,11 +61,13 @@ def lazy_table(X: Any, y: Any) -> LazyTable:
 
 def census(partition: Partition) -> Census:
     """Sizes and classes of a partition; runs on a worker."""
-    X, y = partition
-    return Census(X.shape[0], X.shape[1], np.unique(y), X.dtype)
+    X, y, weight = partition
+    classes, codes = np.unique(y, return_inverse=True)
+    totals = np.bincount(codes, weight, len(classes)).astype(np.float64)
+    return Census(X.shape[0], X.shape[1], classes, totals, X.dtype)
 
 
-def _parquet(path: str, y: Any) -> tuple[Any, Any]:
+def _parquet(path: str, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     if not isinstance(y, str):
         what = repr(y) if y is None else f"<{type(y).__name__}>"
         raise SourceError(
@@ -74,10 +79,17 @@ def _parquet(path: str, y: Any) -> tuple[Any, Any]:
         raise SourceError(f"{path}: there is no such file or folder of Parquet files") from error
     if y not in table.columns:
         raise SourceError(f"{path}: has no target column {y!r}; it has {list(table.columns)}")
-    return table.drop(columns=[y]), table[y]
+    if sample_weight is None:
+        return table.drop(columns=[y]), table[y], None
+    if sample_weight not in table.columns or sample_weight == y:
+        raise SourceError(
+            f"sample_weight={sample_weight!r}: for the Parquet data in {path} it is the name of a "
+            f"column other than the target; they are {[name for name in table.columns if name != y]}"
+        )
+    return table.drop(columns=[y, sample_weight]), table[y], table[sample_weight]
 
 
-def _from_frame(X: Any, y: Any) -> LazyTable:
+def _from_frame(X: Any, y: Any, sample_weight: Any) -> LazyTable:
     dtype = _frame_precision(X)
     if isinstance(y, str):
         raise SourceError(f"y={y!r}: with a Dask DataFrame, y is a Series, for instance frame[{y!r}]")
@@ -85,51 +97,67 @@ def _from_frame(X: Any, y: Any) -> LazyTable:
     named = all(isinstance(name, str) for name in names)
     # Not optimised: Dask would read fewer columns in fewer and larger partitions, for y and X apart.
     blocks = X.to_delayed(optimize_graph=False)
-    return LazyTable(_partitions(blocks, _label_blocks(y), dtype, list(names)), names if named else None)
+    columns = _columns_of(y, sample_weight)
+    return LazyTable(_partitions(blocks, *columns, dtype, list(names)), names if named else None)
 
 
-def _from_array(X: Any, y: Any) -> LazyTable:
+def _from_array(X: Any, y: Any, sample_weight: Any) -> LazyTable:
     if X.ndim != 2:
         raise ValueError(f"X has {X.ndim} dimensions; it must have two, [n, d]")
     if X.dtype.kind not in "biuf":
         raise ValueError(f"X has dtype {X.dtype}; convert it to numbers first")
     X = X.rechunk({1: -1})
+    columns = _columns_of(_chunked_like(X, y), _chunked_like(X, sample_weight))
+    return LazyTable(_partitions(X.to_delayed().ravel(), *columns, None, None), None)
+
+
+def _chunked_like(X: Any, column: Any) -> Any:
     if (
-        isinstance(y, dask.array.Array)
+        isinstance(column, dask.array.Array)
         and not np.isnan(X.shape[0])
-        and not np.isnan(y.shape[0])
-        and X.shape[0] == y.shape[0]
-        and y.chunks[0] != X.chunks[0]
+        and not np.isnan(column.shape[0])
+        and X.shape[0] == column.shape[0]
+        and column.chunks[0] != X.chunks[0]
     ):
-        y = y.rechunk((X.chunks[0],))
-    return LazyTable(_partitions(X.to_delayed().ravel(), _label_blocks(y), None, None), None)
+        return column.rechunk((X.chunks[0],))
+    return column
 
 
-def _label_blocks(y: Any) -> Any:
-    if isinstance(y, dask.dataframe.Series):
-        return y.to_delayed(optimize_graph=False)
-    if isinstance(y, dask.array.Array):
-        if y.ndim != 1:
-            raise ValueError(f"y has {y.ndim} dimensions; it must have one, [n]")
-        return y.to_delayed().ravel()
+def _columns_of(y: Any, sample_weight: Any) -> tuple[Any, Any]:
+    weight = None if sample_weight is None else _column_blocks(sample_weight, "sample_weight")
+    return _column_blocks(y, "y"), weight
+
+
+def _column_blocks(column: Any, name: str) -> Any:
+    if isinstance(column, dask.dataframe.Series):
+        return column.to_delayed(optimize_graph=False)
+    if isinstance(column, dask.array.Array):
+        if column.ndim != 1:
+            raise ValueError(f"{name} has {column.ndim} dimensions; it must have one, [n]")
+        return column.to_delayed().ravel()
     raise TypeError(
-        f"y is a {type(y).__name__}; with Dask rows it must be a Dask array or Series, partitioned "
-        "as X is"
+        f"{name} is a {type(column).__name__}; with Dask rows it must be a Dask array or Series, "
+        "partitioned as X is"
     )
 
 
-def _partitions(X: Any, y: Any, dtype: np.dtype[Any] | None, names: list[Any] | None) -> list[Any]:
-    if len(X) != len(y):
-        raise ValueError(
-            f"X has {len(X)} partitions and y has {len(y)}; partition both in the same way, for "
-            "instance by taking both from one frame, or with rechunk or repartition"
-        )
+def _partitions(
+    X: Any, y: Any, weight: Any, dtype: np.dtype[Any] | None, names: list[Any] | None
+) -> list[Any]:
+    for name, column in (("y", y), ("sample_weight", weight)):
+        if column is not None and len(X) != len(column):
+            raise ValueError(
+                f"X has {len(X)} partitions and {name} has {len(column)}; partition both in the same "
+                "way, for instance by taking both from one frame, or with rechunk or repartition"
+            )
     prepare = dask.delayed(_prepared)
-    return [prepare(x, labels, i, dtype, names) for i, (x, labels) in enumerate(zip(X, y, strict=True))]
+    weight = [None] * len(X) if weight is None else weight
+    blocks = zip(X, y, weight, strict=True)
+    return [prepare(x, labels, w, i, dtype, names) for i, (x, labels, w) in enumerate(blocks)]
 
 
 def _prepared(
-    X: Any, y: Any, number: int, dtype: np.dtype[Any] | None, names: list[Any] | None
+    X: Any, y: Any, weight: Any, number: int, dtype: np.dtype[Any] | None, names: list[Any] | None
 ) -> Partition:
     """Blocks as arrays, checked; runs on a worker."""
     if dtype is not None:
@@ -148,7 +176,23 @@ def _prepared(
             f"X has NaN or infinite values: {X[row, column]} in partition {number}, row {row}, column "
             f"{which}; impute such values or drop their rows"
         )
-    return Partition(X, _checked_labels(labels, number))
+    return Partition(X, _checked_labels(labels, number), _checked_weight(weight, len(X), number))
+
+
+def _checked_weight(weight: Any, n_rows: int, number: int) -> NDArray[np.float64] | None:
+    if weight is None:
+        return None
+    weight = np.asarray(weight, dtype=np.float64)
+    if len(weight) != n_rows:
+        raise ValueError(f"partition {number} of X has {n_rows} rows, of sample_weight {len(weight)}")
+    bad = ~(np.isfinite(weight) & (weight >= 0.0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"sample_weight is {weight[row]} in partition {number}, row {row}; a weight counts copies "
+            "of its row: it must be finite and not negative, and 0 leaves the row out"
+        )
+    return np.asarray(weight)
 
 
 def _checked_labels(labels: NDArray[Any], number: int) -> NDArray[Any]:

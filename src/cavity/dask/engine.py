@@ -101,7 +101,11 @@ class DaskEngine:
     @property
     def total_weight(self) -> float:
         """Sum of the weights of all rows that take part."""
-        return self.source.total_weight - len(self._setting.held_out)
+        rows = self.held_out_rows
+        held_out = (
+            0.0 if rows is None else len(rows.labels) if rows.weight is None else rows.weight.sum()
+        )
+        return float(self.source.total_weight - held_out)
 
     @property
     def held_out_rows(self) -> RawRows | None:

@@ -55,13 +55,15 @@ class DaskClassifier(SteppedGPClassifier):
     client: Any
     _cluster: Cluster
 
-    def fit(self, X: Any, y: Any = None) -> DaskClassifier:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> DaskClassifier:
         """Fit to rows of a Dask array or DataFrame X [n, d] with labels y [n], partitioned alike.
 
         X may also be the path or URL of a Parquet file, or of a folder of them, with y the name of the
-        target column. Without a client, a cluster of `n_jobs` processes is started and closed again.
+        target column. `sample_weight` [n] is partitioned like y or, for Parquet, the name of a column; a
+        weight of w counts a row w times, 0 leaves it out. Without a client, a cluster of `n_jobs`
+        processes is started and closed again.
         """
-        table = lazy_table(X, y)
+        table = lazy_table(X, y, sample_weight)
         with cluster_for(self.client, thread_count(self.n_jobs), self.checkpoint) as self._cluster:
             try:
                 super().fit(table)
@@ -72,7 +74,7 @@ class DaskClassifier(SteppedGPClassifier):
         return self
 
     def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[ShardedSource, Array]:
-        source = ShardedSource(X, self._cluster)
+        source = ShardedSource(X, self._cluster, self.class_weight)
         check_classification_targets(source.classes)
         self.n_features_in_ = source.n_features
         if source.feature_names is not None:

@@ -8,21 +8,22 @@ import numpy as np
 from distributed import Future
 from numpy.typing import NDArray
 
-from cavity.dask.collections import LazyTable, Partition, census
+from cavity.dask.collections import Census, LazyTable, Partition, census
 from cavity.dask.faults import Cluster
 from cavity.dask.layout import ShardLayout, spans
 from cavity.dask.messages import GroupRows
 from cavity.dask.tasks import joined, moments_of, picked
+from cavity.estimators.weights import checked_class_factors
 from cavity.sources.blocks import tile_precision
 from cavity.sources.protocol import RawRows
 from cavity.standardize import Standardizer, learn_standardizer
-from cavity.typing import IntArray
+from cavity.typing import Array, IntArray
 
 
 class ShardedSource:
     """The rows of a lazy table, held by the workers; the driver sees counts, classes and samples."""
 
-    def __init__(self, table: LazyTable, cluster: Cluster) -> None:
+    def __init__(self, table: LazyTable, cluster: Cluster, class_weight: Any = None) -> None:
         self.table = table
         self.cluster = cluster
         self.feature_names = table.feature_names
@@ -35,7 +36,10 @@ class ShardedSource:
         self.n_features: int = found[0].n_features
         self.dtype = tile_precision(np.result_type(*(part.dtype for part in found)))
         self.classes: NDArray[Any] = np.unique(np.concatenate([p.classes for p in found if p.n_rows]))
-        self.total_weight = float(self.n_rows)
+        totals = _class_totals(found, self.classes)
+        factors = checked_class_factors(class_weight, self.classes, totals)
+        self._factors = factors
+        self.total_weight = float(totals.sum() if factors is None else totals @ factors)
         self.layout = ShardLayout.of(self.n_rows)
         n_workers = max(1, cluster.n_workers)
         self.levels = self.layout.levels(n_workers)
@@ -71,6 +75,7 @@ class ShardedSource:
             group.start,
             starts,
             self.classes,
+            self._factors,
             pure=False,
             workers=[home],
             allow_other_workers=True,
@@ -139,6 +144,7 @@ def read_group(
     first: int,
     starts: tuple[int, ...],
     classes: NDArray[Any],
+    factors: Array | None,
 ) -> GroupRows:
     """The rows of some shards from the partitions they lie in; runs on a worker."""
     code = np.int8 if len(classes) < 128 else np.int32
@@ -146,8 +152,34 @@ def read_group(
     for shard in pieces:
         X = np.concatenate([partitions[i].X[start:stop] for i, start, stop in shard])
         y = np.concatenate([partitions[i].y[start:stop] for i, start, stop in shard])
-        shards.append(RawRows(X, np.searchsorted(classes, y).astype(code), None))
+        codes: IntArray = np.searchsorted(classes, y).astype(code)
+        shards.append(RawRows(X, codes, _weights(partitions, shard, codes, factors)))
     return GroupRows(first, starts, tuple(shards))
+
+
+def _weights(
+    partitions: list[Partition],
+    shard: list[tuple[int, int, int]],
+    codes: IntArray,
+    factors: Array | None,
+) -> Array | None:
+    """What the rows of a shard count, None if every one counts once."""
+    if partitions[shard[0][0]].weight is None:
+        return None if factors is None else factors[codes]
+    parts = []
+    for i, start, stop in shard:
+        weight = partitions[i].weight
+        assert weight is not None  # all partitions have one, or none has
+        parts.append(weight[start:stop])
+    weight = np.concatenate(parts)
+    return weight if factors is None else weight * factors[codes]
+
+
+def _class_totals(found: list[Census], classes: NDArray[Any]) -> Array:
+    totals = np.zeros(len(classes))
+    for part in found:
+        totals[np.searchsorted(classes, part.classes)] += part.totals
+    return totals
 
 
 def _itself(rows: GroupRows) -> GroupRows:

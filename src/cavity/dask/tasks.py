@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.allocation import freed_memory_kept
 from cavity.dask.keeping import keep
 from cavity.dask.messages import GroupRows, GroupState, Message, Packed, ShardState, unpacked
 from cavity.dask.tree import climbed
@@ -26,6 +28,7 @@ from cavity.sums import Sums
 from cavity.typing import IntArray
 
 _HEALING_PASSES = 5
+_SWITCH_SECONDS = 5e-4
 
 
 class Draw(NamedTuple):
@@ -184,6 +187,18 @@ def _order(entropy: int, shard: int, n_rows: int) -> IntArray:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    # A task is one thread of a worker: more BLAS threads would fight with those of other tasks.
-    with blas_threads(1), np.errstate(all="ignore"):
+    # A task is one thread of a worker: more BLAS threads would fight with those of other tasks. Dask has
+    # its workers return freed memory at once, which a tile would have to fetch again, page by page.
+    with blas_threads(1), freed_memory_kept(), _soon_interrupted(), np.errstate(all="ignore"):
         yield
+
+
+@contextmanager
+def _soon_interrupted() -> Iterator[None]:
+    """The worker's own thread, which talks to the others, must not wait long for the interpreter."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

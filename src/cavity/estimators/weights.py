@@ -132,14 +132,22 @@ def weighted_source(source: Source, classes: Array, class_weight: Any) -> Source
     if len(classes) < 2 or (class_weight is None and not hasattr(source, "class_totals")):
         return source
     totals = class_totals(source, len(classes))
+    factors = checked_class_factors(class_weight, classes, totals)
+    if factors is None:
+        return source
+    return ClassWeightedSource(source, factors, float(totals @ factors))
+
+
+def checked_class_factors(class_weight: Any, classes: Array, totals: Array) -> Array | None:
+    """As `class_factors`; two classes at least must have some weight left, if there are two."""
     factors = class_factors(class_weight, classes, totals)
     left = totals if factors is None else totals * factors
-    if np.count_nonzero(left > 0.0) < 2:
+    if len(classes) > 1 and np.count_nonzero(left > 0.0) < 2:
         raise ValueError(
             f"the classes {classes.tolist()} have the total weights {left.tolist()}; a classifier needs "
-            "at least two classes with any weight: check the weight column and class_weight"
+            "at least two classes with any weight: check the weights and class_weight"
         )
-    return source if factors is None else ClassWeightedSource(source, factors, float(left.sum()))
+    return factors
 
 
 def of_all_rows(values: Any, source: Source) -> Array:
