@@ -272,10 +272,13 @@ class DaskEngine:
         return Message(self._setting, slim, posterior, options, self._passes, live)
 
     def _submit(self, message: Message, tasks: dict[int, Task]) -> list[Future]:
-        graph, total = pass_graph(message, tasks)
-        # q is in the graph, and may be larger than what Dask thinks reasonable for a graph.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
-            return [self._client.get(graph, total, sync=False)]
+        # Straight to the workers: in a graph, q would be taken apart by client and scheduler.
+        # If all copies are lost, so is the pass, which is then repeated from here.
+        self._q = self._client.scatter(
+            Packed(cloudpickle.dumps(message)), broadcast=True, direct=True, hash=False
+        )
+        graph, total = pass_graph(message, self._q, tasks)
+        return [self._client.get(graph, total, sync=False)]
 
     def _run(self, submit: Callable[[], list[Future]]) -> list[Any]:
         return self.source.cluster.run(submit, self._repair)

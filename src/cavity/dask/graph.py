@@ -1,35 +1,22 @@
-"""One graph for one pass: q, a task for each group of shards, and the tree of sums above them."""
+"""One graph for one pass: a task for each group of shards, and the tree of sums above them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
+from distributed import Future
 
-from cavity.dask.messages import Message, Packed, unpacked
+from cavity.dask.messages import Message
 from cavity.dask.tree import FAN_IN_LEVELS, add_up
-
-_CARRIED_BYTES = 16_000_000
-"""What the copies of q that go along with the tasks may take together."""
 
 
 def pass_graph(
-    message: Message, tasks: dict[int, Callable[[Any], tuple[Any, ...]]]
+    message: Message, q: Future, tasks: dict[int, Callable[[Any], tuple[Any, ...]]]
 ) -> tuple[dict[str, Any], str]:
-    """A Dask graph, and the key of its total; tasks make (function, arguments …) of where q is.
-
-    A small q goes along with every task: nobody waits for it, and where the tasks run depends on the
-    rows alone. A large one is a task of its own, made of bytes, which workers pass on to each other; one
-    that needs it while its holder is lost can have it made again.
-    """
+    """A Dask graph, and the key of its total; tasks make (function, arguments …) of q."""
     name = f"{message.setting.fit}-{message.number}"
-    packed = Packed(cloudpickle.dumps(message))
     graph: dict[str, Any] = {}
-    q: Any = packed
-    if len(packed.data) * len(tasks) > _CARRIED_BYTES:
-        q = f"cavity-q-{name}"
-        graph[q] = (unpacked, packed)
     nodes: dict[int, str] = {}
     for i, task in tasks.items():
         nodes[i] = f"cavity-pass-{name}-{i}"

@@ -91,6 +91,7 @@ def for_rows(prior: Prior, *, directions: bool) -> Prior:
     """
     prior.rows_kernel, prior.whitener  # noqa: B018  (made here, not by every worker)
     slim = copy.copy(prior)
+    slim.Z = prior.Z[:, :0]  # the bound kernel has the points; what counts here is how many they are
     unused = ["_K", "_tape", "L_inverse"] + ([] if directions else ["L"])
     if prior.dtype != np.float64:
         unused.append("_bound")
