@@ -40,6 +40,10 @@ Task = Callable[[Any], tuple[Any, ...]]
 """Of where q is: a task as Dask writes it."""
 
 
+_PASSES_TO_LOOK_AROUND = 20
+"""Passes after which workers that have come are noticed."""
+
+
 class HeldOutRows(NamedTuple):
     """Rows that take no part in training: their sorted numbers, and themselves."""
 
@@ -70,6 +74,7 @@ class DaskEngine:
         self._states: list[str | None] = [None] * len(source.groups)
         self._pending: dict[int, str] = {}
         self._passes = 0
+        self._workers: list[str] = []
         self._last: tuple[Prior, Posterior, SweepOptions] | None = None
         self._predecessor: DaskEngine | None = None
         finalizer = weakref.finalize(self, _release, weakref.ref(self._client), fit)
@@ -278,13 +283,29 @@ class DaskEngine:
             Packed(cloudpickle.dumps(message)), broadcast=True, direct=True, hash=False
         )
         graph, total = pass_graph(message, self._q, tasks)
-        return [self._client.get(graph, total, sync=False)]
+        # Left to itself, Dask may settle for most of the groups on one worker.
+        homes = self._homes(graph, list(tasks))
+        wish = {"workers": homes.__getitem__, "allow_other_workers": True} if homes else {}
+        with dask.annotate(**wish):
+            return [self._client.get(graph, total, sync=False)]
+
+    def _homes(self, graph: dict[str, Any], groups: list[int]) -> dict[str, list[str]]:
+        """Where each task of a graph had best run: a wish, which the loss of a worker overrules."""
+        if not self._workers or self._passes % _PASSES_TO_LOOK_AROUND == 0:
+            self._workers = sorted(self._client.nthreads())
+        if not self._workers:
+            return {}
+        homes = dict.fromkeys(graph, self._workers)
+        for key, group in zip(graph, groups, strict=False):  # the tasks of the groups come first
+            homes[key] = [self.source.home(group, self._workers)]
+        return homes
 
     def _run(self, submit: Callable[[], list[Future]]) -> list[Any]:
         return self.source.cluster.run(submit, self._repair)
 
     def _repair(self) -> None:
         """Find out what was lost: rows are read again, sites are found again from the last q."""
+        self._workers = []
         self.source.reload()
         held = [key for key in self._states if key is not None]
         known = self._client.who_has([Future(key, self._client) for key in held])

@@ -66,8 +66,7 @@ class ShardedSource:
         group = self.groups[number]
         needed, pieces = spans(self.lengths, self.layout, group)
         starts = tuple(self.layout.bounds(shard)[0] for shard in group)
-        workers = sorted(client.nthreads())
-        home = workers[number * len(workers) // len(self.groups)]
+        home = self.home(number, sorted(client.nthreads()))
         return client.submit(
             read_group,
             [partitions[i] for i in needed],
@@ -81,6 +80,10 @@ class ShardedSource:
             allow_other_workers=True,
         )
 
+    def home(self, group: int, workers: list[str]) -> str:
+        """The worker that a group had best be on: every one gets as many groups as the others."""
+        return workers[group * len(workers) // len(self.groups)]
+
     def _load(self) -> None:
         self.cluster.run(lambda: self.cluster.client.map(_loaded, self.rows, pure=False), self.reload)
 
@@ -89,7 +92,7 @@ class ShardedSource:
         client = self.cluster.client
         holders, workers = client.who_has(self.rows), sorted(client.nthreads())
         for i, rows in enumerate(self.rows):
-            home = workers[i * len(workers) // len(self.groups)]
+            home = self.home(i, workers)
             if home not in holders.get(rows.key, ()):
                 self.rows[i] = client.submit(
                     _itself, rows, pure=False, workers=[home], allow_other_workers=True
