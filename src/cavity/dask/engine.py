@@ -277,16 +277,13 @@ class DaskEngine:
         return Message(self._setting, slim, posterior, options, self._passes, live)
 
     def _submit(self, message: Message, tasks: dict[int, Task]) -> list[Future]:
-        # Straight to the workers: in a graph, q would be taken apart by client and scheduler.
-        # If all copies are lost, so is the pass, which is then repeated from here.
-        self._q = self._client.scatter(
-            Packed(cloudpickle.dumps(message)), broadcast=True, direct=True, hash=False
-        )
-        graph, total = pass_graph(message, self._q, tasks)
+        graph, total = pass_graph(message, tasks)
         # Left to itself, Dask may settle for most of the groups on one worker.
         homes = self._homes(graph, list(tasks))
         wish = {"workers": homes.__getitem__, "allow_other_workers": True} if homes else {}
-        with dask.annotate(**wish):
+        # q is in the graph, and may be larger than what Dask thinks reasonable for a graph.
+        roomy = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
+        with dask.annotate(**wish), roomy:
             return [self._client.get(graph, total, sync=False)]
 
     def _homes(self, graph: dict[str, Any], groups: list[int]) -> dict[str, list[str]]:

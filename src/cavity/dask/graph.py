@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from distributed import Future
+import cloudpickle
 
-from cavity.dask.messages import Message
+from cavity.dask.messages import Message, Packed, unpacked
 from cavity.dask.tree import FAN_IN_LEVELS, add_up
 
 
 def pass_graph(
-    message: Message, q: Future, tasks: dict[int, Callable[[Any], tuple[Any, ...]]]
+    message: Message, tasks: dict[int, Callable[[Any], tuple[Any, ...]]]
 ) -> tuple[dict[str, Any], str]:
-    """A Dask graph, and the key of its total; tasks make (function, arguments …) of q."""
+    """A Dask graph, the groups' tasks first, and the key of its total.
+
+    `tasks` make (function, arguments …) of the key of q. q is a task of its own, made of bytes, which
+    workers pass on to each other; one that needs it while its holder is lost can have it made again.
+    Scattering it would be faster, but waits for ever if a worker dies meanwhile.
+    """
     name = f"{message.setting.fit}-{message.number}"
-    graph: dict[str, Any] = {}
-    nodes: dict[int, str] = {}
-    for i, task in tasks.items():
-        nodes[i] = f"cavity-pass-{name}-{i}"
-        graph[nodes[i]] = task(q)
+    q = f"cavity-q-{name}"
+    nodes = {i: f"cavity-pass-{name}-{i}" for i in tasks}
+    graph: dict[str, Any] = {nodes[i]: task(q) for i, task in tasks.items()}
+    graph[q] = (unpacked, Packed(cloudpickle.dumps(message)))
     level = 0
     while len(nodes) > 1:
         level += 1
