@@ -42,6 +42,8 @@ def parts_of(rows, sites, parts):
 
 def assert_same_sums(actual, expected, rtol=1e-10):
     for name, value in vars(expected).items():
+        if name == "n_rows":  # counts rows, however often each of them counts
+            continue
         other = getattr(actual, name)
         if value is None:
             assert other is None
