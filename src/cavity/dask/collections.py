@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import SourceError
+from cavity.estimators.weights import check_countable
 from cavity.sources.blocks import tile_precision
 
 
@@ -185,13 +186,7 @@ def _checked_weight(weight: Any, n_rows: int, number: int) -> NDArray[np.float64
     weight = np.asarray(weight, dtype=np.float64)
     if len(weight) != n_rows:
         raise ValueError(f"partition {number} of X has {n_rows} rows, of sample_weight {len(weight)}")
-    bad = ~(np.isfinite(weight) & (weight >= 0.0))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(
-            f"sample_weight is {weight[row]} in partition {number}, row {row}; a weight counts copies "
-            "of its row: it must be finite and not negative, and 0 leaves the row out"
-        )
+    check_countable(weight, number)
     return np.asarray(weight)
 
 

@@ -33,13 +33,7 @@ def validated_sample_weight(sample_weight: Any, n_rows: int) -> Array | None:
         raise ValueError(
             f"sample_weight has shape {weight.shape}, but there are {n_rows} rows: pass one weight a row"
         )
-    bad = ~(np.isfinite(weight) & (weight >= 0.0))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(
-            f"sample_weight of row {row} is {weight[row]}; a weight counts copies of its row: it must "
-            "be finite and not negative, and 0 leaves the row out"
-        )
+    check_countable(weight)
     if not weight.any():
         raise ValueError("the sample_weight of every row is zero; at least one must count")
     with np.errstate(over="ignore"):
@@ -47,6 +41,18 @@ def validated_sample_weight(sample_weight: Any, n_rows: int) -> Array | None:
     if not finite:
         raise ValueError("the sum of sample_weight is not finite; divide the weights by a constant")
     return weight
+
+
+def check_countable(weight: Array, partition: int | None = None) -> None:
+    """Raise if one of the weights [n], of a table or of one of its partitions, counts no copies."""
+    bad = ~(np.isfinite(weight) & (weight >= 0.0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        place = "" if partition is None else f" in partition {partition}"
+        raise ValueError(
+            f"sample_weight of row {row}{place} is {weight[row]}; a weight counts copies of its row: it "
+            "must be finite and not negative, and 0 leaves the row out"
+        )
 
 
 def class_factors(class_weight: Any, classes: Array, totals: Array) -> Array | None:
