@@ -9,11 +9,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT_BYTES = 256 * 2**20
 _LARGEST_FROM_HEAP = 32 * 2**20
 """The most that glibc takes from its heaps rather than from the system."""
 _DEFAULT_THRESHOLD = 128 * 2**10
+_PAGE = 4096
+
+
+def expect_large_arrays() -> None:
+    """Let the allocator of this process see that arrays of up to 32 MB come and go.
+
+    glibc adapts: after such an array has been freed it takes others of up to that size from its heap and
+    keeps twice as much of what is freed. One that is never touched costs nothing, and what it changes is
+    what any program that handles arrays of that size has changed already.
+
+    >>> expect_large_arrays()
+    """
+    np.empty(_LARGEST_FROM_HEAP - 2 * _PAGE, dtype=np.uint8)
 
 
 def keep_freed_memory() -> bool:

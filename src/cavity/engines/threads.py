@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from cavity.allocation import expect_large_arrays
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -36,6 +38,7 @@ class Threads:
     """A pool that yields results in the order of its items, holding at most two rounds of them."""
 
     def __init__(self, n_threads: int) -> None:
+        expect_large_arrays()  # those of the tiles
         self.n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
 
