@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -18,9 +20,11 @@ _SMALLEST_HALVED = 64
 
 def cholesky(A: Array) -> Array:
     """Lower Cholesky factor of A [m, m]; raises `numpy.linalg.LinAlgError` if not positive definite."""
-    if not np.isfinite(A).all():
+    L = np.linalg.cholesky(A)
+    # LAPACK does not mind NaN, but whatever is not finite in a row of A reaches the diagonal of L.
+    if not np.isfinite(L.diagonal()).all():
         raise np.linalg.LinAlgError("matrix has non-finite entries")
-    return np.linalg.cholesky(A)
+    return L
 
 
 def inverse_lower(L: Array) -> Array:
@@ -59,7 +63,7 @@ def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[A
 
     Returns the factor and the ε that was used.
     """
-    scale = float(np.mean(np.diag(K)))
+    scale = float(K.trace()) / len(K)
     if np.isfinite(scale) and scale > 0:
         while jitter <= largest:
             try:
@@ -96,10 +100,16 @@ def times_lower(G: Array, L: Array) -> Array:
     return out
 
 
-def _column_blocks(m: int) -> list[tuple[int, int]]:
+@lru_cache(maxsize=64)
+def _column_blocks(m: int) -> tuple[tuple[int, int], ...]:
     n_blocks = min(4, max(1, m // _BLOCK))
     edges = [round(m * k / n_blocks) for k in range(n_blocks + 1)]
-    return list(pairwise(edges))
+    return tuple(pairwise(edges))
+
+
+def stacked(arrays: Sequence[Array]) -> Array:
+    """The arrays along a new first axis; a single one is not copied."""
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
 
 def symmetrized(A: Array) -> Array:

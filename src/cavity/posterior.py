@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from cavity.linalg import cholesky, inverse_lower
-from cavity.typing import Array
+from cavity.linalg import cholesky, inverse_lower, stacked
+from cavity.typing import Array, Dtype
 
 Each: TypeAlias = Callable[[Callable[[Array], Any], list[Array]], Iterable[Any]]
 """`map`, or something that maps faster."""
@@ -64,11 +65,14 @@ class Posterior:
     naturals: Naturals
     """The summed sites that give this q."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
+
     @classmethod
     def from_naturals(cls, naturals: Naturals, each: Each = map) -> Posterior:
         """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu); `each` maps over the latent functions, like `map`."""
         parts = list(each(_covariance_and_log_root, list(naturals.precision)))
-        covariance = parts[0][0][None] if len(parts) == 1 else np.stack([S for S, _ in parts])
+        covariance = stacked([S for S, _ in parts])
         mean = np.matmul(covariance, naturals.shift[:, :, None])[:, :, 0]
         return cls(mean, covariance, sum(log_root for _, log_root in parts), naturals)
 
@@ -81,6 +85,16 @@ class Posterior:
         naturals = Naturals(precision - np.eye(mean.shape[1]), shift)
         covariance = np.matmul(factors, factors.transpose(0, 2, 1))
         return cls(mean, covariance, _sum_of_logs(factors), naturals)
+
+    def moments_in(self, dtype: Dtype) -> tuple[Array, Array]:
+        """Mean and covariance in the precision of the tiles, converted once for all of them."""
+        if dtype == np.float64:
+            return self.mean, self.covariance
+        return self._moments32
+
+    @cached_property
+    def _moments32(self) -> tuple[Array, Array]:
+        return self.mean.astype(np.float32), self.covariance.astype(np.float32)
 
     @property
     def log_partition(self) -> float:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavity.linalg import times_lower, times_transposed_lower
+from cavity.linalg import stacked, times_lower, times_transposed_lower
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.rows import Rows, Sites
@@ -89,10 +89,10 @@ def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
 def _marginals(K: Array, diagonal: Array, prior: Prior, posterior: Posterior) -> Marginals:
     A = times_transposed_lower(K, prior.whitener)
     residual = np.maximum(diagonal - _row_dots(A, A), 0.0)
-    covariance = posterior.covariance.astype(A.dtype, copy=False)
-    Q = [A @ S for S in covariance]
-    variance = np.stack([_row_dots(A, q) for q in Q])
-    mean = (A @ posterior.mean.T.astype(A.dtype)).T.astype(np.float64)
+    q_mean, q_covariance = posterior.moments_in(A.dtype)
+    Q = [A @ S for S in q_covariance]
+    variance = stacked([_row_dots(A, q) for q in Q])
+    mean = (q_mean @ A.T).astype(np.float64, copy=False)
     return Marginals(A, Q, mean, np.maximum(variance, 0.0), residual)
 
 
@@ -140,7 +140,7 @@ def sweep(
         half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
         correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
         P += correction
-        sums.bracket = (P.T @ at.A).astype(np.float64)
+        sums.bracket = (P.T @ at.A).astype(np.float64, copy=False)
         if options.exact:
             sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
         P += correction
@@ -190,9 +190,9 @@ def _naturals(A: Array, sites: Sites, weight: Array) -> Naturals:
     precisions, shifts = [], []
     for nu, mu in zip(sites.precision, sites.shift, strict=True):
         scaled = np.sqrt(weight * nu).astype(A.dtype)[:, None] * A
-        precisions.append((scaled.T @ scaled).astype(np.float64))  # NumPy sees a syrk here
-        shifts.append(((weight * mu).astype(A.dtype) @ A).astype(np.float64))
-    return Naturals(np.stack(precisions), np.stack(shifts))
+        precisions.append((scaled.T @ scaled).astype(np.float64, copy=False))  # NumPy sees a syrk here
+        shifts.append(((weight * mu).astype(A.dtype, copy=False) @ A).astype(np.float64, copy=False))
+    return Naturals(stacked(precisions), stacked(shifts))
 
 
 def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: Array) -> Sums:
@@ -214,7 +214,7 @@ def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: A
 def _row_gradient(at: Marginals, terms: RowTerms, weight: Array, posterior: Posterior) -> Array:
     """Σ_c (w α_c μ_cᵀ + w h_c Q_c) [t, m]; reuses the memory of Q."""
     dtype = at.A.dtype
-    means = posterior.mean.astype(dtype)
+    means, _ = posterior.moments_in(dtype)
     for Q, h, alpha, mean in zip(at.Q, terms.h, terms.alpha, means, strict=True):
         Q *= (weight * h).astype(dtype)[:, None]
         Q += np.outer((weight * alpha).astype(dtype), mean)

@@ -16,6 +16,7 @@ from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.rows import Rows, Sites
 from cavity.rules.protocol import Rule
+from cavity.sources.blocks import LoadedBlock, even_parts
 from cavity.sources.protocol import Block, RawRows, Source
 from cavity.standardize import Standardizer
 from cavity.sums import Sums
@@ -37,7 +38,7 @@ _ROWS_IN_FULL_PRECISION = 1_000_000
 def tile_rows(m: int, d: int, dtype: Dtype, n_latents: int = 1) -> int:
     """Rows a tile should have; depends on the problem only, never on the number of threads."""
     fitting = _TILE_BYTES // (np.dtype(dtype).itemsize * ((3 + n_latents) * m + d // 2))
-    return int(np.clip(fitting, 256, 3072))
+    return min(max(fitting, 256), 3072)
 
 
 @dataclass(frozen=True)
@@ -207,27 +208,16 @@ class LocalEngine:
         return Rows(self.standardizer.apply(X, dtype), labels, weight), self.sites.take(tile.index)
 
 
-@dataclass(frozen=True)
-class _LoadedBlock:
-    """Rows that have been read already."""
-
-    index: Any
-    rows: RawRows
-
-    def load(self) -> RawRows:
-        return self.rows
-
-
-def _split(batch: Block, size: int) -> list[_LoadedBlock]:
+def _split(batch: Block, size: int) -> list[LoadedBlock]:
     """A minibatch, read once, as tiles."""
     X, labels, weight = batch.load()
     index = batch.index
     if isinstance(index, slice):
         index = np.arange(index.start, index.stop)
-    n_tiles = max(1, -(-len(index) // size))
+    n_tiles = -(-len(index) // size)
+    if n_tiles <= 1:
+        return [LoadedBlock(index, RawRows(X, labels, weight))]
     return [
-        _LoadedBlock(
-            index[part], RawRows(X[part], labels[part], None if weight is None else weight[part])
-        )
-        for part in np.array_split(np.arange(len(index)), n_tiles)
+        LoadedBlock(index[part], RawRows(X[part], labels[part], None if weight is None else weight[part]))
+        for part in even_parts(len(index), n_tiles)
     ]

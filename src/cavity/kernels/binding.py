@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import singledispatch
+from functools import lru_cache, singledispatch
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -48,13 +48,18 @@ def bind(kernel: Any, Z: Array) -> BoundKernel:
         raise TypeError(f"Z must be an array of float32 or float64, got {got}")
     if Z.ndim != 2:
         raise ValueError(f"Z must have shape [m, d], got {Z.shape}")
+    return _binder_of(type(kernel))(kernel, Z)
+
+
+@lru_cache(maxsize=256)  # asked several times a step
+def _binder_of(kernel_type: type) -> Binder:
     # A subclass may inherit its parent's bound form, but not once it computes something else.
-    owner = next(t for t in type(kernel).__mro__ if t in _binder.registry)
+    owner = next(t for t in kernel_type.__mro__ if t in _binder.registry)
     if owner is not object and any(
-        getattr(type(kernel), method) is not getattr(owner, method) for method in ("__call__", "diag")
+        getattr(kernel_type, method) is not getattr(owner, method) for method in ("__call__", "diag")
     ):
-        return _binder.dispatch(object)(kernel, Z)
-    return _binder(kernel, Z)
+        return _binder.dispatch(object)
+    return _binder.dispatch(kernel_type)
 
 
 @overload
@@ -99,4 +104,5 @@ def register(kernel_type: type, binder: B | None = None) -> B | Callable[[B], B]
     if binder is None:
         return lambda decorated: register(kernel_type, decorated)
     _binder.register(kernel_type, binder)
+    _binder_of.cache_clear()
     return binder

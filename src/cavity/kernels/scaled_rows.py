@@ -27,13 +27,18 @@ class ScaledPoints:
     def __init__(self, Z: Array, lengthscales: Array) -> None:
         self.centre = _centre(Z)
         self.rates = (1 / lengthscales).astype(Z.dtype)
-        self.Zs = np.ascontiguousarray(self._centred(Z) * self.rates)
-        self.half_norms = -0.5 * np.einsum("ij,ij->i", self.Zs, self.Zs)
-        if Z.shape[1] >= _MANY_COLUMNS:
+        m, d = Z.shape
+        if d >= _MANY_COLUMNS:
+            self.Zs = np.ascontiguousarray(self._centred(Z) * self.rates)
             self.partner = self.Zs * self.rates
         else:
-            ones = np.ones(len(Z), dtype=Z.dtype)
-            self.partner = np.column_stack([self.Zs, ones, self.half_norms])
+            self.partner = np.empty((m, d + 2), dtype=Z.dtype)
+            self.Zs = self.partner[:, :d]
+            np.multiply(self._centred(Z), self.rates, out=self.Zs)
+        self.half_norms = -0.5 * np.einsum("ij,ij->i", self.Zs, self.Zs)
+        if d < _MANY_COLUMNS:
+            self.partner[:, d] = 1
+            self.partner[:, d + 1] = self.half_norms
 
     def rows(self, X: Array) -> ScaledRows:
         """X [n, d], ready for products with these points."""
@@ -121,6 +126,7 @@ def _centre(Z: Array) -> Array | None:
 
     It changes no distance, but keeps float32 from cancelling on data far from 0.
     """
-    mean = Z.mean(axis=0)
+    share = np.full(len(Z), 1 / len(Z), dtype=Z.dtype)
+    mean = share @ Z
     # |mean| ≤ 3·deviation, in a form that does not cancel.
-    return None if (10 * mean**2 <= 9 * (np.einsum("ij,ij->j", Z, Z) / len(Z))).all() else mean
+    return None if (10 * mean**2 <= 9 * (share @ np.square(Z))).all() else mean

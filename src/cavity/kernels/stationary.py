@@ -11,7 +11,6 @@ and ∂F/∂log l, one l for all columns, is the sum of the latter. `scaled_rows
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from cavity.kernels.protocol import Array64, Tape
 from cavity.kernels.reduce import inner, is_fixed
+from cavity.kernels.shallow import shallow_copy
 from cavity.kernels.scaled_rows import ScaledPoints, ScaledRows
 from cavity.typing import Array
 
@@ -71,7 +71,7 @@ class Stationary:
 
     def scaled(self, factor: float) -> Stationary:
         """The same kernel times a positive factor."""
-        other = copy.copy(self)
+        other = shallow_copy(self)
         other._scale = self._scale * float(factor)
         return other
 
@@ -81,9 +81,7 @@ class Stationary:
         E = rows.exponent()
         if self._kink:
             self._snap(E, rows)
-        # Rounding leaves E > 0 for (nearly) equal rows only, so the test is mostly all it costs.
-        if E.max(initial=0.0) > 0:
-            np.copyto(E, 0, where=E > 0)
+        np.minimum(E, 0, out=E)  # rounding leaves E > 0 for (nearly) equal rows
         curve = self._radial(E)
         if self._scale != 1.0:
             # By identity, because value and slope may be one array.

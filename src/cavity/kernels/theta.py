@@ -7,12 +7,12 @@ costs more than the covariances themselves.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Exponentiation, KernelOperator
 
+from cavity.kernels.shallow import shallow_copy
 from cavity.typing import Array
 
 
@@ -34,7 +34,7 @@ def _operator_setter(kernel: Any) -> Callable[[Array], Any]:
     first, second, split = theta_setter(kernel.k1), theta_setter(kernel.k2), kernel.k1.n_dims
 
     def with_theta(theta: Array) -> Any:
-        changed = copy(kernel)
+        changed = shallow_copy(kernel)
         changed.k1, changed.k2 = first(theta[:split]), second(theta[split:])
         return changed
 
@@ -43,7 +43,7 @@ def _operator_setter(kernel: Any) -> Callable[[Array], Any]:
 
 def _part_setter(kernel: Any, name: str, part: Callable[[Array], Any]) -> Callable[[Array], Any]:
     def with_theta(theta: Array) -> Any:
-        changed = copy(kernel)
+        changed = shallow_copy(kernel)
         setattr(changed, name, part(theta))
         return changed
 
@@ -54,7 +54,7 @@ def _leaf_setter(kernel: Any) -> Callable[[Array], Any]:
     free = [(h.name, h.n_elements) for h in kernel.hyperparameters if not h.fixed]
 
     def with_theta(theta: Array) -> Any:
-        changed, values, start = copy(kernel), np.exp(theta), 0
+        changed, values, start = shallow_copy(kernel), np.exp(theta), 0
         for name, n_elements in free:
             value = values[start : start + n_elements]
             setattr(changed, name, value if n_elements > 1 else float(value[0]))
