@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,8 +22,12 @@ class Hyperprior:
 
     def log_density(self, x: Array) -> float:
         """Log density at x, up to a constant."""
-        return -0.5 * float(np.sum(((x - self.centre) / self.deviation) ** 2))
+        return -0.5 * float((x - self.centre) ** 2 @ self._precision)
 
     def gradient(self, x: Array) -> Array:
         """Derivative of the log density."""
-        return (self.centre - x) / self.deviation**2
+        return (self.centre - x) * self._precision
+
+    @cached_property
+    def _precision(self) -> Array:
+        return 1.0 / self.deviation**2

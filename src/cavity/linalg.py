@@ -100,6 +100,15 @@ def times_lower(G: Array, L: Array) -> Array:
     return out
 
 
+def gram_of_lower(L: Array) -> Array:
+    """LᵀL for lower triangular L [m, m], skipping the zero blocks of L."""
+    *others, (start, _) = _column_blocks(len(L))
+    gram: Array = L[start:].T @ L[start:]  # NumPy sees a syrk here
+    for start, stop in others:
+        gram[:stop, :stop] += L[start:stop, :stop].T @ L[start:stop, :stop]
+    return gram
+
+
 @lru_cache(maxsize=64)
 def _column_blocks(m: int) -> tuple[tuple[int, int], ...]:
     n_blocks = min(4, max(1, m // _BLOCK))

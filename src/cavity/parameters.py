@@ -75,4 +75,5 @@ class ParameterSpace:
 
     def project(self, x: Array) -> Array:
         """The nearest vector inside the bounds."""
-        return np.clip(x, self.bounds[:, 0], self.bounds[:, 1])
+        inside = np.maximum(x, self.bounds[:, 0])
+        return np.minimum(inside, self.bounds[:, 1], out=inside)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cavity.linalg import cholesky, inverse_lower, stacked
+from cavity.linalg import cholesky, gram_of_lower, inverse_lower, stacked
 from cavity.typing import Array, Dtype
 
 Each: TypeAlias = Callable[[Callable[[Array], Any], list[Array]], Iterable[Any]]
@@ -46,10 +46,10 @@ class Naturals:
 
     def mixed_with(self, other: Naturals, gain: float) -> Naturals:
         """(1 − gain)·self + gain·other."""
-        return Naturals(
-            (1.0 - gain) * self.precision + gain * other.precision,
-            (1.0 - gain) * self.shift + gain * other.shift,
-        )
+        precision, shift = gain * other.precision, gain * other.shift
+        precision += (1.0 - gain) * self.precision
+        shift += (1.0 - gain) * self.shift
+        return Naturals(precision, shift)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Posterior:
 def _covariance_and_log_root(P: Array) -> tuple[Array, float]:
     """(I + P)⁻¹ [m, m] and half the logarithm of its determinant."""
     root = inverse_lower(cholesky(_plus_identity(P)))
-    return root.T @ root, _sum_of_logs([root])  # NumPy sees a syrk here
+    return gram_of_lower(root), _sum_of_logs([root])
 
 
 def _plus_identity(P: Array) -> Array:

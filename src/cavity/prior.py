@@ -56,8 +56,8 @@ class Prior:
         # In the precision of the tiles, whose own part of the gradient is no more exact.
         half = times_lower(bracket.astype(self.dtype, copy=False), self.whitener)
         # Symmetric, so L⁻ᵀ · half is its own transpose.
-        G = -times_lower(half.T, self.whitener).astype(np.float64, copy=False)
+        G = times_lower(half.T, self.whitener).astype(np.float64, copy=False)
         # The jitter is relative to the mean of the diagonal, so it moves with K.
         G.flat[:: len(G) + 1] += self.jitter * np.trace(G) / len(G)
         theta, Z = self._bound.pull_back(self._tape, G)
-        return ParameterGradient(theta, 2.0 * Z)  # both arguments of k(Z, Z) move
+        return ParameterGradient(-theta, -2.0 * Z)  # both arguments of k(Z, Z) move

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cavity.linalg import symmetrized
 from cavity.posterior import Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.rules.protocol import Rule
@@ -36,5 +35,8 @@ def gradient(sums: Sums, prior: Prior, posterior: Posterior) -> ParameterGradien
     assert sums.bracket is not None
     assert sums.theta is not None
     assert sums.Z is not None
-    through_K = prior.pull_back(0.5 * posterior.prior_minus_second_moment() + symmetrized(sums.bracket))
+    twice = sums.bracket + sums.bracket.T
+    twice += posterior.prior_minus_second_moment()
+    twice *= 0.5
+    through_K = prior.pull_back(twice)
     return ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -127,7 +128,9 @@ class Trainer:
         The refined sites wait for the engine's `commit`.
         """
         prior, q, posterior = self._prior_and_posterior(x, q)
-        options = replace(self.options, damping=damping)
+        options = self.options
+        if damping != options.damping:
+            options = replace(options, damping=damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
             sums = self.engine.sweep(prior, posterior, options, batch)
             if sums.weight == 0.0:
@@ -138,14 +141,16 @@ class Trainer:
             by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
         space, hyperprior = self.problem.space, self.problem.hyperprior
         slope = space.pack_gradient(by_parameters) + hyperprior.gradient(x)
-        finite = (value, slope, by_q, sums.precision, sums.shift)
+        # Of a sum of squares the diagonal shows whatever is not finite.
+        diagonal = sums.precision.diagonal(axis1=1, axis2=2)
+        finite = (value, slope, by_q, diagonal, sums.shift)
         if not all(np.isfinite(part).all() for part in finite):
             raise NumericalError("the objective or its gradient is not finite")
         info = StepInfo(
             objective=value + hyperprior.log_density(x),
             mean_log_predictive=sums.log_predictive / sums.weight,
-            gradient_norm=float(np.linalg.norm(slope)),
-            site_change=float(np.sqrt(sums.site_change / sums.weight)),
+            gradient_norm=math.sqrt(slope @ slope),
+            site_change=math.sqrt(sums.site_change / sums.weight),
         )
         return Evaluation(sums, share, prior, np.concatenate([slope, by_q]), info)
 
