@@ -109,6 +109,23 @@ def gram_of_lower(L: Array) -> Array:
     return gram
 
 
+def times_own_transpose(L: Array) -> Array:
+    """LLᵀ for lower triangular L [m, m], skipping the zero blocks of L."""
+    (_, stop), *others = _column_blocks(len(L))
+    product: Array = L[:, :stop] @ L[:, :stop].T  # NumPy sees a syrk here
+    for start, stop in others:
+        product[start:, start:] += L[start:, start:stop] @ L[start:, start:stop].T
+    return product
+
+
+def lower_of_product(S: Array, L: Array) -> Array:
+    """SL for S [m, m] and lower triangular L [m, m], on and below the diagonal; above, it is not all there."""
+    out = np.zeros_like(L)
+    for start, stop in _column_blocks(len(L)):
+        np.matmul(S[start:, start:], L[start:, start:stop], out=out[start:, start:stop])
+    return out
+
+
 @lru_cache(maxsize=64)
 def _column_blocks(m: int) -> tuple[tuple[int, int], ...]:
     n_blocks = min(4, max(1, m // _BLOCK))

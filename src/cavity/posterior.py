@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from cavity.linalg import cholesky, gram_of_lower, inverse_lower, stacked
+from cavity.linalg import cholesky, gram_of_lower, inverse_lower, stacked, times_own_transpose
 from cavity.typing import Array, Dtype
 
 Each: TypeAlias = Callable[[Callable[[Array], Any], list[Array]], Iterable[Any]]
@@ -79,12 +79,16 @@ class Posterior:
     @classmethod
     def from_moments(cls, mean: Array, factors: Array) -> Posterior:
         """N(mean_c, R_c R_cᵀ) for mean [C, m] and lower triangular factors R [C, m, m]."""
-        inverses = np.stack([inverse_lower(R) for R in factors])
-        precision = np.matmul(inverses.transpose(0, 2, 1), inverses)
+        precision = stacked([gram_of_lower(inverse_lower(R)) for R in factors])
         shift = np.matmul(precision, mean[:, :, None])[:, :, 0]
         naturals = Naturals(precision - np.eye(mean.shape[1]), shift)
-        covariance = np.matmul(factors, factors.transpose(0, 2, 1))
-        return cls(mean, covariance, _sum_of_logs(factors), naturals)
+        return replace(cls.without_naturals(mean, factors), naturals=naturals)
+
+    @classmethod
+    def without_naturals(cls, mean: Array, factors: Array) -> Posterior:
+        """The same, with all that a variational pass needs and no inverse."""
+        covariance = stacked([times_own_transpose(R) for R in factors])
+        return cls(mean, covariance, _sum_of_logs(factors), Naturals.zeros(len(mean), 0))
 
     def moments_in(self, dtype: Dtype) -> tuple[Array, Array]:
         """Mean and covariance in the precision of the tiles, converted once for all of them."""

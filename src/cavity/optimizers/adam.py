@@ -36,11 +36,18 @@ class Adam:
     def step(self, state: AdamState, gradient: Array, rate: float = 1.0) -> tuple[Array, AdamState]:
         """One bias-corrected step."""
         count = state.count + 1
-        first = self.decay_first * state.first + (1 - self.decay_first) * gradient
-        second = self.decay_second * state.second + (1 - self.decay_second) * gradient**2
-        unbiased = first / (1 - self.decay_first**count)
-        spread = np.sqrt(second / (1 - self.decay_second**count))
-        step = rate * state.scale * self.learning_rate * unbiased / (spread + self.epsilon)
+        # In place where possible: the parameters may include all of q's covariance.
+        first = self.decay_first * state.first
+        first += (1 - self.decay_first) * gradient
+        second = self.decay_second * state.second
+        square = np.square(gradient)
+        square *= 1 - self.decay_second
+        second += square
+        spread = np.divide(second, 1 - self.decay_second**count, out=square)
+        np.sqrt(spread, out=spread)
+        spread += self.epsilon
+        step = (rate * state.scale / (1 - self.decay_first**count)) * self.learning_rate * first
+        step /= spread
         return step, AdamState(count, first, second, state.scale)
 
     def shrunk(self, state: AdamState) -> AdamState:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache, reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cavity.linalg import symmetrized
+from cavity.linalg import lower_of_product, stacked
 from cavity.posterior import Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.sums import Sums
-from cavity.typing import Array
+from cavity.typing import Array, IntArray
 
 
 @dataclass(frozen=True)
@@ -22,20 +24,24 @@ class GaussianSpace:
 
     def pack(self, mean: Array, factors: Array) -> Array:
         """The vector: all means, then the lower triangles row by row."""
-        rows, columns = np.tril_indices(self.m)
-        return np.concatenate([mean.ravel(), factors[:, rows, columns].ravel()])
+        lower = _lower_positions(self.m)
+        return np.concatenate([mean.ravel(), *(R.ravel()[lower] for R in factors)])
 
     def unpack(self, q: Array) -> tuple[Array, Array]:
         """Means and factors of a vector."""
-        rows, columns = np.tril_indices(self.m)
-        split = self.n_latents * self.m
+        lower, split = _lower_positions(self.m), self.n_latents * self.m
         factors = np.zeros((self.n_latents, self.m, self.m))
-        factors[:, rows, columns] = q[split:].reshape(self.n_latents, -1)
+        for R, values in zip(factors, q[split:].reshape(self.n_latents, -1), strict=True):
+            R.reshape(-1)[lower] = values
         return q[:split].reshape(self.n_latents, self.m), factors
 
     def posterior(self, q: Array) -> Posterior:
         """The distribution of a vector."""
         return Posterior.from_moments(*self.unpack(q))
+
+    def moments(self, q: Array) -> Posterior:
+        """The same without its naturals, for a pass."""
+        return Posterior.without_naturals(*self.unpack(q))
 
     def gradient(self, q: Array, sums: Sums) -> Array:
         """Derivative of the ELBO by the vector, from undamped sums of a pass at this q.
@@ -45,11 +51,26 @@ class GaussianSpace:
             ∂/∂m = Σ αA − m = η − Λm − m,   ∂/∂S = ½(S⁻¹ − I − Λ),   ∂/∂R = tril(2 ∂/∂S · R).
         """
         mean, factors = self.unpack(q)
-        by_mean = sums.shift - np.einsum("cij,cj->ci", sums.precision, mean) - mean
-        by_factors = -(np.matmul(sums.precision, factors) + factors)
-        diagonal = np.arange(self.m)
-        by_factors[:, diagonal, diagonal] += 1.0 / factors[:, diagonal, diagonal]
-        return self.pack(by_mean, by_factors)
+        by_mean = sums.shift - np.matmul(sums.precision, mean[:, :, None])[:, :, 0] - mean
+        by_factors = []
+        for precision, R in zip(sums.precision, factors, strict=True):
+            by_factor = lower_of_product(precision, R)
+            by_factor += R
+            np.negative(by_factor, out=by_factor)
+            by_factor.flat[:: self.m + 1] += 1.0 / R.diagonal()
+            by_factors.append(by_factor)
+        return self.pack(by_mean, stacked(by_factors))
+
+
+@lru_cache(maxsize=8)
+def _lower_positions(m: int) -> IntArray:
+    """Where the lower triangle is in an m×m array, row by row."""
+    return np.flatnonzero(_is_lower(m))
+
+
+@lru_cache(maxsize=8)
+def _is_lower(m: int) -> NDArray[np.bool_]:
+    return np.tri(m, dtype=bool)
 
 
 def whitened_gradient(sums: Sums, prior: Prior) -> ParameterGradient:
@@ -62,7 +83,9 @@ def whitened_gradient(sums: Sums, prior: Prior) -> ParameterGradient:
     assert sums.theta is not None
     assert sums.Z is not None
     # The pass gives Σ(G − ½γA)Aᵀ, and γ = ν̃ for this rule.
-    whole = np.tril(sums.bracket + 0.5 * sums.precision.sum(axis=0))
-    whole[np.diag_indices_from(whole)] *= 0.5
-    through_K = prior.pull_back(symmetrized(whole))
+    whole = 0.5 * reduce(np.add, sums.precision)
+    whole += sums.bracket
+    whole *= 0.5
+    # The symmetric part of Φ: half of the lower triangle, mirrored.
+    through_K = prior.pull_back(np.where(_is_lower(len(whole)), whole, whole.T))
     return ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)

@@ -31,6 +31,10 @@ class PosteriorUpdate(Protocol):
         """Moments of q in the whitened coordinates of a prior, which a whitened q does not need."""
         ...
 
+    def moments(self, q: Any, prior: Prior | None = None) -> Posterior:
+        """The same for a pass, which can do without the naturals unless the rule asks for them."""
+        ...
+
     def gradients(self, q: Any, sums: Sums, prior: Prior, posterior: Posterior) -> tuple[
         ParameterGradient, Array
     ]:  # fmt: skip
@@ -65,6 +69,10 @@ class NaturalUpdate:
     def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
         return Posterior.from_naturals(q, self.each)
+
+    def moments(self, q: Naturals, prior: Prior | None = None) -> Posterior:
+        """Moments of q."""
+        return self.posterior(q, prior)
 
     def gradients(
         self, q: Naturals, sums: Sums, prior: Prior, posterior: Posterior
@@ -127,6 +135,10 @@ class GradientUpdate:
     def posterior(self, q: Array, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
         return self.space.posterior(q)
+
+    def moments(self, q: Array, prior: Prior | None = None) -> Posterior:
+        """Moments of q, without the inverse that its naturals would cost."""
+        return self.space.moments(q)
 
     def gradients(
         self, q: Array, sums: Sums, prior: Prior, posterior: Posterior

@@ -158,13 +158,13 @@ class Trainer:
         if self.update.is_whitened and not self.rebuild:
             # The posteriors of many classes go over the threads one by one: theirs is this call.
             posterior, prior = self.engine.overlap(
-                lambda: self.update.posterior(q), lambda: self.problem.prior(x)
+                lambda: self.update.moments(q), lambda: self.problem.prior(x)
             )
             return prior, q, posterior
         prior = self.problem.prior(x)
         if self.rebuild:
             q = self.engine.summed_sites(prior)
-        return prior, q, self.update.posterior(q, prior)
+        return prior, q, self.update.moments(q, prior)
 
     def _moved(
         self, state: TrainingState, evaluation: Evaluation, gain: float, rate: float
