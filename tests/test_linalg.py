@@ -9,10 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from cavity import NumericalError
 from cavity.linalg import (
     cholesky,
+    gram_of_lower,
     inverse_lower,
     jittered_cholesky,
-    symmetrized,
+    lower_of_product,
+    stacked,
     times_lower,
+    times_own_transpose,
     times_transposed_lower,
 )
 
@@ -33,6 +36,19 @@ def test_triangular_products_are_plain_products(n, m, dtype):
         assert_allclose(product, truth, atol=rtol * np.abs(truth).max(initial=1.0))
 
 
+@given(m=SIZES, dtype=st.sampled_from([np.float32, np.float64]))
+def test_products_of_triangles_are_plain_products(m, dtype):
+    L = lower(m, dtype)
+    S = np.random.default_rng(1).normal(size=(m, m)).astype(dtype)
+    for product, truth in (
+        (gram_of_lower(L), L.T @ L),
+        (times_own_transpose(L), L @ L.T),
+        (np.tril(lower_of_product(S, L)), np.tril(S @ L)),
+    ):
+        assert product.dtype == dtype
+        assert_allclose(product, truth, rtol=0, atol=np.finfo(dtype).eps * 10 * np.abs(truth).max())
+
+
 @given(m=SIZES)
 def test_inverse_of_a_triangle(m):
     L = lower(m)
@@ -50,6 +66,15 @@ def test_a_singular_triangle_is_refused():
 def test_cholesky_refuses_what_has_none(bad):
     with pytest.raises(np.linalg.LinAlgError):
         cholesky(np.diag([1.0, bad]))
+
+
+@given(m=SIZES, bad=st.sampled_from([np.nan, np.inf, -np.inf]), seed=st.integers(0, 99))
+def test_cholesky_sees_what_is_not_finite_wherever_it_is(m, bad, seed):
+    i, j = np.random.default_rng(seed).integers(m, size=2)
+    A = lower(m) @ lower(m).T
+    A[i, j] = A[j, i] = bad
+    with np.errstate(all="ignore"), pytest.raises(np.linalg.LinAlgError):
+        cholesky(A)
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
@@ -75,7 +100,8 @@ def test_a_hopeless_matrix_is_named_with_a_way_out(K):
         jittered_cholesky(K, 1e-8)
 
 
-def test_symmetrized():
-    A = np.arange(9.0).reshape(3, 3)
-    assert_array_equal(symmetrized(A), symmetrized(A).T)
-    assert_array_equal(symmetrized(A + A.T), A + A.T)
+def test_a_single_array_is_stacked_without_a_copy():
+    A = np.arange(6.0).reshape(2, 3)
+    assert np.shares_memory(stacked([A]), A)
+    for arrays in ([A], [A, 2 * A]):
+        assert_array_equal(stacked(arrays), np.stack(arrays))

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cavity.typing import Array
+from cavity.typing import Array, IntArray
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,18 @@ class Hyperprior:
 
     def log_density(self, x: Array) -> float:
         """Log density at x, up to a constant."""
-        return -0.5 * float((x - self.centre) ** 2 @ self._precision)
+        held, precision = self._held
+        return -0.5 * float((x[held] - self.centre[held]) ** 2 @ precision)
 
     def gradient(self, x: Array) -> Array:
         """Derivative of the log density."""
-        return (self.centre - x) * self._precision
+        held, precision = self._held
+        gradient = np.zeros_like(x)
+        gradient[held] = (self.centre[held] - x[held]) * precision
+        return gradient
 
     @cached_property
-    def _precision(self) -> Array:
-        return 1.0 / self.deviation**2
+    def _held(self) -> tuple[IntArray, Array]:
+        """The few coordinates that are not flat, and their precisions."""
+        held = np.flatnonzero(np.isfinite(self.deviation))
+        return held, 1.0 / self.deviation[held] ** 2

@@ -128,7 +128,7 @@ def lower_of_product(S: Array, L: Array) -> Array:
 
 @lru_cache(maxsize=64)
 def _column_blocks(m: int) -> tuple[tuple[int, int], ...]:
-    n_blocks = min(4, max(1, m // _BLOCK))
+    n_blocks = min(5, max(1, m // _BLOCK))
     edges = [round(m * k / n_blocks) for k in range(n_blocks + 1)]
     return tuple(pairwise(edges))
 
@@ -136,8 +136,3 @@ def _column_blocks(m: int) -> tuple[tuple[int, int], ...]:
 def stacked(arrays: Sequence[Array]) -> Array:
     """The arrays along a new first axis; a single one is not copied."""
     return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
-
-
-def symmetrized(A: Array) -> Array:
-    """(A + Aᵀ)/2."""
-    return 0.5 * (A + A.T)

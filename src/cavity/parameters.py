@@ -75,5 +75,8 @@ class ParameterSpace:
 
     def project(self, x: Array) -> Array:
         """The nearest vector inside the bounds."""
-        inside = np.maximum(x, self.bounds[:, 0])
-        return np.minimum(inside, self.bounds[:, 1], out=inside)
+        inside = x.copy()
+        theta, bounds = inside[: self.n_theta], self.bounds[: self.n_theta]  # the rest has none
+        np.maximum(theta, bounds[:, 0], out=theta)
+        np.minimum(theta, bounds[:, 1], out=theta)
+        return inside

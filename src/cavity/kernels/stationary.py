@@ -108,7 +108,7 @@ class Stationary:
         dlength = np.empty(0)
         if self._free:
             sums = W @ self._ones  # three times as fast as W.sum(axis=1)
-            dlength = rows.weighted_squares(sums) - _column_dots(pull, Zs) - _column_dots(P, Zs)
+            dlength = rows.weighted_squares(sums) - _column_dots(np.add(P, pull, out=P), Zs)
         if self._free == 1:
             dlength = dlength.sum(keepdims=True)
         dshape = np.empty(0) if curve.shape is None else np.array([inner(G, curve.shape)])

@@ -46,5 +46,5 @@ def limit_leverage(
     the site entered q, it can, and the cavity would be improper.
     """
     leverage = precision * variance
-    factor = np.where(leverage > max_leverage, max_leverage / np.maximum(leverage, 1e-300), 1.0)
+    factor = max_leverage / np.maximum(leverage, max_leverage)  # 1 up to the bound
     return precision * factor, shift * factor

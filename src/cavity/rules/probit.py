@@ -46,7 +46,7 @@ def bend(z: Array, ratio: Array) -> tuple[Array, Array]:
     >>> [float(f"{x:.6g}") for x in bend(z, density_ratio(z))[1]]
     [9.99994e-07, 0.36338, 1.0]
     """
-    w = np.clip(ratio * (ratio + z), 0.0, 1.0)
+    w = np.minimum(np.maximum(ratio * (ratio + z), 0.0), 1.0)
     rest = 1.0 - w
     far = z < _FAR
     if far.any():
