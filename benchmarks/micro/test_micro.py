@@ -7,6 +7,7 @@ rather than about the machine's other work.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from cavity.posterior import Posterior
 from cavity.problem import make_problem
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.variational import Variational
+from cavity.schedules.gaussian import GaussianSpace
+from cavity.schedules.posterior_update import GradientUpdate
 from cavity.schedules.step import Trainer
 from cavity.sources import ArraySource
 from cavity.standardize import Standardizer
@@ -47,10 +50,11 @@ def rows(n: int = N, d: int = D) -> tuple[np.ndarray, np.ndarray]:
     return X, (np.sin(2 * X[:, 0]) + X[:, 1] + rng.standard_normal(n) > 0).astype(np.int8)
 
 
-def trainer_of(rule: str, n: int = N, d: int = D, m: int = M) -> Trainer:
+def trainer_of(rule: str, n: int = N, d: int = D, m: int = M, dtype: str = "float64") -> Trainer:
     X, labels = rows(n, d)
+    X = X.astype(dtype)
     engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), RULES[rule](), Threads(1))
-    space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m])
+    space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
     options = SweepOptions(damping=0.5, max_leverage=0.5)
     return Trainer(make_problem(engine, space, 1.0), Adam(0.05), options)
 
@@ -76,10 +80,18 @@ def test_full_pass(benchmark: Any, rule: str) -> None:
     benchmark(trainer.engine.sweep, prior, posterior, trainer.options)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_minibatch_step(benchmark: Any, rule: str) -> None:
-    trainer = trainer_of(rule)
-    batch = next(iter(trainer.engine.source.batches(200, np.random.default_rng(0))))
+SHAPES = [(200, 200, 8), (500, 2500, 8), (200, 1000, 784)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "m{}_M{}_d{}".format(*shape))
+@pytest.mark.parametrize("method", ["sep", "svi", "svi-gradient"])
+def test_minibatch_step_float32(benchmark: Any, method: str, shape: tuple[int, int, int]) -> None:
+    m, size, d = shape
+    trainer = trainer_of("ep" if method == "sep" else "vi", N, d, m, "float32")
+    if method == "svi-gradient":
+        update = GradientUpdate(GaussianSpace(1, m))
+        trainer = replace(trainer, update=update, options=SweepOptions(max_leverage=0.5))
+    batch = next(iter(trainer.engine.source.batches(size, np.random.default_rng(0))))
     state, _ = trainer.step(trainer.start(), batch, gain=0.1)
     benchmark(trainer.step, state, batch, gain=0.1)
 

@@ -119,7 +119,7 @@ def times_own_transpose(L: Array) -> Array:
 
 
 def lower_of_product(S: Array, L: Array) -> Array:
-    """SL for S [m, m] and lower triangular L [m, m], on and below the diagonal; above, it is not all there."""
+    """SL for S [m, m] and lower triangular L [m, m]; valid on and below the diagonal only."""
     out = np.zeros_like(L)
     for start, stop in _column_blocks(len(L)):
         np.matmul(S[start:, start:], L[start:, start:stop], out=out[start:, start:stop])

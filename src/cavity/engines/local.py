@@ -218,6 +218,8 @@ def _split(batch: Block, size: int) -> list[LoadedBlock]:
     if n_tiles <= 1:
         return [LoadedBlock(index, RawRows(X, labels, weight))]
     return [
-        LoadedBlock(index[part], RawRows(X[part], labels[part], None if weight is None else weight[part]))
+        LoadedBlock(
+            index[part], RawRows(X[part], labels[part], None if weight is None else weight[part])
+        )
         for part in even_parts(len(index), n_tiles)
     ]

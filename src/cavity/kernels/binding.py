@@ -48,7 +48,8 @@ def bind(kernel: Any, Z: Array) -> BoundKernel:
         raise TypeError(f"Z must be an array of float32 or float64, got {got}")
     if Z.ndim != 2:
         raise ValueError(f"Z must have shape [m, d], got {Z.shape}")
-    return _binder_of(type(kernel))(kernel, Z)
+    kernel_type: type = type(kernel)
+    return _binder_of(kernel_type)(kernel, Z)
 
 
 @lru_cache(maxsize=256)  # asked several times a step

@@ -18,8 +18,8 @@ import numpy as np
 
 from cavity.kernels.protocol import Array64, Tape
 from cavity.kernels.reduce import inner, is_fixed
-from cavity.kernels.shallow import shallow_copy
 from cavity.kernels.scaled_rows import ScaledPoints, ScaledRows
+from cavity.kernels.shallow import shallow_copy
 from cavity.typing import Array
 
 
