@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 from cavity import ClusterError
 from cavity.dask import DaskSEPClassifier, layout
-from cavity.dask import engine as engines
+from cavity.dask.passes import Passes
 from support import table
 
 X, LABELS = table(600)
@@ -51,7 +51,7 @@ def undisturbed(client):
 def in_pass(monkeypatch, number, do, *, gradient=None):
     """Do something a moment after a pass of that number (from 1, of that kind) has been submitted."""
     count = 0
-    submit = engines.DaskEngine._submit
+    submit = Passes.submit
 
     def disturbed(self, message, tasks):
         nonlocal count
@@ -61,7 +61,7 @@ def in_pass(monkeypatch, number, do, *, gradient=None):
                 threading.Timer(0.02, do).start()
         return submit(self, message, tasks)
 
-    monkeypatch.setattr(engines.DaskEngine, "_submit", disturbed)
+    monkeypatch.setattr(Passes, "submit", disturbed)
 
 
 def test_a_worker_killed_in_the_first_sweep_and_twice_after(client, undisturbed, monkeypatch):
