@@ -21,7 +21,7 @@ from cavity.sweep import SweepOptions
 
 _PASSES_TO_LOOK_AROUND = 20
 """Passes after which workers that have come are noticed."""
-_SMALL = 2_000_000
+SMALL = 2_000_000
 """Bytes of a message up to which the driver adds up the last sums itself: that saves a round trip, and
 sums are as large as messages are."""
 
@@ -66,8 +66,8 @@ class Passes:
         """Send out one pass; the last nodes of its tree of sums, by their places."""
         cluster, workers = self.source.cluster, self._look_around()
         packed = packed_message(message)
-        n_roots = 1 << FAN_IN_LEVELS if len(packed.data) <= _SMALL else 1
-        self._q = broadcast(cluster, packed, workers)
+        n_roots = 1 << FAN_IN_LEVELS if len(packed.data) <= SMALL else 1
+        self._q, complete = broadcast(cluster, packed, workers)
         graph, roots = pass_graph(packed, self._q, tasks, n_roots)
         # Left to itself, Dask may settle for most of the groups on one worker.
         homes = self._homes(graph, list(tasks))
@@ -76,6 +76,8 @@ class Passes:
         roomy = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
         with dask.annotate(**wish), roomy:
             futures = cluster.client.get(graph, list(roots.values()), sync=False)
+        if not complete:
+            self.forget_workers()
         return dict(zip(roots, futures, strict=True))
 
     def forget_workers(self) -> None:
