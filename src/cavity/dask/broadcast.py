@@ -52,8 +52,9 @@ def broadcast(cluster: Cluster, packed: Packed, workers: list[str]) -> Sent:
     wanted = workers[: n_copies(len(workers))]
     if cluster.direct is False or not wanted or client.status != "running":
         return Sent(None, True)
+    q = Future(key, client)  # before the scheduler speaks of it
     holders: list[str] = client.sync(_brought, cluster, key, packed, wanted)
-    return Sent(Future(key, client) if holders else None, len(holders) == len(wanted))
+    return Sent(q if holders else None, len(holders) == len(wanted))
 
 
 async def _brought(cluster: Cluster, key: str, packed: Packed, workers: list[str]) -> list[str]:
