@@ -148,6 +148,7 @@ def test_a_driver_that_sees_the_scheduler_only(client, undisturbed, monkeypatch)
 
 def test_a_message_is_not_kept_up_by_a_worker_that_is_gone(client):
     alive, gone = sorted(client.nthreads()), "tcp://127.0.0.1:9"
+    client.run(_number_held)  # a worker imports what it takes to read a message
     begin = time.monotonic()
     q, complete = broadcast(Cluster(client), Packed("test-1", b"abc"), [*alive, gone])
     assert not complete
