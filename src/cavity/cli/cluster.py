@@ -29,7 +29,7 @@ def train_on_cluster(request: FitRequest, model: Any, table: Any, parameters: di
     distributed, local = kinds[request.method]
     with _client(request) as client:
         classifier = distributed(client=client, **parameters)
-        classifier.fit(*dask_rows(table, model.preprocessor_, model.labels_))
+        classifier.fit(*dask_rows(table, model.preprocessor_, model.labels_, model.weight_))
         kept = local_twin(classifier, local)
         kept.loo_log_proba_ = np.asarray(classifier.loo_log_proba_)
         kept.history_ = classifier.history_

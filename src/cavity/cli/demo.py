@@ -37,7 +37,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 def run_demo(output: str | None, seconds: float, force: bool, json: bool) -> None:
     """Load, train, compare, explain and write the report."""
     # A second demo may replace the report of the first, but not a file that the user named.
-    path = checked_output(output or REPORT, force or output is None)
+    path = checked_output(REPORT if output is None else output, force or output is None)
     started = time.perf_counter()
     with progress_shown() as watcher:
         watcher.stage("loading the flights of 2013")

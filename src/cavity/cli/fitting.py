@@ -33,6 +33,7 @@ class FitRequest:
     likelihood: str = "probit"
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    weight: str | None = None
     workers: int | None = None
     scheduler: str | None = None
     resume: bool = False
@@ -64,14 +65,14 @@ def run_fit(request: FitRequest, json: bool) -> None:
     begun = time.perf_counter()
     with _explained(request), progress_shown() as watcher, interrupts_noted() as interrupted:
         watcher.stage(f"reading {request.data}")
-        model.learn_columns(table, request.target)
+        model.learn_columns(table, request.target, request.weight)
         watcher.n_rows = int(model.labels_.counts.sum())
         watcher.stage(f"choosing where to start, on {watcher.n_rows:,} rows")
         reporter = _UntilInterrupted(watcher, interrupted)
         with reporting(reporter), _convergence_in_words():
             _train(request, model, table, parameters)
         reporter.check()
-    model.fit_seconds_ = time.perf_counter() - begun
+    model.note_costs(time.perf_counter() - begun)
     _forget_places(model)
     model.save(output)
     request.checkpoint.unlink(missing_ok=True)
@@ -105,6 +106,8 @@ def _parameters(request: FitRequest) -> dict[str, Any]:
             raise CommandError(f"{option}: --method gfitc cannot do that; sep and svi can")
         return parameters
     checkpoint = request.checkpoint
+    if request.resume and not checkpoint.exists():
+        say(f"{checkpoint}: there is no such checkpoint to go on from; the fit starts afresh")
     if checkpoint.exists() and not request.resume:
         if not request.force:
             raise CommandError(
@@ -182,7 +185,8 @@ def _forget_places(model: Any) -> None:
     model.set_params(folder=None)
     for classifier in (model.classifier, model.classifier_):
         if "checkpoint" in classifier.get_params(deep=False):
-            classifier.set_params(checkpoint=None)
+            default = type(classifier)().checkpoint_every
+            classifier.set_params(checkpoint=None, checkpoint_every=default)
 
 
 def _summary(model: Any, request: FitRequest) -> dict[str, Any]:

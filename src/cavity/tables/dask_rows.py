@@ -15,19 +15,21 @@ from cavity.tables.opening import Table
 from cavity.tables.parquet_table import ParquetTable
 from cavity.tables.preprocessor import TablePreprocessor
 from cavity.tables.training_rows import encoded_rows
-from cavity.typing import Array
 
 _PIECE_ROWS = 500_000
 
 
 class Rows(NamedTuple):
-    """Features [t, d] and class values [t]."""
+    """Features [t, d], class values [t] and, if there are any, weights [t]."""
 
-    X: Array
+    X: Any
     y: Any
+    sample_weight: Any
 
 
-def dask_rows(table: Table, preprocessor: TablePreprocessor, classes: Classes) -> tuple[Any, Any]:
+def dask_rows(
+    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None = None
+) -> Rows:
     """Dask arrays of the features [n, d] and class values [n] of the rows that have a target.
 
     Parquet files are cut between row groups; a text file is one piece, for its rows cannot be counted
@@ -43,21 +45,32 @@ def dask_rows(table: Table, preprocessor: TablePreprocessor, classes: Classes) -
     else:
         raise SourceError("a cluster reads files; write the data frame to Parquet first")
     encode = dask.delayed(_encoded)
-    rows = [encode(piece, preprocessor, classes) for piece in tables]
+    rows = [encode(piece, preprocessor, classes, weight) for piece in tables]
     dtype, d = np.dtype(preprocessor.dtype_), preprocessor.n_features_out_
-    X = [dask.array.from_delayed(r.X, shape=(np.nan, d), dtype=dtype) for r in rows]
-    y = [dask.array.from_delayed(r.y, shape=(np.nan,), dtype=classes.values.dtype) for r in rows]
-    return (
-        dask.array.concatenate(X, allow_unknown_chunksizes=True),
-        dask.array.concatenate(y, allow_unknown_chunksizes=True),
+
+    def joined(parts: list[Any], shape: tuple[float, ...], kind: Any) -> Any:
+        arrays = [dask.array.from_delayed(part, shape=shape, dtype=kind) for part in parts]
+        return dask.array.concatenate(arrays, allow_unknown_chunksizes=True)
+
+    return Rows(
+        joined([r.X for r in rows], (np.nan, d), dtype),
+        joined([r.y for r in rows], (np.nan,), classes.values.dtype),
+        None
+        if weight is None
+        else joined([r.sample_weight for r in rows], (np.nan,), np.dtype(np.float64)),
     )
 
 
-def _encoded(table: Table, preprocessor: TablePreprocessor, classes: Classes) -> Rows:
+def _encoded(
+    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None
+) -> Rows:
     """Read and encode a piece; runs on a worker."""
-    parts = list(encoded_rows(table, preprocessor, classes))
-    X = np.concatenate([features for features, _ in parts])
-    return Rows(X, classes.values[np.concatenate([codes for _, codes in parts])])
+    X, codes, weights = zip(*encoded_rows(table, preprocessor, classes, weight), strict=True)
+    return Rows(
+        np.concatenate(X),
+        classes.values[np.concatenate(codes)],
+        None if weight is None else np.concatenate(weights),
+    )
 
 
 def _parquet_pieces(table: ParquetTable) -> Iterator[ParquetTable]:
