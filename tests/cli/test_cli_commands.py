@@ -258,17 +258,3 @@ def test_outside_a_checkout_there_are_no_benchmarks(monkeypatch, tmp_path):
 
 def test_the_version():
     assert run("--version").stdout == f"cavity {cavity.__version__}\n"
-
-
-def test_cluster_fit_gives_the_model_of_one_machine(folder, tmp_path):
-    pytest.importorskip("cavity.dask")
-    frame = pd.read_parquet(folder / "new.parquet")
-    frame.to_parquet(tmp_path / "t.parquet", row_group_size=70)
-    args = ("fit", tmp_path / "t.parquet", *FIT, "--json")
-    result = run(*args, "--workers", "1", "-o", tmp_path / "cluster.cavity")
-    assert result.exit_code == 0, result.stderr
-    assert run(*args, "-o", tmp_path / "local.cavity").exit_code == 0
-    ours, local = (cavity.load(tmp_path / f"{name}.cavity") for name in ("cluster", "local"))
-    assert np.allclose(ours.predict_proba(frame), local.predict_proba(frame), rtol=1e-3)
-    assert type(ours.classifier_) is cavity.SEPClassifier
-    assert json.loads(result.stdout)["training"]["rows"] == 200

@@ -16,11 +16,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cavity.cli.bar import progress_shown
+from cavity.cli.interrupting import shown_until_interrupted
 from cavity.cli.outputs import checked_output, print_json
 from cavity.datasets import nycflights13
 from cavity.datasets.nycflights13 import Flights
 from cavity.estimators.sep import SEPClassifier
-from cavity.progress import reporting
 from cavity.tables.scores import score
 from cavity.typing import Array
 
@@ -73,7 +73,7 @@ def run(
     model = SEPClassifier(
         n_inducing=n_inducing or N_INDUCING, max_seconds=max_seconds, random_state=SEED
     )
-    with progress_shown() as watcher, reporting(watcher):
+    with progress_shown() as watcher, shown_until_interrupted(watcher):
         watcher.n_rows = len(train)
         watcher.stage("choosing where to start")
         model.fit(X, y)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cavity.errors import SourceError
+from cavity.sources.locations import File
 from cavity.sources.parquet_files import open_parquet
 from cavity.tables.csv_table import CsvTable
 from cavity.tables.labels import Classes
@@ -41,7 +43,8 @@ def dask_rows(
     if isinstance(table, ParquetTable):
         tables: list[Table] = list(_parquet_pieces(table))
     elif isinstance(table, CsvTable):
-        tables = [CsvTable([path], str(path), table.delimiter) for path in table.files]
+        files = [_from_anywhere(path) for path in table.files]
+        tables = [CsvTable([path], str(path), table.delimiter) for path in files]
     else:
         raise SourceError("a cluster reads files; write the data frame to Parquet first")
     encode = dask.delayed(_encoded)
@@ -74,12 +77,17 @@ def _encoded(
 
 
 def _parquet_pieces(table: ParquetTable) -> Iterator[ParquetTable]:
-    for path in table.files:
+    for path in map(_from_anywhere, table.files):
         file = open_parquet(path)
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         file.close()
         for groups in _runs(sizes):
             yield table.piece(path, groups)
+
+
+def _from_anywhere(path: File) -> File:
+    """The file by a path that does not depend on the folder in which a worker was started."""
+    return path.absolute() if isinstance(path, Path) else path
 
 
 def _runs(sizes: Sequence[int]) -> Iterator[list[int]]:
