@@ -30,6 +30,8 @@ N_INDUCING = 200
 MAX_SECONDS = 40.0
 REPORT = "cavity-demo.html"
 
+_NAMES = np.array(["in time", "late"])
+"""Of the classes; sorted, as classifiers have them."""
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -76,7 +78,7 @@ def run(
     with progress_shown() as watcher, shown_until_interrupted(watcher):
         watcher.n_rows = len(train)
         watcher.stage("choosing where to start")
-        model.fit(X, y)
+        model.fit(X, _NAMES[y.astype(int)])
 
     counts = np.bincount(y)
     X, y = flights.X[test], flights.y[test]
@@ -148,4 +150,5 @@ def _write_report(model: SEPClassifier, X: Array, y: NDArray[np.bool_], path: Pa
     from cavity.report import write_report
 
     names = nycflights13.FEATURES
-    write_report(model, path, X, y, feature_names=names, title="Which flights arrive late?")
+    labels = _NAMES[y.astype(int)]
+    write_report(model, path, X, labels, feature_names=names, title="Which flights arrive late?")
