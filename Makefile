@@ -31,8 +31,15 @@ unit: install
 test-all: install
 	$(BIN)/python -m pytest
 
-demo: install
+# The demo needs a tenth of what development does; if that is there, it is enough.
+demo: $(VENV)/.demo
 	$(BIN)/python -m cavity demo
+
+$(VENV)/.demo: pyproject.toml
+	test -e $(VENV)/.installed || $(PYTHON) -m venv $(VENV)
+	test -e $(VENV)/.installed || $(BIN)/python -m pip install --quiet --upgrade pip
+	test -e $(VENV)/.installed || $(BIN)/python -m pip install --quiet --editable '.[cli]'
+	touch $@
 
 docs: install
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build

@@ -4,7 +4,8 @@ An iteration sends q down, sweeps the shards, adds the sums up a tree and takes 
 
     T(K) = broadcast(K) + rounds(K) · task(K) + tree(K) + scheduler · tasks(K) + driver
 
-with everything that moves costing a latency and its bytes over the bandwidth. A worker is one core.
+with everything that moves costing a latency and its bytes over the bandwidth, and whoever sends or takes
+several messages doing so one after the other. A worker is one core.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from cavity.dask.broadcast import n_copies
 from cavity.dask.layout import ShardLayout
+from cavity.dask.passes import SMALL
 from cavity.dask.tree import FAN_IN_LEVELS
 
 
@@ -62,16 +65,22 @@ def iteration(n_rows: int, n_workers: int, costs: Costs) -> Iteration:
     fan_in = 1 << FAN_IN_LEVELS
     # Neighbouring tasks share a worker: the tree needs the network above the workers only.
     depth = math.ceil(math.log(min(tasks, n_workers), fan_in)) if n_workers > 1 else 0
-    sum_seconds = costs.latency + costs.sum_bytes / costs.bandwidth
-    q_seconds = costs.latency + costs.q_bytes / costs.bandwidth
     reductions = max(0, math.ceil((tasks - 1) / (fan_in - 1)))
+    last = 1  # nodes that the driver takes
+    if costs.q_bytes <= SMALL:
+        last, depth, reductions = min(tasks, fan_in), max(0, depth - 1), max(0, reductions - 1)
+    sum_seconds = costs.latency + costs.sum_bytes / costs.bandwidth
+    q_seconds, copies = costs.q_bytes / costs.bandwidth, n_copies(n_workers)
+    fetches = math.ceil(n_workers / copies) - 1
     return Iteration(
         compute=math.ceil(tasks / n_workers) * (n_rows / tasks) * costs.row,
-        # To a first worker, then every holder hands it on to another.
-        broadcast=q_seconds * (1 + math.ceil(math.log2(n_workers))),
-        # A node waits for up to three sums, one after the other; the last one goes to the driver.
-        reduction=sum_seconds * (1 + depth * min(fan_in - 1, n_workers - 1)),
-        scheduler=costs.scheduler * (1 + tasks + reductions),
+        # The driver's copies, then those that each holder hands on.
+        broadcast=2 * costs.latency + copies * q_seconds + fetches * (costs.latency + q_seconds),
+        # A node waits for up to three sums, one after the other; the last ones go to the driver.
+        reduction=costs.latency
+        + last * costs.sum_bytes / costs.bandwidth
+        + sum_seconds * depth * min(fan_in - 1, n_workers - 1),
+        scheduler=costs.scheduler * (tasks + reductions),
         driver=costs.driver,
     )
 

@@ -8,7 +8,6 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import cloudpickle
 import numpy as np
 
 from benchmarks.context import Context
@@ -187,12 +186,14 @@ def messages(client):
 
 
 def costs_of(trainer, client, row_seconds, driver_seconds):
+    from cavity.dask.packing import packed_message
+
     latency, scheduler, bandwidth = messages(client)
     state = trainer.start()
     prior, m, d = trainer.problem.prior(state.x), *trainer.problem.space.Z.shape
-    message = trainer.engine._message(prior, trainer.problem.posterior, trainer.options)
-    sums = 8 * (2 * m * m + m * d + m)
-    sent = len(cloudpickle.dumps(message))
+    message = trainer.engine._passes.message(prior, trainer.problem.posterior, trainer.options)
+    sent = len(packed_message(message).data)
+    sums = 8 * (m * (m + 1) // 2 + m) + prior.dtype.itemsize * m * (m + d)
     return Costs(row_seconds, driver_seconds, latency, scheduler, bandwidth, sent, sums)
 
 

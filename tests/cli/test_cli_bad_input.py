@@ -81,6 +81,8 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--budget", "soon"], "60s, 5m, 1h"),
         (["--budget", "0s"], "not understood"),
         (["--drop", "houre"], "did you mean 'hour'"),
+        (["--weight", "distence"], "no weight column 'distence'; did you mean 'distance'?"),
+        (["--weight", "carrier"], "'carrier' is numeric, but has the value"),
         (["--method", "gfitc", "--budget", "5s"], "counts iterations"),
         (["--method", "gfitc", "--resume"], "--resume"),
         (["--workers", "2", "--scheduler", "tcp://x:1"], "one of them"),
@@ -118,6 +120,8 @@ def test_outputs_that_cannot_be_written(folder, tmp_path):
     args = ("fit", folder / "flights.csv", "--target", "delayed", "-o")
     refused(run(*args, tmp_path / "none" / "m.cavity"), "there is no folder")
     refused(run(*args, tmp_path), "is a folder")
+    refused(run(*args, ""), "empty name")
+    refused(run("demo", "-o", ""), "empty name")
     refused(
         run("predict", folder / "m.cavity", folder / "flights.csv", "-o", tmp_path / "p.xlsx"), ".csv"
     )
@@ -167,6 +171,8 @@ def test_tables_that_the_model_cannot_predict(folder, tmp_path):
     path = tmp_path / "t.csv"
     frame.drop(columns=["hour", "carrier"]).to_csv(path, index=False)
     refused(run("predict", folder / "m.cavity", path), "lacks columns 'hour', 'carrier'")
+    report = ("report", folder / "m.cavity", path, "-o", tmp_path / "r.html")
+    refused(run(*report), "lacks columns 'hour', 'carrier'")
     frame.rename(columns={"hour": "Hour"}).to_csv(path, index=False)
     refused(run("predict", folder / "m.cavity", path), "did you mean 'Hour'?")
     frame.astype({"hour": object}).assign(hour="noon").to_csv(path, index=False)

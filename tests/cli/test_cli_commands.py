@@ -1,19 +1,17 @@
 """The commands in one process: what they write, what they print and where."""
 
 import json
-import os
-import signal
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from interrupting_sweeps import interrupted_after
 from typer.testing import CliRunner
 
 import cavity
 from cavity.cli import fitting
 from cavity.cli.app import app
-from cavity.engines.local import LocalEngine
 from flights_table import flights
 
 FIT = ["--target", "delayed", "--inducing", "8", "--budget", "30 iterations"]
@@ -160,6 +158,49 @@ def test_inspect_for_people_and_for_machines(folder):
         assert words in text
 
 
+def test_weights_are_a_column_of_the_table(folder, tmp_path):
+    frame = pd.read_parquet(folder / "new.parquet")
+    copies = np.arange(200) % 3
+    frame.assign(copies=copies).to_csv(tmp_path / "t.csv", index=False)
+    args = ("fit", tmp_path / "t.csv", *FIT, "--weight", "copies", "-o", tmp_path / "m.cavity", "--json")
+    result = run(*args)
+    assert result.exit_code == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["training"]["rows"] == 133
+    assert "copies" not in [column["name"] for column in summary["columns"]]
+    assert "67 rows of weight 0 are left out" in result.stderr
+    # The column is known and ignored, and rows of no weight are no training rows.
+    out = tmp_path / "r.html"
+    args = ("report", tmp_path / "m.cavity", tmp_path / "t.csv", "--training", tmp_path / "t.csv")
+    result = run(*args, "-o", out)
+    assert result.exit_code == 0, result.stderr
+    assert "warning" not in result.stderr
+    assert f"Rows are counted from 0 in {tmp_path / 't.csv'}." in out.read_text()
+
+
+def test_tables_behind_urls(folder, tmp_path):
+    data = (folder / "new.parquet").as_uri()
+    result = run("evaluate", folder / "flights.cavity", data, "--json")
+    assert json.loads(result.stdout)["rows"] == 200
+
+
+def test_the_rows_of_the_fit_are_noticed(folder, tmp_path):
+    for args in (["evaluate"], ["report", "-o", tmp_path / "r.html"]):
+        result = run(args[0], folder / "flights.cavity", folder / "flights.csv", *args[1:])
+        assert result.exit_code == 0
+        assert "as many rows of each class as the table of the fit" in result.stderr
+
+
+def test_a_model_remembers_what_its_fit_took(folder, tmp_path):
+    model = cavity.load(folder / "flights.cavity")
+    assert model.fit_memory_ > 10_000_000
+    run("report", folder / "flights.cavity", folder / "new.tsv", "-o", tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    for words in ("Time of the whole fit", "Most memory of the process that fitted it"):
+        assert words in page
+    assert "checkpoint_every" not in page
+
+
 def test_report_is_one_html_file(folder, tmp_path):
     out = tmp_path / "report.html"
     args = ("report", folder / "flights.cavity", folder / "new.tsv", "-o", out)
@@ -168,7 +209,7 @@ def test_report_is_one_html_file(folder, tmp_path):
     assert json.loads(result.stdout)["rows"] == 200
     page = out.read_text()
     assert "carrier=AA" in page
-    assert "delayed: no, yes" in page
+    assert "Predicting delayed" in page
 
 
 def test_reports_on_many_rows_take_some(folder, tmp_path, monkeypatch):
@@ -183,21 +224,6 @@ def test_force_replaces_a_model(folder, tmp_path):
     result = run("fit", folder / "new.parquet", *FIT, "-o", tmp_path / "m.cavity", "--force")
     assert result.exit_code == 0
     assert cavity.load(tmp_path / "m.cavity").target_ == "delayed"
-
-
-def interrupted_after(monkeypatch, number):
-    """Ctrl-C, as a terminal sends it, in the sweep of that number."""
-    count = 0
-    sweep = LocalEngine.sweep
-
-    def interrupted(*args, **kwargs):
-        nonlocal count
-        count += 1
-        if count == number:
-            os.kill(os.getpid(), signal.SIGINT)
-        return sweep(*args, **kwargs)
-
-    monkeypatch.setattr(LocalEngine, "sweep", interrupted)
 
 
 def test_a_fit_that_was_stopped_goes_on_to_the_same_model(folder, tmp_path, monkeypatch):
@@ -231,6 +257,12 @@ def test_ctrl_c_before_any_checkpoint_leaves_nothing(folder, tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_resuming_nothing_is_said(folder, tmp_path):
+    result = run("fit", folder / "new.parquet", *FIT, "-o", tmp_path / "m.cavity", "--resume")
+    assert result.exit_code == 0
+    assert "there is no such checkpoint to go on from" in result.stderr
+
+
 def test_names_of_benchmarks_in_a_checkout(monkeypatch):
     result = run("reproduce")
     assert result.exit_code == 0
@@ -258,17 +290,3 @@ def test_outside_a_checkout_there_are_no_benchmarks(monkeypatch, tmp_path):
 
 def test_the_version():
     assert run("--version").stdout == f"cavity {cavity.__version__}\n"
-
-
-def test_cluster_fit_gives_the_model_of_one_machine(folder, tmp_path):
-    pytest.importorskip("cavity.dask")
-    frame = pd.read_parquet(folder / "new.parquet")
-    frame.to_parquet(tmp_path / "t.parquet", row_group_size=70)
-    args = ("fit", tmp_path / "t.parquet", *FIT, "--json")
-    result = run(*args, "--workers", "1", "-o", tmp_path / "cluster.cavity")
-    assert result.exit_code == 0, result.stderr
-    assert run(*args, "-o", tmp_path / "local.cavity").exit_code == 0
-    ours, local = (cavity.load(tmp_path / f"{name}.cavity") for name in ("cluster", "local"))
-    assert np.allclose(ours.predict_proba(frame), local.predict_proba(frame), rtol=1e-3)
-    assert type(ours.classifier_) is cavity.SEPClassifier
-    assert json.loads(result.stdout)["training"]["rows"] == 200

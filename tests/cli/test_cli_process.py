@@ -4,7 +4,6 @@ import os
 import pty
 import re
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -79,33 +78,11 @@ def test_bad_input_is_a_sentence_and_a_status(folder):
     assert not (folder / "x.cavity").exists()
 
 
-def started(folder, *options):
-    args = ["fit", "big.csv", "--target", "delayed", "-o", "big.cavity", *options]
-    if not (folder / "big.csv").exists():
-        flights(12_000).to_csv(folder / "big.csv", index=False)
-    return [*CAVITY, *args]
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_a_fit_and_leave_nothing(folder, number, code):
-    command = started(folder, "--budget", "100s")
-    before = {path.name for path in folder.iterdir()}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
-        for line in process.stderr:
-            if line.startswith("iteration"):
-                break
-        process.send_signal(number)
-        rest = process.stderr.read()
-    assert process.returncode == code, rest
-    assert "Traceback" not in rest
-    if number == signal.SIGINT:
-        assert rest.splitlines()[-1] == "cavity: interrupted; nothing was written"
-    assert {path.name for path in folder.iterdir()} == before
-
-
 def test_a_terminal_sees_the_bar(folder):
     """What a pseudo-terminal is sent: a bar that moves, and everything that it should tell."""
-    command = started(folder, "--budget", "3s", "--inducing", "10")
+    flights(12_000).to_csv(folder / "big.csv", index=False)
+    options = ("--budget", "3s", "--inducing", "10")
+    command = [*CAVITY, "fit", "big.csv", "--target", "delayed", "-o", "big.cavity", *options]
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
     process = subprocess.Popen(

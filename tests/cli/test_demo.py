@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from interrupting_sweeps import interrupted_after
 from typer.testing import CliRunner
 
 from cavity.cli import demo
@@ -61,6 +62,20 @@ def test_the_command_writes_the_report_and_may_replace_its_own(flights, monkeypa
     assert result.exit_code == 0, result.stderr
     answer = json.loads(result.stdout)
     assert answer["cavity"]["nll"] < answer["logistic regression"]["nll"]
-    assert "Which flights arrive late?" in (tmp_path / demo.REPORT).read_text()
+    page = (tmp_path / demo.REPORT).read_text()
+    assert "Which flights arrive late?" in page
+    assert "probability of late" in page
     result = CliRunner().invoke(app, ["demo", "-o", demo.REPORT])
     assert result.exit_code == 2
+
+
+def test_ctrl_c_while_it_trains_ends_the_demo(flights, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo.nycflights13, "load", lambda: flights)
+    monkeypatch.setattr(demo, "N_INDUCING", 8)
+    interrupted_after(monkeypatch, 20)
+    result = CliRunner().invoke(app, ["demo", "--seconds", "30"])
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == "cavity: interrupted; nothing was written"
+    assert "test NLL" not in result.stdout
+    assert list(tmp_path.iterdir()) == []

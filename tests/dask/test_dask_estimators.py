@@ -165,6 +165,13 @@ def test_predictions_are_lazy_and_those_of_one_machine(client, expected):
     assert_allclose(mean.compute(), local.latent_mean_and_variance(X)[0], atol=1e-8)
     assert_allclose(variance.compute(), local.latent_mean_and_variance(X)[1], atol=1e-8)
     assert_allclose(model.score(rows, labels), local.score(X, Y))
+    split, known = model.predict_uncertainty(rows), local.predict_uncertainty(X)
+    for part, truth in zip(split, known, strict=True):
+        assert hasattr(part, "dask")
+        assert part.shape == truth.shape
+    assert_allclose(split.knowledge.compute(), known.knowledge, atol=1e-8)
+    assert_allclose(model.ood_score(rows).compute(), local.ood_score(X), atol=1e-8)
+    assert_allclose(model.predict_uncertainty(X).total, known.total, atol=1e-8)
     with pytest.raises(ValueError, match="has 1 features"):
         model.predict(rows[:, :1])
 

@@ -1,6 +1,7 @@
 """Early stopping: it ends before the budget, with rows that really were held out, at the best state."""
 
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines.local import HeldOut
 from cavity.estimators import plans
-from cavity.problem import hold_out
+from cavity.problem import held_out_numbers, hold_out
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.variational import Variational
 from cavity.schedules.converged import converge
@@ -139,6 +140,17 @@ class TestHeldOutRows:
         assert_allclose(held.weight, weight[held.mask].sum())
         assert_array_equal(held.rows.X, X[held.mask])
         assert_array_equal(held.rows.labels, LABELS[held.mask])
+
+    def test_drawing_them_takes_no_memory_of_the_size_of_the_data(self):
+        tracemalloc.start()
+        try:
+            numbers = held_out_numbers(10**11, 0.1, np.random.RandomState(0))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(np.unique(numbers)) == 10_000
+        assert 0 <= numbers[0] < numbers[-1] < 10**11
+        assert peak < 5_000_000
 
     @pytest.mark.parametrize("batch_size", [1, 2])
     def test_a_minibatch_may_have_nothing_but_held_out_rows(self, batch_size):

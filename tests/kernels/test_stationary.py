@@ -1,8 +1,10 @@
 """Distances under stress: offsets, duplicates, extreme lengthscales, many columns."""
 
+import pickle
+
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
 
 from cavity.kernels import bind, check_kernel
@@ -109,3 +111,13 @@ def test_a_long_tailed_mixture_of_one_scale_is_an_rbf():
     dtheta, _ = bound.pull_back(tape, G)
     assert_allclose(K, bind(RBF(1.3), Z).cross(X)[0], atol=1e-4)
     assert abs(dtheta[0]) < 1e-3
+
+
+@pytest.mark.parametrize("d", [3, 80])
+def test_a_bound_kernel_travels_with_one_copy_of_its_points(d):
+    rng = np.random.default_rng(0)
+    X, Z = (rng.normal(size=(n, d)).astype(np.float32) for n in (10, 40))
+    bound = bind(2.0 * RBF(3.0), Z)
+    data = pickle.dumps(bound)
+    assert len(data) < Z.nbytes + 2_000
+    assert_array_equal(pickle.loads(data).cross(X)[0], bound.cross(X)[0])

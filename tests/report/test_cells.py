@@ -34,8 +34,13 @@ def test_cells_in_words(value, words):
     assert as_words(value) == words
 
 
-def test_a_plane_prefers_features_with_room():
-    X = np.column_stack([np.arange(6) % 2, np.arange(6), np.arange(6) % 3])
-    assert two_features(X, np.array([0, 2, 1])) == (2, 1)
+def test_a_plane_is_that_of_the_two_most_relevant_features():
+    X = np.column_stack([[0, 1, 0, 1], [1, 2, 3, 4], [1, 0, 0, 1]])
+    assert two_features(X, np.array([1, 2, 0])) == (1, 2)
+    assert two_features(X, np.array([0, 1, 2])) == (0, 1)
+
+
+def test_but_needs_room_in_one_direction():
+    X = np.column_stack([[0, 1, 0, 1], [1, 2, 3, 4], [1, 0, 0, 1]])
+    assert two_features(X, np.array([0, 2, 1])) == (1, 0)
     assert two_features(X[:, [0, 0]], np.array([1, 0])) == (1, 0)
-    assert two_features(X[:, [0, 1]], np.array([0, 1])) == (1, 0)

@@ -2,6 +2,7 @@
 
 import gzip
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -31,6 +32,33 @@ def test_every_kind_of_file_gives_the_same_table(tmp_path, name):
     table = open_table(path)
     assert list(table.columns) == ["age", "name", "late"]
     assert rows_of(table) == rows_of(open_table(FRAME))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv.gz", "t.parquet"])
+def test_urls_lead_to_the_same_table(tmp_path, name):
+    if name == "t.parquet":
+        FRAME.to_parquet(tmp_path / name)
+    else:
+        FRAME.to_csv(tmp_path / name, index=False, sep="\t" if "tsv" in name else ",")
+    folder = f"memory://{tmp_path.name}"
+    with fsspec.open(f"{folder}/{name}", "wb") as file:
+        file.write((tmp_path / name).read_bytes())
+    for url in (f"{folder}/{name}", folder, (tmp_path / name).as_uri()):
+        table = open_table(url)
+        assert table.name == url
+        assert rows_of(table) == rows_of(open_table(FRAME))
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("memory://nowhere/t.csv", "no such file or folder"),
+        ("gopher://x/t.csv", "cannot be reached"),
+    ],
+)
+def test_urls_that_lead_nowhere(url, words):
+    with pytest.raises(SourceError, match=words):
+        open_table(url)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

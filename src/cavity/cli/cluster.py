@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ def train_on_cluster(request: FitRequest, model: Any, table: Any, parameters: di
     distributed, local = kinds[request.method]
     with _client(request) as client:
         classifier = distributed(client=client, **parameters)
-        classifier.fit(*dask_rows(table, model.preprocessor_, model.labels_))
+        classifier.fit(*dask_rows(table, model.preprocessor_, model.labels_, model.weight_))
         kept = local_twin(classifier, local)
         kept.loo_log_proba_ = np.asarray(classifier.loo_log_proba_)
         kept.history_ = classifier.history_
@@ -44,15 +46,14 @@ def _client(request: FitRequest) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     if request.scheduler is None:
-        with (
-            LocalCluster(
+        with _interrupts_held_back():
+            cluster = LocalCluster(
                 n_workers=request.workers,
                 threads_per_worker=1,
                 dashboard_address=":0",
                 silence_logs=logging.ERROR,
-            ) as cluster,
-            Client(cluster) as client,
-        ):
+            )
+        with cluster, Client(cluster) as client:
             say(f"{request.workers} workers; dashboard: {client.dashboard_link}")
             yield client
         return
@@ -65,3 +66,22 @@ def _client(request: FitRequest) -> Iterator[Any]:
     with client:
         say(f"cluster at {request.scheduler}; dashboard: {client.dashboard_link}")
         yield client
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Threads and processes that are started here never hear of Ctrl-C; this thread hears of it later.
+
+    A terminal sends it to all processes at once, and workers that die of it each print a traceback and
+    are started again. They end with the cluster, which is closed when this process has heard of it.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    # The first process that multiprocessing starts brings its tracker along, which would unblock them.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

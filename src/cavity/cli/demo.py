@@ -16,11 +16,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cavity.cli.bar import progress_shown
+from cavity.cli.interrupting import shown_until_interrupted
 from cavity.cli.outputs import checked_output, print_json
 from cavity.datasets import nycflights13
 from cavity.datasets.nycflights13 import Flights
 from cavity.estimators.sep import SEPClassifier
-from cavity.progress import reporting
 from cavity.tables.scores import score
 from cavity.typing import Array
 
@@ -30,6 +30,8 @@ N_INDUCING = 200
 MAX_SECONDS = 40.0
 REPORT = "cavity-demo.html"
 
+_NAMES = np.array(["in time", "late"])
+"""Of the classes; sorted, as classifiers have them."""
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -37,7 +39,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 def run_demo(output: str | None, seconds: float, force: bool, json: bool) -> None:
     """Load, train, compare, explain and write the report."""
     # A second demo may replace the report of the first, but not a file that the user named.
-    path = checked_output(output or REPORT, force or output is None)
+    path = checked_output(REPORT if output is None else output, force or output is None)
     started = time.perf_counter()
     with progress_shown() as watcher:
         watcher.stage("loading the flights of 2013")
@@ -73,10 +75,10 @@ def run(
     model = SEPClassifier(
         n_inducing=n_inducing or N_INDUCING, max_seconds=max_seconds, random_state=SEED
     )
-    with progress_shown() as watcher, reporting(watcher):
+    with progress_shown() as watcher, shown_until_interrupted(watcher):
         watcher.n_rows = len(train)
         watcher.stage("choosing where to start")
-        model.fit(X, y)
+        model.fit(X, _NAMES[y.astype(int)])
 
     counts = np.bincount(y)
     X, y = flights.X[test], flights.y[test]
@@ -148,4 +150,5 @@ def _write_report(model: SEPClassifier, X: Array, y: NDArray[np.bool_], path: Pa
     from cavity.report import write_report
 
     names = nycflights13.FEATURES
-    write_report(model, path, X, y, feature_names=names, title="Which flights arrive late?")
+    labels = _NAMES[y.astype(int)]
+    write_report(model, path, X, labels, feature_names=names, title="Which flights arrive late?")

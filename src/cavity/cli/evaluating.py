@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from cavity.cli.bar import progress_shown
 from cavity.cli.guard import CommandError, say
-from cavity.cli.models import loaded_model, with_target
+from cavity.cli.models import loaded_model, warn_of_training_rows, with_target
 from cavity.cli.outputs import print_json
 
 _NAMES = {
@@ -25,6 +27,7 @@ def run_evaluate(model_path: str, data: str, jobs: int | None, json: bool) -> No
     model = loaded_model(model_path, jobs)
     table = with_target(model, model_path, open_table(data), data)
     scores = evaluation(model, table)
+    warn_of_training_rows(model, data, np.sum(scores["confusion"], axis=1))
     if json:
         print_json({"model": model_path, "data": data, **scores})
     else:

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cavity.cli.bar import Watcher, progress_shown
+from cavity.cli.bar import progress_shown
 from cavity.cli.budget import parsed_budget
-from cavity.cli.guard import CommandError, InterruptedFitError, interrupts_noted, say
+from cavity.cli.guard import CommandError, InterruptedFitError, say
+from cavity.cli.interrupting import shown_until_interrupted
 from cavity.cli.outputs import checked_output, print_json
-from cavity.history import Iteration
-from cavity.progress import reporting
 
 _CHECKPOINT_EVERY = 30.0
 
@@ -33,6 +32,7 @@ class FitRequest:
     likelihood: str = "probit"
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    weight: str | None = None
     workers: int | None = None
     scheduler: str | None = None
     resume: bool = False
@@ -62,16 +62,14 @@ def run_fit(request: FitRequest, json: bool) -> None:
         drop=request.drop, categorical=request.categorical, folder=str(output.parent)
     )
     begun = time.perf_counter()
-    with _explained(request), progress_shown() as watcher, interrupts_noted() as interrupted:
+    with _explained(request), progress_shown() as watcher:
         watcher.stage(f"reading {request.data}")
-        model.learn_columns(table, request.target)
+        model.learn_columns(table, request.target, request.weight)
         watcher.n_rows = int(model.labels_.counts.sum())
         watcher.stage(f"choosing where to start, on {watcher.n_rows:,} rows")
-        reporter = _UntilInterrupted(watcher, interrupted)
-        with reporting(reporter), _convergence_in_words():
+        with _convergence_in_words(), shown_until_interrupted(watcher):
             _train(request, model, table, parameters)
-        reporter.check()
-    model.fit_seconds_ = time.perf_counter() - begun
+    model.note_costs(time.perf_counter() - begun)
     _forget_places(model)
     model.save(output)
     request.checkpoint.unlink(missing_ok=True)
@@ -105,6 +103,8 @@ def _parameters(request: FitRequest) -> dict[str, Any]:
             raise CommandError(f"{option}: --method gfitc cannot do that; sep and svi can")
         return parameters
     checkpoint = request.checkpoint
+    if request.resume and not checkpoint.exists():
+        say(f"{checkpoint}: there is no such checkpoint to go on from; the fit starts afresh")
     if checkpoint.exists() and not request.resume:
         if not request.force:
             raise CommandError(
@@ -130,24 +130,6 @@ def _train(request: FitRequest, model: Any, table: Any, parameters: dict[str, An
     }
     model.set_params(classifier=kinds[request.method](**parameters))
     model.train(table)
-
-
-class _UntilInterrupted:
-    """A reporter that ends a fit after Ctrl-C: its result would be thrown away."""
-
-    def __init__(self, watcher: Watcher, interrupted: list[bool]) -> None:
-        self._watcher, self._interrupted = watcher, interrupted
-
-    def update(self, iteration: Iteration, share: float | None) -> None:
-        self._watcher.update(iteration, share)
-
-    def sweep(self, number: int, change: float) -> None:
-        self.check()
-        self._watcher.sweep(number, change)
-
-    def check(self) -> None:
-        if self._interrupted:
-            raise KeyboardInterrupt
 
 
 @contextmanager
@@ -182,7 +164,8 @@ def _forget_places(model: Any) -> None:
     model.set_params(folder=None)
     for classifier in (model.classifier, model.classifier_):
         if "checkpoint" in classifier.get_params(deep=False):
-            classifier.set_params(checkpoint=None)
+            default = type(classifier)().checkpoint_every
+            classifier.set_params(checkpoint=None, checkpoint_every=default)
 
 
 def _summary(model: Any, request: FitRequest) -> dict[str, Any]:

@@ -122,23 +122,3 @@ def _terminated_cleanly() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def interrupts_noted() -> Iterator[list[bool]]:
-    """A list that is filled at Ctrl-C: a fit returns what it has learned then, and does not raise."""
-    noted: list[bool] = []
-
-    def interrupt(*_: Any) -> None:
-        noted.append(True)
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGINT, interrupt)
-    except ValueError:
-        yield noted
-        return
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, before)

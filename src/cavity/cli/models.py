@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavity.cli.guard import CommandError
+from cavity.cli.guard import CommandError, say
 
 if TYPE_CHECKING:
     from cavity.tables import TableClassifier
@@ -43,3 +43,12 @@ def with_target(model: TableClassifier, model_path: str, table: Any, data: str) 
             f"{suggestion(str(model.target_), table.columns)}"
         )
     return table
+
+
+def warn_of_training_rows(model: TableClassifier, data: str, counts: Any) -> None:
+    """Warn if a table has as many rows of each class [C] as training had: it may be the same."""
+    if counts.tolist() == model.labels_.counts.tolist():
+        say(
+            f"warning: {data} has as many rows of each class as the table of the fit; if they are "
+            "the same rows, the scores flatter the model: use rows that took no part in the fit"
+        )

@@ -24,7 +24,7 @@ class LikelihoodName(str, Enum):
 
 
 Model = Annotated[str, typer.Argument(help="A model that [bold]cavity fit[/bold] has written.")]
-Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file, or a folder of them.")]
+Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file, a folder of them, or a URL.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for machines.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace an output that exists.")]
 Jobs = Annotated[int | None, typer.Option(help="Threads; all cores by default.", min=1)]
@@ -42,13 +42,16 @@ Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out; may
 Categorical = Annotated[
     list[str] | None, typer.Option(help="A column of numbers that are codes; may be repeated.")
 ]
+Weight = Annotated[
+    str | None, typer.Option(help="A column that says how much each row counts: 2 is two copies.")
+]
 Workers = Annotated[
     int | None, typer.Option(help="Train on so many Dask processes of this machine.", min=1)
 ]
 Scheduler = Annotated[
     str | None, typer.Option(help="Train on the Dask cluster at this address (tcp://…).")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from where a fit was stopped.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from where the same fit was stopped.")]
 Seed = Annotated[int, typer.Option(help="Of all random choices.", min=0)]
 
 PredictionOutput = Annotated[
@@ -62,7 +65,7 @@ Keep = Annotated[
 ReportOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the HTML file.")]
 Training = Annotated[
     str | None,
-    typer.Option(help="The table of the fit: its most surprising rows are shown, if it fits in memory."),
+    typer.Option(help="The table of the fit: its most surprising rows are shown too."),
 ]
 DemoOutput = Annotated[
     str | None,

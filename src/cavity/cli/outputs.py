@@ -19,6 +19,8 @@ def checked_output(path: str, force: bool) -> Path:
     """A path that can be written to, and does not exist unless `force`."""
     target = Path(path)
     folder = target.parent
+    if not path:
+        raise CommandError("the output has an empty name; give it one")
     if target.is_dir():
         raise CommandError(f"{path}: is a folder; give the output a name inside it")
     if target.exists() and not force:

@@ -65,7 +65,7 @@ def _checked_suffix(output: str, json: bool) -> str:
             )
         return ".csv"
     suffix = Path(output).suffix.lower()
-    if suffix not in (*_DELIMITERS, *_PARQUET):
+    if output and not Path(output).is_dir() and suffix not in (*_DELIMITERS, *_PARQUET):
         raise CommandError(
             f"{output}: predictions are written as .parquet, .csv or .tsv; give the output such a name"
         )

@@ -6,25 +6,26 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
-import cloudpickle
 import dask
 import dask.array
 import numpy as np
 from distributed import Client, Future
 
 from cavity.dask import site_files
-from cavity.dask.faults import FAULTS
-from cavity.dask.graph import pass_graph
+from cavity.dask.graph import Task
+from cavity.dask.healing import LastPass, repair
 from cavity.dask.keeping import let_go, state_key
-from cavity.dask.messages import Message, Packed, Setting, for_rows, moments_only
+from cavity.dask.messages import Message, Setting
 from cavity.dask.minibatches import ShardBatch, shard_batches
+from cavity.dask.packing import unpacked_naturals, unpacked_sums
+from cavity.dask.passes import Passes
 from cavity.dask.source import ShardedSource
-from cavity.dask.tasks import healed_group, leave_one_out, summed_group, sweep_group
+from cavity.dask.states import GroupStates
+from cavity.dask.tasks import leave_one_out, summed_group, sweep_group
 from cavity.engines.protocol import First, Second
 from cavity.engines.threads import Threads
 from cavity.posterior import Naturals, Posterior
@@ -35,13 +36,6 @@ from cavity.standardize import Standardizer
 from cavity.sums import Sums
 from cavity.sweep import SweepOptions
 from cavity.typing import Array, IntArray
-
-Task = Callable[[Any], tuple[Any, ...]]
-"""Of where q is: a task as Dask writes it."""
-
-
-_PASSES_TO_LOOK_AROUND = 20
-"""Passes after which workers that have come are noticed."""
 
 
 class HeldOutRows(NamedTuple):
@@ -71,11 +65,10 @@ class DaskEngine:
         fit = uuid.uuid4().hex[:12]
         numbers = np.zeros(0, np.int64) if held_out is None else held_out.numbers
         self._setting = Setting(fit, rule, standardizer, numbers, stored_directions)
-        self._states: list[str | None] = [None] * len(source.groups)
+        self._states = GroupStates(self._client, len(source.groups))
+        self._passes = Passes(source, self._setting, self._states)
         self._pending: dict[int, str] = {}
-        self._passes = 0
-        self._workers: list[str] = []
-        self._last: tuple[Prior, Posterior, SweepOptions] | None = None
+        self._last: LastPass | None = None
         self._predecessor: DaskEngine | None = None
         finalizer = weakref.finalize(self, _release, weakref.ref(self._client), fit)
         finalizer.atexit = False  # type: ignore[misc]
@@ -141,21 +134,21 @@ class DaskEngine:
         groups = range(len(self.source.groups)) if batch is None else self._groups_of(batch)
         keys: dict[int, str] = {}
 
-        def submit() -> list[Future]:
-            message = self._message(prior, moments_only(posterior), options)
+        def prepare() -> tuple[Message, dict[int, Task]]:
+            message = self._passes.message(prior, posterior, options)
             keys.update({i: state_key(self._setting.fit, message.number, i) for i in groups})
 
             def task(i: int) -> Task:
                 extent = self._extent(i, batch)
                 return lambda q: (sweep_group, *self._inputs(i), q, keys[i], *extent)
 
-            return self._submit(message, {i: task(i) for i in groups})
+            return message, {i: task(i) for i in groups}
 
         self._pending = {}
-        (total,) = self._run(submit)
+        total = self._passes.total(prepare, self._repair)
         self._pending = keys
-        self._last = (prior, posterior, options)
-        return total  # type: ignore[no-any-return]
+        self._last = LastPass(prior, posterior, options)
+        return unpacked_sums(total)
 
     def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
         """first() and second(), at once, on the driver."""
@@ -164,25 +157,20 @@ class DaskEngine:
     def summed_sites(self, prior: Prior) -> Naturals:
         """The naturals of all sites as they are, under this prior."""
 
-        def submit() -> list[Future]:
-            message = self._message(prior, None, None)
-
+        def prepare() -> tuple[Message, dict[int, Task]]:
             def task(i: int) -> Task:
                 return lambda q: (summed_group, *self._inputs(i), q, self.source.levels)
 
-            return self._submit(message, {i: task(i) for i in range(len(self._states))})
+            message = self._passes.message(prior, None, None)
+            return message, {i: task(i) for i in range(len(self._states))}
 
-        (total,) = self._run(submit)
-        return total  # type: ignore[no-any-return]
+        return unpacked_naturals(self._passes.total(prepare, self._repair))
 
     def commit(self) -> None:
         """Make the sites of the last pass the current ones."""
-        for group, key in self._pending.items():
-            self._states[group] = key
+        self._states.update(self._pending)
         self._pending = {}
-        if self._predecessor is not None and not any(
-            key in self._predecessor._states for key in self._states if key is not None
-        ):
+        if self._predecessor is not None and not self._states.live & self._predecessor._states.live:
             self._predecessor = None
 
     @property
@@ -202,6 +190,10 @@ class DaskEngine:
         ]
         return dask.array.concatenate(chunks)
 
+    def of_all_rows(self, values: Any) -> Any:
+        """The values: a row of no weight has its place among the shards."""
+        return values
+
     def adopt(self, previous: Any) -> None:
         """Go on with the sites of an earlier engine on the same cluster over as many rows."""
         if (
@@ -210,12 +202,12 @@ class DaskEngine:
             and previous.source.groups == self.source.groups
             and previous._client is self._client
         ):
-            self._states = list(previous._states)
+            self._states.keys = list(previous._states.keys)
             self._predecessor = previous  # it holds the states until this one has its own
 
     def saved_rows(self, path: Path) -> dict[str, Array]:
         """Have each worker write the state of its shards beside the checkpoint."""
-        version = f"{self._setting.fit}-{self._passes}"
+        version = f"{self._setting.fit}-{self._passes.count}"
         site_files.make_folder(path)
 
         def submit() -> list[Future]:
@@ -237,9 +229,9 @@ class DaskEngine:
         keys: dict[int, str] = {}
 
         def submit() -> list[Future]:
-            self._passes += 1
-            keys.update({i: state_key(self._setting.fit, self._passes, i) for i in groups})
-            pass_ = (self._setting.fit, self._passes)
+            self._passes.count += 1
+            pass_ = (self._setting.fit, self._passes.count)
+            keys.update({i: state_key(*pass_, i) for i in groups})
             return [
                 self._client.submit(
                     site_files.read_group_state,
@@ -249,7 +241,7 @@ class DaskEngine:
             ]  # fmt: skip
 
         self._run(submit)
-        self._states = [keys[i] for i in groups]
+        self._states.update(keys)
 
     def forget_saved_rows(self, path: Path) -> None:
         """Remove the files of the shards."""
@@ -265,68 +257,13 @@ class DaskEngine:
         return self.source.levels, {shard: draw for shard, draw in batch.items() if shard in shards}
 
     def _inputs(self, group: int) -> tuple[Future, Future | None]:
-        key = self._states[group]
-        return self.source.rows[group], None if key is None else Future(key, self._client)
-
-    def _message(
-        self, prior: Prior, posterior: Posterior | None, options: SweepOptions | None
-    ) -> Message:
-        self._passes += 1
-        live = frozenset(key for key in self._states if key is not None)
-        slim = for_rows(prior, directions=self.stores_directions)
-        return Message(self._setting, slim, posterior, options, self._passes, live)
-
-    def _submit(self, message: Message, tasks: dict[int, Task]) -> list[Future]:
-        graph, total = pass_graph(message, tasks)
-        # Left to itself, Dask may settle for most of the groups on one worker.
-        homes = self._homes(graph, list(tasks))
-        wish = {"workers": homes.__getitem__, "allow_other_workers": True} if homes else {}
-        # q is in the graph, and may be larger than what Dask thinks reasonable for a graph.
-        roomy = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
-        with dask.annotate(**wish), roomy:
-            return [self._client.get(graph, total, sync=False)]
-
-    def _homes(self, graph: dict[str, Any], groups: list[int]) -> dict[str, list[str]]:
-        """Where each task of a graph had best run: a wish, which the loss of a worker overrules."""
-        if not self._workers or self._passes % _PASSES_TO_LOOK_AROUND == 0:
-            self._workers = sorted(self._client.nthreads())
-        if not self._workers:
-            return {}
-        homes = dict.fromkeys(graph, self._workers)
-        for key, group in zip(graph, groups, strict=False):  # the tasks of the groups come first
-            homes[key] = [self.source.home(group, self._workers)]
-        return homes
+        return self.source.rows[group], self._states[group]
 
     def _run(self, submit: Callable[[], list[Future]]) -> list[Any]:
         return self.source.cluster.run(submit, self._repair)
 
     def _repair(self) -> None:
-        """Find out what was lost: rows are read again, sites are found again from the last q."""
-        self._workers = []
-        self.source.reload()
-        held = [key for key in self._states if key is not None]
-        known = self._client.who_has([Future(key, self._client) for key in held])
-        lost = [i for i, key in enumerate(self._states) if key is not None and not known.get(key)]
-        for i in lost:
-            self._states[i] = None
-        if lost and self._last is not None:
-            with suppress(*FAULTS):  # then the sites of these shards start from nothing
-                self._heal(lost, self._last)
-
-    def _heal(self, groups: list[int], last: tuple[Prior, Posterior, SweepOptions]) -> None:
-        prior, posterior, options = last
-        still = replace(options, gradient=False, damping=1.0, residual_penalty=0.0)
-        message = self._message(prior, moments_only(posterior), still)
-        q = Packed(cloudpickle.dumps(message))
-        keys = {i: state_key(self._setting.fit, message.number, i) for i in groups}
-        self.source.cluster.results(
-            [
-                self._client.submit(healed_group, self.source.rows[i], q, key, pure=False)
-                for i, key in keys.items()
-            ]
-        )
-        for i, key in keys.items():
-            self._states[i] = key
+        repair(self._passes, self._last)
 
 
 def _release(client: weakref.ref[Client], fit: str) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +20,7 @@ from cavity.dask.faults import Cluster
 from cavity.dask.prediction import is_dask_collection, lazily, local_twin
 from cavity.dask.progress import ClusterProgress
 from cavity.dask.source import ShardedSource
+from cavity.dask.twins import twin_of
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.sep import SEPClassifier
@@ -32,20 +31,7 @@ from cavity.problem import held_out_numbers
 from cavity.schedules.progress import Progress
 from cavity.standardize import Standardizer
 from cavity.typing import Array
-
-
-def _with_client(local: type) -> Callable[..., None]:
-    """The constructor of `local` and one more parameter, `client`, by whatever others it has."""
-
-    def initialize(self: Any, kernel: Any = None, *, client: Any = None, **parameters: Any) -> None:
-        local.__init__(self, kernel, **parameters)  # type: ignore[misc]
-        self.client = client
-
-    signature = inspect.signature(local.__init__)  # type: ignore[misc]
-    client = inspect.Parameter("client", inspect.Parameter.KEYWORD_ONLY, default=None)
-    together = [*signature.parameters.values(), client]
-    initialize.__signature__ = signature.replace(parameters=together)  # type: ignore[attr-defined]
-    return initialize
+from cavity.uncertainty import Uncertainty
 
 
 class DaskClassifier(SteppedGPClassifier):
@@ -146,6 +132,15 @@ class DaskClassifier(SteppedGPClassifier):
         """The most probable class of each row; lazy for Dask collections."""
         return self._predicted("predict", X)
 
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Entropy of the predictions, split as on one machine; lazy for Dask collections."""
+        split: Uncertainty = self._predicted("predict_uncertainty", X)
+        return split
+
+    def ood_score(self, X: Any) -> Any:
+        """How far rows are from what was learned; lazy for Dask collections."""
+        return self._predicted("ood_score", X)
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean accuracy; computed on the cluster for Dask collections."""
         if not is_dask_collection(X):
@@ -175,57 +170,11 @@ class DaskClassifier(SteppedGPClassifier):
         return state
 
 
+@twin_of(SEPClassifier)
 class DaskSEPClassifier(DaskClassifier, SEPClassifier):
-    """`cavity.SEPClassifier` on the workers of a Dask cluster.
-
-    The rows stay with the workers, as shards; each worker refines the sites of its own, and the driver
-    sees sums. The result does not depend on the number of workers, nor on which of them did what, and a
-    worker that is lost costs time and not the fit.
-
-    Parameters
-    ----------
-    client : distributed.Client or None
-        The cluster to fit on. None starts one on this machine, of `n_jobs` processes, for the fit.
-
-    All other parameters and all attributes are those of `SEPClassifier`; `loo_log_proba_` is a lazy
-    Dask array.
-
-    Examples
-    --------
-    >>> from cavity.dask import DaskSEPClassifier
-    >>> DaskSEPClassifier(n_inducing=20).get_params()["client"] is None
-    True
-    """
-
-    _local = SEPClassifier
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **SEPClassifier._parameter_constraints,
-        "client": "no_validation",
-    }
-    __init__ = _with_client(SEPClassifier)
+    """`cavity.SEPClassifier` on the workers of a Dask cluster."""
 
 
+@twin_of(SVIClassifier)
 class DaskSVIClassifier(DaskClassifier, SVIClassifier):
-    """`cavity.SVIClassifier` on the workers of a Dask cluster.
-
-    Parameters
-    ----------
-    client : distributed.Client or None
-        The cluster to fit on. None starts one on this machine, of `n_jobs` processes, for the fit.
-
-    All other parameters and all attributes are those of `SVIClassifier`; `loo_log_proba_` is a lazy
-    Dask array.
-
-    Examples
-    --------
-    >>> from cavity.dask import DaskSVIClassifier
-    >>> DaskSVIClassifier(n_inducing=20).get_params()["client"] is None
-    True
-    """
-
-    _local = SVIClassifier
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **SVIClassifier._parameter_constraints,
-        "client": "no_validation",
-    }
-    __init__ = _with_client(SVIClassifier)
+    """`cavity.SVIClassifier` on the workers of a Dask cluster."""

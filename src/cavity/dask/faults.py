@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from threading import Event
+from concurrent.futures import Future as OutcomeFuture
+from concurrent.futures import wait
 from typing import Any
 
 import dask
@@ -32,6 +33,8 @@ class Cluster:
     def __init__(self, client: Client, checkpoint: str | os.PathLike[str] | None = None) -> None:
         self.client = client
         self.checkpoint = checkpoint
+        self.direct: bool | None = None
+        """Whether the driver can talk to the workers, and not to the scheduler only; None: not known."""
         self.timeout = float(dask.config.get("cavity.worker-timeout", WORKER_TIMEOUT))
 
     def run(self, submit: Callable[[], list[Future]], repair: Callable[[], None]) -> list[Any]:
@@ -71,15 +74,18 @@ class Cluster:
 
     def results(self, futures: list[Future]) -> list[Any]:
         """The results, as long as there is a worker now and then."""
-        results = []
-        for future in futures:
-            # An event and not `result(timeout=...)`: that one may lose a result which comes just then.
-            done = Event()
-            future.add_done_callback(lambda _, done=done: done.set())
-            while not done.wait(_POLL):
-                self.wait_for_workers()
-            results.append(future.result())
-        return results
+        outcome: OutcomeFuture[list[Any]] = OutcomeFuture()
+
+        async def gather() -> None:
+            try:
+                outcome.set_result(await self.client.gather(futures, direct=bool(self.direct)))
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        self.client.loop.add_callback(gather)
+        while not wait([outcome], timeout=_POLL).done:
+            self.wait_for_workers()
+        return outcome.result()
 
     def _waiting_since(self, since: float | None) -> float | None:
         """Since when there has been no worker; None if there is one."""

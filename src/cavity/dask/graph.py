@@ -5,32 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
+from distributed import Future
 
-from cavity.dask.messages import Message, Packed, unpacked
+from cavity.dask.messages import Packed
 from cavity.dask.tree import FAN_IN_LEVELS, add_up
+
+Task = Callable[[Any], tuple[Any, ...]]
+"""Of where the message is: a task as Dask writes it."""
 
 
 def pass_graph(
-    message: Message, tasks: dict[int, Callable[[Any], tuple[Any, ...]]]
-) -> tuple[dict[str, Any], str]:
-    """A Dask graph, the groups' tasks first, and the key of its total.
+    packed: Packed, q: Future | None, tasks: dict[int, Task], n_roots: int
+) -> tuple[dict[str, Any], dict[int, str]]:
+    """A Dask graph, the groups' tasks first, and by their places the keys of at most `n_roots` nodes.
 
-    `tasks` make (function, arguments …) of the key of q. q is a task of its own, made of bytes, which
-    workers pass on to each other; one that needs it while its holder is lost can have it made again.
-    Scattering it would be faster, but waits for ever if a worker dies meanwhile.
+    Without `q`, where the message lies already, it is a task of its own, which workers pass on to each
+    other; one that needs it while its holder is lost can have it made again.
     """
-    name = f"{message.setting.fit}-{message.number}"
-    q = f"cavity-q-{name}"
-    nodes = {i: f"cavity-pass-{name}-{i}" for i in tasks}
-    graph: dict[str, Any] = {nodes[i]: task(q) for i, task in tasks.items()}
-    graph[q] = (unpacked, Packed(cloudpickle.dumps(message)))
+    nodes = {i: f"cavity-pass-{packed.name}-{i}" for i in tasks}
+    message = f"cavity-message-{packed.name}"
+    graph: dict[str, Any] = {nodes[i]: task(q or message) for i, task in tasks.items()}
+    if q is None:
+        graph[message] = (_itself, packed)
     level = 0
-    while len(nodes) > 1:
+    while len(nodes) > n_roots:
         level += 1
-        nodes = _next_level(graph, nodes, f"cavity-sum-{name}-{level}")
-    (root,) = nodes.values()
-    return graph, root
+        nodes = _next_level(graph, nodes, f"cavity-sum-{packed.name}-{level}")
+    return graph, nodes
+
+
+def _itself(packed: Packed) -> Packed:
+    return packed
 
 
 def _next_level(graph: dict[str, Any], nodes: dict[int, str], name: str) -> dict[int, str]:

@@ -14,6 +14,8 @@ from typing import Any
 
 from distributed import Future, get_client
 
+from cavity.dask.packing import unpacked
+
 _held: dict[str, dict[str, Future]] = {}
 """By fit and key: this worker's interest in the states that it has made."""
 _lock = Lock()
@@ -40,6 +42,7 @@ def keep(key: str, state: Any, fit: str, number: int, live: frozenset[str]) -> N
 
 
 def let_go(fit: str) -> None:
-    """Let go of all states of a fit."""
+    """Let go of all states of a fit, and of messages that were opened."""
     with _lock:
         _held.pop(fit, None)
+    unpacked.cache_clear()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-import numpy as np
 from dask.sizeof import sizeof
 
 from cavity.posterior import Naturals, Posterior
@@ -71,57 +67,20 @@ class Message:
 
 @dataclass(frozen=True)
 class Packed:
-    """A message as bytes: packed once, whoever it goes to."""
+    """A message as bytes."""
 
-    data: bytes
-
-
-def unpacked(message: Message | Packed) -> Message:
-    """The message itself."""
-    if isinstance(message, Packed):
-        opened: Message = pickle.loads(message.data)
-        return opened
-    return message
-
-
-def for_rows(prior: Prior, *, directions: bool) -> Prior:
-    """The prior without what only the driver needs of it.
-
-    The bound kernel goes along: a worker need not know how to bind a kernel that a user has registered.
-    """
-    prior.rows_kernel, prior.whitener  # noqa: B018  (made here, not by every worker)
-    slim = copy.copy(prior)
-    slim.Z = prior.Z[:, :0]  # the bound kernel has the points; what counts here is how many they are
-    unused = ["_K", "_tape", "L_inverse"] + ([] if directions else ["L"])
-    if prior.dtype != np.float64:
-        unused.append("_bound")
-    for name in unused:
-        slim.__dict__.pop(name, None)
-    return slim
-
-
-def moments_only(posterior: Posterior) -> Posterior:
-    """The posterior without its naturals."""
-    n_latents = len(posterior.mean)
-    return Posterior(
-        posterior.mean,
-        posterior.covariance,
-        posterior.half_log_determinant,
-        Naturals.zeros(n_latents, 0),
-    )
+    name: str
+    """Of the fit and the pass: no other message has it."""
+    data: bytes = field(compare=False, repr=False)
 
 
 @sizeof.register(Sums)
 @sizeof.register(Naturals)
 def _size_of_record(record: Any) -> int:
     # Where a task runs depends on the size of its inputs, and Dask does not look into our records.
-    return sum(sizeof(getattr(record, field.name)) for field in fields(record))
+    return sum(sizeof(getattr(record, part.name)) for part in fields(record))
 
 
-@sizeof.register(Message)
-def _size_of_message(message: Message) -> int:
-    total = sys.getsizeof(message)
-    for record in (message.prior, message.posterior):
-        for value in getattr(record, "__dict__", {}).values():
-            total += value.nbytes if isinstance(value, np.ndarray) else 0
-    return total
+@sizeof.register(Packed)
+def _size_of_message(message: Packed) -> int:
+    return len(message.data)

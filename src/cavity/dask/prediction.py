@@ -46,10 +46,11 @@ def lazily(twin: Any, method: str, X: Any) -> Any:
     model = dask.delayed(twin)
     parts = [dask.delayed(_call)(model, method, block) for block in blocks]
     if isinstance(sample, tuple):
-        return tuple(
+        arrays = [
             _array([dask.delayed(_item)(part, i) for part in parts], lengths, one)
             for i, one in enumerate(sample)
-        )
+        ]
+        return type(sample)(*arrays) if hasattr(sample, "_fields") else tuple(arrays)
     return _array(parts, lengths, sample)
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from cavity.allocation import freed_memory_kept
 from cavity.dask.keeping import keep
-from cavity.dask.messages import GroupRows, GroupState, Message, Packed, ShardState, unpacked
+from cavity.dask.messages import GroupRows, GroupState, Message, Packed, ShardState
+from cavity.dask.packing import packed_naturals, packed_sums, unpacked
 from cavity.dask.tree import climbed
 from cavity.engines.blas import blas_threads
 from cavity.engines.local import HeldOut, LocalEngine, tile_rows
@@ -42,7 +43,7 @@ class Draw(NamedTuple):
 def sweep_group(
     rows: GroupRows,
     state: GroupState | None,
-    message: Message | Packed,
+    q: Packed,
     key: str,
     levels: int,
     draws: dict[int, Draw] | None,
@@ -51,7 +52,7 @@ def sweep_group(
 
     The new state is kept under `key`; the sums come back as the node of the tree that is the group's.
     """
-    message = unpacked(message)
+    message = unpacked(q)
     assert message.posterior is not None
     assert message.options is not None
     states = list(_states(rows, state))
@@ -63,7 +64,8 @@ def sweep_group(
                 continue
             engine = _engine(shard, rows.starts[i], states[i], message)
             batch = None if draws is None else _block(engine.source, number, draws[number])
-            sums[number] = engine.sweep(message.prior, message.posterior, message.options, batch)
+            found = engine.sweep(message.prior, message.posterior, message.options, batch)
+            sums[number] = packed_sums(found, message.prior.dtype)
             engine.commit()
             states[i] = ShardState(engine.sites, engine.log_predictive)
         ((_, node),) = climbed(sums, levels).items()
@@ -71,12 +73,12 @@ def sweep_group(
     return node
 
 
-def healed_group(rows: GroupRows, message: Message | Packed, key: str) -> int:
+def healed_group(rows: GroupRows, q: Packed, key: str) -> int:
     """Sites of a group that were lost, found again: those that go with the q that they were part of.
 
     A few passes at a q that is held: each takes the sites that the one before has found out of it.
     """
-    message = unpacked(message)
+    message = unpacked(q)
     assert message.posterior is not None
     assert message.options is not None
     states: list[ShardState] = []
@@ -91,14 +93,14 @@ def healed_group(rows: GroupRows, message: Message | Packed, key: str) -> int:
     return len(states)
 
 
-def summed_group(
-    rows: GroupRows, state: GroupState | None, message: Message | Packed, levels: int
-) -> Naturals:
+def summed_group(rows: GroupRows, state: GroupState | None, q: Packed, levels: int) -> Naturals:
     """The naturals of the sites of a group as they are."""
-    message = unpacked(message)
+    message = unpacked(q)
     with _alone():
         sums = {
-            rows.first + i: _engine(shard, rows.starts[i], own, message).summed_sites(message.prior)
+            rows.first + i: packed_naturals(
+                _engine(shard, rows.starts[i], own, message).summed_sites(message.prior)
+            )
             for i, (shard, own) in enumerate(zip(rows.shards, _states(rows, state), strict=True))
         }
         ((_, node),) = climbed(sums, levels).items()

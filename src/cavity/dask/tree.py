@@ -38,6 +38,15 @@ def climbed(nodes: Mapping[int, Part], levels: int) -> dict[int, Part]:
     return current
 
 
+def top(nodes: Mapping[int, Part]) -> Part:
+    """All nodes added up."""
+    current = dict(nodes)
+    while len(current) > 1:
+        current = climbed(current, 1)
+    ((_, node),) = current.items()
+    return node
+
+
 def add_up(places: list[int], parts: list[Any]) -> Any:
     """One node from its descendants at these places, `FAN_IN_LEVELS` below."""
     ((_, node),) = climbed(dict(zip(places, parts, strict=True)), FAN_IN_LEVELS).items()

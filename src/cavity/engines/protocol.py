@@ -65,6 +65,10 @@ class Engine(Protocol):
         """[n]: log probability of each label with its row left out; NaN for rows not visited."""
         ...
 
+    def of_all_rows(self, values: Any) -> Any:
+        """Values [n], one a row, for as many rows as the user has passed; NaN where one was left out."""
+        ...
+
     def sweep(
         self, prior: Prior, posterior: Posterior, options: SweepOptions, batch: Any = None
     ) -> Sums:

@@ -31,7 +31,6 @@ from cavity.estimators.validation import (
     validated_rows,
     validated_source,
 )
-from cavity.estimators.weights import of_all_rows
 from cavity.model import Model
 from cavity.parameters import ParameterSpace
 from cavity.persistence import save
@@ -190,9 +189,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = outcome.point.objective
-        self.loo_log_proba_: Any = engine.log_predictive
-        if isinstance(engine, LocalEngine):
-            self.loo_log_proba_ = of_all_rows(engine.log_predictive, engine.source)
+        self.loo_log_proba_: Any = engine.of_all_rows(engine.log_predictive)
         self.loo_score_ = outcome.point.mean_log_predictive
         self._weight_seen = engine.total_weight
         self.n_iter_ = outcome.n_iter

@@ -26,7 +26,6 @@ from cavity.estimators.plans import (
 )
 from cavity.estimators.validation import validated_kernel
 from cavity.estimators.weights import (
-    of_all_rows,
     validated_sample_weight,
     weighted_arrays,
     weighted_mean,
@@ -248,7 +247,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         self.kernel_ = kernel
         self.inducing_points_ = engine.standardizer.invert(Z)
         self.log_marginal_likelihood_value_ = progress.history[-1].objective
-        self.loo_log_proba_ = of_all_rows(engine.log_predictive, engine.source)
+        self.loo_log_proba_ = engine.of_all_rows(engine.log_predictive)
         self.loo_score_ = weighted_mean(engine.log_predictive, engine.source)
         self.history_ = [*getattr(self, "history_", []), *progress.history]
         self.n_iter_ = len(self.history_)

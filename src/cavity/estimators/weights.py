@@ -156,16 +156,6 @@ def checked_class_factors(class_weight: Any, classes: Array, totals: Array) -> A
     return factors
 
 
-def of_all_rows(values: Any, source: Source) -> Array:
-    """Values [k] of a source's rows as values [n] of the rows that the user passed, NaN elsewhere."""
-    rows = getattr(source, "rows", None)
-    if rows is None or not isinstance(source, ArraySource):
-        return np.asarray(values)
-    spread = np.full(source.X.shape[0], np.nan, values.dtype)
-    spread[rows] = values
-    return spread
-
-
 def weighted_mean(values: Any, source: Source) -> float:
     """Mean of values [k], one a row of the source, each row counted by its weight."""
     return float(np.average(values, weights=getattr(source, "weight", None)))

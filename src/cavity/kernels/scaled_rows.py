@@ -10,7 +10,7 @@ stay as they are: E = X(z_s/l)ᵀ − ½|x_s|² − ½|z_s|², with |x_s|² = Σ
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,18 +27,25 @@ class ScaledPoints:
     def __init__(self, Z: Array, lengthscales: Array) -> None:
         self.centre = _centre(Z)
         self.rates = (1 / lengthscales).astype(Z.dtype)
-        m, d = Z.shape
-        if d >= _MANY_COLUMNS:
-            self.Zs = np.ascontiguousarray(self._centred(Z) * self.rates)
-            self.partner = self.Zs * self.rates
-        else:
-            self.partner = np.empty((m, d + 2), dtype=Z.dtype)
-            self.Zs = self.partner[:, :d]
-            np.multiply(self._centred(Z), self.rates, out=self.Zs)
+        self.Zs = np.ascontiguousarray(self._centred(Z) * self.rates)
         self.half_norms = -0.5 * np.einsum("ij,ij->i", self.Zs, self.Zs)
-        if d < _MANY_COLUMNS:
-            self.partner[:, d] = 1
-            self.partner[:, d + 1] = self.half_norms
+        self.partner = self._partner()
+
+    def _partner(self) -> Array:
+        if self.Zs.shape[1] >= _MANY_COLUMNS:
+            return self.Zs * self.rates
+        m, d = self.Zs.shape
+        partner = np.empty((m, d + 2), dtype=self.Zs.dtype)
+        partner[:, :d], partner[:, d], partner[:, d + 1] = self.Zs, 1, self.half_norms
+        return partner
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "partner"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # On a cluster these points are sent out in every pass: half as much is faster, if made up for.
+        vars(self).update(state)
+        self.partner = self._partner()
 
     def rows(self, X: Array) -> ScaledRows:
         """X [n, d], ready for products with these points."""

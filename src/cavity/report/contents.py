@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -19,8 +21,6 @@ from cavity.report.evaluation import Evaluation, held_out_evaluation, left_out_e
 from cavity.report.performance import scores
 from cavity.report.subject import Subject
 from cavity.report.training_rows import KnownRows, rows_at, sample_index
-from cavity.sources.arrays import ArraySource
-from cavity.sources.protocol import Source
 from cavity.typing import Array, IntArray
 
 _MAX_FEATURES = 20
@@ -99,9 +99,9 @@ def gather(
         chosen = sample_index(_length(X), wishes.max_rows, wishes.seed)
         shown = KnownRows(chosen, subject.prepare(_take(X, chosen)), subject.codes(_take(y, chosen)))
         evaluation = held_out_evaluation(subject, shown, _length(X))
-    source = training_source(subject, *training)
-    if source is not None:
-        return _with_training(subject, source, training[0], evaluation, wishes)
+    given = training_rows(subject, *training)
+    if given is not None:
+        return _with_training(subject, given, training[0], evaluation, wishes)
     if shown is None or evaluation is None:
         return None
     worst = tables.lowest(evaluation.true_log_proba, wishes.n_surprising)
@@ -118,17 +118,17 @@ def gather(
 
 
 def _with_training(
-    subject: Subject, source: Source, X: Any, evaluation: Evaluation | None, wishes: Wishes
+    subject: Subject, given: TrainingRows, X: Any, evaluation: Evaluation | None, wishes: Wishes
 ) -> Material:
     loo = np.asarray(subject.classifier.loo_log_proba_, dtype=np.float64)
     worst = tables.lowest(loo, wishes.n_surprising)
-    sample = sample_index(source.n_rows, wishes.max_rows, wishes.seed)
-    found = rows_at(source, np.concatenate([sample, worst]))
+    sample = sample_index(given.n_rows, wishes.max_rows, wishes.seed)
+    found = given.at(np.concatenate([sample, worst]))
     rows, suspects = _some(found, sample), _some(found, worst)
     return Material(
         rows,
         True,
-        source.n_rows,
+        given.n_rows,
         evaluation or left_out_evaluation(subject, rows),
         suspects,
         loo[suspects.index],
@@ -137,17 +137,30 @@ def _with_training(
     )
 
 
-def training_source(subject: Subject, X: Any, y: Any) -> Source | None:
+class TrainingRows(NamedTuple):
+    """The rows of the fit: how many, and how to get at some of them."""
+
+    n_rows: int
+    at: Callable[[IntArray], KnownRows]
+
+
+def training_rows(subject: Subject, X: Any, y: Any) -> TrainingRows | None:
     """The training rows: those given, or those that the classifier still has."""
     if X is None:
-        return subject.source
+        source = subject.source
+        return None if source is None else TrainingRows(source.n_rows, partial(rows_at, source))
     n, known = _length(X), len(subject.classifier.loo_log_proba_)
     if n != known:
         raise ValueError(
             f"X_train has {n:,} rows, but the classifier was fitted to {known:,}; pass the very rows of "
             "the fit, in their order"
         )
-    return ArraySource(subject.prepare(X), subject.codes(y))
+
+    def at(index: IntArray) -> KnownRows:
+        wanted: IntArray = np.unique(index)
+        return KnownRows(wanted, subject.prepare(_take(X, wanted)), subject.codes(_take(y, wanted)))
+
+    return TrainingRows(n, at)
 
 
 def performance_part(subject: Subject, material: Material | None) -> dict[str, Any]:
@@ -198,15 +211,17 @@ def surprises_part(subject: Subject, material: Material, order: IntArray) -> tab
         cells = cells_of_features(suspects.X, subject.names, order, _MAX_COLUMNS)
     else:
         cells = cells_of_frame(raw, subject.names, order, _MAX_COLUMNS)
-    rows = tables.surprises(subject, suspects, material.suspects_log_proba, cells)
-    return tables.Surprises(material.suspects_left_out, cells.columns, cells.n_columns, rows)
+    left_out = material.suspects_left_out
+    names, naming = tables.names_of_rows(suspects, raw, left_out)
+    rows = tables.surprises(subject, suspects, material.suspects_log_proba, cells, names)
+    return tables.Surprises(left_out, cells.columns, cells.n_columns, rows, naming)
 
 
 def two_features(X: Array, order: IntArray) -> tuple[int, int]:
-    """The two most important features, those with two values last: a plane needs room."""
-    roomy = [int(i) for i in order if len(np.unique(X[:, i])) > 2]
-    first, second = (roomy + [int(i) for i in order if int(i) not in roomy])[:2]
-    return first, second
+    """The two most relevant features; if both have two values, the next that has more is the first."""
+    first, second = int(order[0]), int(order[1])
+    roomy = next((int(i) for i in order if len(np.unique(X[:, i])) > 2), first)
+    return (first, second) if roomy in (first, second) else (roomy, first)
 
 
 def versions() -> str:

@@ -206,10 +206,14 @@ def plane(subject: Subject, rows: KnownRows, features: tuple[int, int]) -> Figur
             ax=ax,
         )
 
+    most = set(np.argsort(-fitted.relevance_.value, kind="stable")[:2].tolist())
+    which = (
+        ", the two most relevant features" if most == set(features) and len(subject.names) > 2 else ""
+    )
     others = "" if len(subject.names) == 2 else " The ground holds all other features at their medians."
     caption = (
         f"{len(fitted.inducing_points_)} inducing points (crosses) and "
-        f"{min(600, len(rows.X)):,} rows in the plane of {names[0]} and {names[1]}.{others} "
+        f"{min(600, len(rows.X)):,} rows in the plane of {names[0]} and {names[1]}{which}.{others} "
         "Inducing points gather where the function bends; some may lie outside the frame."
     )
     text = f"Probability surface and inducing points over {names[0]} and {names[1]}."

@@ -27,6 +27,9 @@ class Subject:
     """A user's rows [n, …] as inputs [n, d]."""
     transforms: bool = False
     """Whether the inputs differ from the columns of the user's rows."""
+    fit_seconds: float | None = None
+    fit_memory: int | None = None
+    """Bytes; what a fit took, if the estimator has kept that."""
 
     @property
     def classes(self) -> list[str]:
@@ -75,7 +78,12 @@ def _behind(
     if feature_names is None and hasattr(preparation, "get_feature_names_out"):
         feature_names = preparation.get_feature_names_out()
     return Subject(
-        classifier, names_of_features(classifier, feature_names), lambda X: dense(transform(X)), True
+        classifier,
+        names_of_features(classifier, feature_names),
+        lambda X: dense(transform(X)),
+        True,
+        getattr(preparation, "fit_seconds_", None),
+        getattr(preparation, "fit_memory_", None),
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.memory import peak_bytes
 from cavity.plot.canvas import number
 from cavity.plot.prediction import proba_at
 from cavity.report.cells import Cells
@@ -112,7 +112,7 @@ def class_shares(codes: IntArray, subject: Subject) -> list[tuple[str, int, floa
 class Surprise(NamedTuple):
     """A row whose label the others do not expect."""
 
-    row: int
+    row: str
     label: str
     probability: str
     expected: str
@@ -128,17 +128,42 @@ class Surprises(NamedTuple):
     """Columns that are shown: none if the rows are not at hand."""
     n_columns: int
     rows: list[Surprise]
+    naming: str
+    """What the names of the rows mean."""
 
 
 def unseen_surprises(subject: Subject, n: int) -> Surprises:
     """The n least probable training rows by number, of an estimator without its rows."""
     loo = np.asarray(subject.classifier.loo_log_proba_, dtype=np.float64)
     worst = lowest(loo, n)
-    rows = [Surprise(int(i), "", _chance(float(np.exp(loo[i]))), "", []) for i in worst]
-    return Surprises(True, [], len(subject.names), rows)
+    rows = [Surprise(str(i), "", _chance(float(np.exp(loo[i]))), "", []) for i in worst]
+    return Surprises(True, [], len(subject.names), rows, counted_from_0(True))
 
 
-def surprises(subject: Subject, rows: KnownRows, log_proba: Array, cells: Cells) -> list[Surprise]:
+def counted_from_0(left_out: bool) -> str:
+    """What the number of a row means, of the training or of the held-out rows."""
+    return f"Rows are counted from 0, in the order of the {'training' if left_out else 'held-out'} rows."
+
+
+def names_of_rows(rows: KnownRows, raw: Any, left_out: bool) -> tuple[list[str], str]:
+    """What to call rows, and what that means; `raw`: the same rows in a data frame, or None.
+
+    The index of a data frame says where its rows come from, if others lay between them; a frame that
+    was read from a table has the name of that in `attrs["table"]`, and its index counts the rows there.
+    """
+    index = getattr(raw, "index", None)
+    names = rows.index if index is None else index
+    meaning = counted_from_0(left_out)
+    if index is not None and "table" in raw.attrs:
+        meaning = f"Rows are counted from 0 in {raw.attrs['table']}."
+    elif list(names) != rows.index.tolist():
+        meaning = "Rows have the names that the index of their data frame gives them."
+    return [str(name) for name in names], meaning
+
+
+def surprises(
+    subject: Subject, rows: KnownRows, log_proba: Array, cells: Cells, names: list[str]
+) -> list[Surprise]:
     """Rows with the log probabilities [k] of their labels, the least probable first."""
     order = lowest(log_proba, len(log_proba))
     if not len(order):
@@ -146,7 +171,7 @@ def surprises(subject: Subject, rows: KnownRows, log_proba: Array, cells: Cells)
     likeliest = proba_at(subject.classifier, np.asarray(rows.X[order])).argmax(axis=1)
     return [
         Surprise(
-            int(rows.index[i]),
+            names[i],
             subject.classes[rows.codes[i]],
             _chance(float(np.exp(log_proba[i]))),
             subject.classes[code],
@@ -159,10 +184,14 @@ def surprises(subject: Subject, rows: KnownRows, log_proba: Array, cells: Cells)
 def time_and_memory(subject: Subject) -> list[Fact]:
     """What the fit took."""
     fit = subject.classifier
-    facts = [Fact("Iterations", f"{fit.n_iter_:,}")]
+    facts = []
+    if subject.fit_seconds is not None:
+        facts.append(Fact("Time of the whole fit, reading included", duration(subject.fit_seconds)))
+    if fit.history_:
+        facts.append(Fact("Time to the last iteration", duration(fit.history_[-1].seconds)))
+    facts.append(Fact("Iterations", f"{fit.n_iter_:,}"))
     if fit.history_:
         last, n = fit.history_[-1], len(fit.loo_log_proba_)
-        facts.insert(0, Fact("Time to the last iteration", duration(last.seconds)))
         facts.append(Fact("Passes over the data", f"{last.epochs:,.1f}"))
         if getattr(fit, "_stream", None) is None and last.seconds > 0:
             facts.append(Fact("Rows a second", f"{last.epochs * n / last.seconds:,.0f}"))
@@ -171,20 +200,12 @@ def time_and_memory(subject: Subject) -> list[Fact]:
     latents = len(model.posterior.mean)
     held = 8 * (model.Z.size + m * m + latents * (m + m * m))
     facts.append(Fact("Memory of the fitted model", f"about {size(held)}"))
-    peak = peak_bytes()
-    if peak is not None:
+    if subject.fit_memory is not None:
+        facts.append(Fact("Most memory of the process that fitted it", size(subject.fit_memory)))
+    elif subject.source is not None and (peak := peak_bytes()) is not None:
+        # A model that was loaded was fitted in another process, of which this one knows nothing.
         facts.append(Fact("Most memory this process has used", size(peak)))
     return facts
-
-
-def peak_bytes() -> int | None:
-    """The largest resident size of this process so far, where the system tells."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
 def lowest(log_proba: Array, n: int) -> IntArray:

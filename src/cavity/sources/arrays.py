@@ -119,6 +119,18 @@ class ArraySource:
         self.n_features: int = X.shape[1]
         self.dtype = tile_precision(X.dtype)
 
+    def of_all_rows(self, values: Array) -> Array:
+        """Values [k], one a row, as values [n] of all rows of X: NaN for those that take no part.
+
+        >>> ArraySource(np.eye(3), np.array([0, 1]), rows=np.array([0, 2])).of_all_rows(np.ones(2))
+        array([ 1., nan,  1.])
+        """
+        if self.rows is None:
+            return values
+        spread = np.full(self.X.shape[0], np.nan, values.dtype)
+        spread[self.rows] = values
+        return spread
+
     @property
     def class_totals(self) -> Array:
         """Total weight of each class code [C]."""

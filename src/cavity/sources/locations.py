@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -64,6 +65,15 @@ def find_files(path: str | os.PathLike[str]) -> list[File]:
     if local is not None:
         return [*list_files(local)]
     url = os.fspath(path).rstrip("/")
+    files = remote_files(url, lambda name: is_parquet_name(Path(name)))
+    if not files:
+        raise SourceError(f"{url}: the folder has no Parquet files (*.parquet)")
+    return [*files]
+
+
+def remote_files(url: str, is_wanted: Callable[[str], bool]) -> list[RemoteFile]:
+    """The file at a URL, or those in that folder whose names are wanted, sorted by name."""
+    url = url.rstrip("/")
     filesystem, root = _file_system(url)
     from pyarrow.fs import FileSelector, FileType
 
@@ -83,10 +93,8 @@ def find_files(path: str | os.PathLike[str]) -> list[File]:
     names = sorted(
         info.base_name
         for info in inside
-        if info.is_file and is_parquet_name(Path(info.base_name)) and info.base_name[0] not in "._"
+        if info.is_file and is_wanted(info.base_name) and info.base_name[0] not in "._"
     )
-    if not names:
-        raise SourceError(f"{url}: the folder has no Parquet files (*.parquet)")
     return [RemoteFile(f"{url}/{name}", f"{root}/{name}", filesystem) for name in names]
 
 

@@ -16,16 +16,17 @@ from cavity.engines.threads import Threads, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import computing
 from cavity.estimators.sep import SEPClassifier
+from cavity.memory import peak_bytes
 from cavity.persistence import save
 from cavity.sources import ArraySource
 from cavity.tables.arrow import as_arrow
 from cavity.tables.names import listed
-from cavity.tables.opening import Table, open_table
+from cavity.tables.opening import FrameTable, Table, is_table, open_table
 from cavity.tables.preprocessor import TablePreprocessor
 from cavity.tables.training_rows import training_rows
 from cavity.typing import Array
 
-_LABELS = "(target)"
+_LABELS, _WEIGHTS = "(target)", "(weight)"
 
 
 class TableClassifier(ClassifierMixin, BaseEstimator):
@@ -50,12 +51,13 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
     ----------
     preprocessor_ : the fitted `TablePreprocessor`
     classifier_ : the fitted classifier
-    target_ : str or None, the name of the target column
+    target_, weight_ : str or None, the names of the target column and of that of the weights
     labels_ : `cavity.tables.labels.Classes`, the classes and how often each occurred
     classes_ : array [C]
     columns_, feature_names_in_ : names of the columns that are used
     notes_ : list of str, what became of other columns
     fit_seconds_ : float
+    fit_memory_ : int or None, most bytes that the process of the fit had used when it ended
 
     Examples
     --------
@@ -85,33 +87,40 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         self.max_memory = max_memory
         self.folder = folder
 
-    def fit(self, X: Any, y: Any) -> TableClassifier:
-        """Fit to a table: a data frame, or the path of a CSV, TSV or Parquet file or a folder of them.
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TableClassifier:
+        """Fit to a table: a data frame, or the path or URL of a CSV, TSV or Parquet file or a folder.
 
-        y is the name of the target column; for a data frame it may be the labels [n] instead. Rows
-        without a target are left out.
+        y is the name of the target column, `sample_weight` that of a column with the weights of the
+        rows; for a data frame they may be arrays [n] instead. A weight of w counts a row w times. Rows
+        without a target, or of weight 0, are left out.
         """
         begun = time.perf_counter()
-        table, target = _with_target(X, y)
-        self.learn_columns(table, target)
+        table, target = _with_column(X, y, "y", _LABELS)
+        weight = None
+        if sample_weight is not None:
+            table, weight = _with_column(table, sample_weight, "sample_weight", _WEIGHTS)
+        self.learn_columns(table, target, weight)
         self.train(table)
-        self.fit_seconds_ = time.perf_counter() - begun
+        self.note_costs(time.perf_counter() - begun)
         return self
 
-    def learn_columns(self, table: Table, target: str) -> None:
+    def learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
         """Learn the columns and the classes; the first half of a fit."""
         self.preprocessor_ = TablePreprocessor(
             max_levels=self.max_levels, drop=tuple(self.drop), categorical=tuple(self.categorical)
         )
-        scan = self.preprocessor_.learn(table, target)
+        scan = self.preprocessor_.learn(table, target, weight)
         assert scan is not None
         self.labels_ = scan.finish()
         self.target_ = None if target == _LABELS else target
+        self.weight_ = weight
         left_out = {target, *table.columns} - set(self.preprocessor_.columns_)
         self.preprocessor_.ignored_ = sorted(left_out)
         self.notes_ = list(self.preprocessor_.notes_)
         if self.labels_.missing:
             self.notes_.append(f"{self.labels_.missing:,} rows without a target are left out")
+        if scan.weightless:
+            self.notes_.append(f"{scan.weightless:,} rows of weight 0 are left out")
 
     def train(self, table: Table) -> None:
         """Train the classifier on the columns that were learned; the second half of a fit."""
@@ -120,6 +129,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             table,
             self.preprocessor_,
             self.labels_,
+            weight=self.weight_,
             max_memory=self.max_memory,
             folder=self.folder,
         ) as source:
@@ -135,6 +145,11 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         self.columns_ = list(self.preprocessor_.columns_)
         self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
         self.n_features_in_ = len(self.columns_)
+
+    def note_costs(self, seconds: float) -> None:
+        """Remember what the fit took, for reports that are written elsewhere."""
+        self.fit_seconds_ = seconds
+        self.fit_memory_ = peak_bytes()
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Names of the features that the classifier sees."""
@@ -194,19 +209,24 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         save(self, path)
 
 
-def _with_target(X: Any, y: Any) -> tuple[Table, str]:
-    """The table with its target as a column, and that column's name."""
-    if isinstance(y, str):
-        return open_table(X), y
-    if isinstance(X, (str, os.PathLike)):
+def _with_column(X: Any, values: Any, what: str, name: str) -> tuple[Table, str]:
+    """The table with labels or weights as a column, and that column's name."""
+    if isinstance(values, str):
+        return (X if is_table(X) else open_table(X)), values
+    if isinstance(X, (str, os.PathLike)) or (is_table(X) and not isinstance(X, FrameTable)):
+        place = X if isinstance(X, (str, os.PathLike)) else X.name
+        role = "target" if what == "y" else "column of weights"
         raise SourceError(
-            f"y is a {type(y).__name__}; for the table at {X}, it is the name of the target"
+            f"{what} is a {type(values).__name__}; for the table at {place}, it is the name of the "
+            f"{role}"
         )
-    table = as_arrow(X)
-    labels = np.asarray(y)
-    if labels.shape != (table.num_rows,):
-        raise SourceError(f"y has shape {labels.shape}, but the data frame has {table.num_rows} rows")
-    if _LABELS in table.schema.names:
-        raise SourceError(f"the data frame has a column named {_LABELS!r}; rename it")
-    column = as_arrow({_LABELS: labels.tolist()}).column(0)
-    return open_table(table.append_column(_LABELS, column)), _LABELS
+    table = X.table if isinstance(X, FrameTable) else as_arrow(X)
+    array = np.asarray(values)
+    if array.shape != (table.num_rows,):
+        raise SourceError(
+            f"{what} has shape {array.shape}, but the data frame has {table.num_rows} rows"
+        )
+    if name in table.schema.names:
+        raise SourceError(f"the data frame has a column named {name!r}; rename it")
+    column = as_arrow({name: array.tolist()}).column(0)
+    return open_table(table.append_column(name, column)), name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from cavity.errors import SourceError
+from cavity.sources.locations import File, RemoteFile
 from cavity.tables.arrow import import_arrow, one_line
 from cavity.tables.opening import CHUNK_ROWS, check_columns, check_same_columns
 
@@ -22,7 +22,7 @@ class CsvTable:
 
     typed = False
 
-    def __init__(self, files: Sequence[Path], name: str, delimiter: str | None) -> None:
+    def __init__(self, files: Sequence[File], name: str, delimiter: str | None) -> None:
         self.files = list(files)
         self.name = name
         self.delimiter = self._guessed(delimiter)
@@ -45,12 +45,12 @@ class CsvTable:
         if not found:
             raise SourceError(f"{self.name} has no rows below its line of names")
 
-    def _open(self, path: Path, types: Mapping[str, Any]) -> Any:
+    def _open(self, path: File, types: Mapping[str, Any]) -> Any:
         import_arrow()
         from pyarrow import csv
 
         return csv.open_csv(
-            path,
+            _stream(path),
             read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
             parse_options=csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             convert_options=csv.ConvertOptions(
@@ -64,14 +64,14 @@ class CsvTable:
             ),
         )
 
-    def _header(self, path: Path) -> list[str]:
+    def _header(self, path: File) -> list[str]:
         import_arrow()
         from pyarrow import csv
 
         text = csv.ConvertOptions(check_utf8=False)
         with _reading(path):
             reader = csv.open_csv(
-                path,
+                _stream(path),
                 read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
                 parse_options=csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                 convert_options=text,
@@ -82,8 +82,7 @@ class CsvTable:
 
     def _guessed(self, delimiter: str | None) -> str:
         """The delimiter of the kind of file, or that of its first line if it has none of that kind."""
-        pa, _ = import_arrow()
-        with _reading(self.files[0]), pa.input_stream(str(self.files[0])) as stream:
+        with _reading(self.files[0]), _stream(self.files[0]) as stream:
             line = stream.read(65_536).split(b"\n", 1)[0].decode("utf-8", errors="replace")
         if delimiter is not None and delimiter in line:
             return delimiter
@@ -92,8 +91,16 @@ class CsvTable:
         return best if counts[best] else delimiter or ","
 
 
+def _stream(path: File) -> Any:
+    """The bytes of a file, unpacked if its name says that they are packed."""
+    if isinstance(path, RemoteFile):
+        return path.filesystem.open_input_stream(path.path, compression="detect")
+    pa, _ = import_arrow()
+    return pa.input_stream(str(path), compression="detect")
+
+
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _reading(path: File) -> Iterator[None]:
     """Turn what Arrow raises on a damaged file into an error that names it."""
     pa, _ = import_arrow()
     try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cavity.errors import SourceError
+from cavity.sources.locations import File
 from cavity.sources.parquet_files import open_parquet
 from cavity.tables.csv_table import CsvTable
 from cavity.tables.labels import Classes
@@ -15,19 +17,21 @@ from cavity.tables.opening import Table
 from cavity.tables.parquet_table import ParquetTable
 from cavity.tables.preprocessor import TablePreprocessor
 from cavity.tables.training_rows import encoded_rows
-from cavity.typing import Array
 
 _PIECE_ROWS = 500_000
 
 
 class Rows(NamedTuple):
-    """Features [t, d] and class values [t]."""
+    """Features [t, d], class values [t] and, if there are any, weights [t]."""
 
-    X: Array
+    X: Any
     y: Any
+    sample_weight: Any
 
 
-def dask_rows(table: Table, preprocessor: TablePreprocessor, classes: Classes) -> tuple[Any, Any]:
+def dask_rows(
+    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None = None
+) -> Rows:
     """Dask arrays of the features [n, d] and class values [n] of the rows that have a target.
 
     Parquet files are cut between row groups; a text file is one piece, for its rows cannot be counted
@@ -39,34 +43,51 @@ def dask_rows(table: Table, preprocessor: TablePreprocessor, classes: Classes) -
     if isinstance(table, ParquetTable):
         tables: list[Table] = list(_parquet_pieces(table))
     elif isinstance(table, CsvTable):
-        tables = [CsvTable([path], str(path), table.delimiter) for path in table.files]
+        files = [_from_anywhere(path) for path in table.files]
+        tables = [CsvTable([path], str(path), table.delimiter) for path in files]
     else:
         raise SourceError("a cluster reads files; write the data frame to Parquet first")
     encode = dask.delayed(_encoded)
-    rows = [encode(piece, preprocessor, classes) for piece in tables]
+    rows = [encode(piece, preprocessor, classes, weight) for piece in tables]
     dtype, d = np.dtype(preprocessor.dtype_), preprocessor.n_features_out_
-    X = [dask.array.from_delayed(r.X, shape=(np.nan, d), dtype=dtype) for r in rows]
-    y = [dask.array.from_delayed(r.y, shape=(np.nan,), dtype=classes.values.dtype) for r in rows]
-    return (
-        dask.array.concatenate(X, allow_unknown_chunksizes=True),
-        dask.array.concatenate(y, allow_unknown_chunksizes=True),
+
+    def joined(parts: list[Any], shape: tuple[float, ...], kind: Any) -> Any:
+        arrays = [dask.array.from_delayed(part, shape=shape, dtype=kind) for part in parts]
+        return dask.array.concatenate(arrays, allow_unknown_chunksizes=True)
+
+    return Rows(
+        joined([r.X for r in rows], (np.nan, d), dtype),
+        joined([r.y for r in rows], (np.nan,), classes.values.dtype),
+        None
+        if weight is None
+        else joined([r.sample_weight for r in rows], (np.nan,), np.dtype(np.float64)),
     )
 
 
-def _encoded(table: Table, preprocessor: TablePreprocessor, classes: Classes) -> Rows:
+def _encoded(
+    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None
+) -> Rows:
     """Read and encode a piece; runs on a worker."""
-    parts = list(encoded_rows(table, preprocessor, classes))
-    X = np.concatenate([features for features, _ in parts])
-    return Rows(X, classes.values[np.concatenate([codes for _, codes in parts])])
+    X, codes, weights = zip(*encoded_rows(table, preprocessor, classes, weight), strict=True)
+    return Rows(
+        np.concatenate(X),
+        classes.values[np.concatenate(codes)],
+        None if weight is None else np.concatenate(weights),
+    )
 
 
 def _parquet_pieces(table: ParquetTable) -> Iterator[ParquetTable]:
-    for path in table.files:
+    for path in map(_from_anywhere, table.files):
         file = open_parquet(path)
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         file.close()
         for groups in _runs(sizes):
             yield table.piece(path, groups)
+
+
+def _from_anywhere(path: File) -> File:
+    """The file by a path that does not depend on the folder in which a worker was started."""
+    return path.absolute() if isinstance(path, Path) else path
 
 
 def _runs(sizes: Sequence[int]) -> Iterator[list[int]]:

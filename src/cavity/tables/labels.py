@@ -24,6 +24,8 @@ class LabelScan:
     def __init__(self, target: str) -> None:
         self.target = target
         self.missing = 0
+        self.weightless = 0
+        """Rows that were left out because they have no weight."""
         self.counts: Counter[Any] = Counter()
 
     def add(self, array: Any) -> None:

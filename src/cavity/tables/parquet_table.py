@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from pathlib import Path
 from typing import Any
 
 from cavity.errors import SourceError
+from cavity.sources.locations import File
 from cavity.sources.parquet_files import open_parquet
 from cavity.tables.arrow import import_arrow, one_line
 from cavity.tables.opening import CHUNK_ROWS, check_columns, check_same_columns
@@ -18,7 +18,7 @@ class ParquetTable:
 
     typed = True
 
-    def __init__(self, files: Sequence[Path], name: str) -> None:
+    def __init__(self, files: Sequence[File], name: str) -> None:
         self.files = list(files)
         self.name = name
         n_rows = 0
@@ -43,7 +43,7 @@ class ParquetTable:
         self.n_rows: int | None = n_rows
         self.row_groups: list[int] | None = None
 
-    def piece(self, path: Path, row_groups: list[int]) -> ParquetTable:
+    def piece(self, path: File, row_groups: list[int]) -> ParquetTable:
         """Some row groups of one of the files."""
         part = copy(self)
         part.files, part.row_groups, part.n_rows = [path], row_groups, None
@@ -71,7 +71,7 @@ class ParquetTable:
                 file.close()
 
 
-def _as_the_first(batch: Any, types: Mapping[str, Any], path: Path) -> Any:
+def _as_the_first(batch: Any, types: Mapping[str, Any], path: File) -> Any:
     """The batch in the types of the first file: a part whose column is all missing has another."""
     if all(batch.schema.field(name).type == kind for name, kind in types.items()):
         return batch

@@ -46,7 +46,7 @@ def encoded_chunks(
     preprocessor = model.preprocessor_
     columns = list(dict.fromkeys([*preprocessor.columns_, *others]))
     types = {**others, **preprocessor.text_types()}
-    unseen = _Unseen(model)
+    unseen = UnseenLevels(model)
 
     def encoded() -> Iterator[tuple[Array, Any]]:
         for chunk in table.chunks(columns, types):
@@ -78,7 +78,7 @@ def _predicted(model: TableClassifier, table: Table, keep: Sequence[str]) -> Ite
             yield pa.RecordBatch.from_pydict(columns)
 
 
-class _Unseen:
+class UnseenLevels:
     """Values of categorical columns that training had none like, remembered to warn of once."""
 
     def __init__(self, model: TableClassifier) -> None:
@@ -90,12 +90,14 @@ class _Unseen:
         self._found: dict[str, set[str]] = {}
 
     def look_at(self, chunk: Any) -> None:
+        """Look for such values in a record batch."""
         for encoder in self._encoders:
             found = self._found.setdefault(encoder.column, set())
             if len(found) < 100:
                 found |= encoder.unseen(chunk.column(encoder.column))
 
     def warn(self, name: str) -> None:
+        """Warn of what was found in the table of that name."""
         for column, values in self._found.items():
             if values:
                 warnings.warn(

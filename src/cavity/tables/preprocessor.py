@@ -16,6 +16,7 @@ from cavity.tables.kinds import BOOLEAN, CATEGORICAL, DATE, NUMERIC, kind_of_typ
 from cavity.tables.labels import LabelScan
 from cavity.tables.names import listed, suggestion
 from cavity.tables.opening import Table, open_table
+from cavity.tables.row_weights import weighted_rows
 from cavity.tables.scanning import ColumnScan, DateScan, Decision, LevelScan, NumericScan
 from cavity.typing import Array
 
@@ -69,38 +70,40 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         self.learn(open_table(X), None)
         return self
 
-    def learn(self, table: Table, target: str | None) -> LabelScan | None:
-        """Learn all columns but the target, and count the target's values on the way."""
-        names = self._chosen(table, target)
-        read = names if target is None else [*names, target]
+    def learn(self, table: Table, target: str | None, weight: str | None = None) -> LabelScan | None:
+        """Learn all columns but target and weight, and count the target's values on the way."""
+        names = self._chosen(table, target, weight)
+        read = [*names, *(name for name in (target, weight) if name is not None)]
         types = {} if table.typed else text_types(table, read)
         scans: dict[str, ColumnScan] = {}
         self.notes_: list[str] = []
         labels = None if target is None else LabelScan(target)
-        for chunk in table.chunks(read, types):
+        for whole in table.chunks(read, types):
+            chunk, _ = weighted_rows(whole, weight)
             if not scans:
                 scans = self._scans(chunk.schema, names)
             for name, scan in scans.items():
                 scan.add(chunk.column(name))
             if labels is not None:
                 labels.add(chunk.column(target))
+                labels.weightless += whole.num_rows - chunk.num_rows
+        if labels is not None and labels.weightless and not labels.counts and not labels.missing:
+            raise SourceError(f"the weight {weight!r} of every row is zero; at least one must count")
         self._decide({name: scan.decide() for name, scan in scans.items()}, table.name)
         return labels
 
-    def _chosen(self, table: Table, target: str | None) -> list[str]:
-        for role, names in (("target", [] if target is None else [target]), ("drop", list(self.drop))):
-            for name in names:
-                if name not in table.columns:
-                    what = "target column" if role == "target" else "column to leave out,"
-                    raise SourceError(
-                        f"{table.name} has no {what} {name!r}{suggestion(name, table.columns)}"
-                    )
-        for name in self.categorical:
-            if name not in table.columns:
+    def _chosen(self, table: Table, target: str | None, weight: str | None) -> list[str]:
+        wanted = [("target column", target), ("weight column", weight)]
+        wanted += [("column to leave out,", name) for name in self.drop]
+        wanted += [("categorical column", name) for name in self.categorical]
+        for what, name in wanted:
+            if name is not None and name not in table.columns:
                 raise SourceError(
-                    f"{table.name} has no categorical column {name!r}{suggestion(name, table.columns)}"
+                    f"{table.name} has no {what} {name!r}{suggestion(name, table.columns)}"
                 )
-        names = [name for name in table.columns if name != target and name not in self.drop]
+        if weight is not None and weight == target:
+            raise SourceError(f"{weight!r} is named as both the target and the weight column")
+        names = [n for n in table.columns if n not in (target, weight) and n not in self.drop]
         if not names:
             raise SourceError(f"{table.name} has no columns besides the target {target!r}")
         return names

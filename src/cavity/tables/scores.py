@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from cavity.typing import Array, IntArray
 
 BINS = 15
+_GRADES = 2**16
+"""Steps of the log odds, between −40 and 40, in which rows are ranked: as good as exact."""
 
 
 @dataclass
 class ScoreSums:
-    """Sums from which the scores of any number of rows are made; keeps a number a row for the AUC."""
+    """Sums from which the scores of any number of rows are made; their size does not depend on that."""
 
     n_classes: int
     nll: float = 0.0
@@ -24,11 +26,13 @@ class ScoreSums:
     """Right answers less confidence, in bins of confidence."""
     confusion: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     """[C, C]: rows of a class (first index) that were given a label (second)."""
-    _labels: list[IntArray] = field(default_factory=list)
-    _scores: list[Array] = field(default_factory=list)
+    ranks: IntArray = field(default_factory=lambda: np.zeros((0, 2, 0), dtype=np.int64))
+    """[C or 1, 2, grades]: rows of other classes and of the class, by the grade of its log odds."""
 
     def __post_init__(self) -> None:
         self.confusion = np.zeros((self.n_classes, self.n_classes), dtype=np.int64)
+        ranked = 1 if self.n_classes == 2 else self.n_classes
+        self.ranks = np.zeros((ranked, 2, _GRADES), dtype=np.int64)
 
     def add(self, log_proba: Array, labels: IntArray) -> None:
         """Add rows with log probabilities [t, C] and class codes [t]."""
@@ -41,8 +45,14 @@ class ScoreSums:
         bin_of = np.minimum((confidence * BINS).astype(int), BINS - 1)
         self.gaps += np.bincount(bin_of, weights=(said == labels) - confidence, minlength=BINS)
         np.add.at(self.confusion, (labels, said), 1)
-        self._labels.append(np.asarray(labels))
-        self._scores.append((proba if self.n_classes > 2 else proba[:, 1]).astype(np.float32))
+        for counts, c in zip(self.ranks, self._ranked, strict=True):
+            grade = _grades(log_proba, c) + _GRADES * (labels == c)
+            counts += np.bincount(grade, minlength=2 * _GRADES).reshape(2, _GRADES)
+
+    @property
+    def _ranked(self) -> Sequence[int]:
+        """Classes that rows are ranked by: the second of two, or each."""
+        return (1,) if self.n_classes == 2 else range(self.n_classes)
 
     def scores(self, training_counts: IntArray) -> dict[str, Any]:
         """The scores by name; the baseline says of every row how frequent classes were in training."""
@@ -57,7 +67,7 @@ class ScoreSums:
             "error": 1.0 - float(np.trace(self.confusion)) / n,
             "brier": self.brier / n,
             "calibration_error": float(np.abs(self.gaps).sum()) / n,
-            "auc": self._auc(counts),
+            "auc": self._auc(),
             "baseline": {
                 "nll": float(-(counts @ np.log(safe)) / n),
                 "error": 1.0 - float(counts[int(np.argmax(frequency))]) / n,
@@ -66,23 +76,27 @@ class ScoreSums:
             "confusion": self.confusion.tolist(),
         }
 
-    def _auc(self, counts: IntArray) -> float | None:
+    def _auc(self) -> float | None:
         """Area under the ROC curve: of the second class, or the mean over all classes that occur."""
-        labels, scores = np.concatenate(self._labels), np.concatenate(self._scores)
-        if self.n_classes == 2:
-            return _area(scores, labels == 1)
-        areas = [_area(scores[:, c], labels == c) for c in np.flatnonzero(counts)]
-        known = [area for area in areas if area is not None]
+        known = [area for area in map(_area, self.ranks) if area is not None]
         return float(np.mean(known)) if known else None
 
 
-def _area(scores: Array, positive: Any) -> float | None:
+def _grades(log_proba: Array, c: int) -> IntArray:
+    """Grade [t] of the log odds of class c."""
+    others = np.delete(log_proba, c, axis=1)
+    odds = log_proba[:, c] - np.logaddexp.reduce(others, axis=1)
+    place = (np.clip(odds, -40.0, 40.0) + 40.0) * ((_GRADES - 1) / 80.0)
+    return np.asarray(np.rint(place), dtype=np.int64)
+
+
+def _area(counts: IntArray) -> float | None:
     """Share of the pairs of a positive and another row in the right order; ties are halves."""
-    n = int(positive.sum())
-    if n in (0, len(scores)):
+    others, positive = counts
+    if not others.any() or not positive.any():
         return None
-    ranks = rankdata(scores)
-    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * (len(scores) - n)))
+    below = np.cumsum(others) - 0.5 * others
+    return float((positive @ below) / (float(positive.sum()) * float(others.sum())))
 
 
 def score(log_proba: Array, labels: IntArray, training_counts: IntArray) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,27 +20,45 @@ from cavity.tables.arrow import import_arrow
 from cavity.tables.labels import Classes
 from cavity.tables.opening import Table
 from cavity.tables.preprocessor import TablePreprocessor
+from cavity.tables.row_weights import weighted_rows
 from cavity.typing import Array, IntArray
 
 MEMORY_SHARE = 0.25
 """Of the memory that is available, which the features of all rows may take."""
-_TARGET = "(class)"
+_TARGET, _WEIGHT = "(class)", "(weight)"
 _GROUP_ROWS = 131_072
 
 
+class EncodedRows(NamedTuple):
+    """Some rows, ready to be trained on."""
+
+    X: Array
+    """[t, d]"""
+    codes: IntArray
+    """[t]: of the classes"""
+    weight: Array | None
+    """[t], or None if every row counts once"""
+
+
 def encoded_rows(
-    table: Table, preprocessor: TablePreprocessor, classes: Classes
-) -> Iterator[tuple[Array, IntArray]]:
-    """Features [t, d] and class codes [t] of the rows that have a target, chunk by chunk."""
+    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None = None
+) -> Iterator[EncodedRows]:
+    """The rows that have a target, and a weight if there is a column of weights, chunk by chunk."""
     columns = [*preprocessor.columns_, classes.target]
     types = {**preprocessor.text_types(), classes.target: classes.arrow_type}
+    if weight is not None:
+        columns, types = [*columns, weight], {**types, weight: import_arrow()[0].float64()}
 
-    def encoded() -> Iterator[tuple[Array, IntArray]]:
-        for chunk in table.chunks(columns, types):
+    def encoded() -> Iterator[EncodedRows]:
+        for whole in table.chunks(columns, types):
+            chunk, weights = weighted_rows(whole, weight)
             codes = classes.codes(chunk.column(classes.target))
             X = preprocessor.encode(chunk)
             known = codes >= 0
-            yield (X, codes) if known.all() else (X[known], codes[known])
+            if not known.all():
+                X, codes = X[known], codes[known]
+                weights = None if weights is None else weights[known]
+            yield EncodedRows(X, codes, weights)
 
     return read_ahead(encoded())
 
@@ -51,6 +69,7 @@ def training_rows(
     preprocessor: TablePreprocessor,
     classes: Classes,
     *,
+    weight: str | None = None,
     max_memory: float | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Iterator[Source]:
@@ -65,20 +84,20 @@ def training_rows(
     needed = n_rows * n_features * np.dtype(preprocessor.dtype_).itemsize
     if max_memory is None:
         max_memory = MEMORY_SHARE * (available_bytes() or np.inf)
-    rows = encoded_rows(table, preprocessor, classes)
+    rows = encoded_rows(table, preprocessor, classes, weight)
     names = preprocessor.get_feature_names_out()
     if needed <= max_memory:
         yield _in_memory(rows, n_rows, preprocessor, classes, names)
         return
     with _temporary_folder(folder, needed) as place:
         _write(rows, place)
-        source = ParquetSource(place, _TARGET)
+        source = ParquetSource(place, _TARGET, weight=None if weight is None else _WEIGHT)
         source.classes, source.feature_names = classes.values, names
         yield source
 
 
 def _in_memory(
-    rows: Iterator[tuple[Array, IntArray]],
+    rows: Iterator[EncodedRows],
     n_rows: int,
     preprocessor: TablePreprocessor,
     classes: Classes,
@@ -86,16 +105,19 @@ def _in_memory(
 ) -> ArraySource:
     X = np.empty((n_rows, preprocessor.n_features_out_), np.dtype(preprocessor.dtype_))
     codes = np.empty(n_rows, classes.code_type)
+    weights: list[Array] = []
     first = 0
-    for some, labels in rows:
-        if first + len(some) > n_rows:
+    for some in rows:
+        if first + len(some.X) > n_rows:
             break
-        X[first : first + len(some)] = some
-        codes[first : first + len(some)] = labels
-        first += len(some)
+        X[first : first + len(some.X)] = some.X
+        codes[first : first + len(some.X)] = some.codes
+        weights += [] if some.weight is None else [some.weight]
+        first += len(some.X)
     if first != n_rows:
         raise SourceError(f"the table has changed while it was read: {n_rows:,} rows were expected")
-    return ArraySource(X, codes, classes=classes.values, feature_names=names)
+    weight = np.concatenate(weights) if weights else None
+    return ArraySource(X, codes, weight, classes=classes.values, feature_names=names)
 
 
 @contextmanager
@@ -113,18 +135,21 @@ def _temporary_folder(folder: str | os.PathLike[str] | None, needed: int) -> Ite
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _write(rows: Iterator[tuple[Array, IntArray]], folder: Path) -> None:
+def _write(rows: Iterator[EncodedRows], folder: Path) -> None:
     pa, _ = import_arrow()
     from pyarrow import parquet
 
     writer = None
     try:
-        for X, codes in rows:
+        for X, codes, weight in rows:
             if not len(X):
                 continue
             arrays = [pa.array(np.ascontiguousarray(X[:, j])) for j in range(X.shape[1])]
-            names = [*map(str, range(X.shape[1])), _TARGET]
-            block = pa.Table.from_arrays([*arrays, pa.array(codes)], names=names)
+            columns = dict(zip(map(str, range(X.shape[1])), arrays, strict=True))
+            columns[_TARGET] = pa.array(codes)
+            if weight is not None:
+                columns[_WEIGHT] = pa.array(weight)
+            block = pa.table(columns)
             if writer is None:
                 path = folder / "rows.parquet"
                 writer = parquet.ParquetWriter(

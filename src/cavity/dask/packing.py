@@ -1,0 +1,158 @@
+"""Half of each matrix travels: triangles, in the precision that the tiles have anyway."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+from functools import lru_cache
+from math import isqrt
+from typing import Any
+
+import cloudpickle
+import numpy as np
+from scipy.linalg import lapack
+
+from cavity.dask.messages import Message, Packed
+from cavity.posterior import Naturals, Posterior
+from cavity.prior import Prior
+from cavity.sums import Sums
+from cavity.typing import Array, Dtype
+
+
+def triangle(M: Array) -> Array:
+    """The lower triangle of M [m, m], row by row: [m(m + 1)/2].
+
+    >>> triangle(np.array([[1.0, 9.0], [2.0, 3.0]]))
+    array([1., 2., 3.])
+    """
+    pack = lapack.strttp if M.dtype == np.float32 else lapack.dtrttp
+    packed, _ = pack(np.ascontiguousarray(M).T, uplo="U")  # in Fortran's order: no copy is made
+    return np.asarray(packed)
+
+
+def lower(packed: Array) -> Array:
+    """The lower triangular matrix [m, m] of a triangle.
+
+    >>> lower(np.array([1.0, 2.0, 3.0]))
+    array([[1., 0.],
+           [2., 3.]])
+    """
+    m = (isqrt(8 * len(packed) + 1) - 1) // 2
+    unpack = lapack.stpttr if packed.dtype == np.float32 else lapack.dtpttr
+    M, _ = unpack(m, packed, uplo="U")
+    return np.asarray(M.T)
+
+
+def symmetric(packed: Array) -> Array:
+    """The symmetric matrix [m, m] of a triangle.
+
+    >>> symmetric(np.array([1.0, 2.0, 3.0]))
+    array([[1., 2.],
+           [2., 3.]])
+    """
+    L = lower(packed)
+    M = L + L.T
+    M.flat[:: len(M) + 1] *= 0.5  # exactly what it was: a power of two
+    return M
+
+
+def packed_message(message: Message) -> Packed:
+    """A message as bytes, once for whoever it goes to."""
+    options, dtype = message.options, message.prior.dtype
+    if options is not None and options.exact:
+        dtype = np.dtype(np.float64)  # its gradient has terms that are not of the tiles
+    small = replace(
+        message,
+        prior=_halved(message.prior),
+        posterior=None if message.posterior is None else _moments_only(message.posterior, dtype),
+    )
+    return Packed(f"{message.setting.fit}-{message.number}", cloudpickle.dumps(small))
+
+
+@lru_cache(maxsize=2)
+def unpacked(message: Packed) -> Message:
+    """The message itself; a worker opens it once for all of its tasks."""
+    small: Message = pickle.loads(message.data)
+    prior = copy.copy(small.prior)
+    for name in ("whitener", "L"):
+        if name in vars(prior):
+            setattr(prior, name, lower(vars(prior)[name]))
+    posterior = small.posterior
+    if posterior is not None:
+        covariance = np.stack([symmetric(half) for half in posterior.covariance])
+        posterior = replace(posterior, covariance=covariance)
+    return replace(small, prior=prior, posterior=posterior)
+
+
+def for_rows(prior: Prior, *, directions: bool) -> Prior:
+    """The prior without what only the driver needs of it.
+
+    The bound kernel goes along: a worker need not know how to bind a kernel that a user has registered.
+    """
+    prior.rows_kernel, prior.whitener  # noqa: B018  (made here, not by every worker)
+    slim = copy.copy(prior)
+    slim.Z = prior.Z[:, :0]  # the bound kernel has the points; what counts here is how many they are
+    unused = ["_K", "_tape", "L_inverse"] + ([] if directions else ["L"])
+    if prior.dtype != np.float64:
+        unused.append("_bound")
+    for name in unused:
+        slim.__dict__.pop(name, None)
+    return slim
+
+
+def _halved(prior: Prior) -> Prior:
+    small = copy.copy(prior)
+    for name in ("whitener", "L"):
+        if name in vars(small):
+            setattr(small, name, triangle(vars(small)[name].astype(prior.dtype, copy=False)))
+    return small
+
+
+def _moments_only(posterior: Posterior, dtype: Dtype) -> Posterior:
+    halves = np.stack([triangle(S.astype(dtype, copy=False)) for S in posterior.covariance])
+    nothing = Naturals.zeros(len(posterior.mean), 0)
+    return Posterior(posterior.mean, halves, posterior.half_log_determinant, nothing)
+
+
+def packed_sums(sums: Sums, dtype: Dtype) -> Sums:
+    """Sums of a shard for the way: they add up as they are.
+
+    Precisions as triangles; the gradient in the precision of the tiles, which the driver takes it to.
+    """
+    smaller: dict[str, Any] = {"precision": _triangles(sums.precision)}
+    if sums.replaced_precision is not None:
+        smaller["replaced_precision"] = _triangles(sums.replaced_precision)
+    for name in ("bracket", "Z"):
+        if (value := getattr(sums, name)) is not None:
+            smaller[name] = value.astype(dtype, copy=False)
+    return replace(sums, **smaller)
+
+
+def unpacked_sums(sums: Sums) -> Sums:
+    """The sums themselves, in float64."""
+    whole: dict[str, Any] = {"precision": _symmetrics(sums.precision)}
+    if sums.replaced_precision is not None:
+        whole["replaced_precision"] = _symmetrics(sums.replaced_precision)
+    for name in ("bracket", "Z"):
+        if (value := getattr(sums, name)) is not None:
+            whole[name] = value.astype(np.float64, copy=False)
+    return replace(sums, **whole)
+
+
+def packed_naturals(naturals: Naturals) -> Naturals:
+    """Naturals with triangles for precisions."""
+    return Naturals(_triangles(naturals.precision), naturals.shift)
+
+
+def unpacked_naturals(naturals: Naturals) -> Naturals:
+    """The naturals themselves."""
+    return Naturals(_symmetrics(naturals.precision), naturals.shift)
+
+
+def _triangles(matrices: Array) -> Array:
+    return np.stack([triangle(M) for M in matrices])
+
+
+def _symmetrics(halves: Array) -> Array:
+    return np.stack([symmetric(half) for half in halves])

@@ -1,0 +1,66 @@
+"""`cavity fit` on Dask: workers of its own, and a scheduler that others have started."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import cavity
+from flights_table import flights
+
+pytest.importorskip("cavity.dask")
+from distributed import LocalCluster
+
+pytestmark = [
+    # Dask leaves sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+FIT = ["--target", "delayed", "--inducing", "6", "--budget", "15 iterations", "--weight", "copies"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table of three row groups, in which rows count none to two times, and a local model of it."""
+    place = tmp_path_factory.mktemp("cluster")
+    frame = flights(200).assign(copies=np.arange(200) % 3)
+    frame.to_parquet(place / "t.parquet", row_group_size=70)
+    fit(place, "local.cavity")
+    return place
+
+
+def fit(folder, output, *options):
+    command = [sys.executable, "-m", "cavity", "fit", "t.parquet", *FIT, "-o", output, "--json"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, cwd=folder, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+def check_model(folder, output):
+    """The model is that of one machine, and needs no cluster."""
+    ours, local = (cavity.load(folder / name) for name in (output, "local.cavity"))
+    assert type(ours.classifier_) is cavity.SEPClassifier
+    frame = flights(100, seed=1)
+    assert np.allclose(ours.predict_proba(frame), local.predict_proba(frame), rtol=1e-3)
+
+
+def test_workers_of_its_own(folder):
+    summary, said = fit(folder, "workers.cavity", "--workers", "2")
+    assert "2 workers; dashboard: http" in said
+    assert summary["training"]["rows"] == 133
+    check_model(folder, "workers.cavity")
+
+
+def test_a_scheduler_that_is_there(folder):
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+    ) as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tcp://")
+        summary, said = fit(folder, "scheduler.cavity", "--scheduler", address)
+        assert f"cluster at {address}" in said
+        assert summary["training"]["rows"] == 133
+        assert len(cluster.scheduler_info["workers"]) == 1  # it outlives the fit
+    check_model(folder, "scheduler.cavity")

@@ -1,0 +1,97 @@
+"""A weight counts copies of its row, whether it comes as a column or as an array."""
+
+import numpy as np
+import pytest
+
+from cavity import SEPClassifier, SourceError, TableClassifier
+from flights_table import flights
+
+COPIES = np.arange(120) % 3
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return flights(120)
+
+
+@pytest.fixture(scope="module")
+def copied(frame):
+    """Every row as often as it counts."""
+    return frame.loc[np.repeat(frame.index, COPIES)].reset_index(drop=True)
+
+
+def fitted(X, y, weight=None, **options):
+    # The optimiser, inducing points and standardisation are checked for weights elsewhere: here it is
+    # enough that each row arrives with its own.
+    classifier = SEPClassifier(n_inducing=5, optimizer=None, random_state=0, n_jobs=1)
+    return TableClassifier(classifier, **options).fit(X, y, weight)
+
+
+def source_of(model):
+    return model.classifier_._training.source
+
+
+def test_a_column_of_weights_is_no_feature_and_reaches_the_rows(frame, tmp_path):
+    whole = fitted(frame.assign(copies=COPIES), "delayed", "copies")
+    assert "copies" not in whole.columns_
+    assert whole.weight_ == "copies"
+    assert np.array_equal(source_of(whole).weight, COPIES[COPIES > 0])
+    assert "40 rows of weight 0 are left out" in whole.notes_
+
+    frame.assign(copies=COPIES).to_csv(tmp_path / "t.csv", index=False)
+    for model in (
+        fitted(frame, frame["delayed"].to_numpy(), COPIES, drop=["delayed"]),
+        fitted(tmp_path / "t.csv", "delayed", "copies"),
+    ):
+        assert np.array_equal(model.predict_proba(frame), whole.predict_proba(frame))
+
+
+def test_weights_are_kept_with_rows_that_do_not_fit_in_memory(frame, tmp_path):
+    weighted = frame.assign(copies=COPIES)
+    near = fitted(weighted, "delayed", "copies")
+    far = fitted(weighted, "delayed", "copies", max_memory=0.0, folder=tmp_path)
+    assert np.allclose(near.predict_proba(frame), far.predict_proba(frame), rtol=1e-5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_of_no_weight_teach_nothing(frame):
+    strange = frame.assign(copies=1.0)
+    strange.loc[0, ["hour", "carrier", "copies"]] = [1e6, "ZZ", 0.0]
+    model = fitted(strange, "delayed", "copies")
+    assert "carrier=ZZ" not in model.get_feature_names_out()
+    rest = fitted(strange[1:], "delayed", "copies")
+    assert np.array_equal(model.predict_proba(frame), rest.predict_proba(frame))
+
+
+def test_two_copies_are_a_weight_of_two(frame, copied):
+    weighted, whole = fitted(frame.assign(copies=COPIES), "delayed", "copies"), fitted(copied, "delayed")
+    assert weighted.get_feature_names_out().tolist() == whole.get_feature_names_out().tolist()
+    assert weighted.labels_.values.tolist() == whole.labels_.values.tolist()
+    assert source_of(weighted).total_weight == source_of(whole).total_weight
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (-1.0, "the weight -1.0"),
+        (np.inf, "the weight inf"),
+        (None, "a row without a weight"),
+        ("many", "has the value 'many'"),
+        (0.0, "the weight 'copies' of every row is zero"),
+    ],
+)
+def test_weights_that_count_no_copies(frame, weights, words):
+    with pytest.raises(SourceError, match=words):
+        fitted(frame.assign(copies=weights), "delayed", "copies")
+
+
+def test_columns_of_weights_that_are_none(frame, tmp_path):
+    with pytest.raises(SourceError, match="no weight column 'copeis'; did you mean 'copies'"):
+        fitted(frame.assign(copies=1), "delayed", "copeis")
+    with pytest.raises(SourceError, match="both the target and the weight"):
+        fitted(frame, "delayed", "delayed")
+    with pytest.raises(SourceError, match="sample_weight has shape"):
+        fitted(frame, "delayed", [1.0])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(SourceError, match="it is the name of the column of weights"):
+        fitted(tmp_path / "t.csv", "delayed", [1.0])
