@@ -21,7 +21,7 @@ from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads, thread_count
-from cavity.estimators.growing import STREAM_POINTS, sufficient_points
+from cavity.estimators.growing import STREAM_POINTS, GrownStart, grown_start
 from cavity.estimators.insight import Insight, without_caches
 from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.state import restored_state, saved_state
@@ -118,6 +118,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         if getattr(self, "early_stopping", None) == "validation":
             held_out = self._hold_out(source, rng)
         centre, posterior = None, None
+        grown: GrownStart | None = None
         rule = self._rule()
         if self.warm_start and hasattr(self, "model_"):
             kernel = self.kernel_
@@ -128,9 +129,8 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         else:
             m = STREAM_POINTS if self.n_inducing == "auto" else self.n_inducing
             if self.n_inducing == "auto" and self.inducing_points is None and progress is not None:
-                m, self.inducing_path_ = sufficient_points(
-                    self, source, standardizer, rule, threads, rng, progress
-                )
+                grown = grown_start(self, source, standardizer, rule, threads, rng, progress)
+                m, self.inducing_path_ = len(grown.Z), grown.path
             kernel, Z = starting_point(
                 source,
                 standardizer,
@@ -140,6 +140,8 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
                 init_inducing=self.init_inducing,
                 rng=rng,
             )
+            if grown is not None and held_out is None:  # rows held out have been seen by the growth
+                kernel, Z = grown.kernel, grown.Z
         stored = self._stored_directions(len(Z), source.n_rows)
         engine = self._engine(source, standardizer, threads, held_out, stored)
         if posterior is not None:
@@ -148,6 +150,10 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         space = ParameterSpace(
             kernel, Z, learn_kernel=learns, learn_inducing=learns and self.learn_inducing
         )
+        if grown is not None and Z is grown.Z:
+            centre = space.pack(grown.theta, Z)
+            if not stored:
+                engine.adopt(grown.engine)
         return make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
 
     def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array]:
