@@ -98,9 +98,7 @@ def test_never_much_worse_than_a_linear_model(maker):
 def test_nor_on_minibatches(maker):
     """What larger tables get, in fewer steps and with fewer points."""
     n = 1_000 if maker is thousand_features else 3_000
-    model = SEPClassifier(
-        n_inducing=50, batch_size=200, max_epochs=60_000 / n, random_state=0, n_jobs=1
-    )
+    model = SEPClassifier(n_inducing=50, batch_size=200, max_epochs=60_000 / n, random_state=0, n_jobs=1)
     nll, yardstick = nll_and_yardstick(model, maker, n)
     assert nll < yardstick + 0.01, f"{nll:.4f} against {yardstick:.4f}"
     if maker in (ten_features, lognormal_columns, cauchy_columns):
