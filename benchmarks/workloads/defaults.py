@@ -1,4 +1,7 @@
-"""`SEPClassifier()` without any option: NLL, error and calibration, beside the yardsticks."""
+"""`SEPClassifier()` without any option: NLL, error and calibration, beside the yardsticks.
+
+GPflow is measured on the large sets; `uci` has it on the small ones.
+"""
 
 from collections.abc import Sequence
 
@@ -18,8 +21,8 @@ CALIBRATED = ("airline", "adult", "covtype", "mnist", "electricity")
 LARGEST_ECE = 0.02
 LARGEST_GAP = 0.01
 """NLL by which the default may be worse than logistic regression."""
-SPLITS, TEST_ROWS = 3, 10_000
-SECONDS = 30.0
+SPLITS, TEST_ROWS = 5, 10_000
+SECONDS = 20.0
 """Budget of the peers on the large sets; ours takes what its defaults take."""
 POINTS = 100
 """Inducing points of GPflow: those of our default."""
@@ -28,9 +31,8 @@ OURS = Contender("SEPClassifier()", "cavity-sep")
 OURS_HERE = Contender("SEPClassifier()", "here-cavity-sep")
 LOGISTIC = Contender("logistic regression", "logistic")
 TREES = Contender("LightGBM", "lightgbm")
-GPFLOW_SMALL = Contender("GPflow SVGP", "gpflow-lbfgs", {"steps": 250})
-GPFLOW_LARGE = Contender("GPflow SVGP", "gpflow-natgrad", {"minibatch": 1000, "gamma": 0.02})
-LABELS = (OURS.label, LOGISTIC.label, TREES.label, GPFLOW_SMALL.label)
+GPFLOW = Contender("GPflow SVGP", "gpflow-natgrad", {"minibatch": 1000, "gamma": 0.02})
+LABELS = (OURS.label, LOGISTIC.label, TREES.label, GPFLOW.label)
 
 Means = dict[str, float]
 
@@ -91,17 +93,16 @@ def run(context: Context) -> None:
     """Some splits of each small set, one of each large one."""
     n_splits = context.repetitions(SPLITS, quick=1)
     small, large = (("heart",), ()) if context.quick else (SMALL, LARGE)
-    context.expect((len(small) * n_splits + len(large)) * len(LABELS))
+    context.expect(len(small) * n_splits * 3 + len(large) * len(LABELS))
     for name in small:
         for split in splits(name, n_splits):
             plain = {"seed": split.index, "threads": 1}
             for contender in (OURS_HERE, LOGISTIC, TREES):
                 context.measure(contender, split, plain)
-            context.measure(GPFLOW_SMALL, split, {**plain, "m": min(POINTS, len(split.train.y))})
     for name in large:
         held_out: Split = fixed(name) if name == "mnist" else holdout(name, TEST_ROWS)
         context.measure(OURS, held_out, {"seed": 0})
         budget = context.seconds(SECONDS, quick=SECONDS)
         for contender in (LOGISTIC, TREES):
             context.measure(contender, held_out, {"seed": 0}, budget)
-        context.measure(GPFLOW_LARGE, held_out, {"seed": 0, "m": POINTS, "curve": False}, budget)
+        context.measure(GPFLOW, held_out, {"seed": 0, "m": POINTS, "curve": False}, budget)
