@@ -5,6 +5,7 @@ import re
 import experiments
 import numpy as np
 import pytest
+from benchmarks.__main__ import RECORDS, RESULTS
 from benchmarks.data import Dataset
 from benchmarks.here import HereSEP
 from benchmarks.methods import MethodFailedError
@@ -32,6 +33,13 @@ def test_every_benchmark_is_on_the_results_page_or_has_a_page_of_its_own():
     places = set(re.findall(r"^\{\{ ([\w-]+) \}\}$", TEMPLATE.read_text(encoding="utf-8"), re.MULTILINE))
     assert set(benchmarks()) - places == {"dask", "predict-stream"}
     assert "rivals" not in benchmarks()
+
+
+def test_the_page_on_many_classes_shows_what_is_recorded():
+    page = (RESULTS.parent / "classes.md").read_text(encoding="utf-8")
+    assert benchmarks()["classes"].table(read(RECORDS / "classes.jsonl").repetitions) in page
+    (cost,) = read(RECORDS / "class_cost.jsonl").repetitions
+    assert f"{cost.extra['ratio']:.1f} times" in page
 
 
 class TestAutoTable:
