@@ -21,7 +21,7 @@ SPLITS, MIDDLE_SPLITS = 10, 2
 MIDDLE = ("banana", "image")
 LARGE = ("electricity", "adult", "covtype")
 LARGE_ROWS, LARGE_TEST = 20_000, 10_000
-LARGE_EPOCHS = 6
+LARGE_EPOCHS = 12
 AUTO = "auto"
 
 Groups = dict[str, dict[int, Repetition]]

@@ -71,13 +71,16 @@ def test_the_table_of_defaults_says_what_misses():
     repetitions = [
         fit(ours, 0.32, dataset="heart"),
         fit(linear, 0.30, dataset="heart"),
+        fit(ours, 0.34, dataset="heart", split=1),
+        fit(linear, 0.30, dataset="heart", split=1),
         fit(ours, 0.20, dataset="adult", ece=0.03),
         fit(linear, 0.30, dataset="adult"),
     ]
     text = defaults.table(repetitions)
-    assert "on 1 of 2 sets; worse by more than 0.01: heart (+0.0200)." in text
+    assert "on 1 of 2 sets; worse by more than 0.01: heart (+0.0300 ± 0.0100)." in text
     assert "above 0.02 on adult (0.0300) of adult." in text
-    assert "| heart | 1 | 0.3200 / 10.00 / 0.0100 | 0.3000" in text
+    assert "| heart | 2 | 0.3300 / 10.00 / 0.0100 | 0.3000" in text
+    assert "| -0.1000 | 1.0 |" in text  # one split has no standard error
 
 
 def test_auto_m_runs_and_is_redrawn(tmp_path):
