@@ -6,6 +6,7 @@ import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ClassVar
@@ -150,11 +151,13 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         space = ParameterSpace(
             kernel, Z, learn_kernel=learns, learn_inducing=learns and self.learn_inducing
         )
-        if grown is not None and Z is grown.Z:
+        trained = grown is not None and Z is grown.Z
+        if grown is not None and trained:
             centre = space.pack(grown.theta, Z)
             if not stored:
                 engine.adopt(grown.engine)
-        return make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
+        problem = make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
+        return replace(problem, trained=trained)
 
     def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array]:
         return validated_source(self, X, y, sample_weight)
