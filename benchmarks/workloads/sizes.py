@@ -11,14 +11,13 @@ from benchmarks.records import Repetition
 from benchmarks.registry import benchmark
 
 SIZES = (50, 100, 200, 500, 1000)
-SECONDS = 30.0
+SECONDS = 20.0
 AUTO = Contender("auto", "cavity-sep")
 ALTERNATIVES = tuple(
     Contender(f"{factor}m, rate {rate}", "cavity-sep", {"factor": factor, "rate": rate})
-    for factor in (2, 5, 10)
-    for rate in (0.01, 0.02, 0.05)
-    if (factor, rate) != (5, 0.02)
+    for factor, rate in ((2, 0.02), (10, 0.02), (5, 0.01), (5, 0.05))
 )
+"""Minibatch and rate, one at a time smaller and larger than the automatic ones (5m, .02)."""
 
 
 def _sets(quick: bool) -> list[Split]:
