@@ -22,22 +22,16 @@ from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads, thread_count
-from cavity.estimators.growing import STREAM_POINTS, GrownStart, grown_start
 from cavity.estimators.insight import Insight, without_caches
 from cavity.estimators.notebook import NotebookRepr
+from cavity.estimators.starting import chosen_start, continued_start
 from cavity.estimators.state import restored_state, saved_state
-from cavity.estimators.validation import (
-    validated_inducing_points,
-    validated_kernel,
-    validated_rows,
-    validated_source,
-)
+from cavity.estimators.validation import validated_kernel, validated_rows, validated_source
 from cavity.estimators.weights import of_all_rows
 from cavity.model import Model
-from cavity.parameters import ParameterSpace
 from cavity.persistence import save
 from cavity.prior import Prior
-from cavity.problem import Problem, hold_out, make_problem, standardizer_of, starting_point
+from cavity.problem import Problem, hold_out, make_problem, standardizer_of
 from cavity.rules.protocol import Rule
 from cavity.schedules.converged import converge
 from cavity.schedules.evaluation import gradient
@@ -118,46 +112,20 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         held_out = None
         if getattr(self, "early_stopping", None) == "validation":
             held_out = self._hold_out(source, rng)
-        centre, posterior = None, None
-        grown: GrownStart | None = None
         rule = self._rule()
         if self.warm_start and hasattr(self, "model_"):
-            kernel = self.kernel_
-            Z = standardizer.apply(self.inducing_points_, np.dtype(np.float64))
-            centre = self._centre
-            if self.model_.rule.n_latents == rule.n_latents:
-                posterior = self.model_.posterior
+            start = continued_start(self, standardizer, rule)
         else:
-            m = STREAM_POINTS if self.n_inducing == "auto" else self.n_inducing
-            if self.n_inducing == "auto" and self.inducing_points is None and progress is not None:
-                grown = grown_start(self, source, standardizer, rule, threads, rng, progress)
-                m, self.inducing_path_ = len(grown.Z), grown.path
-            kernel, Z = starting_point(
-                source,
-                standardizer,
-                kernel=self.kernel,
-                inducing_points=validated_inducing_points(self.inducing_points, source.n_features),
-                n_inducing=min(m, source.n_rows),
-                init_inducing=self.init_inducing,
-                rng=rng,
+            start = chosen_start(
+                self, source, standardizer, rule, threads, rng, progress, held_out is not None
             )
-            if grown is not None and held_out is None:  # rows held out have been seen by the growth
-                kernel, Z = grown.kernel, grown.Z
-        stored = self._stored_directions(len(Z), source.n_rows)
+        stored = self._stored_directions(len(start.space.Z), source.n_rows)
         engine = self._engine(source, standardizer, threads, held_out, stored)
-        if posterior is not None:
-            engine.adopt(getattr(self, "_training", None))
-        learns = self._learns
-        space = ParameterSpace(
-            kernel, Z, learn_kernel=learns, learn_inducing=learns and self.learn_inducing
+        engine.adopt(start.earlier)
+        problem = make_problem(
+            engine, start.space, self.hyperprior, centre=start.centre, posterior=start.posterior
         )
-        trained = grown is not None and Z is grown.Z
-        if grown is not None and trained:
-            centre = space.pack(grown.theta, Z)
-            if not stored:
-                engine.adopt(grown.engine)
-        problem = make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
-        return replace(problem, trained=trained)
+        return replace(problem, trained=start.trained)
 
     def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array]:
         return validated_source(self, X, y, sample_weight)

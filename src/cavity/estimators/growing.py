@@ -84,6 +84,7 @@ def grown_start(
     grown = growth.run(engine, kernel, X, ladder(pilot.n_rows, rule.n_latents), clock)
     engine.sites = grown.sites
     whole = isinstance(source, ArraySource) and source.n_rows == pilot.n_rows
+    whole = whole and not estimator._stored_directions(len(grown.Z), source.n_rows)
     return GrownStart(grown.kernel, grown.Z, kernel.theta, grown.path, engine if whole else None)
 
 
