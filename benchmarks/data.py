@@ -19,7 +19,7 @@ from cavity.datasets.catalogue import CATALOGUE
 from cavity.datasets.loading import read_folder
 
 UCI = ("australian", "breast", "crabs", "heart", "ionosphere", "pima", "sonar")
-PLAIN = (*UCI, "banana", "image", "covtype", "adult", "electricity", "nycflights13", "skin")
+PLAIN = (*UCI, "banana", "image", "covtype", "adult", "electricity", "nycflights13")
 NAMES = (*PLAIN, "mnist", "airline")
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cavity.rules.cavity_moments import leave_out
+from cavity.rules.cavity_rule import CavityRule
 from cavity.rules.likelihoods import Probit
 from cavity.rules.site_terms import propagated_terms, variational_terms
 
 
 @dataclass(frozen=True)
-class _OneVsRest:
+class _OneVsRest(CavityRule):
     n_latents: int
     likelihood: Probit = field(default_factory=Probit)
 
@@ -44,14 +44,13 @@ class _OneVsRest:
 class OneVsRestPropagation(_OneVsRest):
     """EP, class by class."""
 
-    def __call__(self, labels, mean, variance, residual, precision, shift, max_leverage):
-        """Terms of t rows; see `Rule`."""
+    def terms(self, labels, at, cavity):
+        """Terms of t rows; see `CavityRule`."""
         y = self._signs(labels)
-        cavity = leave_out(mean, variance, precision, shift, max_leverage)
-        tilted = self.likelihood.tilted(y * cavity.mean, residual + cavity.variance)
+        tilted = self.likelihood.tilted(y * cavity.mean, at.residual + cavity.variance)
         tilted = tilted._replace(slope=y * tilted.slope)
-        terms = propagated_terms(mean, variance, residual, cavity, tilted)
-        return terms._replace(log_predictive=self._label_score(labels, cavity, residual))
+        terms = propagated_terms(*at, cavity, tilted)
+        return terms._replace(log_predictive=self._label_score(labels, cavity, at.residual))
 
     def complexity(self, posterior):
         """The log-normaliser of q."""
@@ -62,13 +61,12 @@ class OneVsRestPropagation(_OneVsRest):
 class OneVsRestVariational(_OneVsRest):
     """VI, class by class."""
 
-    def __call__(self, labels, mean, variance, residual, precision, shift, max_leverage):
-        """Terms of t rows; see `Rule`."""
+    def terms(self, labels, at, cavity):
+        """Terms of t rows; see `CavityRule`."""
         y = self._signs(labels)
-        expected = self.likelihood.expected(y * mean, residual + variance)
-        cavity = leave_out(mean, variance, precision, shift, max_leverage)
-        score = self._label_score(labels, cavity, residual)
-        return variational_terms(mean, expected._replace(slope=y * expected.slope), score)
+        expected = self.likelihood.expected(y * at.mean, at.residual + at.variance)
+        score = self._label_score(labels, cavity, at.residual)
+        return variational_terms(at.mean, expected._replace(slope=y * expected.slope), score)
 
     def complexity(self, posterior):
         """−KL[q ‖ prior]."""

@@ -38,6 +38,9 @@ class Rung:
     """Mean leave-one-out log probability of a row's label with that many points."""
     seconds: float
     """What trying took."""
+    charge: float = 0.0
+    """Mean charge a row for the variance that the points leave unexplained, ½ν̃s. `loo_score - charge` is
+    what rungs are compared by: few points have learned more of the row that is left out."""
 
     def as_dict(self) -> dict[str, Any]:
         """The record as a plain dictionary, ready for JSON or a data frame."""

@@ -111,12 +111,10 @@ def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Any)
     what the row would lose by being explained by them alone. Fewer than m if all rows are explained.
     """
     factors = np.zeros((m, len(X)))
-    bound = bind(kernel, X[:1])
-    remaining = np.array(bound.diagonal(X)[0], dtype=np.float64)
+    remaining = np.array(bind(kernel, X[:1]).diagonal(X)[0], dtype=np.float64)
     negligible = 1e-9 * float(np.max(remaining))
     if len(Z):
-        prior = Prior(kernel, Z, np.dtype(np.float64))
-        factors[: len(Z)] = prior.L_inverse @ prior.rows_kernel.cross(X)[0].T
+        factors[: len(Z)] = _whitened(Z, X, kernel)
         remaining -= np.einsum("ij,ij->j", factors[: len(Z)], factors[: len(Z)])
     chosen: list[int] = []
     for j in range(len(Z), m):
@@ -130,6 +128,25 @@ def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Any)
         remaining[pivot] = 0.0
         chosen.append(pivot)
     return np.vstack([Z, X[chosen]])
+
+
+def conditional_variance(Z: Array, X: Array, kernel: Any) -> Array:
+    """Variance [t] that is left at X [t, d] when the latent values at Z [m, d] are known; O(t·m²).
+
+    >>> kernel = RBF(1.0)
+    >>> conditional_variance(np.array([[0.0]]), np.array([[0.0], [9.0]]), kernel).round(6) + 0.0
+    array([0., 1.])
+    """
+    variance = np.array(bind(kernel, X[:1]).diagonal(X)[0], dtype=np.float64)
+    explained = _whitened(Z, X, kernel)
+    left = variance - np.einsum("ij,ij->j", explained, explained)
+    return np.asarray(np.maximum(left, 0.0))
+
+
+def _whitened(Z: Array, X: Array, kernel: Any) -> Array:
+    """L⁻¹k(Z, X) [m, t]."""
+    prior = Prior(kernel, Z, np.dtype(np.float64))
+    return np.asarray(prior.L_inverse @ prior.rows_kernel.cross(X)[0].T, dtype=np.float64)
 
 
 def median_distance(Z: Array, rng: np.random.RandomState, weight: Array | None = None) -> float:

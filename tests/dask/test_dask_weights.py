@@ -80,11 +80,14 @@ def test_three_classes(client):
 
 
 def test_the_number_of_inducing_points_is_found_as_on_one_machine(client):
+    """The same climb; on one machine training also goes on with the sites of the rows."""
     settings = {"n_inducing": "auto", "max_iter": 5, "random_state": 0}
     local = SEPClassifier(**settings).fit(X, LABELS)
     twin = DaskSEPClassifier(**settings, client=client).fit(*chunked(X, LABELS, 100))
-    assert [rung.m for rung in twin.inducing_path_] == [rung.m for rung in local.inducing_path_]
-    assert_same(twin, local, rtol=1e-6)
+    paths = [[(r.m, r.loo_score, r.charge) for r in fit.inducing_path_] for fit in (twin, local)]
+    assert_allclose(*paths, rtol=1e-6, atol=1e-8)
+    assert twin.inducing_points_.shape == local.inducing_points_.shape
+    assert_allclose(twin.loo_score_, local.loo_score_, atol=0.05)
 
 
 @pytest.mark.parametrize(("weight", "words"), [

@@ -21,13 +21,49 @@ def auto(kind=SEPClassifier, **options):
 
 
 @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
-def test_it_is_the_fit_of_the_number_that_it_finds(kind):
+def test_training_goes_on_from_the_rung_that_is_enough(kind):
     found = auto(kind).fit(X, LABELS)
     m = len(found.inducing_points_)
     assert m in {rung.m for rung in found.inducing_path_}
-    told = auto(kind, n_inducing=m).fit(X, LABELS)
-    assert_array_equal(found.predict_proba(X_STAR), told.predict_proba(X_STAR))
+    # What is found is as good as what the same number of points is trained to from scratch.
+    told = auto(kind, n_inducing=m, max_iter=200).fit(X, LABELS)
+    assert abs(found.loo_score_ - told.loo_score_) < 0.01
     assert not hasattr(told, "inducing_path_")
+
+
+def test_little_is_left_to_do():
+    """Training begins where the growth has ended, sites included."""
+    found = auto(max_iter=200).fit(X, LABELS)
+    told = auto(max_iter=200, n_inducing=len(found.inducing_points_)).fit(X, LABELS)
+    assert auto(max_iter=60, tol=0.0).fit(X, LABELS).n_iter_ == 30  # half of what others get
+    first, last = found.history_[0], told.history_[-1]
+    assert abs(first.objective - last.objective) < 0.03 * abs(last.objective)
+
+
+def test_the_hyperprior_stays_where_it_was():
+    """The growth moves the kernel, not what the kernel is believed to be before the data."""
+    one, other = auto(n_inducing=25, max_iter=1).fit(X, LABELS), auto(max_iter=1).fit(X, LABELS)
+    n_theta = len(one.kernel_.theta)
+    np.testing.assert_allclose(one._centre[:n_theta], other._centre[:n_theta])
+
+
+def test_rows_that_are_held_out_are_not_grown_on():
+    options = {"early_stopping": "validation", "validation_fraction": 0.3}
+    found = auto(**options).fit(X, LABELS)
+    m = len(found.inducing_points_)
+    assert m in {rung.m for rung in found.inducing_path_}
+    start = SEPClassifier(n_inducing=m, max_iter=1, random_state=0, **options).fit(X, LABELS)
+    theirs, ours = start.history_[0].objective, found.history_[0].objective
+    assert ours < found.history_[-1].objective - 1.0  # it began at the beginning
+    assert abs(theirs - ours) < 0.2 * abs(theirs)
+
+
+def test_no_more_points_than_there_is_memory_for(monkeypatch):
+    assert growing.ladder(5_000, 1) == list(growing.LADDER)
+    monkeypatch.setattr(growing, "available_bytes", lambda: 2 * 8 * 8 * 3 * 100**2)
+    assert growing.ladder(5_000, 3) == [25, 50, 100]
+    assert growing.ladder(5_000, 1_000) == [25]  # one must be tried
+    assert [rung.m for rung in auto().fit(X, LABELS).inducing_path_][-1] <= 100
 
 
 def test_the_same_for_the_same_seed_whatever_the_threads():
@@ -38,6 +74,7 @@ def test_the_same_for_the_same_seed_whatever_the_threads():
 
 
 def test_large_tables_are_judged_by_a_pilot(monkeypatch):
+    monkeypatch.setattr(growing, "WHOLE_ROWS", 100)
     monkeypatch.setattr(growing, "PILOT_ROWS", 60)
     model = auto(batch_size=50, max_epochs=2).fit(X, LABELS)
     assert all(rung.m < 60 for rung in model.inducing_path_)

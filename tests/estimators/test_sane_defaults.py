@@ -77,13 +77,36 @@ def make(maker, seed, n):
     return X, rng.random(n) < 1.0 / (1.0 + np.exp(-score))
 
 
-@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
-def test_never_much_worse_than_a_linear_model(maker):
-    X, y = make(maker, 1, ROWS.get(maker, 600))
+def nll_and_yardstick(model, maker, n):
+    """Test NLL of a model and of logistic regression, both fitted to n rows."""
+    X, y = make(maker, 1, n)
     X_star, y_star = make(maker, 2, N_STAR)
-    ours = SEPClassifier(random_state=0, n_jobs=1).fit(X, y)
     scaler = StandardScaler().fit(X)
     linear = LogisticRegression(max_iter=1_000).fit(scaler.transform(X), y)
-    nll = log_loss(y_star, ours.predict_proba(X_star))
     yardstick = log_loss(y_star, linear.predict_proba(scaler.transform(X_star)))
+    return log_loss(y_star, model.fit(X, y).predict_proba(X_star)), yardstick
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+def test_never_much_worse_than_a_linear_model(maker):
+    model = SEPClassifier(random_state=0, n_jobs=1)
+    nll, yardstick = nll_and_yardstick(model, maker, ROWS.get(maker, 600))
+    assert nll < yardstick + 0.01, f"{nll:.4f} against {yardstick:.4f}"
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+def test_nor_on_minibatches(maker):
+    """What larger tables get, in fewer steps and with fewer points."""
+    n = 1_000 if maker is thousand_features else 3_000
+    model = SEPClassifier(n_inducing=50, batch_size=200, max_epochs=60_000 / n, random_state=0, n_jobs=1)
+    nll, yardstick = nll_and_yardstick(model, maker, n)
+    assert nll < yardstick + 0.01, f"{nll:.4f} against {yardstick:.4f}"
+    if maker in (ten_features, lognormal_columns, cauchy_columns):
+        assert nll < yardstick - 0.02  # there is more to learn than a straight line
+
+
+@pytest.mark.parametrize("maker", [one_hots, cauchy_columns, one_percent], ids=lambda m: m.__name__)
+def test_nor_with_as_many_points_as_it_takes(maker):
+    model = SEPClassifier(n_inducing="auto", random_state=0, n_jobs=1)
+    nll, yardstick = nll_and_yardstick(model, maker, ROWS.get(maker, 600))
     assert nll < yardstick + 0.01, f"{nll:.4f} against {yardstick:.4f}"

@@ -5,7 +5,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cavity.initialization import extended_greedily
+from cavity.initialization import conditional_variance, extended_greedily
+from cavity.parameters import ParameterSpace
+from cavity.problem import make_problem
+from cavity.schedules.converged import converge
 from cavity.schedules.growth import Growth
 from cavity.schedules.progress import Progress
 from support import make_engine, table
@@ -45,37 +48,69 @@ class TestGreedyExtension:
         twice = np.repeat(X[:5], 3, axis=0)
         assert len(extended_greedily(np.zeros((0, 2)), twice, np.ones(15), 9, KERNEL)) == 5
 
+    def test_what_points_leave_unexplained(self):
+        kernel, Z = KERNEL, X[:6]
+        K, cross = kernel(Z) + 1e-8 * np.eye(6), kernel(Z, X)
+        left = kernel.diag(X) - np.einsum("ij,ij->j", cross, np.linalg.solve(K, cross))
+        assert_allclose(conditional_variance(Z, X, kernel), left, atol=1e-6)
+
 
 def test_more_points_where_more_are_needed():
     ladder = (10, 20, 40, 80)
-    few, _ = climb(X, LABELS, ladder)
-    many, path = climb(*wiggly(), ladder)
-    assert few < many
-    assert [rung.m for rung in path] == list(ladder[: len(path)])
-    assert all(rung.seconds > 0 for rung in path)
+    rows = np.random.default_rng(1).normal(size=(400, 2))
+    noisy = rows[:, 0] + np.random.default_rng(2).normal(size=400) > 0
+    few = climb(rows, noisy.astype(np.int8), ladder)
+    many = climb(*wiggly(), ladder)
+    assert len(few.Z) < len(many.Z)
+    assert [rung.m for rung in many.path] == list(ladder[: len(many.path)])
+    assert all(rung.seconds > 0 for rung in many.path)
 
 
 def test_a_rung_that_gains_nothing_is_not_taken():
-    enough, path = climb(X, LABELS, tol=0.5)
-    assert enough == 4
-    assert len(path) <= 2
-    assert climb(*wiggly(), tol=-1.0)[0] == 32
+    grown = climb(X, LABELS, tol=0.5)
+    assert len(grown.Z) == 4
+    assert len(grown.path) <= 2
+    assert len(climb(*wiggly(), tol=-1.0).Z) == 32
+
+
+def test_points_kernel_and_sites_belong_together():
+    """Those of the rung that was enough, also if one more was tried in vain."""
+    rows, labels = wiggly()
+    grown = climb(rows, labels, (16, 32, 64), tol=0.15)
+    assert len(grown.Z) < grown.path[-1].m
+    engine = make_engine(rows, labels)
+    engine.sites = grown.sites
+    prior = make_problem(engine, ParameterSpace(grown.kernel, grown.Z), 1.0).prior(
+        ParameterSpace(grown.kernel, grown.Z).start
+    )
+    point = converge(engine, prior, tol=0.05, max_sweeps=1)
+    assert point.converged  # the sites are (nearly) at EP's fixed point under this very prior
+    rung = next(rung for rung in grown.path if rung.m == len(grown.Z))
+    assert_allclose(point.mean_log_predictive, rung.loo_score, atol=1e-3)
+
+
+def test_the_charge_is_half_the_precision_times_the_unexplained_variance():
+    grown = climb(X, LABELS, (4,))
+    left = conditional_variance(grown.Z, X, grown.kernel)
+    assert_allclose(grown.path[0].charge, 0.5 * np.mean(grown.sites.precision[0] * left), rtol=1e-9)
 
 
 def test_the_clock_binds():
-    enough, path = climb(*wiggly(), max_seconds=1e-9)
-    assert enough == 4
-    assert len(path) == 1
+    grown = climb(*wiggly(), max_seconds=1e-9)
+    assert len(grown.Z) == 4
+    assert len(grown.path) == 1
 
 
 @pytest.mark.parametrize("learn_kernel", [False, True])
 def test_what_is_not_to_be_learned_stays(learn_kernel):
-    enough, path = climb(*wiggly(), learn_kernel=learn_kernel, learn_inducing=False)
-    assert enough > 0
-    assert path[0].m == 4
+    rows, labels = wiggly()
+    grown = climb(rows, labels, learn_kernel=learn_kernel, learn_inducing=False)
+    assert {tuple(point) for point in grown.Z} <= {tuple(row) for row in rows}
+    assert (grown.kernel == KERNEL) is not learn_kernel
+    assert grown.path[0].m == 4
 
 
 def test_the_same_path_every_time():
     one, other = climb(*wiggly()), climb(*wiggly())
-    assert one[0] == other[0]
-    assert_array_equal([rung.loo_score for rung in one[1]], [rung.loo_score for rung in other[1]])
+    assert_array_equal(one.Z, other.Z)
+    assert_array_equal([rung.loo_score for rung in one.path], [rung.loo_score for rung in other.path])

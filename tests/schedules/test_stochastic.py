@@ -265,3 +265,14 @@ def test_a_minibatch_of_one_row_is_enough():
     X, labels = table(60)
     fit = SEPClassifier(n_inducing=5, batch_size=1, max_epochs=1, random_state=0, n_jobs=1)
     assert fit.fit(X, labels).score(X, labels) > 0.7
+
+
+def test_a_budget_that_is_gone_before_the_first_step_still_buys_one_and_no_sweep():
+    """One pass over all rows could take hours where a step takes a second."""
+    X, labels = table(3_000)
+    model = SEPClassifier(n_inducing=10, batch_size=20, max_seconds=1e-6, random_state=0, n_jobs=1)
+    model.fit(X, labels)
+    assert model.n_iter_ == 1
+    assert len(model.history_) == 1
+    assert np.isnan(model.log_marginal_likelihood_value_)  # no exact sweep was made
+    assert np.isfinite(model.predict_log_proba(X)).all()

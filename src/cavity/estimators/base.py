@@ -6,6 +6,7 @@ import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ClassVar
@@ -21,21 +22,15 @@ from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads, thread_count
-from cavity.estimators.growing import STREAM_POINTS, sufficient_points
 from cavity.estimators.insight import Insight, without_caches
 from cavity.estimators.notebook import NotebookRepr
+from cavity.estimators.starting import chosen_start, continued_start
 from cavity.estimators.state import restored_state, saved_state
-from cavity.estimators.validation import (
-    validated_inducing_points,
-    validated_kernel,
-    validated_rows,
-    validated_source,
-)
+from cavity.estimators.validation import validated_kernel, validated_rows, validated_source
 from cavity.model import Model
-from cavity.parameters import ParameterSpace
 from cavity.persistence import save
 from cavity.prior import Prior
-from cavity.problem import Problem, hold_out, make_problem, standardizer_of, starting_point
+from cavity.problem import Problem, hold_out, make_problem, standardizer_of
 from cavity.rules.protocol import Rule
 from cavity.schedules.converged import converge
 from cavity.schedules.evaluation import gradient
@@ -116,38 +111,20 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         held_out = None
         if getattr(self, "early_stopping", None) == "validation":
             held_out = self._hold_out(source, rng)
-        centre, posterior = None, None
         rule = self._rule()
         if self.warm_start and hasattr(self, "model_"):
-            kernel = self.kernel_
-            Z = standardizer.apply(self.inducing_points_, np.dtype(np.float64))
-            centre = self._centre
-            if self.model_.rule.n_latents == rule.n_latents:
-                posterior = self.model_.posterior
+            start = continued_start(self, standardizer, rule)
         else:
-            m = STREAM_POINTS if self.n_inducing == "auto" else self.n_inducing
-            if self.n_inducing == "auto" and self.inducing_points is None and progress is not None:
-                m, self.inducing_path_ = sufficient_points(
-                    self, source, standardizer, rule, threads, rng, progress
-                )
-            kernel, Z = starting_point(
-                source,
-                standardizer,
-                kernel=self.kernel,
-                inducing_points=validated_inducing_points(self.inducing_points, source.n_features),
-                n_inducing=min(m, source.n_rows),
-                init_inducing=self.init_inducing,
-                rng=rng,
+            start = chosen_start(
+                self, source, standardizer, rule, threads, rng, progress, held_out is not None
             )
-        stored = self._stored_directions(len(Z), source.n_rows)
+        stored = self._stored_directions(len(start.space.Z), source.n_rows)
         engine = self._engine(source, standardizer, threads, held_out, stored)
-        if posterior is not None:
-            engine.adopt(getattr(self, "_training", None))
-        learns = self._learns
-        space = ParameterSpace(
-            kernel, Z, learn_kernel=learns, learn_inducing=learns and self.learn_inducing
+        engine.adopt(start.earlier)
+        problem = make_problem(
+            engine, start.space, self.hyperprior, centre=start.centre, posterior=start.posterior
         )
-        return make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
+        return replace(problem, trained=start.trained)
 
     def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array]:
         return validated_source(self, X, y, sample_weight)

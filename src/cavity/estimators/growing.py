@@ -1,15 +1,15 @@
-"""Where `n_inducing="auto"` is decided: by growth on a pilot of the rows."""
+"""Where `n_inducing="auto"` is decided: inducing points grow on the rows, or on a pilot of them."""
 
 from __future__ import annotations
 
-from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
 from cavity.history import Rung
+from cavity.memory import available_bytes
 from cavity.problem import starting_point
 from cavity.rules.protocol import Rule
 from cavity.schedules.growth import LADDER, Growth
@@ -17,20 +17,40 @@ from cavity.schedules.progress import Progress
 from cavity.sources.arrays import ArraySource
 from cavity.sources.protocol import Source
 from cavity.standardize import Standardizer
+from cavity.typing import Array
 
+WHOLE_ROWS = 10_000
+"""Rows up to which the growth sees them all, as training does …"""
 PILOT_ROWS = 4_000
-"""Rows on which numbers of inducing points are compared …"""
+"""… and those that it sees of more, in both cases …"""
 PILOT_VALUES = 5_000_000
 """… if they have no more values than this."""
-LEAST_GAIN = 0.0015
+LEAST_GAIN = 0.005
 """Relative gain in leave-one-out NLL that is worth twice as many points, if the pilot has all rows."""
-GROWTH_SHARE = 0.25
+GROWTH_SHARE = 0.4
 """Share of max_seconds that the growth may take."""
+MEMORY_SHARE = 0.5
+"""Share of the memory there is that m×m arrays may take."""
 STREAM_POINTS = 100
 """Inducing points of a stream, which cannot be seen twice."""
+_SQUARES = 8
+"""Arrays [m, m] that training holds for each latent function, about."""
 
 
-def sufficient_points(
+class GrownStart(NamedTuple):
+    """Where training begins when its inducing points have grown."""
+
+    kernel: Any
+    Z: Array
+    """[m, d], standardised."""
+    theta: Array
+    """Of the kernel before the growth: the centre of the hyper-prior."""
+    path: list[Rung]
+    engine: LocalEngine | None
+    """Has the rows' sites, if the growth has seen all rows in their order."""
+
+
+def grown_start(
     estimator: Any,
     source: Source,
     standardizer: Standardizer,
@@ -38,12 +58,8 @@ def sufficient_points(
     threads: Threads,
     rng: np.random.RandomState,
     clock: Progress,
-) -> tuple[int, list[Rung]]:
-    """The number of inducing points that is enough for these rows, and the numbers that were tried.
-
-    `rng` is left as it is: a fit that is told the number which this one finds is the same fit.
-    """
-    rng = deepcopy(rng)
+) -> GrownStart:
+    """As many inducing points as are enough for these rows, with a kernel that fits them."""
     kernel, _ = starting_point(
         source,
         standardizer,
@@ -65,13 +81,32 @@ def sufficient_points(
     )
     engine = LocalEngine(pilot, standardizer, rule, threads)
     X = standardizer.apply(pilot.X, np.dtype(np.float64))
-    ladder = [m for m in LADDER if m < pilot.n_rows] or [pilot.n_rows]
-    return growth.run(engine, kernel, X, ladder, clock)
+    grown = growth.run(engine, kernel, X, ladder(pilot.n_rows, rule.n_latents), clock)
+    engine.sites = grown.sites
+    whole = isinstance(source, ArraySource) and source.n_rows == pilot.n_rows
+    whole = whole and not estimator._stored_directions(len(grown.Z), source.n_rows)
+    return GrownStart(grown.kernel, grown.Z, kernel.theta, grown.path, engine if whole else None)
+
+
+def ladder(n_rows: int, n_latents: int) -> list[int]:
+    """The numbers of points to try: fewer than rows, and no more than there is memory for.
+
+    >>> ladder(60, 1), ladder(10, 1)
+    ([25, 50], [10])
+    """
+    most = available_bytes()
+    fitting = [
+        m
+        for m in LADDER
+        if m < n_rows and (most is None or 8 * _SQUARES * n_latents * m**2 <= MEMORY_SHARE * most)
+    ]
+    return fitting or [min(LADDER[0], n_rows)]
 
 
 def _pilot(source: Source, rng: np.random.Generator) -> ArraySource:
     """Some rows of a source, in memory."""
-    size = max(LADDER[0], min(PILOT_ROWS, PILOT_VALUES // source.n_features))
+    most = source.n_rows if source.n_rows <= WHOLE_ROWS else PILOT_ROWS
+    size = max(LADDER[0], min(most, PILOT_VALUES // source.n_features))
     X, labels, weight = source.sample(size, rng)
     if weight is not None and not weight.all():
         X, labels, weight = X[weight > 0], labels[weight > 0], weight[weight > 0]

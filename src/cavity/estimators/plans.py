@@ -113,7 +113,7 @@ def training_plan(
     return Plan(
         optimizer=resolved_optimizer(optimizer, estimator.learning_rate, batch_size),
         options=options,
-        budget=_budget(estimator, batch_size, n_rows),
+        budget=_budget(estimator, batch_size, n_rows, problem.trained),
         max_iter=estimator.max_iter,
         tol=estimator.tol,
         stochastic=stochastic,
@@ -127,11 +127,15 @@ def training_plan(
     )
 
 
-def _budget(estimator: Any, batch_size: int | None, n_rows: int) -> Budget:
-    """max_epochs and max_seconds; where they are silent, max_iter sweeps or a number of steps."""
+def _budget(estimator: Any, batch_size: int | None, n_rows: int, trained: bool = False) -> Budget:
+    """max_epochs and max_seconds; where they are silent, max_iter sweeps or a number of steps.
+
+    Batch training that goes on from a trained start gets half of the sweeps.
+    """
     epochs, seconds = estimator.max_epochs, estimator.max_seconds
     if batch_size is None:
-        epochs = estimator.max_iter if epochs is None else min(epochs, estimator.max_iter)
+        most = max(1, estimator.max_iter // 2) if trained else estimator.max_iter
+        epochs = most if epochs is None else min(epochs, most)
     elif epochs is None:
         epochs = np.inf if seconds else max(2.0, DEFAULT_STEPS * batch_size / n_rows)
     return Budget(float(epochs), np.inf if seconds is None else float(seconds))

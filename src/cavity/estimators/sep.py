@@ -35,14 +35,14 @@ class SEPClassifier(SteppedGPClassifier):
         Probability of a label given the latent function: Φ(yf), in closed form, or 1/(1 + exp(−yf)). For
         three classes or more, "probit" alone: the largest of C latent functions, each with unit noise.
     n_inducing : int or "auto"
-        Number m of inducing points; capped at the number of different rows. "auto" doubles it from 25 to
-        400 at most, as long as the leave-one-out score improves on a sample of the rows, in a quarter of
-        max_seconds at most.
+        Number m of inducing points; capped at the number of different rows. "auto" lets
+        them grow from 25 to 400 at most, as long as the leave-one-out score improves, in two fifths of
+        max_seconds at most; training goes on from there.
     inducing_points : array-like [m, d] or None
         Inducing points to start from, in the units of X; overrides n_inducing and init_inducing.
     init_inducing : {"kmeans", "random", "greedy"}
-        How to choose the inducing points to start from: cluster centres, random rows, or the rows of
-        greatest conditional variance.
+        How to choose the inducing points to start from, if they do not grow: cluster centres, random
+        rows, or the rows of greatest conditional variance.
     learn_inducing : bool
         Whether inducing points move with the kernel.
     optimizer : {"auto", "adam", "rprop", "adadelta"} or None

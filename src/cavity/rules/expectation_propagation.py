@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cavity.posterior import Posterior
-from cavity.rules.cavity_moments import leave_out
+from cavity.rules.cavity_moments import Cavity
+from cavity.rules.cavity_rule import CavityRule, LatentMarginals
 from cavity.rules.labels import class_log_proba, signs
 from cavity.rules.likelihoods import Likelihood, Probit
 from cavity.rules.protocol import RowTerms
@@ -14,7 +15,7 @@ from cavity.typing import Array, IntArray
 
 
 @dataclass(frozen=True)
-class ExpectationPropagation:
+class ExpectationPropagation(CavityRule):
     """Expectation propagation, two classes, for any likelihood with tilted moments.
 
     With the row's own site taken out of q (the cavity, v\\ and e\\), the likelihood integrated against
@@ -36,22 +37,12 @@ class ExpectationPropagation:
     likelihood: Likelihood = field(default_factory=Probit)
     n_latents: int = 1
 
-    def __call__(
-        self,
-        labels: IntArray,
-        mean: Array,
-        variance: Array,
-        residual: Array,
-        precision: Array,
-        shift: Array,
-        max_leverage: float,
-    ) -> RowTerms:
-        """Terms of t rows; see `Rule`."""
+    def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
+        """Terms of t rows; see `CavityRule`."""
         y = signs(labels)
-        cavity = leave_out(mean, variance, precision, shift, max_leverage)
-        tilted = self.likelihood.tilted(y * cavity.mean, residual + cavity.variance)
+        tilted = self.likelihood.tilted(y * cavity.mean, at.residual + cavity.variance)
         by_latent = tilted._replace(slope=y * tilted.slope)
-        return propagated_terms(mean, variance, residual, cavity, by_latent)
+        return propagated_terms(*at, cavity, by_latent)
 
     def complexity(self, posterior: Posterior) -> float:
         """−½ log|B| + ½ ηᵀB⁻¹η: log-normaliser of q against the prior's."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cavity.posterior import Posterior
-from cavity.rules.cavity_moments import leave_out
+from cavity.rules.cavity_moments import Cavity
+from cavity.rules.cavity_rule import CavityRule, LatentMarginals
 from cavity.rules.likelihoods.noisy_argmax import NoisyArgmax
 from cavity.rules.protocol import RowTerms
 from cavity.rules.site_terms import propagated_terms, variational_terms
@@ -13,7 +14,7 @@ from cavity.typing import Array, IntArray
 
 
 @dataclass(frozen=True)
-class _ManyClasses:
+class _ManyClasses(CavityRule):
     """What both rules share: how many classes there are, and how they are predicted."""
 
     n_latents: int
@@ -52,20 +53,10 @@ class ManyClassPropagation(_ManyClasses):
     (array([0.188, 0.282, 0.188]), 0.333333)
     """
 
-    def __call__(
-        self,
-        labels: IntArray,
-        mean: Array,
-        variance: Array,
-        residual: Array,
-        precision: Array,
-        shift: Array,
-        max_leverage: float,
-    ) -> RowTerms:
-        """Terms of t rows; see `Rule`."""
-        cavity = leave_out(mean, variance, precision, shift, max_leverage)
-        tilted = self.likelihood.tilted(labels, cavity.mean, residual + cavity.variance)
-        return _centred(propagated_terms(mean, variance, residual, cavity, tilted), mean)
+    def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
+        """Terms of t rows; see `CavityRule`."""
+        tilted = self.likelihood.tilted(labels, cavity.mean, at.residual + cavity.variance)
+        return _centred(propagated_terms(*at, cavity, tilted), at.mean)
 
     def complexity(self, posterior: Posterior) -> float:
         """The log-normaliser of q against the prior's, of all latent functions."""
@@ -88,22 +79,12 @@ class ManyClassVariational(_ManyClasses):
 
     centred: bool = True
 
-    def __call__(
-        self,
-        labels: IntArray,
-        mean: Array,
-        variance: Array,
-        residual: Array,
-        precision: Array,
-        shift: Array,
-        max_leverage: float,
-    ) -> RowTerms:
-        """Terms of t rows; see `Rule`."""
-        expected = self.likelihood.expected(labels, mean, residual + variance)
-        cavity = leave_out(mean, variance, precision, shift, max_leverage)
-        left_out = self.likelihood.tilted(labels, cavity.mean, residual + cavity.variance)
-        terms = variational_terms(mean, expected, left_out.log_evidence[0])
-        return _centred(terms, mean) if self.centred else terms
+    def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
+        """Terms of t rows; see `CavityRule`."""
+        expected = self.likelihood.expected(labels, at.mean, at.residual + at.variance)
+        left_out = self.likelihood.tilted(labels, cavity.mean, at.residual + cavity.variance)
+        terms = variational_terms(at.mean, expected, left_out.log_evidence[0])
+        return _centred(terms, at.mean) if self.centred else terms
 
     def complexity(self, posterior: Posterior) -> float:
         """−KL[q ‖ prior], of all latent functions."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cavity.posterior import Posterior
-from cavity.rules.cavity_moments import leave_out
+from cavity.rules.cavity_moments import Cavity
+from cavity.rules.cavity_rule import CavityRule, LatentMarginals
 from cavity.rules.labels import class_log_proba, signs
 from cavity.rules.likelihoods import Likelihood, Probit
 from cavity.rules.protocol import RowTerms
@@ -14,7 +15,7 @@ from cavity.typing import Array, IntArray
 
 
 @dataclass(frozen=True)
-class Variational:
+class Variational(CavityRule):
     """Variational inference, two classes, for any likelihood with expectations of its logarithm.
 
     With f ~ N(e, s + v) under q: F = E[log p], α = ∂F/∂e = E[∂ log p], β = E[∂² log p] ≤ 0. A full
@@ -34,23 +35,13 @@ class Variational:
     likelihood: Likelihood = field(default_factory=Probit)
     n_latents: int = 1
 
-    def __call__(
-        self,
-        labels: IntArray,
-        mean: Array,
-        variance: Array,
-        residual: Array,
-        precision: Array,
-        shift: Array,
-        max_leverage: float,
-    ) -> RowTerms:
-        """Terms of t rows; see `Rule`."""
+    def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
+        """Terms of t rows; see `CavityRule`."""
         y = signs(labels)
-        expected = self.likelihood.expected(y * mean, residual + variance)
-        cavity = leave_out(mean, variance, precision, shift, max_leverage)
-        log_predictive = self.likelihood.log_predictive(y * cavity.mean, residual + cavity.variance)
+        expected = self.likelihood.expected(y * at.mean, at.residual + at.variance)
+        log_predictive = self.likelihood.log_predictive(y * cavity.mean, at.residual + cavity.variance)
         by_latent = expected._replace(slope=y * expected.slope)
-        return variational_terms(mean, by_latent, log_predictive.sum(axis=0))
+        return variational_terms(at.mean, by_latent, log_predictive.sum(axis=0))
 
     def complexity(self, posterior: Posterior) -> float:
         """−KL[q ‖ prior]."""

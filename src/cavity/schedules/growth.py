@@ -1,26 +1,31 @@
-"""Growing the number of inducing points until the leave-one-out score stops improving.
+"""Growing the inducing points until the leave-one-out score stops improving.
 
 The ladder is geometric. On each rung the points of the last one stay, more rows join them, those of the
 greatest conditional variance times site precision, and kernel and points follow in a few steps. The rows
 keep their sites from rung to rung, so EP is soon back at its fixed point. Before the next rung is tried,
 this one is trained until that gains nothing any more: else the gain of more steps would pass for one of
 more points.
+
+A score from the cavities leaves out a row's site, but not what the inducing points have learned of the
+row when they moved; the fewer they are, the more that flatters. So each row is charged what training
+charges it for the variance that the points leave unexplained, and the charged scores are compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cavity.engines.local import LocalEngine
 from cavity.history import Rung
-from cavity.initialization import extended_greedily
+from cavity.initialization import conditional_variance, extended_greedily
 from cavity.optimizers import Adam
 from cavity.parameters import ParameterSpace
 from cavity.problem import Problem, make_problem
+from cavity.rows import Sites
 from cavity.schedules.budget import Budget
 from cavity.schedules.converged import FixedPoint, converge
 from cavity.schedules.progress import Progress
@@ -42,9 +47,30 @@ _COST = 5.0
 """What a rung costs at most, in units of the one before: four times the products, and m×m algebra."""
 _SHRINKAGE = 0.5
 """What the next doubling may be expected to gain, in units of the last."""
-# The charge for what points leave unexplained keeps those that move from overfitting, which a score
-# from the cavities would not see.
 _OPTIONS = SweepOptions(damping=0.5, residual_penalty=1.0)
+
+
+class Grown(NamedTuple):
+    """Where a climb ended."""
+
+    kernel: Any
+    Z: Array
+    """[m, d], standardised: as many points as are enough."""
+    sites: Sites
+    """Of the engine's rows."""
+    path: list[Rung]
+    """Every rung that was tried."""
+
+
+class _Trial(NamedTuple):
+    """One number of points, as far as it is trained."""
+
+    point: FixedPoint
+    sites: Sites
+    score: float
+    """Mean over the rows of the leave-one-out log probability of the label, less the charge."""
+    charge: float
+    """The mean of the charges."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +78,7 @@ class Growth:
     """How far to climb."""
 
     tol: float
-    """Relative gain in leave-one-out NLL below which a rung is not worth its points."""
+    """Relative gain in charged leave-one-out NLL below which a rung is not worth its points."""
     learn_kernel: bool = True
     learn_inducing: bool = True
     deviation: float | None = 1.0
@@ -62,73 +88,98 @@ class Growth:
 
     def run(
         self, engine: LocalEngine, kernel: Any, X: Array, ladder: Sequence[int], clock: Progress
-    ) -> tuple[int, list[Rung]]:
-        """The number of points that is enough, and the rungs that were tried.
+    ) -> Grown:
+        """Kernel and points of the rung that is enough, and the rungs that were tried.
 
-        X [n, d] are the engine's rows, standardised. The first rung is always tried; another one only
-        if half the last gain would be worth it, and if there is time.
+        X [n, d] are the rows of the engine's source, standardised. The first rung is always tried;
+        another one only if half the last gain would be worth it, and if there is time.
         """
-        begun, centre = clock.seconds, kernel.theta
+        begun, climb = clock.seconds, _Climb(self, engine, X, _weight(engine, len(X)), kernel.theta)
         path: list[Rung] = []
+        best: _Trial | None = None
         Z: Array = np.zeros((0, X.shape[1]))
-        enough = 0
         for m in ladder:
             started = clock.seconds
-            precision = engine.sites.precision.sum(axis=0) if path else np.ones(len(X))
+            precision = np.ones(len(X)) if best is None else engine.sites.precision.sum(axis=0)
             Z = extended_greedily(Z, X, precision, m, kernel)
-            point = self._round(engine, kernel, Z, centre)
-            gain = np.inf
-            if path:
-                gain = _gain(path[-1].loo_score, point)
-            if gain >= self.tol:
-                enough = len(Z)
+            trial = climb.round(kernel, Z)
+            gain = np.inf if best is None else _gain(best, trial)
             climbs = _SHRINKAGE * gain >= self.tol and len(Z) == m and m != ladder[-1]
             if climbs:
-                rounds = _ROUNDS if path else _FIRST_ROUNDS
-                point = self._trained(engine, point, centre, rounds, clock, begun)
-            kernel, Z = point.prior.kernel, point.prior.Z
-            path.append(Rung(len(Z), point.mean_log_predictive, clock.seconds - started))
+                left = self.max_seconds - (clock.seconds - begun)
+                trial = climb.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, clock, left)
+            if best is None or gain >= self.tol:
+                best = trial
+            kernel, Z = trial.point.prior.kernel, trial.point.prior.Z
+            path.append(_rung(trial, clock.seconds - started))
             clock.say(
-                f"m = {len(Z)}: leave-one-out NLL {-path[-1].loo_score:.4f}, {path[-1].seconds:.2f} s"
+                f"m = {len(Z)}: leave-one-out NLL {-path[-1].loo_score:.4f} + {trial.charge:.4f}, "
+                f"{path[-1].seconds:.2f} s"
             )
             affordable = clock.seconds - begun + _COST * path[-1].seconds <= self.max_seconds
             if not (climbs and affordable):
                 break
-        return enough, path
+        assert best is not None
+        return Grown(best.point.prior.kernel, best.point.prior.Z, best.sites, path)
 
-    def _trained(
-        self,
-        engine: LocalEngine,
-        point: FixedPoint,
-        centre: Array,
-        n_rounds: int,
-        clock: Progress,
-        begun: float,
-    ) -> FixedPoint:
-        """A rung after more rounds, as long as they gain anything."""
-        for _ in range(1, n_rounds if self.learn_kernel else 1):
-            if clock.seconds - begun > self.max_seconds:
-                break
-            after = self._round(engine, point.prior.kernel, point.prior.Z, centre)
-            gain, point = _gain(point.mean_log_predictive, after), after
-            if gain < self.tol:
-                break
-        return point
 
-    def _round(self, engine: LocalEngine, kernel: Any, Z: Array, centre: Array) -> FixedPoint:
-        space = ParameterSpace(kernel, Z, self.learn_kernel, self.learn_inducing)
-        problem = make_problem(engine, space, self.deviation, centre=space.pack(centre, Z))
-        x = self._steps(problem) if self.learn_kernel else space.start
-        return converge(engine, problem.prior(x), tol=_EP_TOL, max_sweeps=_MOST_SWEEPS)
+@dataclass(frozen=True)
+class _Climb:
+    """What stays the same from rung to rung."""
+
+    growth: Growth
+    engine: LocalEngine
+    X: Array
+    weight: Array | None
+    centre: Array
+    """Kernel theta at which the hyper-prior is centred."""
+
+    def round(self, kernel: Any, Z: Array) -> _Trial:
+        """Some steps from a kernel and points, then EP at where they lead."""
+        growth, engine = self.growth, self.engine
+        space = ParameterSpace(kernel, Z, growth.learn_kernel, growth.learn_inducing)
+        problem = make_problem(engine, space, growth.deviation, centre=space.pack(self.centre, Z))
+        x = self._steps(problem) if growth.learn_kernel else space.start
+        point = converge(engine, problem.prior(x), tol=_EP_TOL, max_sweeps=_MOST_SWEEPS)
+        return self._scored(point)
+
+    def trained(self, trial: _Trial, n_rounds: int, clock: Progress, max_seconds: float) -> _Trial:
+        """A trial after more rounds, as long as they gain anything."""
+        begun = clock.seconds
+        for _ in range(1, n_rounds if self.growth.learn_kernel else 1):
+            if clock.seconds - begun > max_seconds:
+                break
+            after = self.round(trial.point.prior.kernel, trial.point.prior.Z)
+            gain, trial = _gain(trial, after), after
+            if gain < self.growth.tol:
+                break
+        return trial
 
     def _steps(self, problem: Problem) -> Array:
-        trainer = Trainer(problem, Adam(_RATE), self.options, rebuild=True)
+        trainer = Trainer(problem, Adam(_RATE), self.growth.options, rebuild=True)
         budget, state = Budget(max_epochs=_STEPS), trainer.start()
         for step in range(_STEPS):
             state, _ = trainer.step(state, rate=budget.rate(step / _STEPS))
         return state.x
 
+    def _scored(self, point: FixedPoint) -> _Trial:
+        engine, prior = self.engine, point.prior
+        residual = conditional_variance(prior.Z, self.X, prior.kernel)
+        charges = 0.5 * engine.sites.precision.sum(axis=0) * residual
+        scores = engine.log_predictive - charges
+        mean = [float(np.average(values, weights=self.weight)) for values in (scores, charges)]
+        sites = Sites(engine.sites.precision.copy(), engine.sites.shift.copy())
+        return _Trial(point, sites, *mean)
 
-def _gain(before: float, point: FixedPoint) -> float:
-    """Relative gain in leave-one-out NLL."""
-    return (point.mean_log_predictive - before) / max(abs(before), 1e-12)
+
+def _gain(before: _Trial, after: _Trial) -> float:
+    """Relative gain in charged leave-one-out NLL."""
+    return (after.score - before.score) / max(abs(before.score), 1e-12)
+
+
+def _weight(engine: LocalEngine, n_rows: int) -> Array | None:
+    return engine.first_rows(n_rows).weight
+
+
+def _rung(trial: _Trial, seconds: float) -> Rung:
+    return Rung(len(trial.point.prior.Z), trial.point.mean_log_predictive, seconds, trial.charge)

@@ -34,7 +34,11 @@ class RunningInfo:
     def add(self, info: StepInfo, step: int) -> StepInfo | None:
         """The mean of the steps since the last multiple of `every`, if this one is the next."""
         self._seen.append(info)
-        if step % self.every:
+        return None if step % self.every else self.rest()
+
+    def rest(self) -> StepInfo | None:
+        """The mean of the steps that no mean has had yet; None if there are none."""
+        if not self._seen:
             return None
         means = np.mean([astuple(seen) for seen in self._seen], axis=0)
         self._seen = []

@@ -50,7 +50,7 @@ class StochasticSchedule:
                 epochs, seconds = before.epochs(share), progress.seconds
                 budget = self._budget(ending, epochs - begun[0], seconds - begun[1])
                 used = budget.used(epochs, seconds)
-                if used >= 1.0:
+                if used >= 1.0 and before.step:  # one step at least, or there is nothing learned at all
                     break
                 step = before.step + 1
                 gain = max(1.0 / step, self.smallest_gain * budget.gain(used))
@@ -66,6 +66,8 @@ class StochasticSchedule:
                 checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
             return Trained(state, position.step, converged=False, interrupted=True)
+        if not progress.history and (mean := window.rest()) is not None:
+            progress.record(mean, position.epochs(share))  # what comes after goes by a step's seconds
         return Trained(monitor.best_or(state), position.step, converged=True, interrupted=False)
 
     def _budget(self, ending: float | None, epochs: float, seconds: float) -> Budget:

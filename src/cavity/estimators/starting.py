@@ -1,0 +1,83 @@
+"""Where a fit begins: fresh, where the last fit ended, or where inducing points have grown."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.engines.threads import Threads
+from cavity.estimators.growing import STREAM_POINTS, grown_start
+from cavity.estimators.validation import validated_inducing_points
+from cavity.parameters import ParameterSpace
+from cavity.posterior import Posterior
+from cavity.problem import starting_point
+from cavity.rules.protocol import Rule
+from cavity.schedules.progress import Progress
+from cavity.sources.protocol import Source
+from cavity.standardize import Standardizer
+from cavity.typing import Array
+
+
+class Start(NamedTuple):
+    """Parameters to begin with, and what is known of q there."""
+
+    space: ParameterSpace
+    centre: Array | None = None
+    """Of the hyper-prior; None is the start itself."""
+    posterior: Posterior | None = None
+    """None is the prior."""
+    earlier: Any = None
+    """An engine whose rows have sites to go on with."""
+    trained: bool = False
+    """See `Problem.trained`."""
+
+
+def continued_start(estimator: Any, standardizer: Standardizer, rule: Rule) -> Start:
+    """Where the estimator's last fit ended; q too, if it had as many latent functions."""
+    Z = standardizer.apply(estimator.inducing_points_, np.dtype(np.float64))
+    space = _space(estimator, estimator.kernel_, Z)
+    if estimator.model_.rule.n_latents != rule.n_latents:
+        return Start(space, estimator._centre)
+    earlier = getattr(estimator, "_training", None)
+    return Start(space, estimator._centre, estimator.model_.posterior, earlier)
+
+
+def chosen_start(
+    estimator: Any,
+    source: Source,
+    standardizer: Standardizer,
+    rule: Rule,
+    threads: Threads,
+    rng: np.random.RandomState,
+    progress: Progress | None,
+    holds_out: bool,
+) -> Start:
+    """Inducing points chosen among the rows; without `progress` it is the beginning of a stream."""
+    m = estimator.n_inducing
+    if m == "auto":
+        m = STREAM_POINTS
+        if estimator.inducing_points is None and progress is not None:
+            grown = grown_start(estimator, source, standardizer, rule, threads, rng, progress)
+            m, estimator.inducing_path_ = len(grown.Z), grown.path
+            if not holds_out:  # the growth has seen rows that are to be held out
+                space = _space(estimator, grown.kernel, grown.Z)
+                centre = space.pack(grown.theta, grown.Z)
+                return Start(space, centre, earlier=grown.engine, trained=True)
+    kernel, Z = starting_point(
+        source,
+        standardizer,
+        kernel=estimator.kernel,
+        inducing_points=validated_inducing_points(estimator.inducing_points, source.n_features),
+        n_inducing=min(m, source.n_rows),
+        init_inducing=estimator.init_inducing,
+        rng=rng,
+    )
+    return Start(_space(estimator, kernel, Z))
+
+
+def _space(estimator: Any, kernel: Any, Z: Array) -> ParameterSpace:
+    learns = estimator._learns
+    return ParameterSpace(
+        kernel, Z, learn_kernel=learns, learn_inducing=learns and estimator.learn_inducing
+    )
