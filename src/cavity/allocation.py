@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT_BYTES = 256 * 2**20
 _LARGEST_FROM_HEAP = 32 * 2**20
@@ -28,6 +26,8 @@ def expect_large_arrays() -> None:
 
     >>> expect_large_arrays()
     """
+    import numpy as np  # not above: the command's help needs this room, but no arrays
+
     np.empty(_LARGEST_FROM_HEAP - 2 * _PAGE, dtype=np.uint8)
 
 
