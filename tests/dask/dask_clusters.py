@@ -6,6 +6,7 @@ import signal
 import time
 from contextlib import contextmanager
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -22,8 +23,13 @@ QUIET = [
 
 @contextmanager
 def started(n_workers, **options):
-    """A client of a new cluster of single-threaded processes on this machine."""
+    """A client of a new cluster of single-threaded processes on this machine.
+
+    Some time after the loss of a worker Dask closes its nanny if the worker is not there; one that was
+    killed again just then must not be given up for that.
+    """
     with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
         LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,

@@ -29,26 +29,41 @@ TRAINED = {"n_inducing": 6, "random_state": 0, "max_iter": 40}
 pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:.*stopped after .* iterations")]
 
 
-@pytest.fixture(scope="module")
-def client():
+@pytest.fixture(scope="module", autouse=True)
+def eight_shards():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "LEAST_ROWS", 60)  # 8 shards
-        with started(2) as client:
-            yield client
-
-
-@pytest.fixture(autouse=True)
-def both_workers(client):
-    wait_for_workers(client, 2)
+        patch.setattr(layout, "LEAST_ROWS", 60)
+        yield
 
 
 @pytest.fixture(scope="module")
-def undisturbed(client):
-    fixed = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+def cluster():
+    with started(2) as client:
+        yield client
+
+
+@pytest.fixture
+def client(cluster):
+    """Of a cluster that all tests share: workers that were killed have come back."""
+    wait_for_workers(cluster, 2)
+    return cluster
+
+
+@pytest.fixture
+def own_client():
+    """Of a cluster of its own, for tests that change its size."""
+    with started(2) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster):
+    wait_for_workers(cluster, 2)
+    fixed = DaskSEPClassifier(**FIXED, client=cluster).fit(*DATA)
     return {
         "fixed": fixed,
-        "loo": client.compute(fixed.loo_log_proba_).result(),  # it would be lost with a worker
-        "trained": DaskSEPClassifier(**TRAINED, client=client).fit(*DATA),
+        "loo": cluster.compute(fixed.loo_log_proba_).result(),  # it would be lost with a worker
+        "trained": DaskSEPClassifier(**TRAINED, client=cluster).fit(*DATA),
     }
 
 
@@ -96,12 +111,10 @@ def test_a_worker_killed_in_the_first_sweep_and_twice_after(client, undisturbed,
     assert_allclose(client.compute(model.loo_log_proba_).result(), undisturbed["loo"], atol=1e-7)
 
 
-def test_the_only_worker_killed_with_the_only_copy_of_q(client, undisturbed, monkeypatch):
-    client.cluster.scale(1)
-    wait_for_workers(client, 1)
-    in_pass(monkeypatch, {5}, lambda: kill_a_worker(client))
-    model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
-    client.cluster.scale(2)
+def test_the_only_worker_killed_with_the_only_copy_of_q(undisturbed, monkeypatch):
+    with started(1) as client:
+        in_pass(monkeypatch, {5}, lambda: kill_a_worker(client))
+        model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
     assert_allclose(model.predict_proba(X), undisturbed["fixed"].predict_proba(X), atol=1e-8)
 
 
@@ -160,15 +173,14 @@ def test_a_message_is_not_kept_up_by_a_worker_that_is_gone(client):
     assert time.monotonic() - begin < 0.8 * PATIENCE
 
 
-def test_a_worker_added_and_one_paused(client, undisturbed):
+def test_a_worker_added_and_one_paused(own_client, undisturbed):
     def pause():
-        pid = next(iter(worker_pids(client).values()))
+        pid = next(iter(worker_pids(own_client).values()))
         os.kill(pid, signal.SIGSTOP)
         threading.Timer(1.5, os.kill, (pid, signal.SIGCONT)).start()
 
-    with At(3, do=lambda: client.cluster.scale(3)), At(5, do=pause):
-        model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
-    client.cluster.scale(2)
+    with At(3, do=lambda: own_client.cluster.scale(3)), At(5, do=pause):
+        model = DaskSEPClassifier(**FIXED, client=own_client).fit(*DATA)
     assert_allclose(model.predict_proba(X), undisturbed["fixed"].predict_proba(X), atol=1e-9)
 
 
@@ -234,20 +246,20 @@ def _number_held():
     return sum(len(keys) for keys in _held.values())
 
 
-def test_all_workers_gone_is_an_error_that_names_the_checkpoint(client, tmp_path):
+def test_all_workers_gone_is_an_error_that_names_the_checkpoint(own_client, tmp_path):
     path = tmp_path / "fit.ckpt"
 
     def everybody_leaves():
-        client.cluster.scale(0)
+        own_client.cluster.scale(0)
 
-    settings = {**TRAINED, "client": client, "checkpoint": path, "checkpoint_every": 0.0}
+    settings = {**TRAINED, "client": own_client, "checkpoint": path, "checkpoint_every": 0.0}
     with (
         dask.config.set({"cavity.worker-timeout": 1.0}),
         pytest.raises(ClusterError, match=r"no worker for 1 s .*fit\.ckpt"),
         At(5, do=everybody_leaves),
     ):
         DaskSEPClassifier(**settings).fit(*DATA)
-    client.cluster.scale(2)
-    wait_for_workers(client, 2)
+    own_client.cluster.scale(2)
+    wait_for_workers(own_client, 2)
     DaskSEPClassifier(**settings).fit(*DATA)
     assert not path.exists()
