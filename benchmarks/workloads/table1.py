@@ -95,7 +95,9 @@ def _cell(values: Sequence[float], printed: tuple[float, float] | None, form: st
 
 def _verdict(repetitions: Sequence[Repetition]) -> str:
     """Which cells are worse than the paper's mean plus its ±, and who is fastest."""
-    lines, worse, cells = [], [], 0
+    n_splits = len({r.split for r in repetitions})
+    lines = [f"{n_splits} of {SPLITS} splits are recorded."] if n_splits < SPLITS else []
+    worse, cells = [], 0
     for contender in SPARSE[:4]:
         method = contender.label.partition(", ")[0]
         for fraction in FRACTIONS:
