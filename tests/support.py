@@ -1,5 +1,7 @@
 """The one place where tests build engines, and the problems they are tried on."""
 
+import os
+import signal
 import sys
 
 import numpy as np
@@ -145,15 +147,20 @@ def watch_training(monkeypatch, meddle=lambda number, sums: None, *, before=Fals
     return passes
 
 
-def interrupt_at(monkeypatch, number):
-    """Ctrl-C in the pass of that number, counted from 1, whatever the pass is for."""
+def interrupt_at(monkeypatch, number, by_signal=False):
+    """Ctrl-C in the pass of that number, counted from 1, whatever the pass is for.
+
+    By a signal it comes as a terminal sends it, for code that has handlers of its own.
+    """
     count = 0
     sweep = LocalEngine.sweep
 
     def interrupted(*args, **kwargs):
         nonlocal count
         count += 1
-        if count == number:
+        if count == number and by_signal:
+            os.kill(os.getpid(), signal.SIGINT)
+        elif count == number:
             raise KeyboardInterrupt
         return sweep(*args, **kwargs)
 

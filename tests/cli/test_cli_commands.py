@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from interrupting_sweeps import interrupted_after
 from typer.testing import CliRunner
 
 import cavity
 from cavity.cli import fitting
 from cavity.cli.app import app
 from flights_table import flights
+from support import interrupt_at
 
 FIT = ["--target", "delayed", "--inducing", "8", "--budget", "30 iterations"]
 
@@ -230,7 +230,7 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_model(folder, tmp_path, monk
     monkeypatch.setattr(fitting, "_CHECKPOINT_EVERY", 0.0)
     args = ("fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity")
     with monkeypatch.context() as patch:
-        interrupted_after(patch, 20)
+        interrupt_at(patch, 20, by_signal=True)
         result = run(*args)
     assert result.exit_code == 130
     checkpoint = tmp_path / "m.cavity.checkpoint"
@@ -250,7 +250,7 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_model(folder, tmp_path, monk
 
 
 def test_ctrl_c_before_any_checkpoint_leaves_nothing(folder, tmp_path, monkeypatch):
-    interrupted_after(monkeypatch, 5)
+    interrupt_at(monkeypatch, 5, by_signal=True)
     result = run("fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity")
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == "cavity: interrupted; nothing was written"

@@ -5,12 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from interrupting_sweeps import interrupted_after
 from typer.testing import CliRunner
 
 from cavity.cli import demo
 from cavity.cli.app import app
 from cavity.datasets.nycflights13 import FEATURES, Flights
+from support import interrupt_at
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_ctrl_c_while_it_trains_ends_the_demo(flights, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo.nycflights13, "load", lambda: flights)
     monkeypatch.setattr(demo, "N_INDUCING", 8)
-    interrupted_after(monkeypatch, 20)
+    interrupt_at(monkeypatch, 20, by_signal=True)
     result = CliRunner().invoke(app, ["demo", "--seconds", "30"])
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == "cavity: interrupted; nothing was written"

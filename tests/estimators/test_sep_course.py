@@ -5,25 +5,12 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sep_models import KERNEL, LABELS, LABELS_STAR, X_STAR, X, at_fixed_kernel, model
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cavity import SEPClassifier
-from support import EVIDENCE_ONLY, interrupt_at, points, table
+from support import EVIDENCE_ONLY, interrupt_at
 
-X, LABELS = table(100)
-X_STAR, LABELS_STAR = table(40, seed=9)
-KERNEL = ConstantKernel(1.5) * RBF([0.8, 1.2])
 quietly = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-
-def model(**options):
-    return SEPClassifier(**{"n_inducing": 10, "random_state": 0, "n_jobs": 1, **options})
-
-
-def at_fixed_kernel(**options):
-    options = {"kernel": KERNEL, "inducing_points": points(8), "standardize": False, **options}
-    return model(**{"optimizer": None, "tol": 1e-10, "max_iter": 500, **options})
 
 
 @pytest.fixture(scope="module")

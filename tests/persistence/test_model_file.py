@@ -19,24 +19,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from small_models import CLASSIFIERS, LABELS, X_STAR, X, fitted
 
 import cavity
-from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity import SEPClassifier
 from cavity.history import Iteration
 from cavity.persistence import describe
-from support import KERNELS, table
+from support import KERNELS
 
-X, LABELS = table(60)
-X_STAR = table(40, seed=9)[0]
-CLASSIFIERS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
 EVERYTHING = ("predict_proba", "predict_log_proba", "decision_function", "predict")
-
-
-def fitted(method="sep", y=LABELS, **options):
-    model = CLASSIFIERS[method](**{"n_inducing": 5, "max_iter": 4, "random_state": 0, **options})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y)
 
 
 @pytest.fixture(scope="module")

@@ -4,33 +4,20 @@ import io
 import json
 import os
 import pickle
-import warnings
 from zipfile import ZipFile
 
 import pytest
 import skops.io
 from numpy.testing import assert_array_equal
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression
+from small_models import X_STAR, fitted
 
 import cavity
-from cavity import GFITCClassifier, ModelFileError, SEPClassifier, SVIClassifier
+from cavity import ModelFileError, SEPClassifier
 from cavity.standardize import Standardizer
-from support import table
-
-X, LABELS = table(60)
-X_STAR = table(40, seed=9)[0]
-CLASSIFIERS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
-EVERYTHING = ("predict_proba", "predict_log_proba", "decision_function", "predict")
-
-
-def fitted(method="sep", y=LABELS, **options):
-    model = CLASSIFIERS[method](**{"n_inducing": 5, "max_iter": 4, "random_state": 0, **options})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y)
 
 
 @pytest.fixture(scope="module")
