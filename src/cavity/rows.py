@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.typing import Array, IntArray
+
+
+def countable(weight: Array) -> NDArray[np.bool_]:
+    """Which weights [n] can be a number of copies of a row: those that are finite and not negative.
+
+    >>> countable(np.array([2.0, 0.0, 0.5, -1.0, np.nan]))
+    array([ True,  True,  True, False, False])
+    """
+    return np.isfinite(weight) & (weight >= 0.0)
 
 
 class Rows(NamedTuple):

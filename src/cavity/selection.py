@@ -22,6 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.estimators.sep import SEPClassifier
+from cavity.rows import countable
 from cavity.tabulation import html_table, text_table
 from cavity.typing import Array
 
@@ -277,7 +278,7 @@ def _validated_weight(sample_weight: Any, n: int) -> Array:
     if sample_weight is None:
         return np.ones(n)
     weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n,) or not np.isfinite(weight).all() or (weight < 0.0).any():
+    if weight.shape != (n,) or not countable(weight).all():
         raise ValueError(
             f"sample_weight has shape {weight.shape}; it must be ({n},), finite and not negative, one "
             "weight for each training row"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cavity.rows import countable
 from cavity.sources import ArraySource, Source
 from cavity.sources.blocks import row_number_type
 from cavity.sources.weighted import ClassWeightedSource, class_totals
@@ -45,7 +46,7 @@ def validated_sample_weight(sample_weight: Any, n_rows: int) -> Array | None:
 
 def check_countable(weight: Array, partition: int | None = None) -> None:
     """Raise if one of the weights [n], of a table or of one of its partitions, counts no copies."""
-    bad = ~(np.isfinite(weight) & (weight >= 0.0))
+    bad = ~countable(weight)
     if bad.any():
         row = int(np.argmax(bad))
         place = "" if partition is None else f" in partition {partition}"

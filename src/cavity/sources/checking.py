@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.errors import SourceError
+from cavity.rows import countable
 from cavity.sources.opening import _MEMBERS
 from cavity.sources.protocol import Block, RawRows, Source
 from cavity.typing import Array, IntArray
@@ -183,7 +184,7 @@ def _check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
     low, high = int(labels.min()), int(labels.max())
     _require(low >= 0 and high <= most, f"{where}: labels has codes {low} … {high}, not 0 … {most}")
     if weight is not None:
-        good = np.shape(weight) == (n,) and bool(np.isfinite(weight).all() and np.min(weight) >= 0)
+        good = np.shape(weight) == (n,) and bool(countable(weight).all())
         _require(good, f"{where}: weight is not {n} finite numbers that are not negative")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cavity.errors import SourceError
+from cavity.rows import countable
 from cavity.sources.arrays import ArraySource
 from cavity.sources.blocks import encode_labels, row_number_type
 from cavity.typing import Array, IntArray
@@ -70,7 +71,7 @@ def _rows_with_weight(path: Any, n: int, given: Any) -> tuple[IntArray | None, A
     if weight.shape != (n,) or weight.dtype.kind not in "fiub":
         raise SourceError(f"{origin} is {weight.dtype}{weight.shape}, but {path} needs {n} numbers")
     weight = weight.astype(np.float64)
-    if not (np.isfinite(weight) & (weight >= 0.0)).all() or not weight.any():
+    if not countable(weight).all() or not weight.any():
         raise SourceError(f"{origin} has weights that are negative or not finite, or no other than zero")
     if weight.all():
         return None, weight

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import SourceError
+from cavity.rows import countable
 from cavity.sources.parquet_labels import Labels
 from cavity.sources.parquet_schema import Columns, import_pyarrow
 from cavity.sources.stores import Footers, Group, Store
@@ -81,6 +82,6 @@ def column_weights(column: Any, group: Group, name: str) -> NDArray[np.float64]:
     """The weights [t] of a column, finite and not negative."""
     pyarrow, _ = import_pyarrow()
     weight: NDArray[np.float64] = column.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
-    if not np.isfinite(weight).all() or weight.min() < 0.0:
+    if not countable(weight).all():
         raise SourceError(f"{group}: the weights in column {name!r} must be finite and not negative")
     return weight

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cavity.errors import SourceError
+from cavity.rows import countable
 from cavity.tables.arrow import import_arrow
 from cavity.tables.kinds import NUMERIC, coerced
 from cavity.typing import Array
@@ -28,7 +29,7 @@ def weighted_rows(chunk: Any, weight: str | None) -> tuple[Any, Array | None]:
     pa, _ = import_arrow()
     values = coerced(chunk.column(weight), NUMERIC, weight)
     weights = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    strange = ~(np.isfinite(weights) & (weights >= 0.0))
+    strange = ~countable(weights)
     if strange.any():
         value = values[int(np.argmax(strange))].as_py()
         words = "a row without a weight" if value is None else f"the weight {value!r}"
