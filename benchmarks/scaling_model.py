@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from cavity.dask.broadcast import n_copies
 from cavity.dask.layout import ShardLayout
 from cavity.dask.passes import SMALL
-from cavity.dask.tree import FAN_IN_LEVELS
+from cavity.dask.tree import FAN_IN
 
 
 @dataclass(frozen=True)
@@ -61,25 +61,24 @@ class Iteration:
 def iteration(n_rows: int, n_workers: int, costs: Costs) -> Iteration:
     """The model's iteration on so many rows and workers."""
     layout = ShardLayout.of(n_rows)
-    tasks = len(layout.groups(n_workers))
-    fan_in = 1 << FAN_IN_LEVELS
-    # Neighbouring tasks share a worker: the tree needs the network above the workers only.
-    depth = math.ceil(math.log(min(tasks, n_workers), fan_in)) if n_workers > 1 else 0
-    reductions = max(0, math.ceil((tasks - 1) / (fan_in - 1)))
+    groups = len(layout.groups(n_workers))
+    tasks = min(groups, n_workers)  # a worker's groups are one task
+    depth = math.ceil(math.log(tasks, FAN_IN)) if n_workers > 1 else 0
+    reductions = max(0, math.ceil((tasks - 1) / (FAN_IN - 1)))
     last = 1  # nodes that the driver takes
     if costs.q_bytes <= SMALL:
-        last, depth, reductions = min(tasks, fan_in), max(0, depth - 1), max(0, reductions - 1)
+        last, depth, reductions = min(tasks, FAN_IN), max(0, depth - 1), max(0, reductions - 1)
     sum_seconds = costs.latency + costs.sum_bytes / costs.bandwidth
     q_seconds, copies = costs.q_bytes / costs.bandwidth, n_copies(n_workers)
     fetches = math.ceil(n_workers / copies) - 1
     return Iteration(
-        compute=math.ceil(tasks / n_workers) * (n_rows / tasks) * costs.row,
+        compute=math.ceil(groups / n_workers) * (n_rows / groups) * costs.row,
         # The driver's copies, then those that each holder hands on.
         broadcast=2 * costs.latency + copies * q_seconds + fetches * (costs.latency + q_seconds),
         # A node waits for up to three sums, one after the other; the last ones go to the driver.
         reduction=costs.latency
         + last * costs.sum_bytes / costs.bandwidth
-        + sum_seconds * depth * min(fan_in - 1, n_workers - 1),
+        + sum_seconds * depth * min(FAN_IN - 1, n_workers - 1),
         scheduler=costs.scheduler * (tasks + reductions),
         driver=costs.driver,
     )

@@ -72,13 +72,13 @@ def in_pass(monkeypatch, numbers, do, *, gradient=None):
     count = 0
     submit = Passes.submit
 
-    def disturbed(self, message, tasks):
+    def disturbed(self, message, *others):
         nonlocal count
         if gradient is None or (message.options is not None and message.options.gradient == gradient):
             count += 1
             if count in numbers:
                 threading.Timer(0.02, do).start()
-        return submit(self, message, tasks)
+        return submit(self, message, *others)
 
     monkeypatch.setattr(Passes, "submit", disturbed)
     return lambda: count

@@ -1,5 +1,6 @@
 """Shards depend on the rows alone, and sums on the shards alone."""
 
+import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -7,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from cavity.dask.layout import ShardLayout, spans
+from cavity.dask.layout import ShardLayout, slot_of, spans
 from cavity.dask.minibatches import shard_batches
-from cavity.dask.tree import FAN_IN_LEVELS, add_up, climbed
+from cavity.dask.tree import Node, PartialSum, added, folded, total
 from cavity.posterior import Naturals
 
 rows = st.integers(1, 3_000_000)
@@ -28,7 +29,7 @@ def test_shards_cover_all_rows_evenly(n):
 
 
 @given(rows, st.integers(1, 2_000))
-def test_groups_are_whole_subtrees_and_enough_for_the_workers(n, n_workers):
+def test_groups_are_alike_and_enough_for_the_workers(n, n_workers):
     layout = ShardLayout.of(n)
     groups = layout.groups(n_workers)
     assert [shard for group in groups for shard in group] == list(range(layout.n_shards))
@@ -51,32 +52,71 @@ def test_every_row_lies_where_spans_says(lengths, n_shards):
         assert_array_equal(actual, np.arange(*layout.bounds(shard)))
 
 
-def parts(places, seed=0):
+def parts(shards, seed=0):
     rng = np.random.default_rng(seed)
-    return {i: Naturals(rng.normal(size=(1, 2, 2)), rng.normal(size=(1, 2))) for i in places}
+    return {
+        Node(0, i): Naturals(rng.normal(size=(1, 2, 2)), rng.normal(size=(1, 2))) for i in sorted(shards)
+    }
 
 
-@given(st.sets(st.integers(0, 63), min_size=1), st.integers(0, 6))
-def test_a_tree_climbed_in_stages_gives_the_same_bits(places, stage):
-    leaves = parts(places)
-    (whole,) = climbed(leaves, 6).values()
-    (staged,) = climbed(climbed(leaves, stage), 6 - stage).values()
-    assert_array_equal(staged.precision, whole.precision)
-    assert_array_equal(staged.shift, whole.shift)
+def summed_by_halves(leaves, node):
+    """What the tree means: the sum of a node's halves, or the one of them that is there."""
+    if node.level == 0:
+        return leaves.get(node)
+    halves = [Node(node.level - 1, 2 * node.i + k) for k in (0, 1)]
+    there = [part for half in halves if (part := summed_by_halves(leaves, half)) is not None]
+    return there[0] if len(there) == 1 else added(*there) if there else None
 
 
-def test_the_reduction_task_adds_up_its_own_part_of_the_tree():
-    leaves = parts(range(1 << FAN_IN_LEVELS))
-    (whole,) = climbed(leaves, FAN_IN_LEVELS).values()
-    assert_array_equal(add_up(list(leaves), list(leaves.values())).shift, whole.shift)
+@given(st.sets(st.integers(0, 63), min_size=1), st.lists(st.sets(st.integers(1, 63)), max_size=3))
+def test_sums_have_the_same_bits_whoever_does_which_part(shards, stages):
+    leaves = parts(shards)
+    results, cuts = [PartialSum(tuple(leaves.items()))], {0, 64, *range(64)}
+    for stage in stages:  # each with larger parts than the one before
+        cuts &= {0, 64, *stage}
+        extents = [range(*extent) for extent in pairwise(sorted(cuts))]
+        flat = [item for result in results for item in result.nodes]
+        results = [folded([f for f in flat if f[0].start in extent], extent) for extent in extents]
+        for result, extent in zip(results, extents, strict=True):
+            assert all(node.start in extent and node.stop - 1 in extent for node, _ in result.nodes)
+            assert len(result.nodes) <= 2 * 6  # two nodes of a level at most
+    whole = summed_by_halves(leaves, Node(6, 0))
+    assert_array_equal(total(results, 64).precision, whole.precision)
+    assert_array_equal(total(results, 64).shift, whole.shift)
+
+
+def test_no_more_is_held_than_a_node_of_each_level():
+    most = 0
+
+    def one_by_one():
+        nonlocal most
+        for i in range(256):
+            part = Naturals(np.full((1, 1, 1), float(i)), np.zeros((1, 1)))
+            references.append(weakref.ref(part))
+            most = max(most, sum(reference() is not None for reference in references))
+            yield Node(0, i), part
+
+    references = []
+    ((_, part),) = folded(one_by_one(), range(256)).nodes
+    assert part.precision == 255 * 256 / 2
+    assert most <= 5
 
 
 def test_adding_up_changes_none_of_its_inputs():
     leaves = parts(range(4))
     before = {i: part.precision.copy() for i, part in leaves.items()}
-    climbed(leaves, 2)
+    total([PartialSum(tuple(leaves.items()))], 4)
     for i, part in leaves.items():
         assert_array_equal(part.precision, before[i])
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_groups_are_dealt_evenly_and_in_order(n_groups, n_slots):
+    dealt = [slot_of(group, n_groups, n_slots) for group in range(n_groups)]
+    assert dealt == sorted(dealt)
+    counts = np.bincount(dealt, minlength=n_slots)
+    assert len(counts) == n_slots
+    assert counts.max() - counts.min() <= 1
 
 
 @given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 60))

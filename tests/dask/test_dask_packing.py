@@ -1,6 +1,7 @@
 """What travels is half as large and says the same."""
 
 import pickle
+from itertools import pairwise
 
 import dask
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cavity.dask.graph import pass_graph
+from cavity.dask.graph import Share, pass_graph
 from cavity.dask.messages import Message, Packed, Setting
 from cavity.dask.packing import (
     for_rows,
@@ -22,7 +23,7 @@ from cavity.dask.packing import (
     unpacked,
     unpacked_sums,
 )
-from cavity.dask.tree import top
+from cavity.dask.tree import Node, PartialSum, total
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.rows import Rows, Sites
@@ -84,14 +85,18 @@ def test_a_message_is_as_large_as_it_is_said_to_be(m, d):
 
 
 def test_the_order_of_a_sum_does_not_depend_on_where_its_last_part_is_done():
-    values = {i: Naturals(RNG.standard_normal((1, 3)), RNG.standard_normal((1, 2))) for i in range(11)}
+    values = [Naturals(RNG.standard_normal((1, 3)), RNG.standard_normal((1, 2))) for _ in range(16)]
+
+    def task(share, _):
+        return (lambda: PartialSum(tuple((Node(0, i), values[i]) for i in share.extent)),)
+
     totals = []
     for n_roots in (1, 4, 16):
-        tasks = {i: lambda q, i=i: (values.__getitem__, i) for i in values}
-        graph, roots = pass_graph(Packed("name", b""), None, tasks, n_roots)
-        assert len(roots) <= n_roots
-        nodes = dask.get(graph, list(roots.values()))
-        totals.append(top(dict(zip(roots, nodes, strict=True))))
-    for total in totals[1:]:
-        assert_array_equal(total.precision, totals[0].precision)
-        assert_array_equal(total.shift, totals[0].shift)
+        for cuts in ([0, 16], [0, 3, 4, 11, 16], list(range(17))):
+            shares = [Share(range(*extent), []) for extent in pairwise(cuts)]
+            graph = pass_graph(Packed("name", b""), None, shares, task, n_roots)
+            assert len(graph.roots) <= n_roots
+            totals.append(total(list(dask.get(graph.tasks, graph.roots)), 16))
+    for other in totals[1:]:
+        assert_array_equal(other.precision, totals[0].precision)
+        assert_array_equal(other.shift, totals[0].shift)

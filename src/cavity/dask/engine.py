@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -16,16 +16,17 @@ import numpy as np
 from distributed import Client, Future
 
 from cavity.dask import site_files
-from cavity.dask.graph import Task
-from cavity.dask.healing import LastPass, repair
+from cavity.dask.graph import Share, Task
+from cavity.dask.history import History
 from cavity.dask.keeping import let_go, state_key
 from cavity.dask.messages import Message, Setting
 from cavity.dask.minibatches import ShardBatch, shard_batches
 from cavity.dask.packing import unpacked_naturals, unpacked_sums
-from cavity.dask.passes import Passes
+from cavity.dask.passes import Done, Passes
+from cavity.dask.repair import repair
 from cavity.dask.source import ShardedSource
 from cavity.dask.states import GroupStates
-from cavity.dask.tasks import leave_one_out, summed_group, sweep_group
+from cavity.dask.tasks import leave_one_out, summed_share, sweep_share
 from cavity.engines.protocol import First, Second
 from cavity.engines.threads import Threads
 from cavity.posterior import Naturals, Posterior
@@ -43,6 +44,16 @@ class HeldOutRows(NamedTuple):
 
     numbers: IntArray
     rows: RawRows
+
+
+class Pending(NamedTuple):
+    """A pass that waits to be committed."""
+
+    keys: dict[int, str]
+    """Of the states that it has left, by group."""
+    pass_: Done
+    whole: bool
+    """Whether it was over all rows."""
 
 
 class DaskEngine:
@@ -67,8 +78,8 @@ class DaskEngine:
         self._setting = Setting(fit, rule, standardizer, numbers, stored_directions)
         self._states = GroupStates(self._client, len(source.groups))
         self._passes = Passes(source, self._setting, self._states)
-        self._pending: dict[int, str] = {}
-        self._last: LastPass | None = None
+        self._history = History(self._client, self._states)
+        self._pending: Pending | None = None
         self._predecessor: DaskEngine | None = None
         finalizer = weakref.finalize(self, _release, weakref.ref(self._client), fit)
         finalizer.atexit = False  # type: ignore[misc]
@@ -131,24 +142,24 @@ class DaskEngine:
         batch: ShardBatch | None = None,
     ) -> Sums:
         """One pass over all rows, or over one minibatch; the refined sites wait for `commit`."""
-        groups = range(len(self.source.groups)) if batch is None else self._groups_of(batch)
+        groups = self._groups_of(batch)
         keys: dict[int, str] = {}
 
-        def prepare() -> tuple[Message, dict[int, Task]]:
+        def prepare() -> tuple[Message, Task]:
             message = self._passes.message(prior, posterior, options)
             keys.update({i: state_key(self._setting.fit, message.number, i) for i in groups})
 
-            def task(i: int) -> Task:
-                extent = self._extent(i, batch)
-                return lambda q: (sweep_group, *self._inputs(i), q, keys[i], *extent)
+            def task(share: Share, q: Any) -> tuple[Any, ...]:
+                own = [keys[i] for i in share.groups]
+                draws = None if batch is None else {i: batch[i] for i in share.extent if i in batch}
+                return (sweep_share, *self._inputs_of(share), q, own, share.extent, draws)
 
-            return message, {i: task(i) for i in groups}
+            return message, task
 
-        self._pending = {}
-        total = self._passes.total(prepare, self._repair)
-        self._pending = keys
-        self._last = LastPass(prior, posterior, options)
-        return unpacked_sums(total)
+        self._pending = None
+        done = self._passes.run(prepare, groups, self._repair)
+        self._pending = Pending(keys, done, whole=batch is None)
+        return unpacked_sums(done.total)
 
     def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
         """first() and second(), at once, on the driver."""
@@ -157,19 +168,23 @@ class DaskEngine:
     def summed_sites(self, prior: Prior) -> Naturals:
         """The naturals of all sites as they are, under this prior."""
 
-        def prepare() -> tuple[Message, dict[int, Task]]:
-            def task(i: int) -> Task:
-                return lambda q: (summed_group, *self._inputs(i), q, self.source.levels)
+        def task(share: Share, q: Any) -> tuple[Any, ...]:
+            return (summed_share, *self._inputs_of(share), q, share.extent)
 
-            message = self._passes.message(prior, None, None)
-            return message, {i: task(i) for i in range(len(self._states))}
+        def prepare() -> tuple[Message, Task]:
+            return self._passes.message(prior, None, None), task
 
-        return unpacked_naturals(self._passes.total(prepare, self._repair))
+        done = self._passes.run(prepare, self._groups_of(None), self._repair)
+        return unpacked_naturals(done.total)
 
     def commit(self) -> None:
         """Make the sites of the last pass the current ones."""
-        self._states.update(self._pending)
-        self._pending = {}
+        if self._pending is not None:
+            keys, done, whole = self._pending
+            self._pending = None
+            self._states.update(keys)
+            places = self._passes.slots if whole else None
+            self._history.committed(done.message, done.packed, places)
         if self._predecessor is not None and not self._states.live & self._predecessor._states.live:
             self._predecessor = None
 
@@ -203,6 +218,7 @@ class DaskEngine:
             and previous._client is self._client
         ):
             self._states.keys = list(previous._states.keys)
+            self._history.forget()
             self._predecessor = previous  # it holds the states until this one has its own
 
     def saved_rows(self, path: Path) -> dict[str, Array]:
@@ -242,19 +258,19 @@ class DaskEngine:
 
         self._run(submit)
         self._states.update(keys)
+        self._history.forget()
 
     def forget_saved_rows(self, path: Path) -> None:
         """Remove the files of the shards."""
         site_files.remove_folder(path)
 
-    def _groups_of(self, batch: ShardBatch) -> Sequence[int]:
-        return sorted({shard >> self.source.levels for shard in batch})
-
-    def _extent(self, group: int, batch: ShardBatch | None) -> tuple[int, ShardBatch | None]:
+    def _groups_of(self, batch: ShardBatch | None) -> list[int]:
         if batch is None:
-            return self.source.levels, None
-        shards = self.source.groups[group]
-        return self.source.levels, {shard: draw for shard, draw in batch.items() if shard in shards}
+            return list(range(len(self.source.groups)))
+        return sorted({shard // len(self.source.groups[0]) for shard in batch})
+
+    def _inputs_of(self, share: Share) -> tuple[list[Future], list[Future | None]]:
+        return [self.source.rows[i] for i in share.groups], [self._states[i] for i in share.groups]
 
     def _inputs(self, group: int) -> tuple[Future, Future | None]:
         return self.source.rows[group], self._states[group]
@@ -263,7 +279,7 @@ class DaskEngine:
         return self.source.cluster.run(submit, self._repair)
 
     def _repair(self) -> None:
-        repair(self._passes, self._last)
+        repair(self._passes, self._history)
 
 
 def _release(client: weakref.ref[Client], fit: str) -> None:

@@ -1,10 +1,9 @@
 """Sites on the workers: data without a history.
 
-The state that a pass leaves is not the result of a task: a result remembers how it was made, and after a
-thousand passes Dask would remember a thousand of them, with every q. A task puts its state into the
-cluster under a key that the driver has chosen, and its worker keeps it until a later pass says that it
-is no longer needed. What is lost with a worker is lost: its shards start again from sites that say
-nothing.
+The state that a pass leaves is not the result of a task: a result remembers how it was made, and would
+have to be asked for apart from the sums. A task puts its states into the cluster, all at once, by keys
+that the driver has chosen, and its worker keeps them until a later pass says that they are no longer
+needed.
 """
 
 from __future__ import annotations
@@ -12,12 +11,14 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any
 
-from distributed import Future, get_client
+from distributed import Client, Future, get_client, get_worker
 
 from cavity.dask.packing import unpacked
 
 _held: dict[str, dict[str, Future]] = {}
 """By fit and key: this worker's interest in the states that it has made."""
+_clients: dict[str, Client] = {}
+"""By worker: Dask tells the scheduler whenever a task asks for its client."""
 _lock = Lock()
 
 
@@ -30,15 +31,23 @@ def _prefix(fit: str, number: int) -> str:
     return f"cavity-sites-{fit}-{number}-"
 
 
-def keep(key: str, state: Any, fit: str, number: int, live: frozenset[str]) -> None:
-    """Put a state into the cluster, and let go of those that no pass will ask for."""
-    future = get_client().scatter({key: state}, hash=False)[key]
+def keep(states: dict[str, Any], fit: str, number: int, live: frozenset[str]) -> None:
+    """Put states into the cluster by their keys, and let go of those that no pass will ask for."""
+    futures = _client().scatter(states, hash=False)
     with _lock:
         mine = _held.setdefault(fit, {})
-        mine[key] = future
+        mine.update(futures)
         current = _prefix(fit, number)
         for old in [k for k in mine if k not in live and not k.startswith(current)]:
             del mine[old]
+
+
+def _client() -> Client:
+    worker = get_worker().address
+    client = _clients.get(worker)
+    if client is None or client.status != "running":
+        client = _clients[worker] = get_client()
+    return client
 
 
 def let_go(fit: str) -> None:

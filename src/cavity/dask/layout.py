@@ -1,8 +1,8 @@
-"""How rows are cut into shards, and shards put together into tasks.
+"""How rows are cut into shards, shards put together into groups, and groups dealt out to workers.
 
 The shards depend on the number of rows alone. They are added up along a binary tree that is fixed with
-them; a task runs a whole subtree of it. So the size of the tasks may follow the number of workers, and
-no sum changes by a single bit.
+them; a task adds up what it has of it. So the groups, which are held and moved as one, and the tasks may
+follow the number of workers, and no sum changes by a single bit.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ MOST_ROWS = 131_072
 """Of a shard: what a lost worker costs, and what a task holds besides its result, stay bounded."""
 PLENTY = 256
 """Shards that are enough for any cluster which so few rows are worth."""
-TASKS_PER_WORKER = 2
-"""Tasks of a pass for each worker there is at the start: some slack for unequal or added workers."""
+GROUPS_PER_WORKER = 2
+"""Groups of shards for each worker there is at the start: workers that are added get some of them."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,30 @@ class ShardLayout:
         start, stop = self.bounds(shard)
         return stop - start
 
-    def levels(self, n_workers: int) -> int:
-        """Levels of the tree that one task climbs, when there are so many workers."""
-        levels = 0
-        while self.n_shards >> (levels + 1) >= TASKS_PER_WORKER * n_workers:
-            levels += 1
-        return levels
-
     def groups(self, n_workers: int) -> list[range]:
-        """The shards of each task."""
-        size = 1 << self.levels(n_workers)
-        return [range(i, min(i + size, self.n_shards)) for i in range(0, self.n_shards, size)]
+        """The shards of each group, when there are so many workers: of all as many, and few groups."""
+        size = 1
+        while self.n_shards // (2 * size) >= GROUPS_PER_WORKER * n_workers:
+            size *= 2
+        return [range(i, i + size) for i in range(0, self.n_shards, size)]
+
+
+def slots(threads: dict[str, int]) -> list[str]:
+    """The workers, each as many times as it has threads.
+
+    >>> slots({"b": 1, "a": 2})
+    ['a', 'a', 'b']
+    """
+    return [worker for worker in sorted(threads) for _ in range(threads[worker])]
+
+
+def slot_of(group: int, n_groups: int, n_slots: int) -> int:
+    """The slot that a group is dealt to: neighbours together, and as many to each as to the others.
+
+    >>> [slot_of(group, 8, 3) for group in range(8)]
+    [0, 0, 0, 1, 1, 1, 2, 2]
+    """
+    return group * n_slots // n_groups
 
 
 def spans(

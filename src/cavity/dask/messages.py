@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
 
+from cavity.dask.tree import PartialSum
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.rows import Sites
@@ -72,6 +73,11 @@ class Packed:
     name: str
     """Of the fit and the pass: no other message has it."""
     data: bytes = field(compare=False, repr=False)
+
+
+@sizeof.register(PartialSum)
+def _size_of_sum(sums: PartialSum[Any]) -> int:
+    return sum(sizeof(part) for _, part in sums.nodes)
 
 
 @sizeof.register(Sums)

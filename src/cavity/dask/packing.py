@@ -73,6 +73,11 @@ def packed_message(message: Message) -> Packed:
 @lru_cache(maxsize=2)
 def unpacked(message: Packed) -> Message:
     """The message itself; a worker opens it once for all of its tasks."""
+    return opened(message)
+
+
+def opened(message: Packed) -> Message:
+    """The message itself."""
     small: Message = pickle.loads(message.data)
     prior = copy.copy(small.prior)
     for name in ("whitener", "L"):

@@ -77,7 +77,7 @@ def read_group_state(
         own = _read(folder / f"{rows.first + i:06d}-{version}.npz")
         fits = own is not None and len(own.log_predictive) == len(shard.labels)
         states.append(own if fits else None)
-    keep(key, tuple(states), fit, number, frozenset())
+    keep({key: tuple(states)}, fit, number, frozenset())
     return sum(state is not None for state in states)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cavity.dask.collections import Census, LazyTable, Partition, census
 from cavity.dask.faults import Cluster
-from cavity.dask.layout import ShardLayout, spans
+from cavity.dask.layout import ShardLayout, slot_of, slots, spans
 from cavity.dask.messages import GroupRows
 from cavity.dask.tasks import joined, moments_of, picked
 from cavity.estimators.weights import checked_class_factors
@@ -41,9 +41,7 @@ class ShardedSource:
         self._factors = factors
         self.total_weight = float(totals.sum() if factors is None else totals @ factors)
         self.layout = ShardLayout.of(self.n_rows)
-        n_workers = max(1, cluster.n_workers)
-        self.levels = self.layout.levels(n_workers)
-        self.groups = self.layout.groups(n_workers)
+        self.groups = self.layout.groups(max(1, cluster.n_workers))
         self.rows = [self._read(number) for number in range(len(self.groups))]
         # Each group of shards knows how to read its rows again: the partitions need not be held.
         self._load()
@@ -66,7 +64,6 @@ class ShardedSource:
         group = self.groups[number]
         needed, pieces = spans(self.lengths, self.layout, group)
         starts = tuple(self.layout.bounds(shard)[0] for shard in group)
-        home = self.home(number, sorted(client.nthreads()))
         return client.submit(
             read_group,
             [partitions[i] for i in needed],
@@ -76,13 +73,14 @@ class ShardedSource:
             self.classes,
             self._factors,
             pure=False,
-            workers=[home],
-            allow_other_workers=True,
+            **self._wish(self._home(number, slots(client.nthreads()))),
         )
 
-    def home(self, group: int, workers: list[str]) -> str:
-        """The worker that a group had best be on: every one gets as many groups as the others."""
-        return workers[group * len(workers) // len(self.groups)]
+    def _home(self, group: int, places: list[str]) -> str | None:
+        return places[slot_of(group, len(self.groups), len(places))] if places else None
+
+    def _wish(self, home: str | None) -> dict[str, Any]:
+        return {} if home is None else {"workers": [home], "allow_other_workers": True}
 
     def _load(self) -> None:
         self.cluster.run(lambda: self.cluster.client.map(_loaded, self.rows, pure=False), self.reload)
@@ -90,13 +88,11 @@ class ShardedSource:
     def _spread(self) -> None:
         """Move groups to where they were meant to be: a worker that was slow to start has fewer."""
         client = self.cluster.client
-        holders, workers = client.who_has(self.rows), sorted(client.nthreads())
+        holders, places = client.who_has(self.rows), slots(client.nthreads())
         for i, rows in enumerate(self.rows):
-            home = self.home(i, workers)
+            home = self._home(i, places)
             if home not in holders.get(rows.key, ()):
-                self.rows[i] = client.submit(
-                    _itself, rows, pure=False, workers=[home], allow_other_workers=True
-                )
+                self.rows[i] = client.submit(_itself, rows, pure=False, **self._wish(home))
         self._load()
 
     def reload(self) -> None:

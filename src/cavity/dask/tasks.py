@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from cavity.allocation import freed_memory_kept
 from cavity.dask.keeping import keep
 from cavity.dask.messages import GroupRows, GroupState, Message, Packed, ShardState
-from cavity.dask.packing import packed_naturals, packed_sums, unpacked
-from cavity.dask.tree import climbed
+from cavity.dask.packing import opened, packed_naturals, packed_sums, unpacked
+from cavity.dask.tree import Node, PartialSum, folded
 from cavity.engines.blas import blas_threads
 from cavity.engines.local import HeldOut, LocalEngine, tile_rows
 from cavity.engines.threads import Threads
@@ -28,7 +28,6 @@ from cavity.standardize import Moments
 from cavity.sums import Sums
 from cavity.typing import IntArray
 
-_HEALING_PASSES = 5
 _SWITCH_SECONDS = 5e-4
 
 
@@ -40,71 +39,76 @@ class Draw(NamedTuple):
     parts: int
 
 
-def sweep_group(
+def sweep_share(
+    rows: list[GroupRows],
+    states: list[GroupState | None],
+    q: Packed,
+    keys: list[str],
+    extent: range,
+    draws: dict[int, Draw] | None,
+) -> PartialSum[Sums]:
+    """A pass over groups of shards, or over a minibatch's rows in them; sums of their extent.
+
+    The new states are kept under `keys`.
+    """
+    message = unpacked(q)
+    found: dict[str, list[ShardState | None]] = {key: [] for key in keys}
+
+    def swept() -> Iterator[tuple[Node, Sums]]:
+        for group, state, new in zip(rows, states, found.values(), strict=True):
+            for number, start, shard, own in _shards(group, state):
+                if draws is not None and number not in draws:
+                    new.append(own)
+                    continue
+                engine = _engine(shard, start, own, message)
+                batch = None if draws is None else _block(engine.source, number, draws[number])
+                sums = _swept(engine, message, batch)
+                new.append(ShardState(engine.sites, engine.log_predictive))
+                yield Node(0, number), packed_sums(sums, message.prior.dtype)
+
+    with _alone():
+        result = folded(swept(), extent)
+    kept = {key: tuple(states) for key, states in found.items()}
+    keep(kept, message.setting.fit, message.number, message.live)
+    return result
+
+
+def replayed_group(
     rows: GroupRows,
     state: GroupState | None,
-    q: Packed,
+    messages: list[Packed],
     key: str,
-    levels: int,
-    draws: dict[int, Draw] | None,
-) -> Sums:
-    """A pass over the shards of a group, or over a minibatch's rows in them.
-
-    The new state is kept under `key`; the sums come back as the node of the tree that is the group's.
-    """
-    message = unpacked(q)
-    assert message.posterior is not None
-    assert message.options is not None
-    states = list(_states(rows, state))
-    sums: dict[int, Sums] = {}
+    fit: str,
+    number: int,
+    live: frozenset[str],
+) -> int:
+    """Sites of a group that were lost, found again: those that passes leave after an earlier state."""
     with _alone():
-        for i, shard in enumerate(rows.shards):
-            number = rows.first + i
-            if draws is not None and number not in draws:
-                continue
-            engine = _engine(shard, rows.starts[i], states[i], message)
-            batch = None if draws is None else _block(engine.source, number, draws[number])
-            found = engine.sweep(message.prior, message.posterior, message.options, batch)
-            sums[number] = packed_sums(found, message.prior.dtype)
-            engine.commit()
-            states[i] = ShardState(engine.sites, engine.log_predictive)
-        ((_, node),) = climbed(sums, levels).items()
-    keep(key, tuple(states), message.setting.fit, message.number, message.live)
-    return node
+        for packed in messages:
+            message, new = opened(packed), []
+            for _, start, shard, own in _shards(rows, state):
+                engine = _engine(shard, start, own, message)
+                _swept(engine, message, None)
+                new.append(ShardState(engine.sites, engine.log_predictive))
+            state = tuple(new)
+    keep({key: state}, fit, number, live)
+    return len(messages)
 
 
-def healed_group(rows: GroupRows, q: Packed, key: str) -> int:
-    """Sites of a group that were lost, found again: those that go with the q that they were part of.
-
-    A few passes at a q that is held: each takes the sites that the one before has found out of it.
-    """
+def summed_share(
+    rows: list[GroupRows], states: list[GroupState | None], q: Packed, extent: range
+) -> PartialSum[Naturals]:
+    """The naturals of the sites of groups of shards as they are; sums of their extent."""
     message = unpacked(q)
-    assert message.posterior is not None
-    assert message.options is not None
-    states: list[ShardState] = []
-    with _alone():
-        for start, shard in zip(rows.starts, rows.shards, strict=True):
-            engine = _engine(shard, start, None, message)
-            for _ in range(_HEALING_PASSES):
-                engine.sweep(message.prior, message.posterior, message.options)
-                engine.commit()
-            states.append(ShardState(engine.sites, engine.log_predictive))
-    keep(key, tuple(states), message.setting.fit, message.number, message.live)
-    return len(states)
 
+    def summed() -> Iterator[tuple[Node, Naturals]]:
+        for group, state in zip(rows, states, strict=True):
+            for number, start, shard, own in _shards(group, state):
+                naturals = _engine(shard, start, own, message).summed_sites(message.prior)
+                yield Node(0, number), packed_naturals(naturals)
 
-def summed_group(rows: GroupRows, state: GroupState | None, q: Packed, levels: int) -> Naturals:
-    """The naturals of the sites of a group as they are."""
-    message = unpacked(q)
     with _alone():
-        sums = {
-            rows.first + i: packed_naturals(
-                _engine(shard, rows.starts[i], own, message).summed_sites(message.prior)
-            )
-            for i, (shard, own) in enumerate(zip(rows.shards, _states(rows, state), strict=True))
-        }
-        ((_, node),) = climbed(sums, levels).items()
-    return node
+        return folded(summed(), extent)
 
 
 def moments_of(rows: GroupRows) -> list[Moments]:
@@ -148,13 +152,26 @@ def leave_one_out(rows: GroupRows, state: GroupState | None) -> NDArray[np.float
     return np.concatenate(
         [
             np.full(len(shard.labels), np.nan) if own is None else own.log_predictive
-            for shard, own in zip(rows.shards, _states(rows, state), strict=True)
+            for _, _, shard, own in _shards(rows, state)
         ]
     )
 
 
-def _states(rows: GroupRows, state: GroupState | None) -> GroupState:
-    return (None,) * len(rows.shards) if state is None else state
+def _shards(
+    rows: GroupRows, state: GroupState | None
+) -> Iterator[tuple[int, int, RawRows, ShardState | None]]:
+    """Of each shard of a group: its number, the number of its first row, its rows and its state."""
+    numbers = range(rows.first, rows.first + len(rows.shards))
+    states = (None,) * len(rows.shards) if state is None else state
+    return zip(numbers, rows.starts, rows.shards, states, strict=True)
+
+
+def _swept(engine: LocalEngine, message: Message, batch: ArrayBlock | None) -> Sums:
+    assert message.posterior is not None
+    assert message.options is not None
+    sums = engine.sweep(message.prior, message.posterior, message.options, batch)
+    engine.commit()
+    return sums
 
 
 def _engine(shard: RawRows, start: int, state: ShardState | None, message: Message) -> LocalEngine:

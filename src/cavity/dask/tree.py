@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from cavity.posterior import Naturals
 from cavity.sums import Sums
 
 Part = TypeVar("Part", Sums, Naturals)
 
-FAN_IN_LEVELS = 2
-"""Levels of the tree that a reduction task climbs: it adds up four results at most."""
+FAN_IN = 4
+"""Results that a reduction task adds up at most."""
+
+
+class Node(NamedTuple):
+    """A place in the tree: the shards i·2^level up to (i + 1)·2^level."""
+
+    level: int
+    i: int
+
+    @property
+    def start(self) -> int:
+        """The first of its shards."""
+        return self.i << self.level
+
+    @property
+    def stop(self) -> int:
+        """The shard after its last."""
+        return (self.i + 1) << self.level
+
+    @property
+    def parent(self) -> Node:
+        """The node above."""
+        return Node(self.level + 1, self.i >> 1)
+
+
+@dataclass(frozen=True)
+class PartialSum(Generic[Part]):
+    """Sums of an extent of shards: the largest nodes that lie within it, in their order."""
+
+    nodes: tuple[tuple[Node, Part], ...]
 
 
 def added(a: Part, b: Part) -> Part:
@@ -24,30 +53,40 @@ def added(a: Part, b: Part) -> Part:
     return type(a)(**values)
 
 
-def climbed(nodes: Mapping[int, Part], levels: int) -> dict[int, Part]:
-    """The nodes so many levels up: nodes 2i and 2i + 1 make node i; one without a sibling stays itself.
+def folded(parts: Iterable[tuple[Node, Part]], extent: range) -> PartialSum[Part]:
+    """The sum of parts that come in the order of their shards, all of them of an extent.
 
-    Climbing in several stages, each over a part of the nodes, gives the same bits as at once.
+    A shard of the extent that is in no part adds nothing: a node without a sibling moves up as it is.
+    Folding in several stages, each over an extent of its own, gives the same bits as at once. No more is
+    held than a node of each level.
     """
-    current = dict(nodes)
-    for _ in range(levels):
-        above: dict[int, Part] = {}
-        for i in sorted(current):
-            above[i // 2] = added(above[i // 2], current[i]) if i // 2 in above else current[i]
-        current = above
-    return current
+    found: list[tuple[Node, Part]] = []
+    for node, part in parts:
+        _settle(found, extent, node.start)
+        found.append((node, part))
+    _settle(found, extent, extent.stop)
+    return PartialSum(tuple(found))
 
 
-def top(nodes: Mapping[int, Part]) -> Part:
-    """All nodes added up."""
-    current = dict(nodes)
-    while len(current) > 1:
-        current = climbed(current, 1)
-    ((_, node),) = current.items()
-    return node
+def _settle(found: list[tuple[Node, Part]], extent: range, stop: int) -> None:
+    """Move the last node up as far as nothing more can come in below, which begins at `stop`."""
+    while found:
+        node, part = found[-1]
+        parent = node.parent
+        if parent.start < extent.start or parent.stop > min(stop, extent.stop):
+            return
+        found.pop()
+        if found and found[-1][0] == (node.level, node.i ^ 1):
+            part = added(found.pop()[1], part)
+        found.append((parent, part))
 
 
-def add_up(places: list[int], parts: list[Any]) -> Any:
-    """One node from its descendants at these places, `FAN_IN_LEVELS` below."""
-    ((_, node),) = climbed(dict(zip(places, parts, strict=True)), FAN_IN_LEVELS).items()
-    return node
+def add_up(sums: list[PartialSum[Part]], extent: range) -> PartialSum[Part]:
+    """The sums of neighbours, in the order of their shards, as one of their common extent."""
+    return folded((item for one in sums for item in one.nodes), extent)
+
+
+def total(sums: list[PartialSum[Part]], n_shards: int) -> Part:
+    """The sum of all shards, a power of two."""
+    ((_, part),) = add_up(sums, range(n_shards)).nodes
+    return part

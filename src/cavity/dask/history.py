@@ -1,0 +1,128 @@
+"""Sites that are lost with a worker are found again, exactly where they were.
+
+Every few passes the states of all groups are copied, each to another worker, and the driver keeps the
+messages of the passes since. A lost state is that copy after those passes once more, over the rows of
+its group alone: a fit goes on as if nothing had happened. Where there is no copy, as with one worker,
+after minibatches, or if both are lost, the sites are found from the last q that they were part of. It is
+held for a few passes, each of which takes the sites that the one before has found out of it: no longer
+where they were, but on the way to the same fixed point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import dask
+from distributed import Client, Future
+
+from cavity.dask.layout import slot_of
+from cavity.dask.messages import GroupState, Message, Packed
+from cavity.dask.packing import packed_message
+from cavity.dask.states import GroupStates
+
+PASSES = 8
+"""After which states are copied again."""
+_MOST_PASSES = 3 * PASSES
+"""That are ever repeated."""
+_BYTES = 2**25
+"""Of messages, after which states are copied again."""
+_PASSES_WITHOUT_COPY = 5
+
+
+class Begun(NamedTuple):
+    """Copies that are on their way."""
+
+    copies: list[Future]
+    n_past: int
+    """How many of the messages they make superfluous."""
+
+
+class Past(NamedTuple):
+    """How a state is found again: the passes of these messages, from this state on."""
+
+    state: Future | None
+    messages: list[Packed]
+    exact: bool
+
+
+class History:
+    """What it takes to find lost states again."""
+
+    def __init__(self, client: Client, states: GroupStates) -> None:
+        self._client = client
+        self._states = states
+        self._copies: list[Future] | list[None] | None = [None] * len(states)
+        """Of the groups' states (None: of sites that say nothing yet), if they are known at all."""
+        self._past: list[Packed] = []
+        self._begun: Begun | None = None
+        self._due = False
+        self._last: Message | None = None
+
+    def forget(self) -> None:
+        """The states are no longer those that copies and messages lead to."""
+        self._copies, self._past, self._begun = None, [], None
+
+    def copy_soon(self) -> None:
+        """Copies may be lost: new ones with the next pass."""
+        self._begun, self._due = None, True
+
+    def committed(self, message: Message, packed: Packed, places: list[str] | None) -> None:
+        """The states are those that a pass over all rows has left, on workers with so many `places`.
+
+        None stands for a pass over a minibatch.
+        """
+        self._last = message
+        if places is None:
+            self.forget()
+            return
+        self._look_after_copies()
+        useless = self._copies is None and self._begun is None
+        if useless or len(self._past) == _MOST_PASSES:
+            self.forget()
+        self._past.append(packed)
+        many = len(self._past) >= PASSES or sum(len(one.data) for one in self._past) > _BYTES
+        if self._begun is None and (many or self._due or self._copies is None):
+            self._copy(places)
+
+    def past_of(self, group: int) -> Past | None:
+        """How the state of a group is found again; None if it never said anything."""
+        if self._copies is not None:
+            copy = self._copies[group]
+            if copy is None or copy.status == "finished":
+                return Past(copy, list(self._past), exact=True)
+        if self._last is None:
+            return None
+        assert self._last.options is not None
+        still = replace(self._last.options, gradient=False, damping=1.0, residual_penalty=0.0)
+        q = packed_message(replace(self._last, options=still))
+        return Past(None, [q] * _PASSES_WITHOUT_COPY, exact=False)
+
+    def _look_after_copies(self) -> None:
+        if self._begun is None:
+            return
+        copies, n_past = self._begun
+        found = {copy.status for copy in copies}
+        if found == {"finished"}:
+            self._copies, self._past, self._begun = copies, self._past[n_past:], None
+        elif found - {"finished", "pending"}:
+            self._begun = None
+
+    def _copy(self, places: list[str]) -> None:
+        """Have each state copied to a worker that it is not on."""
+        workers, n_groups = list(dict.fromkeys(places)), len(self._states)
+        if len(workers) < 2:
+            return
+        name = f"cavity-copy-{self._past[-1].name}"
+        graph, others = {}, {}
+        for i in range(n_groups):
+            home = workers.index(places[slot_of(i, n_groups, len(places))])
+            others[f"{name}-{i}"] = [workers[(home + 1) % len(workers)]]
+            graph[f"{name}-{i}"] = (_itself, self._states[i])
+        with dask.annotate(workers=others.__getitem__, allow_other_workers=True):
+            copies = self._client.get(graph, list(graph), sync=False)
+        self._begun, self._due = Begun(copies, len(self._past)), False
+
+
+def _itself(state: GroupState) -> GroupState:
+    return state
