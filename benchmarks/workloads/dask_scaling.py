@@ -128,9 +128,9 @@ def _time_keeping():
     keep = tasks.keep if not hasattr(tasks, "_plain_keep") else tasks._plain_keep
     tasks._plain_keep, tasks._keeping = keep, 0.0
 
-    def timed(*args):
+    def timed(*args, **kwargs):
         begin = time.perf_counter()
-        keep(*args)
+        keep(*args, **kwargs)
         tasks._keeping += time.perf_counter() - begin
 
     tasks.keep = timed

@@ -14,9 +14,10 @@ from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_w
 from numpy.testing import assert_allclose
 
 from cavity import ClusterError, SEPClassifier
-from cavity.dask import DaskSEPClassifier, layout, passes
+from cavity.dask import DaskSEPClassifier, history, layout, passes
 from cavity.dask.broadcast import PATIENCE, Sent, broadcast
 from cavity.dask.faults import Cluster
+from cavity.dask.history import History
 from cavity.dask.messages import Packed
 from cavity.dask.passes import Passes
 from support import table
@@ -118,16 +119,42 @@ def test_the_only_worker_killed_with_the_only_copy_of_q(undisturbed, monkeypatch
     assert_allclose(model.predict_proba(X), undisturbed["fixed"].predict_proba(X), atol=1e-8)
 
 
-def test_workers_killed_while_gradients_are_summed(client, undisturbed, monkeypatch):
-    count = in_pass(monkeypatch, {6, 15}, lambda: kill_one_of_two(client), gradient=True)
-    model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
-    assert count() > 15
-    calm = undisturbed["trained"]
-    difference = model.log_marginal_likelihood_value_ - calm.log_marginal_likelihood_value_
-    assert abs(difference) < 1e-3 * abs(calm.log_marginal_likelihood_value_)  # another way up the hill
-    monkeypatch.undo()
-    wait_for_workers(client, 2)
-    assert_converges_to_the_fixed_point(model)
+def assert_same_model(model, calm):
+    """The same way up the hill, and not only the same fixed point at its top."""
+    assert_allclose(model.kernel_.theta, calm.kernel_.theta, rtol=1e-9, atol=1e-9)
+    assert_allclose(model.inducing_points_, calm.inducing_points_, rtol=1e-9, atol=1e-9)
+    assert_allclose(model.log_marginal_likelihood_value_, calm.log_marginal_likelihood_value_, rtol=1e-9)
+    assert_allclose(model.predict_proba(X), calm.predict_proba(X), atol=1e-9)
+    assert len(model.history_) == len(calm.history_)
+
+
+def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
+    monkeypatch.setattr(history, "PASSES", 3)
+    pasts = []
+    past_of = History.past_of
+    monkeypatch.setattr(
+        History, "past_of", lambda self, group: pasts.append(past_of(self, group)) or pasts[-1]
+    )
+    with started(3) as client:
+        count = in_pass(monkeypatch, {6, 15, 24}, lambda: kill_a_worker(client), gradient=True)
+        model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
+    assert count() > 24
+    assert any(past.state is not None for past in pasts)  # from copies
+    assert all(past.exact for past in pasts)
+    assert_same_model(model, undisturbed["trained"])
+
+
+def test_the_only_worker_killed_while_gradients_are_summed(undisturbed, monkeypatch):
+    monkeypatch.setattr(history, "_MOST_PASSES", 3)  # then there is no way back to where it was
+    with started(1) as client:
+        in_pass(monkeypatch, {12}, lambda: kill_a_worker(client), gradient=True)
+        model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
+        calm = undisturbed["trained"]
+        difference = model.log_marginal_likelihood_value_ - calm.log_marginal_likelihood_value_
+        assert abs(difference) < 1e-3 * abs(calm.log_marginal_likelihood_value_)  # another way up
+        monkeypatch.undo()
+        wait_for_workers(client, 1)
+        assert_converges_to_the_fixed_point(model)
 
 
 def test_a_gradient_at_convergence_is_the_same_after_a_loss(client, undisturbed, monkeypatch):
@@ -139,18 +166,13 @@ def test_a_gradient_at_convergence_is_the_same_after_a_loss(client, undisturbed,
     again, disturbed = calm.log_marginal_likelihood(theta, eval_gradient=True)
     assert count() >= 1
     assert_allclose(again, value, rtol=1e-8)
-    assert_allclose(disturbed, slope, rtol=1e-4, atol=1e-4)  # sites found again by a few passes
+    assert_allclose(disturbed, slope, rtol=1e-8, atol=1e-8)
 
 
 def test_a_worker_killed_while_polishing(client, undisturbed, monkeypatch):
     in_pass(monkeypatch, {2}, lambda: kill_a_worker(client), gradient=False)
     model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
-    calm = undisturbed["trained"]
-    assert_allclose(model.kernel_.theta, calm.kernel_.theta, rtol=1e-9, atol=1e-9)
-    assert_allclose(model.inducing_points_, calm.inducing_points_, rtol=1e-9, atol=1e-9)
-    monkeypatch.undo()
-    wait_for_workers(client, 2)
-    assert_converges_to_the_fixed_point(model)
+    assert_same_model(model, undisturbed["trained"])
 
 
 def test_a_driver_that_sees_the_scheduler_only(client, undisturbed, monkeypatch):
@@ -159,6 +181,15 @@ def test_a_driver_that_sees_the_scheduler_only(client, undisturbed, monkeypatch)
     assert np.array_equal(model.predict_proba(X), undisturbed["fixed"].predict_proba(X))
 
 
+@pytest.fixture
+def no_tidying(client):
+    """Dask's memory manager drops copies now and then that nobody has asked for yet."""
+    client.amm.stop()
+    yield
+    client.amm.start()
+
+
+@pytest.mark.usefixtures("no_tidying")
 def test_a_message_is_not_kept_up_by_a_worker_that_is_gone(client):
     alive, gone = sorted(client.nthreads()), "tcp://127.0.0.1:9"
     client.run(_number_held)  # a worker imports what it takes to read a message

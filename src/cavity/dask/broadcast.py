@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from distributed import Client, Future
-from distributed.protocol import to_serialize
 
 from cavity.dask.faults import Cluster
 from cavity.dask.messages import Packed
@@ -25,7 +24,8 @@ _LAG = 4.0
 """How many times as long as the first one the other workers may take, and a second besides."""
 _COPIES = 16
 """Copies that the driver sends at least, if there are so many workers; see `n_copies`."""
-_TRIES = 3
+
+Copy = asyncio.Task[Future | None]
 
 
 class Sent(NamedTuple):
@@ -48,36 +48,33 @@ def n_copies(n_workers: int) -> int:
 
 def broadcast(cluster: Cluster, packed: Packed, workers: list[str]) -> Sent:
     """Bring a message to workers."""
-    client, key = cluster.client, f"cavity-q-{packed.name}"
     wanted = workers[: n_copies(len(workers))]
-    if cluster.direct is False or not wanted or client.status != "running":
+    if cluster.direct is False or not wanted or cluster.client.status != "running":
         return Sent(None, True)
-    q = Future(key, client)  # before the scheduler speaks of it
-    holders: list[str] = client.sync(_brought, cluster, key, packed, wanted)
-    return Sent(q if holders else None, len(holders) == len(wanted))
+    sent: Sent = cluster.client.sync(_brought, cluster, packed, wanted)
+    return sent
 
 
-async def _brought(cluster: Cluster, key: str, packed: Packed, workers: list[str]) -> list[str]:
-    """Send copies and tell the scheduler; the workers that have one now."""
+async def _brought(cluster: Cluster, packed: Packed, workers: list[str]) -> Sent:
     client = cluster.client
-    data = {key: to_serialize(packed)}
-    copies = {asyncio.ensure_future(_copied(client, worker, data)): worker for worker in workers}
+    copies: dict[Copy, str] = {
+        asyncio.ensure_future(_copied(client, packed, worker)): worker for worker in workers
+    }
     try:
         silent = await _awaited(client, copies)
-        holders = [copies[copy] for copy in copies if copy.done() and copy.result()]
-        if holders:
-            cluster.direct = True
-        elif silent:
-            cluster.direct = False  # the driver cannot see workers that live: it need not try again
-        return await _announced(client, key, len(packed.data), holders)
     except (OSError, asyncio.TimeoutError):  # of the scheduler: the pass itself will find out
-        return []
-    finally:
-        for copy in copies:
-            copy.cancel()
+        silent = False
+    found = [q for copy in copies if copy.done() and (q := copy.result()) is not None]
+    for copy in copies:
+        copy.cancel()
+    if found:
+        cluster.direct = True
+    elif silent:
+        cluster.direct = False  # the driver cannot see workers that live: it need not try again
+    return Sent(found[0] if found else None, len(found) == len(workers))
 
 
-async def _awaited(client: Client, copies: dict[asyncio.Task[bool], str]) -> bool:
+async def _awaited(client: Client, copies: dict[Copy, str]) -> bool:
     """Wait for the copies that are worth it; whether some worker that lives has been silent."""
     begin, limit, waiting = time.monotonic(), PATIENCE, set(copies)
     while waiting and time.monotonic() - begin < limit:
@@ -91,24 +88,15 @@ async def _awaited(client: Client, copies: dict[asyncio.Task[bool], str]) -> boo
     return bool(waiting)
 
 
-async def _copied(client: Client, worker: str, data: dict[str, Any]) -> bool:
+async def _copied(client: Client, packed: Packed, worker: str) -> Future | None:
+    """Send one copy; all of them have one key, and are one to the scheduler."""
+    key = f"cavity-q-{packed.name}"
     try:
-        await client.rpc(worker).update_data(data=data)
-    except OSError:  # a connection that breaks or cannot be made
-        return False
-    return True
-
-
-async def _announced(client: Client, key: str, size: int, holders: list[str]) -> list[str]:
-    """Tell the scheduler who has a copy; those that are still there."""
-    for _ in range(_TRIES):
-        if not holders:
-            break
-        said = client.scheduler.update_data(who_has={key: holders}, nbytes={key: size}, client=client.id)
-        try:
-            await asyncio.wait_for(said, PATIENCE)
-            return holders
-        except KeyError:  # one of them has died meanwhile
-            alive = await asyncio.wait_for(client.nthreads(), PATIENCE)
-            holders = [worker for worker in holders if worker in alive]
-    return []
+        futures = await client.scatter(
+            {key: packed}, workers=[worker], direct=True, hash=False, asynchronous=True
+        )
+    except (OSError, asyncio.TimeoutError, KeyError):
+        # A connection that breaks or cannot be made; a worker that the scheduler knows no more.
+        return None
+    found: Future = futures[key]
+    return found

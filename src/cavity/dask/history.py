@@ -21,9 +21,9 @@ from cavity.dask.messages import GroupState, Message, Packed
 from cavity.dask.packing import packed_message
 from cavity.dask.states import GroupStates
 
-PASSES = 8
+PASSES = 16
 """After which states are copied again."""
-_MOST_PASSES = 3 * PASSES
+_MOST_PASSES = 2 * PASSES
 """That are ever repeated."""
 _BYTES = 2**25
 """Of messages, after which states are copied again."""

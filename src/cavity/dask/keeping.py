@@ -8,6 +8,7 @@ needed.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import Lock
 from typing import Any
 
@@ -31,9 +32,31 @@ def _prefix(fit: str, number: int) -> str:
     return f"cavity-sites-{fit}-{number}-"
 
 
-def keep(states: dict[str, Any], fit: str, number: int, live: frozenset[str]) -> None:
-    """Put states into the cluster by their keys, and let go of those that no pass will ask for."""
-    futures = _client().scatter(states, hash=False)
+def keep(
+    states: dict[str, Any], fit: str, number: int, live: frozenset[str], *, wait: bool = True
+) -> None:
+    """Put states into the cluster by their keys, and let go of those that no pass will ask for.
+
+    A task need not wait until the scheduler has heard of it. It hears before the sums that the task
+    returns have reached the driver; if it should not, the next pass is a fault and repeated.
+    """
+    client = _client()
+    futures = client.scatter(states, hash=False, asynchronous=True)  # here: it looks for its worker
+
+    async def kept() -> None:
+        _hold(await futures, fit, number, live)
+
+    async def kept_if_possible() -> None:
+        with suppress(OSError):  # a worker without a scheduler
+            await kept()
+
+    if wait:
+        client.sync(kept)
+    else:
+        client.loop.add_callback(kept_if_possible)
+
+
+def _hold(futures: dict[str, Future], fit: str, number: int, live: frozenset[str]) -> None:
     with _lock:
         mine = _held.setdefault(fit, {})
         mine.update(futures)

@@ -69,7 +69,7 @@ def sweep_share(
     with _alone():
         result = folded(swept(), extent)
     kept = {key: tuple(states) for key, states in found.items()}
-    keep(kept, message.setting.fit, message.number, message.live)
+    keep(kept, message.setting.fit, message.number, message.live, wait=False)
     return result
 
 
