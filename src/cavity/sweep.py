@@ -63,7 +63,7 @@ class RefinedRows(NamedTuple):
     """[t]: log probability of each label with its row left out."""
 
     def no_wider_than(self, dtype: Dtype) -> RefinedRows:
-        """The same, in that precision if it is the smaller: what waits for its turn takes no more room."""
+        """The same, in that precision if it is the smaller: what waits takes no more room than needed."""
         if self.log_predictive.dtype.itemsize <= np.dtype(dtype).itemsize:
             return self
         sites = self.sites
