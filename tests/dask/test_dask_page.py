@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from dask_clusters import QUIET, started
 from distributed.cli import dask_ssh
 
@@ -28,6 +29,13 @@ def test_python_of_the_page_runs(capsys):
             exec(compile(ELSEWHERE.sub(address, block), PAGE, "exec"), names)
     assert capsys.readouterr().out == "(400, 2)\n"
     assert names["model"].score(names["X"].compute(), names["y"].compute()) > 0.9
+
+
+def test_scheduler_and_workers_of_the_chart_get_the_package():
+    (values,) = [yaml.safe_load(block) for block in blocks("yaml")]
+    assert values["scheduler"]["env"] == values["worker"]["env"]
+    assert values["worker"]["env"] == [{"name": "EXTRA_PIP_PACKAGES", "value": "cavity[dask]"}]
+    assert values["worker"]["threads_per_worker"] == 1
 
 
 def test_options_of_dask_ssh_exist():
