@@ -101,9 +101,9 @@ def dask_engine(client, folder):
     """An engine over the rows that lie in a folder, which its workers read."""
     import dask.array as da
 
+    from cavity.dask.cluster import Cluster
     from cavity.dask.collections import lazy_table
     from cavity.dask.engine import DaskEngine
-    from cavity.dask.faults import Cluster
     from cavity.dask.source import ShardedSource
 
     X, y = (da.from_npy_stack(f"{folder}/{name}", mmap_mode=None) for name in "Xy")

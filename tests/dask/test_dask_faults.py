@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 from cavity import ClusterError, SEPClassifier
 from cavity.dask import DaskSEPClassifier, history, layout, passes
 from cavity.dask.broadcast import PATIENCE, Sent, broadcast
-from cavity.dask.faults import Cluster
+from cavity.dask.cluster import Cluster
 from cavity.dask.history import History
 from cavity.dask.messages import Packed
 from cavity.dask.passes import Passes
@@ -136,16 +136,16 @@ def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
         History, "past_of", lambda self, group: pasts.append(past_of(self, group)) or pasts[-1]
     )
     with started(3) as client:
-        count = in_pass(monkeypatch, {6, 15, 24}, lambda: kill_a_worker(client), gradient=True)
+        count = in_pass(monkeypatch, {6, 15}, lambda: kill_a_worker(client), gradient=True)
         model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
-    assert count() > 24
+    assert count() > 15
     assert any(past.state is not None for past in pasts)  # from copies
     assert all(past.exact for past in pasts)
     assert_same_model(model, undisturbed["trained"])
 
 
 def test_the_only_worker_killed_while_gradients_are_summed(undisturbed, monkeypatch):
-    monkeypatch.setattr(history, "_MOST_PASSES", 3)  # then there is no way back to where it was
+    monkeypatch.setattr(history, "PASSES", 1)  # then there is no way back to where it was
     with started(1) as client:
         in_pass(monkeypatch, {12}, lambda: kill_a_worker(client), gradient=True)
         model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)

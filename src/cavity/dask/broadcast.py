@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from distributed import Client, Future
 
-from cavity.dask.faults import Cluster
+from cavity.dask.cluster import Cluster
 from cavity.dask.messages import Packed
 
 PATIENCE = 20.0

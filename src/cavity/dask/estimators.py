@@ -13,10 +13,9 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.dask.cluster import cluster_for
+from cavity.dask.cluster import Cluster, cluster_for
 from cavity.dask.collections import lazy_table
 from cavity.dask.engine import DaskEngine, HeldOutRows
-from cavity.dask.faults import Cluster
 from cavity.dask.prediction import is_dask_collection, lazily, local_twin
 from cavity.dask.progress import ClusterProgress
 from cavity.dask.source import ShardedSource

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from distributed import Future
 
-from cavity.dask.messages import Packed
+from cavity.dask.messages import Packed, itself
 from cavity.dask.tree import FAN_IN, add_up
 
 
@@ -49,16 +49,12 @@ def pass_graph(
     graph: dict[str, Any] = {key: task(share, q or message) for key, share in nodes.items()}
     homes = {key: share.home for key, share in nodes.items()}
     if q is None:
-        graph[message] = (_itself, packed)
+        graph[message] = (itself, packed)
     extents, level = {key: share.extent for key, share in nodes.items()}, 0
     while len(extents) > n_roots:
         level += 1
         extents = _next_level(graph, extents, f"cavity-sum-{packed.name}-{level}")
     return PassGraph(graph, homes, list(extents))
-
-
-def _itself(packed: Packed) -> Packed:
-    return packed
 
 
 def _next_level(graph: dict[str, Any], extents: dict[str, range], name: str) -> dict[str, range]:

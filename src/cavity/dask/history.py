@@ -17,16 +17,14 @@ import dask
 from distributed import Client, Future
 
 from cavity.dask.layout import slot_of
-from cavity.dask.messages import GroupState, Message, Packed
+from cavity.dask.messages import Message, Packed, itself
 from cavity.dask.packing import packed_message
 from cavity.dask.states import GroupStates
 
 PASSES = 16
-"""After which states are copied again."""
-_MOST_PASSES = 2 * PASSES
-"""That are ever repeated."""
+"""After which states are copied again; no more than twice as many are ever repeated."""
 _BYTES = 2**25
-"""Of messages, after which states are copied again."""
+"""Of messages, after which states are copied again; no more than twice as many are ever kept."""
 _PASSES_WITHOUT_COPY = 5
 
 
@@ -78,11 +76,10 @@ class History:
             return
         self._look_after_copies()
         useless = self._copies is None and self._begun is None
-        if useless or len(self._past) == _MOST_PASSES:
+        if useless or self._fills(2):
             self.forget()
         self._past.append(packed)
-        many = len(self._past) >= PASSES or sum(len(one.data) for one in self._past) > _BYTES
-        if self._begun is None and (many or self._due or self._copies is None):
+        if self._begun is None and (self._fills(1) or self._due or self._copies is None):
             self._copy(places)
 
     def past_of(self, group: int) -> Past | None:
@@ -97,6 +94,11 @@ class History:
         still = replace(self._last.options, gradient=False, damping=1.0, residual_penalty=0.0)
         q = packed_message(replace(self._last, options=still))
         return Past(None, [q] * _PASSES_WITHOUT_COPY, exact=False)
+
+    def _fills(self, times: int) -> bool:
+        """Whether the messages are so many times as much as should be there when states are copied."""
+        size = sum(len(packed.data) for packed in self._past)
+        return len(self._past) >= times * PASSES or size > times * _BYTES
 
     def _look_after_copies(self) -> None:
         if self._begun is None:
@@ -118,11 +120,7 @@ class History:
         for i in range(n_groups):
             home = workers.index(places[slot_of(i, n_groups, len(places))])
             others[f"{name}-{i}"] = [workers[(home + 1) % len(workers)]]
-            graph[f"{name}-{i}"] = (_itself, self._states[i])
+            graph[f"{name}-{i}"] = (itself, self._states[i])
         with dask.annotate(workers=others.__getitem__, allow_other_workers=True):
             copies = self._client.get(graph, list(graph), sync=False)
         self._begun, self._due = Begun(copies, len(self._past)), False
-
-
-def _itself(state: GroupState) -> GroupState:
-    return state

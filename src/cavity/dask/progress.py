@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cavity.dask.faults import Cluster
+from cavity.dask.cluster import Cluster
 from cavity.history import Iteration
 from cavity.schedules.progress import Progress
 

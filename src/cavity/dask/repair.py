@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cavity.dask.faults import FAULTS
+from cavity.dask.cluster import FAULTS
 from cavity.dask.history import History, Past
 from cavity.dask.keeping import state_key
 from cavity.dask.passes import Passes

@@ -8,10 +8,10 @@ import numpy as np
 from distributed import Future
 from numpy.typing import NDArray
 
+from cavity.dask.cluster import Cluster
 from cavity.dask.collections import Census, LazyTable, Partition, census
-from cavity.dask.faults import Cluster
 from cavity.dask.layout import ShardLayout, slot_of, slots, spans
-from cavity.dask.messages import GroupRows
+from cavity.dask.messages import GroupRows, itself
 from cavity.dask.tasks import joined, moments_of, picked
 from cavity.estimators.weights import checked_class_factors
 from cavity.sources.blocks import tile_precision
@@ -92,7 +92,7 @@ class ShardedSource:
         for i, rows in enumerate(self.rows):
             home = self._home(i, places)
             if home not in holders.get(rows.key, ()):
-                self.rows[i] = client.submit(_itself, rows, pure=False, **self._wish(home))
+                self.rows[i] = client.submit(itself, rows, pure=False, **self._wish(home))
         self._load()
 
     def reload(self) -> None:
@@ -179,10 +179,6 @@ def _class_totals(found: list[Census], classes: NDArray[Any]) -> Array:
     for part in found:
         totals[np.searchsorted(classes, part.classes)] += part.totals
     return totals
-
-
-def _itself(rows: GroupRows) -> GroupRows:
-    return rows
 
 
 def _loaded(rows: GroupRows) -> int:
