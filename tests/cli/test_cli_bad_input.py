@@ -176,7 +176,8 @@ def test_tables_that_the_model_cannot_predict(folder, tmp_path):
     frame.rename(columns={"hour": "Hour"}).to_csv(path, index=False)
     refused(run("predict", folder / "m.cavity", path), "did you mean 'Hour'?")
     frame.astype({"hour": object}).assign(hour="noon").to_csv(path, index=False)
-    refused(run("predict", folder / "m.cavity", path, "-o", tmp_path / "p.csv"), "noon")
+    words = "column 'hour' should be numeric, but has the value 'noon' in line 2"
+    refused(run("predict", folder / "m.cavity", path, "-o", tmp_path / "p.csv"), words)
     assert not (tmp_path / "p.csv").exists()
     frame.drop(columns="delayed").to_csv(path, index=False)
     refused(run("evaluate", folder / "m.cavity", path), "has no column 'delayed'")
@@ -188,6 +189,24 @@ def test_tables_that_the_model_cannot_predict(folder, tmp_path):
         assert result.exit_code == 2
         assert "no row has a target" in result.stderr
     refused(run("predict", folder / "m.cavity", path, "--keep", "gat"), "no column 'gat' to keep")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_weights_that_mean_nothing(folder, tmp_path, suffix):
+    def evaluate(weight, **columns):
+        frame = flights(20).assign(**columns)
+        path = tmp_path / f"t.{suffix}"
+        frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+        return run("evaluate", folder / "m.cavity", path, "--weight", weight)
+
+    refused(evaluate("distence"), "no weight column 'distence'; did you mean 'distance'?")
+    refused(evaluate("delayed"), "'delayed' is named as the weight column, but is the target")
+    refused(evaluate("w", w=-1.0), "the weight column 'w' has the weight -1.0", "not negative")
+    refused(evaluate("w", w=None), "the weight column 'w' has a row without a weight")
+    assert "'w'" in refused(evaluate("w", w="many"), "many")
+    result = evaluate("w", w=0)
+    assert result.exit_code == 2
+    assert "no row has a target and a weight above 0" in result.stderr
 
 
 def test_a_failure_on_the_way_is_a_sentence_and_leaves_nothing(folder, tmp_path, monkeypatch):
