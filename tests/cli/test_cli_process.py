@@ -47,11 +47,6 @@ def test_help_needs_none_of_the_heavy_packages():
         assert command in done.stdout
 
 
-def test_the_shell_completes():
-    words = {"_CAVITY_COMPLETE": "complete_bash", "COMP_WORDS": "cavity pre", "COMP_CWORD": "1"}
-    assert run(env={**os.environ, **words}).stdout.split() == ["predict"]
-
-
 def test_without_typer_the_extra_is_named():
     code = "import sys; sys.modules['typer'] = None\nfrom cavity.cli import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
