@@ -24,6 +24,7 @@ def refused(result, *words, code=2):
     said = [line for line in result.stderr.splitlines() if line.startswith("cavity: ")]
     assert len(said) == 1, result.stderr
     assert "Traceback" not in result.stderr
+    assert said[0].isprintable()
     for word in words:
         assert word in said[0]
     return said[0]
@@ -68,6 +69,7 @@ def test_a_wrong_target_suggests_the_nearest(folder, tmp_path):
         ("delayed\na\nb\n", "no columns besides the target"),
         ("x,delayed\n1,a\n1,b\n", "no column to learn from"),
         ("x,delayed\n1,a,b,c\n", "cannot be read"),
+        ("x,delayed\n1,\x07\x1b[31m,c\n", "cannot be read"),
     ],
 )
 def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
@@ -82,7 +84,8 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--budget", "0s"], "not understood"),
         (["--drop", "houre"], "did you mean 'hour'"),
         (["--weight", "distence"], "no weight column 'distence'; did you mean 'distance'?"),
-        (["--weight", "carrier"], "'carrier' is numeric, but has the value"),
+        (["--weight", "carrier"], "'carrier' should be numeric, but has the value"),
+        (["--weight", "date"], "'date' should be numeric, but has the value '2013-"),
         (["--method", "gfitc", "--budget", "5s"], "counts iterations"),
         (["--method", "gfitc", "--resume"], "--resume"),
         (["--workers", "2", "--scheduler", "tcp://x:1"], "one of them"),

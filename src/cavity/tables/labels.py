@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import SourceError
 from cavity.tables.arrow import import_arrow
-from cavity.tables.names import listed
+from cavity.tables.names import listed, shown
 from cavity.typing import Array, IntArray
 
 MOST_CLASSES = 100
@@ -53,7 +53,7 @@ class LabelScan:
             return int(value)
         what = "is a fraction" if isinstance(value, float) else f"is a {type(value).__name__}"
         raise SourceError(
-            f"the target {self.target!r} has the value {value!r}, which {what}; classes are whole "
+            f"the target {self.target!r} has the value {shown(value)}, which {what}; classes are whole "
             "numbers, strings or truth values: cut a quantity into a few classes"
         )
 
