@@ -110,7 +110,7 @@ def step_seconds(n_classes: int, m: int, d: int, repeats: int) -> float:
 
 
 @benchmark(
-    "class_cost",
+    "class-cost",
     "one minibatch step with two and with ten classes: MNIST's shape, m = 500",
     table=_cost_table,
 )
@@ -127,7 +127,7 @@ def cost(context: Context) -> None:
 
 
 @benchmark(
-    "mnist_classes",
+    "mnist-classes",
     "MNIST ten classes, m = 500, 600 s: test NLL and error",
     table=tables.by_method,
 )
@@ -140,7 +140,7 @@ def mnist(context: Context) -> None:
 
 
 @benchmark(
-    "covtype_classes",
+    "covtype-classes",
     "covertype, two and seven classes, m = 200, 120 s: SEP and GPflow's SVGP",
     table=tables.by_dataset,
 )

@@ -27,7 +27,7 @@ from cavity.rows import Rows, Sites
 from cavity.rules.cavity_moments import limit_leverage
 from cavity.rules.protocol import RowTerms, Rule
 from cavity.sums import Sums
-from cavity.typing import Array
+from cavity.typing import Array, Dtype
 
 EXACT_LEVERAGE = 1.0 - 1e-9
 """Bound on ν̃v when q holds just the rows' sites: it only keeps rounding away from 1."""
@@ -61,6 +61,14 @@ class RefinedRows(NamedTuple):
     sites: Sites
     log_predictive: Array
     """[t]: log probability of each label with its row left out."""
+
+    def no_wider_than(self, dtype: Dtype) -> RefinedRows:
+        """The same, in that precision if it is the smaller: what waits takes no more room than needed."""
+        if self.log_predictive.dtype.itemsize <= np.dtype(dtype).itemsize:
+            return self
+        sites = self.sites
+        narrow = Sites(sites.precision.astype(dtype), sites.shift.astype(dtype), sites.directions)
+        return RefinedRows(narrow, self.log_predictive.astype(dtype))
 
 
 @dataclass(frozen=True)

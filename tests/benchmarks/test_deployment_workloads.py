@@ -38,7 +38,7 @@ def test_every_benchmark_is_on_the_results_page_or_has_a_page_of_its_own():
 def test_the_page_on_many_classes_shows_what_is_recorded():
     page = (RESULTS.parent / "classes.md").read_text(encoding="utf-8")
     assert benchmarks()["classes"].table(read(RECORDS / "classes.jsonl").repetitions) in page
-    (cost,) = read(RECORDS / "class_cost.jsonl").repetitions
+    (cost,) = read(RECORDS / "class-cost.jsonl").repetitions
     assert f"{cost.extra['ratio']:.1f} times" in page
 
 

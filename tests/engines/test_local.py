@@ -1,5 +1,7 @@
 """The engine decides where a pass runs, and nothing about what comes out of it."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -126,3 +128,18 @@ def test_tiles_depend_on_the_problem_only_and_stay_in_the_cache():
         rows = tile_rows(m, d, FLOAT64)
         assert 1 <= rows <= 10_000
         assert tile_rows(m, d, FLOAT32) >= rows
+
+
+def test_a_pass_that_waits_takes_no_more_room_than_what_is_kept(monkeypatch):
+    monkeypatch.setattr("cavity.engines.local._ROWS_IN_FULL_PRECISION", 100)
+    n = 200_000
+    engine = make_engine(np.tile(X, (n // 300 + 1, 1))[:n], np.resize(LABELS, n))
+    engine.sweep(PRIOR, START, SweepOptions(gradient=False))  # the blocks of the heap are there
+    tracemalloc.start()
+    try:
+        engine.sweep(PRIOR, START, SweepOptions(gradient=False))
+        waiting, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert engine.sites.precision.dtype == np.float32
+    assert 12 * n < waiting < 16 * n  # three numbers a row in float32; they would be 24 bytes in float64

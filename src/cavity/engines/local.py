@@ -130,7 +130,7 @@ class LocalEngine:
         def work(tile: Block) -> tuple[Any, RefinedRows, Sums]:
             rows, sites = self._rows_and_sites(tile, prior.dtype)
             refined, sums = sweep(rows, sites, prior, posterior, self.rule, options)
-            return tile.index, refined, sums
+            return tile.index, refined.no_wider_than(self.log_predictive.dtype), sums
 
         self._pending = []
         total: Sums | None = None
