@@ -152,6 +152,13 @@ def built(tmp_path_factory):
     return folder
 
 
+def test_the_documentation_has_every_picture(built):
+    shown = {image.name for image in (built / "_images").iterdir()}
+    for page in ROOT.glob("docs/**/*.md"):
+        pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+        assert {picture.rpartition("/")[2] for picture in pictures} <= shown, page.name
+
+
 def test_the_documentation_has_every_page_and_its_links_hold(built):
     pages = {page: Links(page) for page in built.glob("**/*.html")}
     assert {f"{page.stem}.html" for page in ROOT.glob("docs/**/*.md")} <= {page.name for page in pages}
