@@ -100,7 +100,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return 2
     deadline = None if arguments.minutes is None else time.monotonic() + 60.0 * arguments.minutes
     data = stand_ins.instead() if arguments.stand_ins else contextlib.nullcontext()
-    with machine.exclusive(), data:
+    alone = machine.exclusive() if any(item.timed for item in chosen) else contextlib.nullcontext()
+    with alone, data:
         for item in chosen:
             if len(chosen) > 1:
                 print(f"\n== {item.name}: {item.description}", flush=True)
@@ -139,6 +140,7 @@ def _show(item: Benchmark, path: Path, arguments: argparse.Namespace) -> None:
         return
     print(f"\n{item.table(repetitions)}", flush=True)
     if item.draw is not None:
+        arguments.figures.mkdir(parents=True, exist_ok=True)
         for file in item.draw(repetitions, arguments.figures / path.stem):
             print(f"drawn: {file.name}")
 

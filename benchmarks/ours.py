@@ -81,6 +81,7 @@ def paper_parameters(mode: str, start: Start, settings: Mapping[str, Any]) -> di
         "inducing_points": start.Z,
         "standardize": False,
         "hyperprior": None,
+        "calibration": None,
     }
     if mode in CONVERGED:
         return {**common, "max_iter": iterations, "tol": LBFGS_TOL}

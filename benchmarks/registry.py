@@ -37,6 +37,8 @@ class Benchmark:
     run: Run
     table: Table
     draw: Draw | None = None
+    timed: bool = True
+    """Whether seconds are part of what it measures: only one such run may be under way."""
 
 
 ALIASES = {"fig3-nodes": "dask"}
@@ -46,14 +48,19 @@ _BENCHMARKS: dict[str, Benchmark] = {}
 
 
 def benchmark(
-    name: str, description: str, *, table: Table = tables.table, draw: Draw | None = None
+    name: str,
+    description: str,
+    *,
+    table: Table = tables.table,
+    draw: Draw | None = None,
+    timed: bool = True,
 ) -> Callable[[Run], Run]:
     """Register the decorated function under `name`; a name can be taken once."""
 
     def register(run: Run) -> Run:
         if name in _BENCHMARKS:
             raise ValueError(f"two benchmarks are named {name!r}")
-        _BENCHMARKS[name] = Benchmark(name, description, run, table, draw)
+        _BENCHMARKS[name] = Benchmark(name, description, run, table, draw, timed)
         return run
 
     return register

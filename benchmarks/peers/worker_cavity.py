@@ -45,7 +45,10 @@ def main():
     job.begin()
     model.fit(X, y)
     job.finish(
-        lambda: model.predict_log_proba(X_test), n_iter=model.n_iter_, m=len(model.inducing_points_)
+        lambda: model.predict_log_proba(X_test),
+        n_iter=model.n_iter_,
+        m=len(model.inducing_points_),
+        stretch=model.stretch_,
     )
 
 

@@ -67,13 +67,14 @@ def _cost_table(repetitions: Sequence[Repetition]) -> str:
     "classes",
     "many classes: the multinomial probit against one-vs-rest, the same steps",
     table=_choice_table,
+    timed=False,
 )
 def run(context: Context) -> None:
     """Short fits of each candidate, scored on rows held out of training: a basis for the choice."""
     m, steps = 100, 20 if context.quick else CHOICE_STEPS
-    sets = [(_digits(), {"standardize": False, "max_iter": 10 if context.quick else 100})]
-    large = [(_choice(holdout("covtype", 5_000), 50_000), {})]
-    large += [(_choice(fixed("mnist"), 60_000), {"standardize": False})]
+    sets = [(digits(), {"standardize": False, "max_iter": 10 if context.quick else 100})]
+    large = [(for_choices(holdout("covtype", 5_000), 50_000), {})]
+    large += [(for_choices(fixed("mnist"), 60_000), {"standardize": False})]
     for split, parameters in large:
         epochs = steps * 5 * m / len(split.train.y)
         sets.append((split, {**parameters, "max_epochs": epochs}))
@@ -157,7 +158,8 @@ def covtype(context: Context) -> None:
             context.measure(contender, here, {**settings, "classes": n_classes}, budget)
 
 
-def _digits() -> Split:
+def digits() -> Split:
+    """scikit-learn's digits, 600 of them held out."""
     X, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     X, y = X[order] / 16.0, y[order].astype(np.int8)
@@ -165,8 +167,8 @@ def _digits() -> Split:
     return Split(train, test, 0)
 
 
-def _choice(split: Split, n: int) -> Split:
+def for_choices(split: Split, n: int, *, many: bool = True) -> Split:
     """n of the training rows, 5,000 of them in place of the test rows: for choices, not for results."""
-    train = many_classes(split).train
+    train = (many_classes(split) if many else split).train
     order = np.random.default_rng(0).permutation(len(train.y))[:n]
     return Split(train.take(order[5_000:]), train.take(order[:5_000]), 0)

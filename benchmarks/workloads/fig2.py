@@ -110,6 +110,7 @@ def _rows() -> Split | None:
     "the paper's Figure 2: boundaries and inducing points on banana, m = 4 … 128, three systems",
     table=table,
     draw=draw,
+    timed=False,
 )
 def run(context: Context) -> None:
     """One split, every m, the three systems from the same inducing points."""

@@ -17,7 +17,7 @@ from benchmarks.tables import failures, markdown
 
 SIZES = (4, 50, 200)
 DASHES = {0: ":", 1: "--", 2: "-"}
-SPLITS = 10
+SPLITS = 5
 
 CONTENDERS = (
     Contender("SEP", "paper-sep"),
@@ -77,7 +77,7 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
 
 @benchmark(
     "fig3-time-image",
-    "the paper's Figure 3: NLL and error on Image against training time, m = 4, 50, 200, ten splits",
+    "the paper's Figure 3: NLL and error on Image against training time, m = 4, 50, 200, five splits",
     table=table,
     draw=draw,
 )

@@ -32,6 +32,8 @@ class Model:
     dtype: Dtype
     jitter: float
     """Relative jitter of K: it belongs to the whitened coordinates of the posterior."""
+    stretch: float = 1.0
+    """Factor on the latent means of the posterior, by which its probabilities are calibrated."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
@@ -49,7 +51,7 @@ class Model:
 
         def moments(start: int) -> tuple[Array, Array]:
             at = marginals(self._inputs(X[start : start + size]), prior, self.posterior)
-            return at.mean, at.variance + at.residual
+            return self.stretch * at.mean, at.variance + at.residual
 
         parts = list(threads.map(moments, range(0, n, size)))
         return np.hstack([mean for mean, _ in parts]), np.hstack([var for _, var in parts])
@@ -62,7 +64,7 @@ class Model:
         K = bind(self.kernel, inputs).cross(inputs)[0]
         conditional = K - A @ A.T
         covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
-        return self.posterior.mean @ A.T, covariance
+        return self.stretch * self.posterior.mean @ A.T, covariance
 
     def remaining_variance_share(self, X: Any, variance: Array) -> Array:
         """Share [L, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.

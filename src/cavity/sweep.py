@@ -31,6 +31,8 @@ from cavity.typing import Array, Dtype
 
 EXACT_LEVERAGE = 1.0 - 1e-9
 """Bound on ν̃v when q holds just the rows' sites: it only keeps rounding away from 1."""
+LAGGING_LEVERAGE = 0.5
+"""Bound on a row's own share of a q that was not made of today's sites under today's kernel."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class SweepOptions:
     """Whether to form the gradient by theta and Z."""
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
+    stretch: float = 1.0
+    """Factor on the latent means, and on the sites' shifts that make them, before the rule speaks."""
     residual_penalty: float = 0.0
     """c: if positive, the objective is charged ½ c Σ ν̃ s for the variance s that the inducing points
     leave unexplained, as the variational bound charges it.
@@ -63,7 +67,7 @@ class RefinedRows(NamedTuple):
     """[t]: log probability of each label with its row left out."""
 
     def no_wider_than(self, dtype: Dtype) -> RefinedRows:
-        """The same, in that precision if it is the smaller: what waits takes no more room than needed."""
+        """The same, in that precision if it is the smaller: what waits takes no room in vain."""
         if self.log_predictive.dtype.itemsize <= np.dtype(dtype).itemsize:
             return self
         sites = self.sites
@@ -123,8 +127,8 @@ def sweep(
         share = np.minimum(weight, 1.0)
         own = Sites(share * own.precision, share * own.shift)
     terms = rule(
-        rows.labels, at.mean, at.variance, at.residual, own.precision, own.shift,
-        options.max_leverage,
+        rows.labels, options.stretch * at.mean, at.variance, at.residual,
+        own.precision, options.stretch * own.shift, options.max_leverage,
     )  # fmt: skip
     # A row of no weight is absent from q: it must have no site to be taken out of it.
     step = options.damping * (weight > 0)

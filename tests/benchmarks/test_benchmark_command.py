@@ -9,6 +9,8 @@ from benchmarks.records import RecordFile, Repetition
 from benchmarks.registry import benchmark
 from benchmarks.registry import benchmarks as registered
 
+from benchmarks import machine, registry
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -51,6 +53,18 @@ def test_contenders_use_known_methods_and_distinct_labels():
 def test_unknown_benchmark_is_an_error(capsys):
     assert main(["run", "nothing"]) == 2
     assert "no benchmark 'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("timed", "status"), [(True, 1), (False, 0)])
+def test_only_what_measures_seconds_waits_for_the_machine(monkeypatch, tmp_path, timed, status):
+    ran = []
+    item = registry.Benchmark("dummy", "", ran.append, lambda repetitions: "", timed=timed)
+    registered()
+    monkeypatch.setitem(registry._BENCHMARKS, "dummy", item)
+    monkeypatch.setattr(machine, "LOCK", tmp_path / "lock")
+    with machine.exclusive():
+        assert main(["run", "dummy", "--out", str(tmp_path)]) == status
+    assert len(ran) == 1 - status
 
 
 def test_table_of_a_record_file(tmp_path, capsys):

@@ -133,7 +133,7 @@ def test_gradient_at_the_fixed_point(rule, digits):
 
 def test_leave_one_out_is_about_what_leaving_out_gives():
     given = {"optimizer": None, "inducing_points": X[::10], "standardize": False, "tol": 1e-6,
-             "kernel": ConstantKernel(4.0) * RBF(2.0), "max_iter": 200}  # fmt: skip
+             "kernel": ConstantKernel(4.0) * RBF(2.0), "max_iter": 200, "calibration": None}  # fmt: skip
     model = SEPClassifier(**given).fit(X, CODES)
     for row in (60, 70, 133):
         others = np.arange(150) != row

@@ -101,7 +101,8 @@ def test_a_fit_predicts_as_its_kernel_and_points_would_if_nothing_had_been_train
     X_star, _ = table(100, seed=5)
     X, X_star = X.astype(dtype), X_star.astype(dtype)
     options = {"random_state": 0, "n_jobs": 1}
-    fit = kind(n_inducing=n_inducing, batch_size=50, max_epochs=3, **options).fit(X, labels)
+    fit = kind(n_inducing=n_inducing, batch_size=50, max_epochs=3, calibration=None, **options)
+    fit.fit(X, labels)
     again = kind(
         fit.kernel_,
         inducing_points=fit.inducing_points_,

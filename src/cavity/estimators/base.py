@@ -32,6 +32,7 @@ from cavity.persistence import save
 from cavity.prior import Prior
 from cavity.problem import Problem, hold_out, make_problem, standardizer_of
 from cavity.rules.protocol import Rule
+from cavity.schedules.calibration import calibrated
 from cavity.schedules.converged import converge
 from cavity.schedules.evaluation import gradient
 from cavity.schedules.plan import Outcome
@@ -52,6 +53,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         "inducing_points": ["array-like", None],
         "init_inducing": [StrOptions({"kmeans", "random", "greedy"})],
         "learn_inducing": ["boolean"],
+        "calibration": [StrOptions({"auto", "loo"}), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "class_weight": [StrOptions({"balanced"}), dict, None],
@@ -148,6 +150,19 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
     def _learns(self) -> bool:
         return True
 
+    def _calibrates(self, problem: Problem) -> bool:
+        """Whether the latent means are stretched in the end; see `calibration`."""
+        if self.calibration == "auto":
+            return problem.engine.rule.n_latents > 1
+        return bool(self.calibration == "loo")
+
+    def _calibrated(self, problem: Problem, outcome: Outcome, seed: int) -> Outcome:
+        """What a schedule without a plan has come to, with its means stretched if that is wanted."""
+        if outcome.interrupted or not self._calibrates(problem):
+            return outcome
+        point = calibrated(problem.engine, outcome.point, seed)
+        return outcome._replace(point=point, interrupted=point.interrupted)
+
     def _stored_directions(self, m: int, n_rows: int) -> int:
         """Length of the vector that is stored with each site; 0 stores none."""
         return 0
@@ -162,12 +177,14 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
             engine.rule,
             prior.dtype,
             prior.jitter,
+            outcome.point.stretch,
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = outcome.point.objective
         self.loo_log_proba_: Any = engine.of_all_rows(engine.log_predictive)
         self.loo_score_ = outcome.point.mean_log_predictive
+        self.stretch_ = outcome.point.stretch
         self._weight_seen = engine.total_weight
         self.n_iter_ = outcome.n_iter
         self.history_ = progress.history

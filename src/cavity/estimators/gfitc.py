@@ -70,6 +70,7 @@ class GFITCClassifier(SparseGPClassifier):
         optimizer: str | None = "lbfgs",
         max_iter: int = 250,
         tol: float = 1e-6,
+        calibration: str | None = "auto",
         class_weight: Any = None,
         hyperprior: float | None = 1.0,
         standardize: bool = True,
@@ -87,6 +88,7 @@ class GFITCClassifier(SparseGPClassifier):
         self.optimizer = optimizer
         self.max_iter = max_iter
         self.tol = tol
+        self.calibration = calibration
         self.class_weight = class_weight
         self.hyperprior = hyperprior
         self.standardize = standardize
@@ -103,6 +105,9 @@ class GFITCClassifier(SparseGPClassifier):
         return propagation_rule(self.likelihood, len(self.classes_))
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
+        return self._calibrated(problem, self._converged(problem, progress), seed)
+
+    def _converged(self, problem: Problem, progress: Progress) -> Outcome:
         if self._learns:
             return fit_outer(problem, progress, max_iter=self.max_iter, tol=self.tol)
         point = converge(

@@ -103,6 +103,7 @@ def training_plan(
     update: PosteriorUpdate,
     optimizer: str | None,
     seed: int,
+    calibration_seed: int | None = None,
 ) -> Plan:
     """The plan of an estimator with the parameters of `SEPClassifier`."""
     n_rows, m = problem.engine.n_rows, len(problem.space.Z)
@@ -124,6 +125,7 @@ def training_plan(
             _fingerprint(estimator, problem),
         ),
         update=update,
+        calibration_seed=calibration_seed,
     )
 
 

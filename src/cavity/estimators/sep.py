@@ -67,6 +67,11 @@ class SEPClassifier(SteppedGPClassifier):
     tol : float
         Relative rise of the objective between two runs of 10 iterations at which training on all rows
         comes to its end; with optimizer=None the root mean square change of the sites.
+    calibration : {"auto", "loo"} or None
+        "loo" multiplies the latent means of predictions by the factor that makes the labels most
+        probable with their rows left out; None leaves them as they are. "auto" is "loo" on minibatches
+        and for three classes or more, where it helps, and None for two classes on all rows: few rows
+        that have chosen inducing points of their own look too predictable.
     gradient : {"approximate", "exact"}
         The paper's gradient, which assumes matched moments, or the one with the terms that vanish at
         EP's fixed point.
@@ -109,6 +114,8 @@ class SEPClassifier(SteppedGPClassifier):
         Log probability of each training label with its row left out, free from the cavities; NaN for
         rows that a budget in seconds left no time to visit, and for rows of no weight.
     loo_score_ : float, their mean, every row counted by its weight
+    stretch_ : float
+        The factor on the latent means that `calibration` has found; 1 without.
     inducing_path_ : list of `cavity.history.Rung`
         The numbers of inducing points that n_inducing="auto" has tried, with their scores and seconds.
     n_iter_ : int, steps taken
@@ -153,6 +160,7 @@ class SEPClassifier(SteppedGPClassifier):
         validation_fraction: float = 0.1,
         damping: float | str = "auto",
         tol: float = 1e-4,
+        calibration: str | None = "auto",
         gradient: str = "approximate",
         residual_penalty: float | str = "auto",
         site_memory: str = "sites",
@@ -184,6 +192,7 @@ class SEPClassifier(SteppedGPClassifier):
             validation_fraction=validation_fraction,
             damping=damping,
             tol=tol,
+            calibration=calibration,
             class_weight=class_weight,
             hyperprior=hyperprior,
             standardize=standardize,
@@ -203,6 +212,11 @@ class SEPClassifier(SteppedGPClassifier):
         return propagation_rule(self.likelihood, len(self.classes_))
 
     def _stored_directions(self, m: int, n_rows: int) -> int:
+        if self.site_memory == "factors" and self.calibration == "loo":
+            raise ValueError(
+                'calibration="loo" with site_memory="factors", the paper\'s scheme, which has none; use '
+                'calibration=None, or site_memory="sites"'
+            )
         if self.site_memory == "sites" or resolved_batch_size(self.batch_size, n_rows, m) is None:
             return 0
         require_memory(4 * n_rows * m, f'site_memory="factors" for {n_rows:,} rows and m={m}')

@@ -92,6 +92,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         validation_fraction: float = 0.1,
         damping: float | str = "auto",
         tol: float = 1e-4,
+        calibration: str | None = "auto",
         class_weight: Any = None,
         hyperprior: float | None = 1.0,
         standardize: bool = True,
@@ -119,6 +120,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         self.validation_fraction = validation_fraction
         self.damping = damping
         self.tol = tol
+        self.calibration = calibration
         self.class_weight = class_weight
         self.hyperprior = hyperprior
         self.standardize = standardize
@@ -160,8 +162,18 @@ class SteppedGPClassifier(SparseGPClassifier):
             self._update(problem),
             self._optimizer_name(),
             seed,
+            calibration_seed=seed if self._calibrates(problem) else None,
         )
         return plan.run(problem, progress)
+
+    def _calibrates(self, problem: Problem) -> bool:
+        if self.calibration == "auto":
+            if problem.engine.stores_directions:  # the paper's scheme
+                return False
+            n_rows, m = problem.engine.n_rows, len(problem.space.Z)
+            if self._learns and resolved_batch_size(self.batch_size, n_rows, m) is not None:
+                return True
+        return super()._calibrates(problem)
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
@@ -241,8 +253,16 @@ class SteppedGPClassifier(SparseGPClassifier):
         posterior = Posterior.from_naturals(stream.state.q)
         self._stream = StreamRecord(stream, problem.space)
         prior = problem.prior(stream.state.x)
+        self.stretch_ = getattr(self, "stretch_", 1.0)  # a stream goes on with that of its fit
         self.model_ = Model(
-            kernel, Z, posterior, engine.standardizer, engine.rule, prior.dtype, prior.jitter
+            kernel,
+            Z,
+            posterior,
+            engine.standardizer,
+            engine.rule,
+            prior.dtype,
+            prior.jitter,
+            self.stretch_,
         )
         self.kernel_ = kernel
         self.inducing_points_ = engine.standardizer.invert(Z)

@@ -79,6 +79,7 @@ class SVIClassifier(SteppedGPClassifier):
         validation_fraction: float = 0.1,
         damping: float | str = "auto",
         tol: float = 1e-4,
+        calibration: str | None = "auto",
         class_weight: Any = None,
         hyperprior: float | None = 1.0,
         standardize: bool = True,
@@ -107,6 +108,7 @@ class SVIClassifier(SteppedGPClassifier):
             validation_fraction=validation_fraction,
             damping=damping,
             tol=tol,
+            calibration=calibration,
             class_weight=class_weight,
             hyperprior=hyperprior,
             standardize=standardize,
@@ -144,7 +146,8 @@ class SVIClassifier(SteppedGPClassifier):
         self._refuse_what_lbfgs_cannot_do()
         trainer = Trainer(problem, Adadelta(), SweepOptions(), self._update(problem))
         max_iter = self.max_iter if self.max_epochs is None else min(self.max_iter, self.max_epochs)
-        return fit_gradient_batch(trainer, progress, max_iter=int(max_iter), tol=self.tol)
+        outcome = fit_gradient_batch(trainer, progress, max_iter=int(max_iter), tol=self.tol)
+        return self._calibrated(problem, outcome, seed)
 
     def _optimizer_name(self) -> str | None:
         if self.posterior_update == "gradient" and self.optimizer == "auto":

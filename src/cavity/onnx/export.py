@@ -102,7 +102,7 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
     A = cross @ prior.L_inverse.T
     residual = (diagonal - (A * A).sum()).at_least(0.0)
     variances = [(A * (A @ S)).sum().at_least(0.0) for S in posterior.covariance]
-    return LatentMoments(A @ posterior.mean.T, X.graph.concat(variances) + residual)
+    return LatentMoments(A @ (model.stretch * posterior.mean.T), X.graph.concat(variances) + residual)
 
 
 def _outputs(

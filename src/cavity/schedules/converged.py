@@ -13,7 +13,7 @@ from cavity.prior import Prior
 from cavity.schedules.evaluation import objective
 from cavity.schedules.progress import Progress, StepInfo
 from cavity.sums import Sums
-from cavity.sweep import EXACT_LEVERAGE, SweepOptions
+from cavity.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
 
 
 class FixedPoint(NamedTuple):
@@ -30,10 +30,10 @@ class FixedPoint(NamedTuple):
     """Root mean square change a full sweep would still make, in units of the marginals."""
     converged: bool
     interrupted: bool = False
+    stretch: float = 1.0
+    """Factor on the latent means in predictions; see `schedules.calibration`."""
 
 
-_FOREIGN_LEVERAGE = 0.5
-"""Bound on a row's own share of a q that was not built from today's sites."""
 _COUPLED_DAMPING = 0.6
 """Damping at most when a row has several sites: each is refined as if the others stood still."""
 POLISHING_TOL = 1e-4
@@ -66,7 +66,7 @@ def converge(
         if naturals is None:
             naturals = engine.summed_sites(prior)
         else:
-            leverage = _FOREIGN_LEVERAGE
+            leverage = LAGGING_LEVERAGE
         for n_sweeps in range(1, max_sweeps + 1):
             options = SweepOptions(damping=damping, gradient=False, max_leverage=leverage)
             point, sums = _sweep(engine, prior, naturals, options, n_sweeps, tol)

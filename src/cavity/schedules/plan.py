@@ -11,6 +11,7 @@ from cavity.optimizers import Optimizer
 from cavity.problem import Problem
 from cavity.schedules.batch import train_batch
 from cavity.schedules.budget import Budget
+from cavity.schedules.calibration import calibrated
 from cavity.schedules.checkpoint import Checkpointer
 from cavity.schedules.converged import POLISHING_TOL, FixedPoint, converge, settled
 from cavity.schedules.monitor import Monitor
@@ -18,10 +19,8 @@ from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trained, Trainer
 from cavity.schedules.stochastic import StochasticSchedule
-from cavity.sweep import EXACT_LEVERAGE, SweepOptions
+from cavity.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
 
-_LAGGING_LEVERAGE = 0.5
-"""Bound on a row's own share of q when sites and q were made under different kernels."""
 _MOST_SWEEPS = 100
 _ROWS_TO_REBUILD = 10_000
 """Rows up to which batch training rebuilds q before each pass: it is cheap, and exact."""
@@ -51,6 +50,8 @@ class Plan:
     monitor: Monitor
     checkpointer: Checkpointer
     update: PosteriorUpdate = field(default_factory=NaturalUpdate)
+    calibration_seed: int | None = None
+    """Of the rows that decide how bold predictions are; None leaves them as they are."""
 
     def run(self, problem: Problem, progress: Progress) -> Outcome:
         """Fit a problem."""
@@ -58,7 +59,7 @@ class Plan:
             return self._keep_parameters(problem, progress)
         natural = isinstance(self.update, NaturalUpdate)
         rebuild = natural and self.stochastic is None and self._rebuilds(problem)
-        leverage = EXACT_LEVERAGE if rebuild else _LAGGING_LEVERAGE
+        leverage = EXACT_LEVERAGE if rebuild else LAGGING_LEVERAGE
         # Minibatches are noisy beyond float32's rounding; the polishing is in full precision.
         rough = problem if self.stochastic is None else replace(problem, dtype=np.dtype(np.float32))
         options = replace(self.options, max_leverage=leverage)
@@ -70,6 +71,8 @@ class Plan:
         else:
             trained = self.stochastic.run(*context)
         point = self._polish(problem, trainer, trained, progress)
+        if not trained.interrupted:
+            point = self._calibrate(problem, point, progress)
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
             self.checkpointer.finish(problem.engine)
@@ -87,6 +90,7 @@ class Plan:
             max_sweeps=self.max_iter,
             progress=progress,
         )
+        point = self._calibrate(problem, point, progress)
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
 
     def _polish(
@@ -123,4 +127,12 @@ class Plan:
         last = progress.history[-1]
         seconds_per_epoch = last.seconds / last.epochs
         left = self.budget.max_seconds - progress.seconds
-        return int(np.clip(left / seconds_per_epoch, 0, _MOST_SWEEPS))
+        kept = 0.0 if self.calibration_seed is None else 1.0
+        return int(np.clip(left / seconds_per_epoch - kept, 0, _MOST_SWEEPS))
+
+    def _calibrate(self, problem: Problem, point: FixedPoint, progress: Progress) -> FixedPoint:
+        """The factor on the means of predictions, if one is wanted."""
+        if self.calibration_seed is None or point.interrupted:
+            return point
+        seconds = self.budget.max_seconds - progress.seconds
+        return calibrated(problem.engine, point, self.calibration_seed, seconds)

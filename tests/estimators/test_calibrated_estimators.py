@@ -1,0 +1,96 @@
+"""Where estimators calibrate by default, and that everything which predicts knows of it."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_digits, make_moons
+
+from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.model import Model
+
+X, Y = make_moons(400, noise=0.3, random_state=0)
+THREE = Y + (X[:, 0] > 1.2)
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+SHORT = {"n_inducing": 8, "max_iter": 10, "tol": 1e-2, "random_state": 0}
+
+
+def quick(cls, y, **options):
+    return cls(**SHORT | options).fit(X, y)
+
+
+@pytest.mark.parametrize("cls", [SEPClassifier, SVIClassifier, GFITCClassifier])
+def test_by_default_three_classes_are_calibrated_and_two_are_not(cls):
+    assert quick(cls, THREE).stretch_ > 1.02
+    assert quick(cls, THREE, calibration=None).stretch_ == 1.0
+    assert quick(cls, Y).stretch_ == 1.0
+    assert quick(cls, Y, calibration="loo").stretch_ != 1.0
+
+
+@pytest.mark.parametrize("cls", [SEPClassifier, SVIClassifier])
+def test_minibatches_are_calibrated(cls):
+    minibatches = {"batch_size": 50, "max_epochs": 2}
+    model = quick(cls, Y, **minibatches)
+    assert model.stretch_ != 1.0
+    assert model.loo_score_ == pytest.approx(model.loo_log_proba_.mean(), abs=1e-9)
+    plain = quick(cls, Y, calibration=None, **minibatches)
+    assert model.loo_score_ >= plain.loo_score_ - 1e-3
+    mean, variance = model.latent_mean_and_variance(X)
+    plain_mean, plain_variance = plain.latent_mean_and_variance(X)
+    # One polishing sweep's worth of seconds is kept for it only where seconds bind.
+    assert_allclose(mean, model.stretch_ * plain_mean, atol=1e-9)
+    assert_allclose(variance, plain_variance, atol=1e-9)
+
+
+def test_the_papers_scheme_is_not_calibrated():
+    model = quick(SEPClassifier, THREE, batch_size=50, max_epochs=1, site_memory="factors")
+    assert model.stretch_ == 1.0
+    with pytest.raises(ValueError, match=r'calibration="loo" with site_memory="factors"'):
+        quick(SEPClassifier, Y, batch_size=50, site_memory="factors", calibration="loo")
+
+
+def test_held_out_digits_are_better_predicted():
+    digits, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[600:1000], order[:600]
+    nll, errors = [], []
+    for how in ("auto", None):
+        options = {"n_inducing": 30, "max_iter": 20, "tol": 1e-2, "random_state": 0}
+        model = SEPClassifier(calibration=how, **options).fit(digits[train], y[train])
+        log_proba = model.predict_log_proba(digits[test])
+        nll.append(-log_proba[np.arange(600), y[test]].mean())
+        errors.append(np.mean(log_proba.argmax(axis=1) != y[test]))
+    assert nll[0] < 0.85 * nll[1]
+    assert errors[0] == pytest.approx(errors[1], abs=0.01)
+
+
+def test_a_single_minibatch_does_not_make_it_sure_of_itself():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(30_000, 5))
+    labels = rows[:, 0] + 3.0 * rng.normal(size=30_000) > 0  # hardly anything to learn
+    nll = []
+    for how in ("auto", None):
+        model = SEPClassifier(n_inducing=20, max_seconds=1e-9, calibration=how, random_state=0)
+        model.fit(rows[10_000:], labels[10_000:])
+        assert model.n_iter_ == 1
+        log_proba = model.predict_log_proba(rows[:10_000])
+        nll.append(-log_proba[np.arange(10_000), labels[:10_000].astype(int)].mean())
+    assert nll[0] < np.log(2.0) + 0.05 < nll[1]
+
+
+def test_a_stream_goes_on_with_the_factor_of_the_fit():
+    model = quick(SEPClassifier, THREE)
+    stretch = model.stretch_
+    model.partial_fit(X[:50], THREE[:50])
+    assert model.stretch_ == model.model_.stretch == stretch
+    assert SEPClassifier(n_inducing=8).partial_fit(X, THREE).stretch_ == 1.0
+
+
+def test_models_from_before_have_no_factor():
+    model = quick(SEPClassifier, Y).model_
+    state = model.__getstate__()
+    del state["stretch"]
+    older = Model.__new__(Model)
+    older.__dict__.update(state)
+    assert pickle.loads(pickle.dumps(older)).stretch == 1.0
