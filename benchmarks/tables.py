@@ -100,16 +100,42 @@ def seconds_to_reach(repetitions: Sequence[Repetition], targets: Sequence[float]
 
 
 def notes(repetitions: Sequence[Repetition]) -> str:
-    """Measurements that are not fits: one row each, one column a quantity."""
-    names = list(dict.fromkeys(key for r in repetitions for key in r.extra))
-    rows = [
-        [r.label, *(_value(r.extra[k]) if k in r.extra else MISSING for k in names)] for r in repetitions
-    ]
-    return markdown(["", *(name.replace("_", " ") for name in names)], rows)
+    """Measurements that are not fits: one row each, one column a quantity, one table a kind."""
+    kinds: dict[tuple[str, ...], list[Repetition]] = {}
+    for r in repetitions:
+        kinds.setdefault(tuple(r.extra), []).append(r)
+    return "\n\n".join(
+        markdown(
+            ["", *(name.replace("_", " ") for name in names)],
+            [[r.label, *(_value(r.extra[name]) for name in names)] for r in alike],
+        )
+        for names, alike in kinds.items()
+    )
 
 
 def _value(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
+    """A number that people can read: four digits, thousands apart.
+
+    >>> _value(4_479_812.3), _value(0.0337512), _value({"1": 0.25})
+    ('4,479,812', '0.03375', '1: 0.25')
+    """
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_value(part)}" for key, part in value.items())
+    if not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+
+
+def first_steps(repetitions: Sequence[Repetition], least: float = 0.5) -> str:
+    """Which methods spend more than `least` seconds a fit on their first step, such as on tracing."""
+    words = []
+    for label, group in _by_label(repetitions).items():
+        first = _mean([r.extra["first_step_seconds"] for r in group if "first_step_seconds" in r.extra])
+        if first > least:
+            words.append(
+                f"\n\nOf the seconds of {label}, {first:.1f} are its first step, in every process."
+            )
+    return "".join(words)
 
 
 def budgets(repetitions: Sequence[Repetition]) -> str:

@@ -12,7 +12,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
 project = "cavity"
-author = "the authors of cavity"
+author = "the cavity developers"
+project_copyright = f"2026, {author}"
 try:
     release = metadata.version("cavity")
 except metadata.PackageNotFoundError:
@@ -26,7 +27,7 @@ html_copy_source = False
 
 myst_heading_anchors = 3
 # The prompts of sessions are not to be copied with them.
-copybutton_prompt_text = ">>> |\\.\\.\\. "
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 autodoc_typehints = "none"  # docstrings say what is meant, with shapes
@@ -66,8 +67,8 @@ def table_of_contents() -> str:
     )
 
 
-OUTWARD = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
-"""A link to a file by way of a folder above."""
+OUTWARD = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
+"""A link, not an image, to a file by way of a folder above."""
 
 
 def prepare(app: Any, docname: str, source: list[str]) -> None:

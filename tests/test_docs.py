@@ -1,29 +1,22 @@
-"""Every Python block of the README and of docs/ runs, and prints what it says it prints.
+"""Every block of the README and of docs/ runs, Python or shell, and prints what it says it prints.
 
 Links lead somewhere, on a code hosting site as in the built documentation, which has no warnings.
 """
 
-import doctest
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
-from pathlib import Path
+from importlib import import_module
 
 import matplotlib
 import pytest
 from matplotlib import pyplot
 
-import cavity.kernels
-import cavity.plot
-import cavity.report
-import cavity.sources
+from commands_elsewhere import CHECKS
+from doc_pages import PAGES, ROOT, Block, Reader
+from flights_table import flights
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted(
-    [ROOT / "README.md", *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts)]
-)
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 HEADING = re.compile(r"^#+ +(.*?) *$", re.MULTILINE)
@@ -40,27 +33,69 @@ def drawing():
     pyplot.close("all")
 
 
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """The folder of a reader who has the tables that the README speaks of."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    flights(300).to_csv("flights.csv", index=False)
+    flights(100, seed=1).to_csv("new.csv", index=False)
+
+
+@pytest.fixture
+def home(tmp_path_factory, monkeypatch):
+    """The home of a reader whose shell is bash, which one of the commands writes to."""
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
+    return folder
+
+
 # The page about clusters is executed where there are some: tests/dask/test_dask_page.py.
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "cluster.md"], ids=page_name)
-def test_code_of_a_page_runs(page, tmp_path, monkeypatch, drawing):
-    monkeypatch.chdir(tmp_path)
-    text = page.read_text(encoding="utf-8")
-    names = {"__name__": "__main__"}
-    for match in BLOCK.finditer(text):
-        line = text[: match.start(1)].count("\n")
-        if match[1].startswith(">>>"):
-            run_session(match[1], names, page.name, line)
-        else:
-            exec(compile("\n" * line + match[1], page, "exec"), names)
+def test_code_of_a_page_runs(page, tables, home, drawing):
+    Reader(page).read()
 
 
-def run_session(block, names, page, line):
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    session = doctest.DocTestParser().get_doctest(block, names, page, page, line)
-    report = []
-    runner.run(session, out=report.append, clear_globs=False)
-    names.update(session.globs)
-    assert runner.failures == 0, "".join(report)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_no_code_hides_from_the_tests(page):
+    """Indented code has no language, so nobody would execute it."""
+    prose = CODE.sub("", page.read_text(encoding="utf-8"))
+    assert not re.findall(r"(?<=\n\n)    \S.*", prose)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("python", "1 / 0"),
+        ("python", ">>> 1 + 1\n3\n"),
+        ("console", "$ cavity --version\nversion five\n"),
+        ("console", "$ cavity inspect none\ncavity: none: there is no such model file\n"),
+        ("sh", "cavity inspect none"),
+        ("sh", "cavity --colour red"),
+        ("sh", "rm nothing"),
+        ("sh", "make gold"),
+        ("sh", "pip install 'cavity[gold]'"),
+        ("sh", "python -m benchmarks run gold"),
+        ("sh", "dask ssh --gold 1"),
+        ("sh", "helm install cluster dask/dask --set {"),
+        ("sh", "kubectl delete everything"),
+        ("sh", "export GOLD=1"),
+        ("json", "{'a': 1}"),
+        ("yaml", "a: b: c"),
+        ("text", "cavity fit x.csv"),
+        ("toml", "a = 1"),
+        ("", "cavity"),
+    ],
+)
+def test_a_reader_notices(language, text, tables):
+    """Blocks that are wrong, of every language and every command that is only checked."""
+    with pytest.raises((Exception, SystemExit)):
+        Reader(ROOT / "README.md").execute(Block(language, text, 1))
+
+
+def test_commands_that_are_only_checked_are_few():
+    assert set(CHECKS) == {"make", "pip", "python", "dask", "helm", "kubectl", "export"}
 
 
 def slugs(page):
@@ -76,6 +111,15 @@ def test_links_between_pages_lead_somewhere(page):
         assert linked.exists(), f"{page.name} links to {target}, which is not there"
         if anchor and linked.suffix == ".md":
             assert anchor in slugs(linked), f"{linked.name} has no heading #{anchor}"
+
+
+def test_scores_of_the_readme_are_those_of_the_records():
+    """The page of results is made from the records; what the README prints must be on it."""
+    table = re.findall(r"^\|.*\|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    scores = re.findall(r"(?<=\| )\.\d+", "\n".join(table))
+    assert len(scores) > 10
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert [score for score in scores if f" 0{score} " not in results.replace("*", " ")] == []
 
 
 class Links(HTMLParser):
@@ -108,6 +152,13 @@ def built(tmp_path_factory):
     return folder
 
 
+def test_the_documentation_has_every_picture(built):
+    shown = {image.name for image in (built / "_images").iterdir()}
+    for page in ROOT.glob("docs/**/*.md"):
+        pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+        assert {picture.rpartition("/")[2] for picture in pictures} <= shown, page.name
+
+
 def test_the_documentation_has_every_page_and_its_links_hold(built):
     pages = {page: Links(page) for page in built.glob("**/*.html")}
     assert {f"{page.stem}.html" for page in ROOT.glob("docs/**/*.md")} <= {page.name for page in pages}
@@ -120,7 +171,25 @@ def test_the_documentation_has_every_page_and_its_links_hold(built):
                 assert anchor in pages[linked].ids, f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("module", [cavity, cavity.plot, cavity.report, cavity.kernels, cavity.sources])
+PUBLIC = [
+    *("cavity", "cavity.dask", "cavity.datasets", "cavity.kernels", "cavity.onnx", "cavity.persistence"),
+    *("cavity.plot", "cavity.report", "cavity.sources", "cavity.tables"),
+]
+
+
+@pytest.mark.parametrize("module", PUBLIC)
 def test_every_public_name_is_in_the_reference(built, module):
     known = {name.rpartition(".")[2] for name in Links(built / "api.html").ids}
-    assert {name for name in module.__all__ if not name.startswith("_")} <= known
+    names = import_module(module).__all__
+    assert {name for name in names if not name.startswith("_")} <= known
+
+
+def test_every_room_is_in_the_design():
+    """The page that walks through the rooms leaves none out."""
+    rooms = {
+        path.name + "/" * path.is_dir()
+        for path in (ROOT / "src" / "cavity").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    known = set(re.findall(r"`([\w/]+(?:\.py)?)`", (ROOT / "docs" / "design.md").read_text("utf-8")))
+    assert rooms - known == {"__init__.py", "__main__.py", "typing.py", "version.py"}

@@ -27,7 +27,8 @@ CONTENDERS = (
 
 def _table(repetitions: Sequence[Repetition]) -> str:
     """Set by set, then all sets together with steps a second and peak memory."""
-    return tables.by_dataset(repetitions) + "\n\n" + tables.by_method(repetitions)
+    measures = tables.by_method(repetitions) + tables.first_steps(repetitions)
+    return tables.by_dataset(repetitions) + "\n\n" + measures
 
 
 @benchmark(

@@ -28,7 +28,9 @@ def written_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         name.replace(target)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             name.unlink()
+        if isinstance(error, OSError) and error.filename is None:  # of a full disk, for instance
+            error.filename = os.fspath(path)
         raise

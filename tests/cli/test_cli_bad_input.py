@@ -24,6 +24,7 @@ def refused(result, *words, code=2):
     said = [line for line in result.stderr.splitlines() if line.startswith("cavity: ")]
     assert len(said) == 1, result.stderr
     assert "Traceback" not in result.stderr
+    assert said[0].isprintable()
     for word in words:
         assert word in said[0]
     return said[0]
@@ -68,6 +69,7 @@ def test_a_wrong_target_suggests_the_nearest(folder, tmp_path):
         ("delayed\na\nb\n", "no columns besides the target"),
         ("x,delayed\n1,a\n1,b\n", "no column to learn from"),
         ("x,delayed\n1,a,b,c\n", "cannot be read"),
+        ("x,delayed\n1,\x07\x1b[31m,c\n", "cannot be read"),
     ],
 )
 def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
@@ -82,7 +84,8 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--budget", "0s"], "not understood"),
         (["--drop", "houre"], "did you mean 'hour'"),
         (["--weight", "distence"], "no weight column 'distence'; did you mean 'distance'?"),
-        (["--weight", "carrier"], "'carrier' is numeric, but has the value"),
+        (["--weight", "carrier"], "'carrier' should be numeric, but has the value"),
+        (["--weight", "date"], "'date' should be numeric, but has the value '2013-"),
         (["--method", "gfitc", "--budget", "5s"], "counts iterations"),
         (["--method", "gfitc", "--resume"], "--resume"),
         (["--workers", "2", "--scheduler", "tcp://x:1"], "one of them"),
@@ -176,7 +179,8 @@ def test_tables_that_the_model_cannot_predict(folder, tmp_path):
     frame.rename(columns={"hour": "Hour"}).to_csv(path, index=False)
     refused(run("predict", folder / "m.cavity", path), "did you mean 'Hour'?")
     frame.astype({"hour": object}).assign(hour="noon").to_csv(path, index=False)
-    refused(run("predict", folder / "m.cavity", path, "-o", tmp_path / "p.csv"), "noon")
+    words = "column 'hour' should be numeric, but has the value 'noon' in line 2"
+    refused(run("predict", folder / "m.cavity", path, "-o", tmp_path / "p.csv"), words)
     assert not (tmp_path / "p.csv").exists()
     frame.drop(columns="delayed").to_csv(path, index=False)
     refused(run("evaluate", folder / "m.cavity", path), "has no column 'delayed'")
@@ -188,6 +192,24 @@ def test_tables_that_the_model_cannot_predict(folder, tmp_path):
         assert result.exit_code == 2
         assert "no row has a target" in result.stderr
     refused(run("predict", folder / "m.cavity", path, "--keep", "gat"), "no column 'gat' to keep")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_weights_that_mean_nothing(folder, tmp_path, suffix):
+    def evaluate(weight, **columns):
+        frame = flights(20).assign(**columns)
+        path = tmp_path / f"t.{suffix}"
+        frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+        return run("evaluate", folder / "m.cavity", path, "--weight", weight)
+
+    refused(evaluate("distence"), "no weight column 'distence'; did you mean 'distance'?")
+    refused(evaluate("delayed"), "'delayed' is named as the weight column, but is the target")
+    refused(evaluate("w", w=-1.0), "the weight column 'w' has the weight -1.0", "not negative")
+    refused(evaluate("w", w=None), "the weight column 'w' has a row without a weight")
+    assert "'w'" in refused(evaluate("w", w="many"), "many")
+    result = evaluate("w", w=0)
+    assert result.exit_code == 2
+    assert "no row has a target and a weight above 0" in result.stderr
 
 
 def test_a_failure_on_the_way_is_a_sentence_and_leaves_nothing(folder, tmp_path, monkeypatch):

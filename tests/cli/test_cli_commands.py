@@ -158,32 +158,6 @@ def test_inspect_for_people_and_for_machines(folder):
         assert words in text
 
 
-def test_weights_are_a_column_of_the_table(folder, tmp_path):
-    frame = pd.read_parquet(folder / "new.parquet")
-    copies = np.arange(200) % 3
-    frame.assign(copies=copies).to_csv(tmp_path / "t.csv", index=False)
-    args = ("fit", tmp_path / "t.csv", *FIT, "--weight", "copies", "-o", tmp_path / "m.cavity", "--json")
-    result = run(*args)
-    assert result.exit_code == 0, result.stderr
-    summary = json.loads(result.stdout)
-    assert summary["training"]["rows"] == 133
-    assert "copies" not in [column["name"] for column in summary["columns"]]
-    assert "67 rows of weight 0 are left out" in result.stderr
-    # The column is known and ignored, and rows of no weight are no training rows.
-    out = tmp_path / "r.html"
-    args = ("report", tmp_path / "m.cavity", tmp_path / "t.csv", "--training", tmp_path / "t.csv")
-    result = run(*args, "-o", out)
-    assert result.exit_code == 0, result.stderr
-    assert "warning" not in result.stderr
-    assert f"Rows are counted from 0 in {tmp_path / 't.csv'}." in out.read_text()
-
-
-def test_tables_behind_urls(folder, tmp_path):
-    data = (folder / "new.parquet").as_uri()
-    result = run("evaluate", folder / "flights.cavity", data, "--json")
-    assert json.loads(result.stdout)["rows"] == 200
-
-
 def test_the_rows_of_the_fit_are_noticed(folder, tmp_path):
     for args in (["evaluate"], ["report", "-o", tmp_path / "r.html"]):
         result = run(args[0], folder / "flights.cavity", folder / "flights.csv", *args[1:])

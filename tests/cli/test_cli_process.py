@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import resource
 import select
 import subprocess
 import sys
@@ -47,11 +48,6 @@ def test_help_needs_none_of_the_heavy_packages():
         assert command in done.stdout
 
 
-def test_the_shell_completes():
-    words = {"_CAVITY_COMPLETE": "complete_bash", "COMP_WORDS": "cavity pre", "COMP_CWORD": "1"}
-    assert run(env={**os.environ, **words}).stdout.split() == ["predict"]
-
-
 def test_without_typer_the_extra_is_named():
     code = "import sys; sys.modules['typer'] = None\nfrom cavity.cli import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -76,6 +72,28 @@ def test_bad_input_is_a_sentence_and_a_status(folder):
     words = "cavity: flights.csv has no target column 'delaid'; did you mean 'delayed'?"
     assert done.stderr.splitlines()[-1] == words
     assert not (folder / "x.cavity").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict m.cavity flights.csv -o full.csv",
+        "predict m.cavity flights.csv -o full.parquet",
+        "report m.cavity flights.csv -o full.html",
+        "fit flights.csv --target delayed --inducing 6 --budget 5i -o full.cavity",
+    ],
+)
+def test_a_full_disk_is_a_failure_that_leaves_nothing(folder, command):
+    """Files of more than 2 KB cannot be written."""
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_048, 2_048))
+
+    output = command.split()[-1]
+    done = run("-q", *command.split(), cwd=folder, preexec_fn=small_files)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"cavity: {output}: File too large"
+    assert not [path.name for path in folder.iterdir() if "full" in path.name]
 
 
 def test_a_terminal_sees_the_bar(folder):

@@ -1,9 +1,13 @@
+"""The representation of estimators in notebooks, as HTML and as it is shown."""
+
+import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.datasets import make_moons
 
-from cavity import SEPClassifier
+from cavity import SEPClassifier, TableClassifier
 from cavity.estimators.notebook import fitted_facts
+from headless_browser import looked_at
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,54 @@ def test_the_text_display_stays_text(fitted):
         assert list(fitted._repr_mimebundle_()) == ["text/plain"]
 
 
+def test_a_classifier_of_tables_shows_the_one_inside():
+    frame = pd.DataFrame({"hour": [6, 7, 8, 18, 19, 20] * 5})
+    model = TableClassifier(SEPClassifier(n_inducing=3, tol=1e-2, random_state=0))
+    assert "What was fitted" not in model._repr_html_()
+    assert "30</td>" in model.fit(frame, frame["hour"] > 12)._repr_html_()
+
+
 def test_a_stream_says_that_it_counts_its_last_chunk():
     X, y = make_moons(100, noise=0.2, random_state=0)
     stream = SEPClassifier(n_inducing=5, random_state=0).partial_fit(X, y).partial_fit(X[:40], y[:40])
     assert fitted_facts(stream)["rows of the last chunk"] == "40"
+
+
+LOOK = """(() => {
+  const [cell] = document.getElementsByTagName("main");
+  const rows = [...cell.querySelectorAll("table")].filter(table => table.caption).flatMap(
+    table => [...table.rows]).filter(row => room(row)[1] > 10);
+  const box = node => node.getBoundingClientRect();
+  const diagram = cell.querySelector(".sk-top-container");
+  return {
+    diagram: room(diagram),
+    labels: [...diagram.querySelectorAll(".sk-toggleable__label")].filter(label => room(label)[1] > 10)
+      .map(label => label.textContent),
+    facts: Object.fromEntries(rows.map(row => [...row.cells].map(one => one.innerText))),
+    captions: [...cell.querySelectorAll("caption")].map(one => one.innerText)
+      .filter(words => words.includes("fitted")),
+    below: rows.every(row => box(row).top >= box(diagram).bottom),
+    overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  };
+})()"""
+
+
+@pytest.mark.parametrize("state", ["fitted", "unfitted"])
+def test_as_a_browser_shows_it(fitted, state, tmp_path):
+    estimator = fitted if state == "fitted" else SEPClassifier()
+    html = estimator._repr_mimebundle_()["text/html"]
+    page = f"<!doctype html><html><head></head><body><main>{html}</main></body></html>"
+    seen = looked_at(page, LOOK, tmp_path)
+    assert seen["errors"] == []
+    assert seen["requests"] == []
+    assert seen["overflow"] <= 0
+    assert any("SEPClassifier" in label for label in seen["labels"])
+    assert min(seen["diagram"]) > 20
+    if state == "unfitted":
+        assert seen["facts"] == {}
+        assert seen["captions"] == []
+        return
+    assert seen["captions"] == ["What was fitted"]
+    assert seen["facts"] == fitted_facts(fitted)
+    assert seen["facts"]["classes"] == "<no>, yes"
+    assert seen["below"]

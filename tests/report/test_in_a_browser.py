@@ -1,69 +1,31 @@
 """The report as a reader sees it, in headless Chromium where there is one."""
 
-import json
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
 from sklearn.datasets import make_moons
 
 from cavity import SEPClassifier
 from cavity.report import write_report
+from headless_browser import looked_at
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-# Run in the page: everything that a reader would stumble over.
-LOOK = """
-<script>
-window.seen = [];
-window.addEventListener("error", event => window.seen.push(String(event.message)));
-window.addEventListener("load", () => {
-  const wide = document.documentElement;
-  const figures = [...document.querySelectorAll("figure svg")].map(svg => svg.getBoundingClientRect());
-  const report = {
-    errors: window.seen,
-    requests: performance.getEntriesByType("resource").map(entry => entry.name)
-      .filter(name => !name.startsWith("data:")),
-    sections: [...document.querySelectorAll("main > section")].map(part => [
-      part.id, Math.round(part.getBoundingClientRect().height)]),
-    figures: figures.map(box => [Math.round(box.width), Math.round(box.height)]),
-    overflow: wide.scrollWidth - wide.clientWidth,
-    broken: [...document.querySelectorAll("nav a")].filter(
-      link => !document.querySelector(link.getAttribute("href"))).length,
-  };
-  document.title = JSON.stringify(report);
-});
-</script>
-"""
+# Everything that a reader would stumble over.
+LOOK = """{
+  sections: [...document.querySelectorAll("main > section")].map(part => [part.id, room(part)[1]]),
+  figures: [...document.querySelectorAll("figure svg")].map(room),
+  overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  broken: [...document.querySelectorAll("nav a")].filter(
+    link => !document.querySelector(link.getAttribute("href"))).length,
+}"""
 
 
 @pytest.fixture(scope="module")
 def looked(tmp_path_factory):
-    if BROWSER is None:
-        pytest.skip("no Chromium on this machine")
     folder = tmp_path_factory.mktemp("browser")
     X, y = make_moons(250, noise=0.3, random_state=0)
     X = np.column_stack([X, np.random.default_rng(0).normal(size=250)])
     model = SEPClassifier(n_inducing=8, tol=1e-2, random_state=0).fit(X[:200], y[:200])
     page = write_report(model, folder / "report.html", X[200:], y[200:])
-    watched = page.read_text(encoding="utf-8").replace("<head>", f"<head>{LOOK}", 1)
-    page.write_text(watched, encoding="utf-8")
-    run = subprocess.run(
-        [
-            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,900"),
-            *(f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=2000"),
-            *("--dump-dom", page.as_uri()),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    if "<title>" not in run.stdout:
-        pytest.skip(f"the browser does not run here: {run.stderr[-300:]}")
-    title = run.stdout[run.stdout.index("<title>") + 7 : run.stdout.index("</title>")]
-    return json.loads(title)
+    return looked_at(page.read_text(encoding="utf-8"), LOOK, folder)
 
 
 def test_no_errors_and_no_requests(looked):

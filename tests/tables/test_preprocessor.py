@@ -193,7 +193,7 @@ def test_missing_columns_are_named_and_the_nearest_suggested():
 
 def test_text_in_a_column_of_numbers_is_named():
     preprocessor, _ = learned(pd.DataFrame({"x": [1, 2, 3]}))
-    with pytest.raises(SourceError, match="column 'x' is numeric, but has the value 'many'"):
+    with pytest.raises(SourceError, match="column 'x' should be numeric, but has the value 'many'"):
         preprocessor.transform({"x": ["1", "many"]})
     assert preprocessor.transform({"x": ["1.5"]}).tolist() == [[1.5]]
 

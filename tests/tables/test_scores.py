@@ -41,6 +41,34 @@ def test_chunks_add_up():
             assert sums.scores(counts)[name] == pytest.approx(value)
 
 
+@pytest.mark.parametrize("c", [2, 4])
+def test_a_weight_counts_copies(c):
+    log_proba, labels = forecasts(c=c)
+    copies = np.random.default_rng(1).integers(0, 4, size=len(labels))
+    counts = np.bincount(labels)
+    copied = score(log_proba.repeat(copies, axis=0), labels.repeat(copies), counts)
+    sums = ScoreSums(c)
+    kept = copies > 0
+    sums.add(log_proba[kept], labels[kept], copies[kept].astype(float))
+    weighted = sums.scores(counts)
+    assert weighted.pop("rows") == kept.sum()
+    assert copied.pop("rows") == copies.sum() == weighted["weight"]
+    assert np.array_equal(weighted.pop("confusion"), copied.pop("confusion"))
+    for name, value in copied.items():
+        assert weighted[name] == pytest.approx(value)
+
+
+def test_fractions_of_rows_count_too():
+    log_proba, labels = forecasts()
+    halves, whole = ScoreSums(2), ScoreSums(2)
+    halves.add(log_proba, labels, np.full(len(labels), 0.5))
+    whole.add(log_proba, labels)
+    counts = np.bincount(labels)
+    for name in ("nll", "error", "brier", "calibration_error", "auc", "baseline"):
+        assert halves.scores(counts)[name] == pytest.approx(whole.scores(counts)[name])
+    assert halves.scores(counts)["weight"] == len(labels) / 2
+
+
 def test_a_forecaster_who_is_right_as_often_as_it_says():
     labels = (np.arange(1_000) < 700).astype(int)
     scores = score(np.log(np.tile([0.3, 0.7], (1_000, 1))), labels, np.array([300, 700]))

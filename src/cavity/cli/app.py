@@ -112,11 +112,17 @@ def predict(
 
 @app.command()
 @guarded
-def evaluate(model: the.Model, data: the.Data, jobs: the.Jobs = None, json: the.Json = False) -> None:
+def evaluate(
+    model: the.Model,
+    data: the.Data,
+    weight: the.Weight = None,
+    jobs: the.Jobs = None,
+    json: the.Json = False,
+) -> None:
     """Score a model on a table that has the target: NLL, error, Brier, calibration, AUC."""
     from cavity.cli.evaluating import run_evaluate
 
-    run_evaluate(model, data, jobs, json)
+    run_evaluate(model, data, weight, jobs, json)
 
 
 @app.command()

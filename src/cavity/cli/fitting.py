@@ -71,7 +71,7 @@ def run_fit(request: FitRequest, json: bool) -> None:
             _train(request, model, table, parameters)
     model.note_costs(time.perf_counter() - begun)
     _forget_places(model)
-    model.save(output)
+    _save(model, output)
     request.checkpoint.unlink(missing_ok=True)
     for note in model.notes_:
         say(note)
@@ -80,6 +80,16 @@ def run_fit(request: FitRequest, json: bool) -> None:
         print_json(summary)
     else:
         say(_words(summary))
+
+
+def _save(model: Any, output: Path) -> None:
+    """Write the model; that the disk is full by now is a failure, not bad input."""
+    from cavity.errors import ModelFileError
+
+    try:
+        model.save(output)
+    except ModelFileError as error:
+        raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from None
 
 
 def _parameters(request: FitRequest) -> dict[str, Any]:

@@ -30,12 +30,13 @@ class NotebookRepr:
 def html_of(estimator: Any) -> str:
     """The diagram and, of a fitted estimator, the table under it."""
     diagram: str = estimator_html_repr(estimator)
-    if not hasattr(estimator, "model_"):
+    fitted = getattr(estimator, "classifier_", estimator)  # that of a table is inside
+    if not hasattr(fitted, "model_"):
         return diagram
     cells = "".join(
         f'<tr><th scope="row" style="{_NAME}">{escape(name)}</th>'
         f'<td style="{_VALUE}">{escape(value)}</td></tr>'
-        for name, value in fitted_facts(estimator).items()
+        for name, value in fitted_facts(fitted).items()
     )
     caption = '<caption style="text-align:left;font-weight:bold">What was fitted</caption>'
     return f'{diagram}<table style="{_TABLE}">{caption}<tbody>{cells}</tbody></table>'

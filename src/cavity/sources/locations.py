@@ -89,7 +89,8 @@ def remote_files(url: str, is_wanted: Callable[[str], bool]) -> list[RemoteFile]
     except Exception as error:  # each file system has errors of its own
         raise SourceError(f"{url}: cannot be reached ({type(error).__name__}: {error})") from error
     if inside is None:
-        raise SourceError(f"{url}: there is no such file or folder")
+        what = "file, or its server does not answer" if _is_web(url) else "file or folder"
+        raise SourceError(f"{url}: there is no such {what}")
     names = sorted(
         info.base_name
         for info in inside
@@ -106,12 +107,25 @@ def _file_system(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
 
-        filesystem, root = url_to_fs(url)
+        if _is_web(url):
+            # A copy, for as long as it is read: servers may send no parts, and every epoch asks again.
+            copy = {"simplecache": {"skip_instance_cache": True}}
+            filesystem, root = url_to_fs(f"simplecache::{url}", **copy)
+        else:
+            filesystem, root = url_to_fs(url)
         return PyFileSystem(FSSpecHandler(filesystem)), root
     except Exception as error:  # fsspec, or what it needs for this scheme, may not be installed
+        if _is_web(url) and isinstance(error, ImportError):
+            raise SourceError(
+                f"{url}: files of the web are read with fsspec and aiohttp: pip install 'fsspec[http]'"
+            ) from error
         try:
             return FileSystem.from_uri(url)  # type: ignore[no-any-return]
         except Exception as other:
             raise SourceError(
                 f"{url}: cannot be reached, neither with fsspec ({error}) nor with pyarrow ({other})"
             ) from error
+
+
+def _is_web(url: str) -> bool:
+    return urlparse(url).scheme.lower() in ("http", "https")

@@ -55,5 +55,6 @@ def _check_names(names: list[Any]) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """What a library says, on one line, without its closing full stop."""
-    return " ".join(str(error).split()).rstrip(".")
+    """What a library says, on one line, without its full stop and what no terminal should get."""
+    words = " ".join(str(error).split()).rstrip(".")
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in words)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.engines.threads import Threads, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import computing
+from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.sep import SEPClassifier
 from cavity.memory import peak_bytes
 from cavity.persistence import save
@@ -29,7 +30,7 @@ from cavity.typing import Array
 _LABELS, _WEIGHTS = "(target)", "(weight)"
 
 
-class TableClassifier(ClassifierMixin, BaseEstimator):
+class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
     """A Gaussian process classifier of tables: numbers, strings, truth values, dates, missing cells.
 
     It learns a `TablePreprocessor` and one of cavity's classifiers, both in streaming passes, so that

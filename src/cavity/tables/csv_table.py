@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,10 @@ _BLOCK_BYTES = 4_000_000
 _DELIMITERS = ",\t;|"
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "n/a", "-nan", "<NA>", "?")
 """Cells that stand for a missing value."""
+_BAD_CELL = re.compile(
+    r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+).*: invalid value ('.*')"
+)
+_KINDS = {"double": "numeric", "int64": "whole numbers", "bool": "boolean", "timestamp": "dates"}
 
 
 class CsvTable:
@@ -37,7 +42,7 @@ class CsvTable:
         wanted = {name: types.get(name, pa.string()) for name in columns}
         found = False
         for path in self.files:
-            with _reading(path), self._open(path, wanted) as reader:
+            with _reading(path, self.columns), self._open(path, wanted) as reader:
                 while (batch := next(reader, None)) is not None:
                     found = found or batch.num_rows > 0
                     for start in range(0, batch.num_rows, CHUNK_ROWS):
@@ -100,8 +105,8 @@ def _stream(path: File) -> Any:
 
 
 @contextmanager
-def _reading(path: File) -> Iterator[None]:
-    """Turn what Arrow raises on a damaged file into an error that names it."""
+def _reading(path: File, columns: Sequence[str] = ()) -> Iterator[None]:
+    """Turn what Arrow raises on a damaged file into an error that names it, and the column."""
     pa, _ = import_arrow()
     try:
         yield
@@ -113,6 +118,12 @@ def _reading(path: File) -> Iterator[None]:
             words = "is not UTF-8 text; convert it, for instance with iconv"
         elif "Empty CSV" in words:
             words = "the file is empty"
+        elif (cell := _BAD_CELL.search(words)) and int(cell[1]) < len(columns):
+            kind = _KINDS.get(cell[3], cell[3])
+            words = (
+                f"column {columns[int(cell[1])]!r} should be {kind}, but has the value {cell[4]} in "
+                f"line {cell[2]}; correct such cells or leave them empty"
+            )
         else:
             words = f"cannot be read as a table ({words})"
         raise SourceError(f"{path}: {words}") from error

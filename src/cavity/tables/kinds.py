@@ -7,6 +7,7 @@ from typing import Any
 
 from cavity.errors import SourceError
 from cavity.tables.arrow import import_arrow
+from cavity.tables.names import shown
 from cavity.tables.opening import Table
 
 NUMERIC, BOOLEAN, CATEGORICAL, DATE = "numeric", "boolean", "categorical", "date"
@@ -106,8 +107,8 @@ def coerced(array: Any, kind: str, column: str) -> Any:
     except pa.ArrowException:
         example = next((value for value in array.to_pylist() if _refused(value, wanted)), None)
         raise SourceError(
-            f"column {column!r} is {kind}, but has the value {example!r}; correct such cells or leave "
-            "them empty"
+            f"column {column!r} should be {kind}, but has the value {shown(example)}; correct such "
+            "cells or leave them empty"
         ) from None
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cavity.errors import SourceError
 from cavity.tables.arrow import import_arrow
-from cavity.tables.names import listed
-from cavity.typing import IntArray
+from cavity.tables.names import listed, shown
+from cavity.typing import Array, IntArray
 
 MOST_CLASSES = 100
 """More different values than this are a quantity or a name, not classes."""
@@ -27,14 +27,17 @@ class LabelScan:
         self.weightless = 0
         """Rows that were left out because they have no weight."""
         self.counts: Counter[Any] = Counter()
+        self.totals: dict[Any, float] = {}
 
-    def add(self, array: Any) -> None:
-        """Count the next values."""
-        for value, count in _value_counts(array):
+    def add(self, array: Any, weights: Array | None = None) -> None:
+        """Count the next values, of rows with these weights [t]; 1 unless they are given."""
+        for value, count, total in _value_counts(array, weights):
             if value is None:
                 self.missing += count
             else:
-                self.counts[self._class(value)] += count
+                known = self._class(value)
+                self.counts[known] += count
+                self.totals[known] = self.totals.get(known, 0.0) + total
         if len(self.counts) > MOST_CLASSES:
             examples = listed([str(value) for value in list(self.counts)[:3]])
             raise SourceError(
@@ -50,7 +53,7 @@ class LabelScan:
             return int(value)
         what = "is a fraction" if isinstance(value, float) else f"is a {type(value).__name__}"
         raise SourceError(
-            f"the target {self.target!r} has the value {value!r}, which {what}; classes are whole "
+            f"the target {self.target!r} has the value {shown(value)}, which {what}; classes are whole "
             "numbers, strings or truth values: cut a quantity into a few classes"
         )
 
@@ -65,7 +68,8 @@ class LabelScan:
             )
         values = sorted(self.counts)
         counts = np.array([self.counts[value] for value in values])
-        return Classes(self.target, np.array(values), counts, self.missing)
+        totals = np.array([self.totals[value] for value in values])
+        return Classes(self.target, np.array(values), counts, totals, self.missing)
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ class Classes:
     """[C], sorted."""
     counts: IntArray
     """[C]: rows of training of each."""
+    totals: Array
+    """[C]: their weights, added up; the counts, if training had no weights."""
     missing: int
     """Rows of training without a target, which were left out."""
 
@@ -113,11 +119,21 @@ class Classes:
         return np.asarray(lookup[positions], dtype=self.code_type)
 
 
-def _value_counts(array: Any) -> list[tuple[Any, int]]:
-    pa, pc = import_arrow()
-    if pa.types.is_dictionary(array.type):
+def _value_counts(array: Any, weights: Array | None) -> list[tuple[Any, int, float]]:
+    """The values of an array, how often each occurs, and with what total weight."""
+    pa, _ = import_arrow()
+    if pa.types.is_dictionary(array.type):  # it may list values that do not occur
         array = array.dictionary_decode()
-    return [(_plain(e["values"]), e["counts"]) for e in pc.value_counts(array).to_pylist()]
+    encoded = array.dictionary_encode()
+    values = [_plain(value) for value in encoded.dictionary.to_pylist()] + [None]
+    positions = encoded.indices.fill_null(len(values) - 1).to_numpy()
+    counts = np.bincount(positions, minlength=len(values))
+    totals = np.bincount(positions, weights, minlength=len(values))
+    return [
+        (value, int(count), float(total))
+        for value, count, total in zip(values, counts, totals, strict=True)
+        if count
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -1,9 +1,11 @@
-"""Names of columns: finding the one that was meant."""
+"""Names of columns, finding the one that was meant, and values in messages."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from datetime import date
+from typing import Any
 
 _FEW = 20
 
@@ -31,3 +33,12 @@ def listed(names: Sequence[str], most: int = _FEW) -> str:
     """
     words = ", ".join(map(repr, names[:most]))
     return words if len(names) <= most else f"{words} and {len(names) - most} more"
+
+
+def shown(value: Any) -> str:
+    """A value of a cell, as people write it.
+
+    >>> shown("many"), shown(0.5), shown(date(2013, 1, 31))
+    ("'many'", '0.5', "'2013-01-31'")
+    """
+    return repr(str(value) if isinstance(value, date) else value)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from cavity.tables.classifier import TableClassifier
 from cavity.tables.encoders import CategoricalEncoder
 from cavity.tables.names import listed
 from cavity.tables.opening import Table
+from cavity.tables.row_weights import weighted_rows
 from cavity.typing import Array
 
 
@@ -29,9 +30,10 @@ def predictions(model: TableClassifier, table: Table, keep: Sequence[str] = ()) 
     return read_ahead(_predicted(model, table, keep))
 
 
-def warn_of_new_columns(model: TableClassifier, table: Table) -> None:
-    """Refuse a table that lacks columns, and warn of those that the model ignores."""
-    more = model.preprocessor_.check_columns(table.columns, table.name)
+def warn_of_new_columns(model: TableClassifier, table: Table, weight: str | None = None) -> None:
+    """Refuse a table that lacks columns, and warn of those that neither the model nor the weight is."""
+    unknown = model.preprocessor_.check_columns(table.columns, table.name)
+    more = [name for name in unknown if name != weight]
     if more:
         warnings.warn(
             f"{table.name} has columns that the model does not know and ignores: {listed(more)}",
@@ -39,19 +41,35 @@ def warn_of_new_columns(model: TableClassifier, table: Table) -> None:
         )
 
 
+class EncodedChunk(NamedTuple):
+    """Rows of a table, as the classifier and as the file have them."""
+
+    features: Array
+    """[t, d]"""
+    rows: Any
+    """A record batch of t rows, with the columns that were asked for."""
+    weights: Array | None
+    """[t], if there is a column of them."""
+    n_read: int
+    """Rows that were read, t and those of no weight."""
+
+
 def encoded_chunks(
-    model: TableClassifier, table: Table, others: dict[str, Any]
-) -> Iterator[tuple[Array, Any]]:
-    """Features [t, d] of each chunk, read ahead, and the chunk, which has the `others` [name] too."""
+    model: TableClassifier, table: Table, others: Mapping[str, Any], weight: str | None = None
+) -> Iterator[EncodedChunk]:
+    """The rows of a table that count, read ahead; they have the `others` [name], of these types, too."""
+    pa, _ = import_arrow()
     preprocessor = model.preprocessor_
+    others = {**others, **({} if weight is None else {weight: pa.float64()})}
     columns = list(dict.fromkeys([*preprocessor.columns_, *others]))
     types = {**others, **preprocessor.text_types()}
     unseen = UnseenLevels(model)
 
-    def encoded() -> Iterator[tuple[Array, Any]]:
+    def encoded() -> Iterator[EncodedChunk]:
         for chunk in table.chunks(columns, types):
-            unseen.look_at(chunk)
-            yield preprocessor.encode(chunk), chunk
+            rows, weights = weighted_rows(chunk, weight)
+            unseen.look_at(rows)
+            yield EncodedChunk(preprocessor.encode(rows), rows, weights, chunk.num_rows)
 
     yield from read_ahead(encoded())
     unseen.warn(table.name)
@@ -62,7 +80,7 @@ def _predicted(model: TableClassifier, table: Table, keep: Sequence[str]) -> Ite
     others = {name: pa.string() for name in keep}
     words = [str(value) for value in model.classes_]
     with model.computing() as threads:
-        for features, chunk in encoded_chunks(model, table, others):
+        for features, chunk, _, _ in encoded_chunks(model, table, others):
             mean, variance, log_proba = model.moments_and_log_proba(features, threads)
             codes = log_proba.argmax(axis=1)
             columns = {name: chunk.column(name) for name in keep}

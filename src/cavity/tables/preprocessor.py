@@ -79,13 +79,13 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         self.notes_: list[str] = []
         labels = None if target is None else LabelScan(target)
         for whole in table.chunks(read, types):
-            chunk, _ = weighted_rows(whole, weight)
+            chunk, weights = weighted_rows(whole, weight)
             if not scans:
                 scans = self._scans(chunk.schema, names)
             for name, scan in scans.items():
                 scan.add(chunk.column(name))
             if labels is not None:
-                labels.add(chunk.column(target))
+                labels.add(chunk.column(target), weights)
                 labels.weightless += whole.num_rows - chunk.num_rows
         if labels is not None and labels.weightless and not labels.counts and not labels.missing:
             raise SourceError(f"the weight {weight!r} of every row is zero; at least one must count")

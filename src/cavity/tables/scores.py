@@ -24,45 +24,54 @@ class ScoreSums:
     brier: float = 0.0
     gaps: Array = field(default_factory=lambda: np.zeros(BINS))
     """Right answers less confidence, in bins of confidence."""
-    confusion: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
-    """[C, C]: rows of a class (first index) that were given a label (second)."""
-    ranks: IntArray = field(default_factory=lambda: np.zeros((0, 2, 0), dtype=np.int64))
-    """[C or 1, 2, grades]: rows of other classes and of the class, by the grade of its log odds."""
+    weighted: bool = False
+    """Whether rows counted for more or less than one."""
+    rows: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """[C]: rows of each class, whatever they weigh."""
+    confusion: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    """[C, C]: weight of the rows of a class (first index) that were given a label (second)."""
+    ranks: Array = field(default_factory=lambda: np.zeros((0, 2, 0)))
+    """[C or 1, 2, grades]: weight of other classes and of the class, by the grade of its log odds."""
 
     def __post_init__(self) -> None:
-        self.confusion = np.zeros((self.n_classes, self.n_classes), dtype=np.int64)
+        self.rows = np.zeros(self.n_classes, dtype=np.int64)
+        self.confusion = np.zeros((self.n_classes, self.n_classes))
         ranked = 1 if self.n_classes == 2 else self.n_classes
-        self.ranks = np.zeros((ranked, 2, _GRADES), dtype=np.int64)
+        self.ranks = np.zeros((ranked, 2, _GRADES))
 
-    def add(self, log_proba: Array, labels: IntArray) -> None:
-        """Add rows with log probabilities [t, C] and class codes [t]."""
+    def add(self, log_proba: Array, labels: IntArray, weights: Array | None = None) -> None:
+        """Add rows with log probabilities [t, C] and class codes [t], which count w [t] times each."""
+        self.weighted |= weights is not None
+        w = np.ones(len(labels)) if weights is None else weights
         rows = np.arange(len(labels))
         proba = np.exp(log_proba)
         said = log_proba.argmax(axis=1)
         confidence = proba[rows, said]
-        self.nll -= float(log_proba[rows, labels].sum())
-        self.brier += float(np.square(proba).sum() - 2 * proba[rows, labels].sum() + len(labels))
+        self.rows += np.bincount(labels, minlength=self.n_classes)
+        self.nll -= float(w @ log_proba[rows, labels])
+        self.brier += float(w @ (np.square(proba).sum(axis=1) - 2 * proba[rows, labels] + 1.0))
         bin_of = np.minimum((confidence * BINS).astype(int), BINS - 1)
-        self.gaps += np.bincount(bin_of, weights=(said == labels) - confidence, minlength=BINS)
-        np.add.at(self.confusion, (labels, said), 1)
+        self.gaps += np.bincount(bin_of, w * ((said == labels) - confidence), minlength=BINS)
+        np.add.at(self.confusion, (labels, said), w)
         for counts, c in zip(self.ranks, self._ranked, strict=True):
             grade = _grades(log_proba, c) + _GRADES * (labels == c)
-            counts += np.bincount(grade, minlength=2 * _GRADES).reshape(2, _GRADES)
+            counts += np.bincount(grade, weights, minlength=2 * _GRADES).reshape(2, _GRADES)
 
     @property
     def _ranked(self) -> Sequence[int]:
         """Classes that rows are ranked by: the second of two, or each."""
         return (1,) if self.n_classes == 2 else range(self.n_classes)
 
-    def scores(self, training_counts: IntArray) -> dict[str, Any]:
+    def scores(self, training_counts: Array | IntArray) -> dict[str, Any]:
         """The scores by name; the baseline says of every row how frequent classes were in training."""
-        n = int(self.confusion.sum())
+        n = float(self.confusion.sum())
         frequency = training_counts / training_counts.sum()
         counts = self.confusion.sum(axis=1)
         # Laplace's rule: a class that training has not seen would cost the baseline everything.
         safe = (training_counts + 1) / (training_counts.sum() + len(training_counts))
         return {
-            "rows": n,
+            "rows": int(self.rows.sum()),
+            "weight": n,
             "nll": self.nll / n,
             "error": 1.0 - float(np.trace(self.confusion)) / n,
             "brier": self.brier / n,
@@ -73,7 +82,7 @@ class ScoreSums:
                 "error": 1.0 - float(counts[int(np.argmax(frequency))]) / n,
                 "brier": float(np.square(frequency).sum() - 2 * counts @ frequency / n + 1.0),
             },
-            "confusion": self.confusion.tolist(),
+            "confusion": (self.confusion if self.weighted else self.confusion.astype(int)).tolist(),
         }
 
     def _auc(self) -> float | None:
@@ -90,7 +99,7 @@ def _grades(log_proba: Array, c: int) -> IntArray:
     return np.asarray(np.rint(place), dtype=np.int64)
 
 
-def _area(counts: IntArray) -> float | None:
+def _area(counts: Array) -> float | None:
     """Share of the pairs of a positive and another row in the right order; ties are halves."""
     others, positive = counts
     if not others.any() or not positive.any():

@@ -1,0 +1,123 @@
+"""The pages of the documentation, and how their blocks are executed: in order, in one folder a page."""
+
+import doctest
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+from typer.testing import CliRunner
+
+from cavity.cli.app import app
+from commands_elsewhere import CHECKS
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
+        *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts),
+    ]
+)
+FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LOOKS_LIKE_SHELL = re.compile(r"^(\$|cavity|make|pip|python|export) [\w-]", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    line: int
+    """Of the page, where the text begins."""
+
+
+def blocks(page):
+    """The fenced blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    return [Block(m[1], m[2], text[: m.start(2)].count("\n") + 1) for m in FENCED.finditer(text)]
+
+
+class Reader:
+    """Someone who tries everything that a page shows; a block that fails raises an error."""
+
+    def __init__(self, page):
+        self.page, self.names, self.status = page, {"__name__": "__main__"}, 0
+
+    def read(self):
+        """Execute the blocks of the page, in the current folder."""
+        for block in blocks(self.page):
+            self.execute(block)
+
+    def execute(self, block):
+        """Run a block, or find out that it could be run elsewhere."""
+        if block.language == "python":
+            session = block.text.startswith(">>>")
+            (self._python_session if session else self._python)(block)
+        elif block.language == "console":
+            self._console(block)
+        elif block.language == "sh":
+            for line in block.text.splitlines():
+                self._shell(line)
+        elif block.language == "json":
+            json.loads(block.text)
+        elif block.language == "yaml":
+            yaml.safe_load(block.text)
+        elif block.language == "text":
+            assert not LOOKS_LIKE_SHELL.search(block.text), f"{self.page}: commands belong into ```sh"
+        elif block.language not in ("{eval-rst}", "{toctree}"):  # Sphinx executes these
+            raise AssertionError(f"{self.page.name}:{block.line}: nobody executes {block.language!r}")
+
+    def _python(self, block):
+        code = "\n" * (block.line - 1) + block.text
+        exec(compile(code, self.page, "exec"), self.names)
+
+    def _python_session(self, block):
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        name = self.page.name
+        session = doctest.DocTestParser().get_doctest(block.text, self.names, name, name, block.line - 1)
+        report = []
+        runner.run(session, out=report.append, clear_globs=False)
+        self.names.update(session.globs)
+        assert runner.failures == 0, "".join(report)
+
+    def _console(self, block):
+        """Commands after `$`, and what they print, but for the numbers."""
+        first, *rest = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+        assert first == "", f"{self.page.name}:{block.line}: begins with no command"
+        statuses = []
+        for part in rest:
+            command, _, expected = part.partition("\n")
+            said, wanted = skeleton(self._said(command)), skeleton(expected)
+            if wanted and wanted[-1].endswith("..."):  # and so on
+                start = wanted.pop().removesuffix("...")
+                assert said[len(wanted)].startswith(start), command
+                said = said[: len(wanted)]
+            assert said == wanted, command
+            statuses.append(None if command == "echo $?" else self.status)
+        for status, following in zip(statuses, [*rest[1:], ""], strict=True):
+            assert not status or following.startswith("echo $?"), f"{block.text} has status {status}"
+
+    def _shell(self, line):
+        """A command that must succeed, or one that is not for a test to run."""
+        words = shlex.split(line, comments=True)
+        if words and words[0] in CHECKS:
+            CHECKS[words[0]](words[1:])
+        elif words:
+            said = self._said(line)
+            assert self.status == 0, said
+
+    def _said(self, line):
+        """What a command prints, of which there are but two kinds."""
+        if line == "echo $?":
+            return f"{self.status}\n"
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "cavity", f"{self.page.name}: {line!r} is neither executed nor checked"
+        result = CliRunner().invoke(app, arguments, prog_name="cavity")
+        self.status = result.exit_code
+        return result.stdout + result.stderr
+
+
+def skeleton(text):
+    """Text without its numbers and without spaces that only line up."""
+    lines = [re.sub(r"\s+", " ", re.sub(r"[\d,.]*\d", "#", line)).strip() for line in text.splitlines()]
+    return [line for line in lines if line]

@@ -1,0 +1,55 @@
+"""A page as a reader sees it, in headless Chromium where there is one."""
+
+import json
+import shutil
+import subprocess
+from html import unescape
+
+import pytest
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+# Run in the page, before anything else.
+WATCH = """
+<script>
+window.seen = [];
+window.addEventListener("error", event => window.seen.push(String(event.message)));
+window.addEventListener("load", () => {
+  const room = node => {
+    const box = node.getBoundingClientRect();
+    return [Math.round(box.width), Math.round(box.height)];
+  };
+  const report = %s;
+  report.errors = window.seen;
+  report.requests = performance.getEntriesByType("resource").map(entry => entry.name)
+    .filter(name => !name.startsWith("data:"));
+  document.title = JSON.stringify(report);
+});
+</script>
+"""
+
+
+def looked_at(html, look, folder):
+    """What JavaScript sees in a page: an object of its own, `errors` and `requests`.
+
+    `look` is an expression; in it, `room(node)` is the width and height of a node, as it is shown.
+    """
+    if BROWSER is None:
+        pytest.skip("no Chromium on this machine")
+    page = folder / "watched.html"
+    page.write_text(html.replace("<head>", f"<head>{WATCH % look}", 1), encoding="utf-8")
+    run = subprocess.run(
+        [
+            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,900"),
+            *(f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=2000"),
+            *("--dump-dom", page.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if "<title>" not in run.stdout:
+        pytest.skip(f"the browser does not run here: {run.stderr[-300:]}")
+    title = run.stdout[run.stdout.index("<title>") + 7 : run.stdout.index("</title>")]
+    return json.loads(unescape(title))
