@@ -9,7 +9,15 @@ import numpy as np
 
 from benchmarks.context import Context
 from benchmarks.data import splits
-from benchmarks.drawing import METHOD_COLOURS, PAGE, figure, labelled, mean_curve, time_axis
+from benchmarks.drawing import (
+    METHOD_COLOURS,
+    PAGE,
+    figure,
+    labelled,
+    mean_curve,
+    plain_ticks,
+    time_axis,
+)
 from benchmarks.methods import Contender
 from benchmarks.records import Repetition
 from benchmarks.registry import benchmark
@@ -66,9 +74,11 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
                 seconds, mean, spread = mean_curve(group, measure)
                 style = {"color": METHOD_COLOURS[label], "linestyle": DASHES[sizes.index(m) % 3]}
                 axis.plot(seconds, factor * mean, label=f"{label}, m = {m}", **style)
-                low, high = factor * (mean - spread), factor * (mean + spread)
+                low, high = factor * np.maximum(mean - spread, 0.5 * mean), factor * (mean + spread)
                 axis.fill_between(seconds, low, high, color=style["color"], alpha=0.12, linewidth=0)
             time_axis(axis)
+            axis.set_yscale("log")
+            plain_ticks(axis.yaxis, decades=1.0)
         labelled(axes[0, 0], "training time (s)", "test NLL (nats a row)")
         labelled(axes[0, 1], "training time (s)", "test error (%)")
         axes[0, 1].legend(ncols=len(sizes), fontsize=6, columnspacing=1.0, handlelength=2.2)
