@@ -49,9 +49,10 @@ def past(client):
     return History(client, states)
 
 
-def commit(past, *numbers, places=PLACES, size=1):
+def commit(past, *numbers, places=PLACES, size=1, **options):
     for number in numbers:
-        message = Message(None, None, None, SweepOptions(damping=0.5), number, frozenset())
+        options = {"damping": 0.5, **options}
+        message = Message(None, None, None, SweepOptions(**options), number, frozenset())
         past.committed(message, Packed(str(number), b"x" * size), places)
 
 
@@ -118,6 +119,14 @@ def test_a_lost_copy_is_replaced_and_until_then_the_last_q_serves(past, client):
     client.finish()
     commit(past, 6)
     assert found(past, 1) == (client.copies[1], ["6"], True)
+
+
+def test_after_a_pass_that_only_scores_lost_rows_find_their_sites_and_are_scored(past):
+    commit(past, 1, places=None)
+    commit(past, 2, places=None, damping=0.0, stretch=1.4)
+    *finding, scoring = (message.options for message in past.past_of(0).messages)
+    assert {(options.damping, options.stretch) for options in finding} == {(1.0, 1.0)}
+    assert (scoring.damping, scoring.stretch) == (0.0, 1.4)
 
 
 def test_copies_that_fail_are_tried_again(past, client):

@@ -90,10 +90,13 @@ class History:
                 return Past(copy, list(self._past), exact=True)
         if self._last is None:
             return None
-        assert self._last.options is not None
-        still = replace(self._last.options, gradient=False, damping=1.0, residual_penalty=0.0)
-        q = packed_message(replace(self._last, options=still))
-        return Past(None, [q] * _PASSES_WITHOUT_COPY, exact=False)
+        last = self._last
+        assert last.options is not None
+        still = replace(last.options, gradient=False, damping=1.0, residual_penalty=0.0, stretch=1.0)
+        finding = [packed_message(replace(last, options=still))] * _PASSES_WITHOUT_COPY
+        # A pass that has only scored the rows must score those that were lost, too.
+        scoring = [packed_message(last)] if last.options.damping == 0.0 else []
+        return Past(None, finding + scoring, exact=False)
 
     def _fills(self, times: int) -> bool:
         """Whether the messages are so many times as much as should be there when states are copied."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -33,15 +34,16 @@ def calibrated(engine: Engine, point: FixedPoint, seed: int, seconds: float = np
     more pass. Sites and q stay as they are.
     """
     leverage = EXACT_LEVERAGE if point.converged else LAGGING_LEVERAGE
-    batch, share = None, 1.0
+    batch: Any = None
+    share = 1.0
     if engine.n_rows > _ROWS:
         batch = next(iter(engine.batches(_ROWS, np.random.default_rng(seed))))
         share = _ROWS / engine.n_rows
 
-    def score(log_stretch: float, batch: object = None) -> float:
+    def score(log_stretch: float, rows: Any) -> float:
         # Damping 0 leaves the sites alone: the pass only looks.
         options = SweepOptions(0.0, leverage, gradient=False, stretch=float(np.exp(log_stretch)))
-        sums = engine.sweep(point.prior, point.posterior, options, batch)
+        sums = engine.sweep(point.prior, point.posterior, options, rows)
         return sums.log_predictive / sums.weight
 
     def penalised(log_stretch: float) -> float:
