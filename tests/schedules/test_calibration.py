@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_ndtr, ndtri_exp
 
+from cavity.errors import NumericalError
 from cavity.rules.many_classes import ManyClassPropagation
 from cavity.schedules import calibration
 from cavity.schedules.calibration import calibrated
@@ -112,6 +113,20 @@ def test_interrupted_it_keeps_what_it_has(monkeypatch):
     assert late.interrupted
     assert_array_equal(engine.log_predictive, before)
     assert late.stretch == calibrated(engine, point, seed=0).stretch != 1.0
+
+
+def test_scores_that_are_no_numbers_are_refused(monkeypatch):
+    engine, point = converged()
+    sweep = type(engine).sweep
+
+    def spoilt(*args, **kwargs):
+        sums = sweep(*args, **kwargs)
+        sums.log_predictive = np.nan
+        return sums
+
+    monkeypatch.setattr(type(engine), "sweep", spoilt)
+    with pytest.raises(NumericalError, match="calibration=None"):
+        calibrated(engine, point, seed=0)
 
 
 def test_threads_change_nothing():

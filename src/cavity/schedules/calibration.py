@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cavity.engines.protocol import Engine
+from cavity.errors import NumericalError
 from cavity.schedules.converged import FixedPoint
 from cavity.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
 
@@ -53,6 +54,11 @@ def calibrated(engine: Engine, point: FixedPoint, seed: int, seconds: float = np
     begin = time.monotonic()
     try:
         best = _highest(penalised)
+        if not np.isfinite(best):
+            raise NumericalError(
+                "the leave-one-out scores are not finite, so that nothing can be calibrated by them; "
+                "pass calibration=None, or tighter kernel bounds"
+            )
         point = point._replace(stretch=float(np.exp(best)))
         of_all = (time.monotonic() - begin) / (3 * len(_REACHES) * share)
         enough = of_all <= seconds
