@@ -4,58 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from benchmarks.drawing import BLACK, BLUE, GREEN, PAGE, VERMILION, figure, labelled
 from benchmarks.scaling_model import Costs, iteration
 
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"  # Okabe and Ito
+_WORKERS = "workers (one core each)"
 
 
 def draw(
-    path: Path,
+    stem: Path,
     mnist: tuple[int, Costs],
     measured: Mapping[int, float],
     large: tuple[int, Costs],
     workers: tuple[int, ...],
     many: tuple[int, ...],
-) -> None:
+) -> list[Path]:
     """Write the figure; `measured` are seconds an iteration by workers."""
-    import matplotlib
+    with figure(stem, PAGE, 2.8, ncols=2) as (axes, files):
+        _speed_up(axes[0, 0], *mnist, measured, workers)
+        _projection(axes[0, 1], *large, many)
+    return files
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    n_rows, costs = mnist
+def _speed_up(
+    axis: Any, n_rows: int, costs: Costs, measured: Mapping[int, float], workers: tuple[int, ...]
+) -> None:
     one = iteration(n_rows, 1, costs).seconds
-    left.plot(workers, workers, color=GREY, linestyle=":", label="ideal")
-    left.plot(
-        workers,
-        [one / iteration(n_rows, k, costs).seconds for k in workers],
-        color=BLUE,
-        marker="o",
-        label="simulated from measured costs",
+    simulated = [one / iteration(n_rows, k, costs).seconds for k in workers]
+    seen = [measured[1] / seconds for seconds in measured.values()]
+    axis.plot(workers, workers, color=BLACK, linestyle=":", label="ideal")
+    axis.plot(
+        workers, simulated, color=BLUE, marker="o", markersize=4, label="simulated from measured costs"
     )
-    left.plot(
-        list(measured),
-        [measured[1] / seconds for seconds in measured.values()],
-        color=ORANGE,
-        marker="s",
-        linestyle="none",
-        label="measured",
-    )
-    left.set(xlabel="workers (one core each)", ylabel="speed-up over one worker")
-    left.set_title("MNIST odd/even, m = 200, batch")
-    left.legend()
-    rows, costs = large
-    parts = [iteration(rows, k, costs) for k in many]
+    axis.plot(list(measured), seen, "s", color=VERMILION, markersize=4, label="measured")
+    labelled(axis, _WORKERS, "speed-up over one worker")
+    axis.set_title("MNIST odd/even, m = 200, all rows")
+    axis.legend()
+
+
+def _projection(axis: Any, n_rows: int, costs: Costs, many: tuple[int, ...]) -> None:
+    parts = [iteration(n_rows, k, costs) for k in many]
     for values, colour, marker, name in (
         ([p.seconds for p in parts], BLUE, "o", "iteration"),
         ([p.compute for p in parts], GREEN, "^", "sweep of the rows"),
-        ([p.communication for p in parts], ORANGE, "s", "broadcast, reduction, scheduler"),
+        ([p.communication for p in parts], VERMILION, "s", "broadcast, reduction, scheduler"),
     ):
-        right.loglog(many, values, color=colour, marker=marker, label=name)
-    right.set(xlabel="workers (one core each)", ylabel="seconds an iteration")
-    right.set_title(f"projected: {rows:,} rows, m = 200".replace(",", "\N{THIN SPACE}"))
-    right.legend()
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+        axis.loglog(many, values, color=colour, marker=marker, markersize=3, label=name)
+    labelled(axis, _WORKERS, "seconds an iteration")
+    rows = f"{n_rows:,}".replace(",", "\N{THIN SPACE}")
+    axis.set_title(f"projected: {rows} rows, m = 200")
+    axis.legend()

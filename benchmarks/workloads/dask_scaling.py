@@ -251,9 +251,7 @@ def draw_study(repetitions, stem):
         return []
     costs = Costs(**{name: notes["model"][name] for name in Costs.__dataclass_fields__})
     measured = {k: notes["speed"][f"{k} workers"] for k in (1, 2)}
-    path = stem.with_suffix(".png")
-    draw(path, (MNIST_ROWS, costs), measured, (LARGE_ROWS, costs), NODES, MANY)
-    return [path]
+    return draw(stem, (MNIST_ROWS, costs), measured, (LARGE_ROWS, costs), NODES, MANY)
 
 
 @benchmark(
