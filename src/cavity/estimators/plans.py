@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cavity.rules.many_classes import ManyClassPropagation, ManyClassVariational
 from cavity.rules.protocol import Rule
 from cavity.rules.variational import Variational
 from cavity.schedules.budget import Budget
+from cavity.schedules.calibration import epochs_needed
 from cavity.schedules.checkpoint import Checkpointer
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.plan import Plan
@@ -109,12 +111,15 @@ def training_plan(
     n_rows, m = problem.engine.n_rows, len(problem.space.Z)
     batch_size = resolved_batch_size(estimator.batch_size, n_rows, m)
     stochastic = None
+    budget = _budget(estimator, batch_size, n_rows, problem.trained)
+    if calibration_seed is not None:
+        budget = replace(budget, epochs_after=epochs_needed(n_rows))
     if batch_size is not None:
-        stochastic = _stochastic(estimator, batch_size, n_rows, m, seed)
+        stochastic = _stochastic(budget, batch_size, m, seed)
     return Plan(
         optimizer=resolved_optimizer(optimizer, estimator.learning_rate, batch_size),
         options=options,
-        budget=_budget(estimator, batch_size, n_rows, problem.trained),
+        budget=budget,
         max_iter=estimator.max_iter,
         tol=estimator.tol,
         stochastic=stochastic,
@@ -143,10 +148,10 @@ def _budget(estimator: Any, batch_size: int | None, n_rows: int, trained: bool =
     return Budget(float(epochs), np.inf if seconds is None else float(seconds))
 
 
-def _stochastic(estimator: Any, batch_size: int, n_rows: int, m: int, seed: int) -> StochasticSchedule:
+def _stochastic(budget: Budget, batch_size: int, m: int, seed: int) -> StochasticSchedule:
     return StochasticSchedule(
         batch_size=batch_size,
-        budget=_budget(estimator, batch_size, n_rows),
+        budget=budget,
         smallest_gain=min(1.0, batch_size / (GAIN_WINDOW * m)),
         seed=seed,
     )

@@ -23,6 +23,8 @@ class Budget:
     cooling_starts: float = 0.5
     """Share of the budget after which steps and gains shrink: worth more in NLL than anything else.
     1 means never."""
+    epochs_after: float = 0.0
+    """Epochs' worth of seconds that will be needed when training is over, besides the exact sweeps."""
 
     def used(self, epochs: float, seconds: float) -> float:
         """Share of the budget that is gone, from 0 to 1 and beyond."""
@@ -51,14 +53,19 @@ class Budget:
         return replace(self, max_epochs=soon, cooling_starts=1.0 / longer)
 
     def without_polishing(self, seconds_per_epoch: float) -> Budget:
-        """The budget of the training proper, with some seconds kept for the exact sweeps after it.
+        """The budget of the training proper, with some seconds kept for what comes after it.
 
-        What is kept is three epochs' worth, if that is at most a quarter of all seconds. Sweeps of data
-        that are too large for that are left out: q is then the average that training has made.
+        For the exact sweeps that is three epochs' worth, if it is at most a quarter of all seconds.
+        Sweeps of data that are too large for that are left out: q is then the average that training has
+        made.
+
+        >>> budget = Budget(max_epochs=10, max_seconds=100.0, epochs_after=1.0)
+        >>> budget.without_polishing(5.0).max_seconds, budget.without_polishing(10.0).max_seconds
+        (80.0, 90.0)
         """
-        reserve = _POLISHING_EPOCHS * seconds_per_epoch
-        if reserve > _POLISHING_SHARE * self.max_seconds:
-            return self
+        most = _POLISHING_SHARE * self.max_seconds
+        polishing, after = _POLISHING_EPOCHS * seconds_per_epoch, self.epochs_after * seconds_per_epoch
+        reserve = min(after, most) + (polishing if polishing <= most else 0.0)
         return replace(self, max_seconds=self.max_seconds - reserve)
 
     def _cooled(self, used: float) -> float:

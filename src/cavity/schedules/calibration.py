@@ -28,6 +28,15 @@ _REACHES = (0.6, 0.25)
 """Distances, in logarithm, of the points through which parabolas are drawn, one after the other."""
 
 
+def epochs_needed(n_rows: int) -> float:
+    """Passes over all rows that the search for the factor is worth.
+
+    >>> epochs_needed(5_000), epochs_needed(60_000)
+    (6.0, 1.0)
+    """
+    return 3 * len(_REACHES) * min(1.0, _ROWS / n_rows)
+
+
 def calibrated(engine: Engine, point: FixedPoint, seed: int, seconds: float = np.inf) -> FixedPoint:
     """The point with the factor on its means that makes leave-one-out labels most probable.
 
@@ -36,10 +45,8 @@ def calibrated(engine: Engine, point: FixedPoint, seed: int, seconds: float = np
     """
     leverage = EXACT_LEVERAGE if point.converged else LAGGING_LEVERAGE
     batch: Any = None
-    share = 1.0
     if engine.n_rows > _ROWS:
         batch = next(iter(engine.batches(_ROWS, np.random.default_rng(seed))))
-        share = _ROWS / engine.n_rows
 
     def score(log_stretch: float, rows: Any) -> float:
         # Damping 0 leaves the sites alone: the pass only looks.
@@ -60,8 +67,8 @@ def calibrated(engine: Engine, point: FixedPoint, seed: int, seconds: float = np
                 "pass calibration=None, or tighter kernel bounds"
             )
         point = point._replace(stretch=float(np.exp(best)))
-        of_all = (time.monotonic() - begin) / (3 * len(_REACHES) * share)
-        enough = of_all <= seconds
+        taken = time.monotonic() - begin
+        enough = taken + taken / epochs_needed(engine.n_rows) <= seconds
         point = point._replace(mean_log_predictive=score(best, None if enough else batch))
     except KeyboardInterrupt:
         return point._replace(interrupted=True)

@@ -127,7 +127,7 @@ class Plan:
         last = progress.history[-1]
         seconds_per_epoch = last.seconds / last.epochs
         left = self.budget.max_seconds - progress.seconds
-        kept = 0.0 if self.calibration_seed is None else 1.0
+        kept = self.budget.epochs_after + (self.calibration_seed is not None)  # one scores the rows
         return int(np.clip(left / seconds_per_epoch - kept, 0, _MOST_SWEEPS))
 
     def _calibrate(self, problem: Problem, point: FixedPoint, progress: Progress) -> FixedPoint:
