@@ -38,15 +38,17 @@ QUICK = (PEERS[0], PEERS[2], PEERS[4], PEERS[6], PEERS[9])
 """One of each kind for a smoke test."""
 
 
-def race(context: Context, split: Split, budget: float) -> None:
+def race(context: Context, split: Split, budget: float, quick: Sequence[Contender] = QUICK) -> None:
     """Train every contender for `budget` seconds, and ours for shorter budgets too.
+
+    In a quick run the peers are `quick`.
 
     A peer's curve is one run, evaluated on the way. Our steps and gains shrink towards the end of
     whatever budget is given, so each point of our curve is a fit of its own.
     """
     settings = {"m": INDUCING_POINTS, "seed": 0}
     budgets = [t for t in SHORT if t < budget] + [budget]
-    peers = QUICK if context.quick else PEERS
+    peers = quick if context.quick else PEERS
     context.expect(len(budgets) * len(OURS) + len(peers))
     for seconds in budgets:
         for contender in OURS:
