@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from local_server import serving
 from numpy.testing import assert_allclose, assert_array_equal
 
 import cavity
@@ -16,6 +15,7 @@ from cavity import DatasetError, datasets
 from cavity.datasets import airline, catalogue, openml
 from cavity.datasets.catalogue import CATALOGUE, Facts
 from cavity.datasets.openml import OpenML
+from local_server import serving
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import socket
 
 import numpy as np
 import pytest
-from local_server import serving
 
 from cavity import DatasetError
 from cavity.datasets import download
 from cavity.datasets.download import Checksum, cache_folder, fetch, fetch_json
+from local_server import serving
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 MD5 = Checksum("md5", hashlib.md5(CONTENT).hexdigest())
