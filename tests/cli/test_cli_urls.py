@@ -5,26 +5,15 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import cavity
-from cavity.cli.app import app
-from flights_table import flights
+from cli_runs import FIT, run, with_model
 from local_server import serving
-
-FIT = ["--target", "delayed", "--inducing", "8", "--budget", "30 iterations"]
-
-
-def run(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("urls")
-    flights(200, seed=1).to_parquet(place / "new.parquet")
-    assert run("fit", place / "new.parquet", *FIT, "-o", place / "flights.cavity").exit_code == 0
-    return place
+    return with_model(tmp_path_factory.mktemp("urls"))
 
 
 def test_tables_behind_urls(folder, tmp_path):
