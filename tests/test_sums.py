@@ -18,6 +18,7 @@ def make(value, gradient=True):
     arrays = {} if not gradient else GRADIENT_SHAPES
     return Sums(
         n_rows=value,
+        n_visited=value,
         weight=value,
         precision=np.full((1, 2, 2), value),
         shift=np.full((1, 2), value),

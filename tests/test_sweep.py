@@ -42,7 +42,7 @@ def parts_of(rows, sites, parts):
 
 def assert_same_sums(actual, expected, rtol=1e-10):
     for name, value in vars(expected).items():
-        if name == "n_rows":  # counts rows, however often each of them counts
+        if name in {"n_rows", "n_visited"}:  # count rows, however often each of them counts
             continue
         other = getattr(actual, name)
         if value is None:

@@ -17,6 +17,8 @@ class Sums:
 
     n_rows: float
     """Number of the rows, whatever they weigh."""
+    n_visited: float
+    """Number of those that were looked at: some may have stood for others."""
     weight: float
     """Total weight of the rows (their number, if unweighted)."""
     precision: Array

@@ -49,6 +49,8 @@ class SweepOptions:
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
     stretch: float = 1.0
     """Factor on the latent means, and on the sites' shifts that make them, before the rule speaks."""
+    thinning: float = 1.0
+    """Smallest probability with which a row of a minibatch takes part; 1 takes all of them."""
     residual_penalty: float = 0.0
     """c: if positive, the objective is charged ½ c Σ ν̃ s for the variance s that the inducing points
     leave unexplained, as the variational bound charges it.
@@ -130,6 +132,8 @@ def sweep(
         rows.labels, options.stretch * at.mean, at.variance, at.residual,
         own.precision, options.stretch * own.shift, options.max_leverage,
     )  # fmt: skip
+    if rows.stands_for is not None:
+        weight = weight * rows.stands_for
     # A row of no weight is absent from q: it must have no site to be taken out of it.
     step = options.damping * (weight > 0)
     refined = Sites(
@@ -139,7 +143,7 @@ def sweep(
     )
     sums = _site_sums(at, sites, refined, terms, weight)
     if rows.weight is not None:
-        sums.objective += float(np.sum(np.maximum(1.0 - weight, 0.0) * terms.division))
+        sums.objective += float(np.sum(np.maximum(1.0 - rows.weights, 0.0) * terms.division))
     if stored is not None:
         sums.replaced_precision, sums.replaced_shift = _naturals(stored, sites, weight).parts
     if options.residual_penalty:
@@ -214,6 +218,7 @@ def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: A
     change += (new.shift - old.shift) ** 2 * at.variance
     return Sums(
         n_rows=len(weight),
+        n_visited=len(weight),
         weight=float(weight.sum()),
         precision=naturals.precision,
         shift=naturals.shift,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.engines.thinning import thinned_batch
 from cavity.engines.threads import Threads
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
@@ -21,7 +22,7 @@ from cavity.sources.protocol import Block, RawRows, Source
 from cavity.standardize import Standardizer
 from cavity.sums import Sums
 from cavity.sweep import RefinedRows, SweepOptions, summed_sites, sweep
-from cavity.typing import Array, Dtype
+from cavity.typing import Array, Dtype, IntArray
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -134,6 +135,9 @@ class LocalEngine:
 
         self._pending = []
         total: Sums | None = None
+        n_drawn = None if batch is None else _length(batch.index)
+        if batch is not None and not self.stores_directions:
+            batch = thinned_batch(batch, self.log_predictive, options.thinning)
         for index, refined, sums in self.threads.map(work, self._tiles(prior, batch)):
             self._pending.append((index, refined))
             if total is None:
@@ -141,6 +145,7 @@ class LocalEngine:
             else:
                 total += sums
         assert total is not None
+        total.n_rows = total.n_rows if n_drawn is None else n_drawn
         return total
 
     def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
@@ -210,21 +215,30 @@ class LocalEngine:
         if self.held_out is not None:
             kept = ~self.held_out.mask[tile.index]
             weight = kept.astype(np.float64) if weight is None else weight * kept
-        return Rows(self.standardizer.apply(X, dtype), labels, weight), self.sites.take(tile.index)
+        stands_for = tile.stands_for if isinstance(tile, LoadedBlock) else None
+        rows = Rows(self.standardizer.apply(X, dtype), labels, weight, stands_for)
+        return rows, self.sites.take(tile.index)
+
+
+def _length(index: slice | IntArray) -> int:
+    return index.stop - index.start if isinstance(index, slice) else len(index)
 
 
 def _split(batch: Block, size: int) -> list[LoadedBlock]:
     """A minibatch, read once, as tiles."""
     X, labels, weight = batch.load()
+    stands_for = batch.stands_for if isinstance(batch, LoadedBlock) else None
     index = batch.index
     if isinstance(index, slice):
         index = np.arange(index.start, index.stop)
     n_tiles = -(-len(index) // size)
     if n_tiles <= 1:
-        return [LoadedBlock(index, RawRows(X, labels, weight))]
+        return [LoadedBlock(index, RawRows(X, labels, weight), stands_for)]
+
+    def of(values: Array | None, part: slice) -> Array | None:
+        return None if values is None else values[part]
+
     return [
-        LoadedBlock(
-            index[part], RawRows(X[part], labels[part], None if weight is None else weight[part])
-        )
+        LoadedBlock(index[part], RawRows(X[part], labels[part], of(weight, part)), of(stands_for, part))
         for part in even_parts(len(index), n_tiles)
     ]

@@ -22,7 +22,7 @@ from cavity.schedules.calibration import epochs_needed
 from cavity.schedules.checkpoint import Checkpointer
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.plan import Plan
-from cavity.schedules.posterior_update import PosteriorUpdate
+from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.step import TrainingState
 from cavity.schedules.stochastic import StochasticSchedule
 from cavity.sources.protocol import RawRows
@@ -34,6 +34,8 @@ BATCH_PER_POINT = 5
 """Rows a minibatch has for each inducing point: enough to be worth the m×m algebra of a step."""
 BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
+LEAST_KEPT = 0.1
+"""Smallest probability with which a row takes part in its minibatch: one of no doubt."""
 DEFAULT_STEPS = 3_000
 GAIN_WINDOW = 100
 """q averages over about this many rows for each inducing point."""
@@ -115,7 +117,7 @@ def training_plan(
     if calibration_seed is not None:
         budget = replace(budget, epochs_after=epochs_needed(n_rows))
     if batch_size is not None:
-        stochastic = _stochastic(budget, batch_size, m, seed)
+        stochastic = _stochastic(budget, batch_size, m, seed, update)
     return Plan(
         optimizer=resolved_optimizer(optimizer, estimator.learning_rate, batch_size),
         options=options,
@@ -148,12 +150,17 @@ def _budget(estimator: Any, batch_size: int | None, n_rows: int, trained: bool =
     return Budget(float(epochs), np.inf if seconds is None else float(seconds))
 
 
-def _stochastic(budget: Budget, batch_size: int, m: int, seed: int) -> StochasticSchedule:
+def _stochastic(
+    budget: Budget, batch_size: int, m: int, seed: int, update: PosteriorUpdate
+) -> StochasticSchedule:
+    # Where q is an average of minibatches some rows can stand for others; the paper's schemes have none.
+    averages = type(update) is NaturalUpdate
     return StochasticSchedule(
         batch_size=batch_size,
         budget=budget,
         smallest_gain=min(1.0, batch_size / (GAIN_WINDOW * m)),
         seed=seed,
+        thinning=LEAST_KEPT if averages else 1.0,
     )
 
 

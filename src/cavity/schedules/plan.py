@@ -62,7 +62,8 @@ class Plan:
         leverage = EXACT_LEVERAGE if rebuild else LAGGING_LEVERAGE
         # Minibatches are noisy beyond float32's rounding; the polishing is in full precision.
         rough = problem if self.stochastic is None else replace(problem, dtype=np.dtype(np.float32))
-        options = replace(self.options, max_leverage=leverage)
+        thinning = 1.0 if self.stochastic is None else self.stochastic.thinning
+        options = replace(self.options, max_leverage=leverage, thinning=thinning)
         trainer = Trainer(rough, self.optimizer, options, self.update, rebuild)
         state, position = self.checkpointer.resume(trainer, progress, self.monitor)
         context = (trainer, state, progress, self.monitor, self.checkpointer, position)
@@ -105,7 +106,7 @@ class Plan:
         posterior = self.update.posterior(state.q, prior)
         if not isinstance(self.update, NaturalUpdate):
             return settled(problem.engine, prior, posterior)
-        n_sweeps = self._affordable_sweeps(progress)
+        n_sweeps = self._affordable_sweeps(progress, trained.seconds_per_epoch)
         if n_sweeps == 0:
             last = progress.history[-1]
             return FixedPoint(prior, posterior, np.nan, last.leave_one_out, 0, np.nan, converged=False)
@@ -118,14 +119,15 @@ class Plan:
             polishing=progress,
         )
 
-    def _affordable_sweeps(self, progress: Progress) -> int:
+    def _affordable_sweeps(self, progress: Progress, seconds_per_epoch: float | None) -> int:
         """As many sweeps as there is time for; training has kept some, unless the data are too large."""
         if not np.isfinite(self.budget.max_seconds):
             return _MOST_SWEEPS
         if not progress.history:
             return 1  # no time for a single step: at least the sites of one sweep
         last = progress.history[-1]
-        seconds_per_epoch = last.seconds / last.epochs
+        if seconds_per_epoch is None:
+            seconds_per_epoch = last.seconds / last.epochs
         left = self.budget.max_seconds - progress.seconds
         kept = self.budget.epochs_after + (self.calibration_seed is not None)  # one scores the rows
         return int(np.clip(left / seconds_per_epoch - kept, 0, _MOST_SWEEPS))

@@ -22,6 +22,8 @@ class StepInfo:
     mean_log_predictive: float
     gradient_norm: float
     site_change: float
+    visited: float = 1.0
+    """Share of the step's rows that were looked at: some may have stood for others."""
 
 
 class RunningInfo:

@@ -47,6 +47,8 @@ class Trained:
     n_steps: int
     converged: bool
     interrupted: bool
+    seconds_per_epoch: float | None = None
+    """What a look at every row takes, if it is not what history says; there an epoch may skip rows."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ class Trainer:
             mean_log_predictive=sums.log_predictive / sums.weight,
             gradient_norm=math.sqrt(slope @ slope),
             site_change=math.sqrt(sums.site_change / sums.weight),
+            visited=sums.n_visited / sums.n_rows,
         )
         return Evaluation(sums, share, prior, np.concatenate([slope, by_q]), info)
 

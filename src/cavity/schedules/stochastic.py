@@ -22,15 +22,18 @@ class StochasticSchedule:
     """Minibatches in random order until a budget is used up.
 
     Each minibatch stands for all rows: its sums, scaled up, are averaged into q's naturals with the
-    gain max(1/t, smallest), and its scaled gradient moves the parameters. Towards the end of the budget
-    gains and steps shrink. The order of epoch e depends on (seed, e) alone, so a run that is resumed at
-    a position sees the same minibatches as one that was never stopped.
+    gain max(1/t, smallest), and its scaled gradient moves the parameters. Most of its rows of no doubt
+    may be left out, a few standing for them. Towards the end of the budget gains and steps shrink. The
+    order of epoch e depends on (seed, e) alone, so a run that is resumed at a position sees the same
+    minibatches as one that was never stopped.
     """
 
     batch_size: int
     budget: Budget
     smallest_gain: float
     seed: int
+    thinning: float = 1.0
+    """Smallest probability with which a row takes part when its turn comes; see `SweepOptions`."""
 
     def run(
         self,
@@ -44,11 +47,11 @@ class StochasticSchedule:
         """Train from a state at a position."""
         share = self.batch_size / trainer.engine.n_rows
         window = RunningInfo(every=max(1, round(1.0 / (share * _RECORDS_PER_EPOCH))))
-        ending, begun = position.ending, (position.epochs(share), progress.seconds)
+        ending, begun, visited = position.ending, progress.seconds, 0.0
         try:
             for before, batch in self._batches(trainer, position):
                 epochs, seconds = before.epochs(share), progress.seconds
-                budget = self._budget(ending, epochs - begun[0], seconds - begun[1])
+                budget = self._budget(ending, visited, seconds - begun)
                 used = budget.used(epochs, seconds)
                 if used >= 1.0 and before.step:  # one step at least, or there is nothing learned at all
                     break
@@ -57,7 +60,9 @@ class StochasticSchedule:
                 state, info = trainer.step(state, batch, gain=gain, rate=budget.rate(used))
                 position = before.after_batch()
                 if info is None:
+                    visited += share
                     continue
+                visited += share * info.visited
                 if (mean := window.add(info, step)) is not None:
                     progress.record(mean, position.epochs(share), share=used)
                 if monitor.plateau_after(state, info) and ending is None:
@@ -66,16 +71,23 @@ class StochasticSchedule:
                 checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
             return Trained(state, position.step, converged=False, interrupted=True)
+        pace = (progress.seconds - begun) / visited if visited else None
         if not progress.history and (mean := window.rest()) is not None:
             progress.record(mean, position.epochs(share))  # what comes after goes by a step's seconds
-        return Trained(monitor.best_or(state), position.step, converged=True, interrupted=False)
+        return Trained(
+            monitor.best_or(state),
+            position.step,
+            converged=True,
+            interrupted=False,
+            seconds_per_epoch=pace,
+        )
 
-    def _budget(self, ending: float | None, epochs: float, seconds: float) -> Budget:
-        """The budget as it stands, given the epochs and seconds of this run so far."""
+    def _budget(self, ending: float | None, visited: float, seconds: float) -> Budget:
+        """The budget as it stands, given how often this run has looked at all rows, in which seconds."""
         budget = self.budget if ending is None else self.budget.ending_soon(ending)
-        if epochs == 0.0 or not np.isfinite(budget.max_seconds):
+        if visited == 0.0 or not np.isfinite(budget.max_seconds):
             return budget
-        return budget.without_polishing(seconds / epochs)
+        return budget.without_polishing(seconds / visited)
 
     def _batches(self, trainer: Trainer, position: Position) -> Iterator[tuple[Position, Block]]:
         """Every minibatch from a position on, without end, with the position before it."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.sources.protocol import RawRows
-from cavity.typing import IntArray
+from cavity.typing import Array, IntArray
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,8 @@ class LoadedBlock:
 
     index: slice | IntArray
     rows: RawRows
+    stands_for: Array | None = None
+    """[t]: how many rows each stands for, if others like it were left out; None is itself alone."""
 
     def load(self) -> RawRows:
         """The rows."""
