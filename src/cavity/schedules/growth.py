@@ -130,8 +130,7 @@ class Growth:
             trial = climb.round(kernel, Z)
             gain = Gain(np.inf) if best is None else climb.gain(best, trial)
             taken = gain.is_worth(self.price_of(m))
-            climbs = taken and len(Z) == m and following is not None
-            climbs = climbs and _SHRINKAGE * gain.value >= self.price_of(following)
+            climbs = taken and len(Z) == m and self._promises(gain, following)
             if climbs:
                 left = self.max_seconds - (clock.seconds - begun)
                 trial = climb.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, clock, left)
@@ -157,6 +156,10 @@ class Growth:
         (0.04, 0.01)
         """
         return self.price * (m / LADDER[-1]) ** 2
+
+    def _promises(self, gain: Gain, following: int | None) -> bool:
+        """Whether a part of the last gain would be worth the following rung, if there is one."""
+        return following is not None and _SHRINKAGE * gain.value >= self.price_of(following)
 
 
 @dataclass(frozen=True)
