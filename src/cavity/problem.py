@@ -46,8 +46,8 @@ class Problem:
     """q to start from: the prior, unless an earlier fit is continued."""
     jitter: float | None = None
     """Relative jitter of K; None is what the precision needs."""
-    remaining: float = 1.0
-    """Share of the sweeps over all rows that training still needs from this start."""
+    enough: float = np.inf
+    """Steps on all rows after which training from this start is done, even if it does not stand still."""
 
     def prior(self, x: Array, jitter: float | None = None) -> Prior:
         """The prior at a parameter vector."""

@@ -28,8 +28,8 @@ PILOT_VALUES = 5_000_000
 """… if they have no more values than this."""
 PRICE = 0.03
 """Relative gain in leave-one-out NLL that 400 points must be worth, if the pilot has all rows."""
-REMAINING = 0.25
-"""Share of max_iter that training on all rows needs when the growth has seen them all."""
+ENOUGH = 50
+"""Steps that training on all rows needs at most when the growth has seen them all."""
 GROWTH_SHARE = 0.4
 """Share of max_seconds that the growth may take."""
 MEMORY_SHARE = 0.5
@@ -51,8 +51,8 @@ class GrownStart(NamedTuple):
     path: list[Rung]
     engine: LocalEngine | None
     """Has the rows' sites, if the growth has seen all rows in their order."""
-    remaining: float
-    """See `Problem.remaining`."""
+    enough: float
+    """See `Problem.enough`."""
 
 
 def grown_start(
@@ -98,7 +98,7 @@ def grown_start(
         kernel.theta,
         grown.path,
         engine if adopted else None,
-        REMAINING if seen else 1.0,
+        ENOUGH if seen else np.inf,
     )
 
 

@@ -111,7 +111,7 @@ def training_plan(
     n_rows, m = problem.engine.n_rows, len(problem.space.Z)
     batch_size = resolved_batch_size(estimator.batch_size, n_rows, m)
     stochastic = None
-    budget = _budget(estimator, batch_size, n_rows, problem.remaining)
+    budget = _budget(estimator, batch_size, n_rows, problem.enough)
     if calibration_seed is not None:
         budget = replace(budget, epochs_after=epochs_needed(n_rows))
     if batch_size is not None:
@@ -134,14 +134,14 @@ def training_plan(
     )
 
 
-def _budget(estimator: Any, batch_size: int | None, n_rows: int, remaining: float) -> Budget:
+def _budget(estimator: Any, batch_size: int | None, n_rows: int, enough: float) -> Budget:
     """max_epochs and max_seconds; where they are silent, max_iter sweeps or a number of steps.
 
-    remaining: share of max_iter that is still needed, if every step is a sweep.
+    enough: steps after which training is done, if every one of them is a sweep.
     """
     epochs, seconds = estimator.max_epochs, estimator.max_seconds
     if batch_size is None:
-        most = max(1, round(remaining * estimator.max_iter))
+        most = min(estimator.max_iter, enough)
         epochs = most if epochs is None else min(epochs, most)
     elif epochs is None:
         epochs = np.inf if seconds else max(2.0, DEFAULT_STEPS * batch_size / n_rows)
