@@ -36,7 +36,7 @@ class SEPClassifier(SteppedGPClassifier):
         three classes or more, "probit" alone: the largest of C latent functions, each with unit noise.
     n_inducing : int or "auto"
         Number m of inducing points; capped at the number of different rows. "auto" lets
-        them grow from 25 to 400 at most, as long as the leave-one-out score improves, in two fifths of
+        them grow from 25 to 400 at most, while the leave-one-out score gains enough, in two fifths of
         max_seconds at most; training goes on from there.
     inducing_points : array-like [m, d] or None
         Inducing points to start from, in the units of X; overrides n_inducing and init_inducing.
