@@ -52,7 +52,8 @@ class SEPClassifier(SteppedGPClassifier):
         The optimiser's step; None is 0.1 on all rows and 0.02 on minibatches, or up to 0.05 where the
         budget has fewer than 3,000 of them. ADADELTA has none.
     batch_size : int, "auto" or None
-        Rows a step sees. None is all of them; "auto" is all up to 10,000 rows and 5m beyond.
+        Rows a step sees. None is all of them; "auto" is all up to 10,000 rows, beyond that 5m, or a
+        thousandth of all rows if that is more, up to 20m.
     max_iter : int
         Steps at most when every step sees all rows.
     max_epochs, max_seconds : float or None
