@@ -32,6 +32,9 @@ LARGEST_BATCH_PROBLEM = 10_000
 """Rows up to which batch_size="auto" trains on all of them at every step."""
 BATCH_PER_POINT = 5
 """Rows a minibatch has for each inducing point: enough to be worth the m×m algebra of a step."""
+BATCHES_PER_EPOCH = 1_000
+"""Minibatches of many rows are larger: with so many steps less noise is worth more than more steps."""
+LARGEST_PER_POINT = 20
 BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
 DEFAULT_STEPS = 3_000
@@ -77,9 +80,15 @@ _NOT_IN_FINGERPRINT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "w
 
 
 def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None:
-    """The minibatch's size, or None for all rows."""
+    """The minibatch's size, or None for all rows.
+
+    >>> [resolved_batch_size("auto", n_rows, m=100) for n_rows in (10_000, 60_000, 1_000_000, 10**8)]
+    [None, 500, 1000, 2000]
+    """
     if batch_size == "auto":
-        return None if n_rows <= LARGEST_BATCH_PROBLEM else min(n_rows, BATCH_PER_POINT * m)
+        if n_rows <= LARGEST_BATCH_PROBLEM:
+            return None
+        batch_size = min(max(BATCH_PER_POINT * m, n_rows // BATCHES_PER_EPOCH), LARGEST_PER_POINT * m)
     return None if batch_size is None else min(n_rows, int(batch_size))
 
 
@@ -114,10 +123,13 @@ def training_plan(
     budget = _budget(estimator, batch_size, n_rows, problem.enough)
     if calibration_seed is not None:
         budget = replace(budget, epochs_after=epochs_needed(n_rows))
+    method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size)
     if batch_size is not None:
         stochastic = _stochastic(budget, batch_size, m, seed)
+        if estimator.learning_rate is None and isinstance(method, Adam):
+            stochastic = replace(stochastic, steps_at_rate=DEFAULT_STEPS)
     return Plan(
-        optimizer=resolved_optimizer(optimizer, estimator.learning_rate, batch_size),
+        optimizer=method,
         options=options,
         budget=budget,
         max_iter=estimator.max_iter,
