@@ -17,7 +17,9 @@ ALTERNATIVES = tuple(
     Contender(f"{factor}m, rate {rate}", "cavity-sep", {"factor": factor, "rate": rate})
     for factor, rate in ((2, 0.02), (10, 0.02), (5, 0.01), (5, 0.05))
 )
-"""Minibatch and rate, one at a time smaller and larger than the automatic ones (5m, .02)."""
+"""Minibatch and rate, one at a time smaller and larger than the automatic ones (5m, .02).
+
+On many rows the automatic minibatches are larger, and few steps are longer."""
 
 
 def _sets(quick: bool) -> list[Split]:

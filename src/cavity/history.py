@@ -39,7 +39,7 @@ class Rung:
     seconds: float
     """What trying took."""
     charge: float = 0.0
-    """Mean charge a row for the variance that the points leave unexplained, ½ν̃s. `loo_score - charge` is
+    """Mean charge a row for the variance that the points leave unexplained, ¼ν̃s. `loo_score - charge` is
     what rungs are compared by: few points have learned more of the row that is left out."""
 
     def as_dict(self) -> dict[str, Any]:

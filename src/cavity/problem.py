@@ -46,8 +46,8 @@ class Problem:
     """q to start from: the prior, unless an earlier fit is continued."""
     jitter: float | None = None
     """Relative jitter of K; None is what the precision needs."""
-    trained: bool = False
-    """Whether the start is the end of a training already, as that of inducing points that have grown."""
+    enough: float = np.inf
+    """Steps on all rows after which training from this start is done, if it stands still or not."""
 
     def prior(self, x: Array, jitter: float | None = None) -> Prior:
         """The prior at a parameter vector."""

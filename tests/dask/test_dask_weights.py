@@ -85,7 +85,7 @@ def test_the_number_of_inducing_points_is_found_as_on_one_machine(client):
     local = SEPClassifier(**settings).fit(X, LABELS)
     twin = DaskSEPClassifier(**settings, client=client).fit(*chunked(X, LABELS, 100))
     paths = [[(r.m, r.loo_score, r.charge) for r in fit.inducing_path_] for fit in (twin, local)]
-    assert_allclose(*paths, rtol=1e-6, atol=1e-8)
+    assert_allclose(*paths, rtol=1e-6, atol=1e-6)
     assert twin.inducing_points_.shape == local.inducing_points_.shape
     assert_allclose(twin.loo_score_, local.loo_score_, atol=0.05)
 

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
@@ -35,9 +36,17 @@ def test_little_is_left_to_do():
     """Training begins where the growth has ended, sites included."""
     found = auto(max_iter=200).fit(X, LABELS)
     told = auto(max_iter=200, n_inducing=len(found.inducing_points_)).fit(X, LABELS)
-    assert auto(max_iter=60, tol=0.0).fit(X, LABELS).n_iter_ == 30  # half of what others get
+    assert len(found.history_) <= growing.ENOUGH
     first, last = found.history_[0], told.history_[-1]
     assert abs(first.objective - last.objective) < 0.03 * abs(last.objective)
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+def test_enough_steps_are_enough():
+    """No warning if the steps that the growth leaves are taken; one if a budget did not allow them."""
+    assert auto(max_iter=200, tol=0.0).fit(X, LABELS).n_iter_ <= growing.ENOUGH
+    with pytest.warns(ConvergenceWarning, match="20 iterations"):
+        auto(max_iter=20).fit(X, LABELS)
 
 
 def test_the_hyperprior_stays_where_it_was():
@@ -59,11 +68,23 @@ def test_rows_that_are_held_out_are_not_grown_on():
 
 
 def test_no_more_points_than_there_is_memory_for(monkeypatch):
-    assert growing.ladder(5_000, 1) == list(growing.LADDER)
-    monkeypatch.setattr(growing, "available_bytes", lambda: 2 * 8 * 8 * 3 * 100**2)
-    assert growing.ladder(5_000, 3) == [25, 50, 100]
-    assert growing.ladder(5_000, 1_000) == [25]  # one must be tried
-    assert [rung.m for rung in auto().fit(X, LABELS).inducing_path_][-1] <= 100
+    """Then a warning names the bytes and the way out."""
+    monkeypatch.setattr(growing, "available_bytes", lambda: 2 * 8 * 8 * 3 * 50**2)
+    with pytest.warns(UserWarning, match=r"than 50 .* 100 need about 1,920,000 bytes.* give n_inducing"):
+        assert growing._affordable([25, 50, 100, 200], 3) == [25, 50]
+    with pytest.warns(UserWarning, match="than 25 "):
+        assert growing._affordable([25, 50], 1_000) == [25]  # one must be tried
+    monkeypatch.setattr(growing, "available_bytes", lambda: 2 * 8 * 8 * 25**2)
+    with pytest.warns(UserWarning, match="n_inducing"):
+        assert [rung.m for rung in auto().fit(X, LABELS).inducing_path_] == [25]
+
+
+@pytest.mark.parametrize("available", [None, 10**8, 10**12])
+def test_memory_that_is_enough_has_no_say(monkeypatch, available):
+    monkeypatch.setattr(growing, "available_bytes", lambda: available)
+    rungs = growing.ladder(5_000)
+    assert rungs == list(growing.LADDER)
+    assert growing._affordable(rungs, 1) == rungs
 
 
 def test_the_same_for_the_same_seed_whatever_the_threads():

@@ -8,6 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from cavity.initialization import conditional_variance, extended_greedily
 from cavity.parameters import ParameterSpace
 from cavity.problem import make_problem
+from cavity.schedules import growth as growth_module
 from cavity.schedules.converged import converge
 from cavity.schedules.growth import Growth
 from cavity.schedules.progress import Progress
@@ -25,7 +26,7 @@ def wiggly(n=400, seed=0):
 
 
 def climb(rows, labels, ladder=(4, 8, 16, 32), **options):
-    growth = Growth(**{"tol": 0.003, **options})
+    growth = Growth(**{"price": 1.0, **options})  # of 400 points; of 32, 0.0064
     return growth.run(make_engine(rows, labels), KERNEL, rows, ladder, Progress())
 
 
@@ -67,16 +68,37 @@ def test_more_points_where_more_are_needed():
 
 
 def test_a_rung_that_gains_nothing_is_not_taken():
-    grown = climb(X, LABELS, tol=0.5)
+    grown = climb(X, LABELS, price=2_000.0)
     assert len(grown.Z) == 4
     assert len(grown.path) <= 2
-    assert len(climb(*wiggly(), tol=-1.0).Z) == 32
+    assert len(climb(*wiggly(), price=-1_000_000.0).Z) == 32
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_a_gain_that_may_be_chance_is_not_taken(seed):
+    """Labels without any structure, on which more points gain a little, by less than its error."""
+    rows = np.random.default_rng(seed).normal(size=(80, 2))
+    labels = np.random.default_rng(seed + 50).integers(0, 2, 80).astype(np.int8)
+    assert len(climb(rows, labels, (5, 10, 20, 40), price=0.0).Z) == 5
+
+
+def test_the_gain_and_its_error_are_those_of_the_rows():
+    """Weights count as copies, in the mean and in its standard error."""
+    weight = np.array([1.0, 2.0, 1.0])
+    before, after = np.array([-1.0, -0.5, -2.0]), np.array([-0.8, -0.5, -2.1])
+    found = growth_module._Climb(None, None, None, weight, None).gain(
+        *(growth_module._Trial(None, None, scores, 0.0) for scores in (before, after))
+    )
+    copies = np.repeat(after - before, weight.astype(int))
+    scale = 1.0  # the mean score before, by weight
+    assert_allclose(found.value, copies.mean() / scale)
+    assert_allclose(found.error, copies.std() / np.sqrt(4) / scale)
 
 
 def test_points_kernel_and_sites_belong_together():
     """Those of the rung that was enough, also if one more was tried in vain."""
     rows, labels = wiggly()
-    grown = climb(rows, labels, (16, 32, 64), tol=0.15)
+    grown = climb(rows, labels, (16, 32, 64), price=12.0)
     assert len(grown.Z) < grown.path[-1].m
     engine = make_engine(rows, labels)
     engine.sites = grown.sites
@@ -89,10 +111,10 @@ def test_points_kernel_and_sites_belong_together():
     assert_allclose(point.mean_log_predictive, rung.loo_score, atol=1e-3)
 
 
-def test_the_charge_is_half_the_precision_times_the_unexplained_variance():
+def test_the_charge_is_a_quarter_of_the_precision_times_the_unexplained_variance():
     grown = climb(X, LABELS, (4,))
     left = conditional_variance(grown.Z, X, grown.kernel)
-    assert_allclose(grown.path[0].charge, 0.5 * np.mean(grown.sites.precision[0] * left), rtol=1e-9)
+    assert_allclose(grown.path[0].charge, 0.25 * np.mean(grown.sites.precision[0] * left), rtol=1e-9)
 
 
 def test_the_clock_binds():

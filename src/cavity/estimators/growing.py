@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +26,10 @@ PILOT_ROWS = 4_000
 """… and those that it sees of more, in both cases …"""
 PILOT_VALUES = 5_000_000
 """… if they have no more values than this."""
-LEAST_GAIN = 0.005
-"""Relative gain in leave-one-out NLL that is worth twice as many points, if the pilot has all rows."""
+PRICE = 0.03
+"""Relative gain in leave-one-out NLL that 400 points must be worth, if the pilot has all rows."""
+ENOUGH = 50
+"""Steps that training on all rows needs at most when the growth has seen them all."""
 GROWTH_SHARE = 0.4
 """Share of max_seconds that the growth may take."""
 MEMORY_SHARE = 0.5
@@ -48,6 +51,8 @@ class GrownStart(NamedTuple):
     path: list[Rung]
     engine: LocalEngine | None
     """Has the rows' sites, if the growth has seen all rows in their order."""
+    enough: float
+    """See `Problem.enough`."""
 
 
 def grown_start(
@@ -72,8 +77,8 @@ def grown_start(
     pilot = _pilot(source, np.random.default_rng(rng.randint(2**31)))
     seconds = getattr(estimator, "max_seconds", None)
     growth = Growth(
-        # The more rows there are, the better it shows what more points explain.
-        tol=LEAST_GAIN * (pilot.n_rows / source.n_rows) ** 0.5,
+        # The more rows there are, the more of them more points explain: a pilot shows a part of it.
+        price=PRICE * pilot.n_rows / source.n_rows,
         learn_kernel=estimator._learns,
         learn_inducing=estimator._learns and estimator.learn_inducing,
         deviation=estimator.hyperprior,
@@ -81,26 +86,29 @@ def grown_start(
     )
     engine = LocalEngine(pilot, standardizer, rule, threads)
     X = standardizer.apply(pilot.X, np.dtype(np.float64))
-    grown = growth.run(engine, kernel, X, ladder(pilot.n_rows, rule.n_latents), clock)
+    rungs = ladder(pilot.n_rows)
+    grown = growth.run(engine, kernel, X, _affordable(rungs, rule.n_latents), clock)
     engine.sites = grown.sites
-    whole = isinstance(source, ArraySource) and source.n_rows == pilot.n_rows
-    whole = whole and not estimator._stored_directions(len(grown.Z), source.n_rows)
-    return GrownStart(grown.kernel, grown.Z, kernel.theta, grown.path, engine if whole else None)
+    seen = source.n_rows == pilot.n_rows
+    adopted = isinstance(source, ArraySource) and seen
+    adopted = adopted and not estimator._stored_directions(len(grown.Z), source.n_rows)
+    return GrownStart(
+        grown.kernel,
+        grown.Z,
+        kernel.theta,
+        grown.path,
+        engine if adopted else None,
+        ENOUGH if seen else np.inf,
+    )
 
 
-def ladder(n_rows: int, n_latents: int) -> list[int]:
-    """The numbers of points to try: fewer than rows, and no more than there is memory for.
+def ladder(n_rows: int) -> list[int]:
+    """The numbers of points to try: fewer than rows.
 
-    >>> ladder(60, 1), ladder(10, 1)
+    >>> ladder(60), ladder(10)
     ([25, 50], [10])
     """
-    most = available_bytes()
-    fitting = [
-        m
-        for m in LADDER
-        if m < n_rows and (most is None or 8 * _SQUARES * n_latents * m**2 <= MEMORY_SHARE * most)
-    ]
-    return fitting or [min(LADDER[0], n_rows)]
+    return [m for m in LADDER if m < n_rows] or [min(LADDER[0], n_rows)]
 
 
 def _pilot(source: Source, rng: np.random.Generator) -> ArraySource:
@@ -111,3 +119,22 @@ def _pilot(source: Source, rng: np.random.Generator) -> ArraySource:
     if weight is not None and not weight.all():
         X, labels, weight = X[weight > 0], labels[weight > 0], weight[weight > 0]
     return ArraySource(X, labels, weight)
+
+
+def _affordable(rungs: list[int], n_latents: int) -> list[int]:
+    """The rungs that there is memory for, at least the first; a warning if there are others."""
+    available = available_bytes()
+    needed = [8 * _SQUARES * n_latents * m**2 for m in rungs]
+    if available is None or needed[-1] <= MEMORY_SHARE * available:
+        return rungs
+    count = max(1, sum(size <= MEMORY_SHARE * available for size in needed))
+    if count < len(rungs):
+        warnings.warn(
+            f'n_inducing="auto" tries no more than {rungs[count - 1]} inducing points, because '
+            f"{rungs[count]} need about {needed[count]:,} bytes, more than half of the {available:,} "
+            "that are available; with more memory the same random_state may find more. Free some, or "
+            "give n_inducing a number",
+            UserWarning,
+            stacklevel=2,
+        )
+    return rungs[:count]

@@ -32,6 +32,9 @@ LARGEST_BATCH_PROBLEM = 10_000
 """Rows up to which batch_size="auto" trains on all of them at every step."""
 BATCH_PER_POINT = 5
 """Rows a minibatch has for each inducing point: enough to be worth the m×m algebra of a step."""
+BATCHES_PER_EPOCH = 1_000
+"""Minibatches of many rows are larger: with so many steps less noise is worth more than more steps."""
+LARGEST_PER_POINT = 20
 BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
 LEAST_KEPT = 0.1
@@ -79,9 +82,15 @@ _NOT_IN_FINGERPRINT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "w
 
 
 def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None:
-    """The minibatch's size, or None for all rows."""
+    """The minibatch's size, or None for all rows.
+
+    >>> [resolved_batch_size("auto", n_rows, m=100) for n_rows in (10_000, 60_000, 1_000_000, 10**8)]
+    [None, 500, 1000, 2000]
+    """
     if batch_size == "auto":
-        return None if n_rows <= LARGEST_BATCH_PROBLEM else min(n_rows, BATCH_PER_POINT * m)
+        if n_rows <= LARGEST_BATCH_PROBLEM:
+            return None
+        batch_size = min(max(BATCH_PER_POINT * m, n_rows // BATCHES_PER_EPOCH), LARGEST_PER_POINT * m)
     return None if batch_size is None else min(n_rows, int(batch_size))
 
 
@@ -113,13 +122,16 @@ def training_plan(
     n_rows, m = problem.engine.n_rows, len(problem.space.Z)
     batch_size = resolved_batch_size(estimator.batch_size, n_rows, m)
     stochastic = None
-    budget = _budget(estimator, batch_size, n_rows, problem.trained)
+    budget = _budget(estimator, batch_size, n_rows, problem.enough)
     if calibration_seed is not None:
         budget = replace(budget, epochs_after=epochs_needed(n_rows))
+    method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size)
     if batch_size is not None:
         stochastic = _stochastic(budget, batch_size, m, seed, update)
+        if estimator.learning_rate is None and isinstance(method, Adam):
+            stochastic = replace(stochastic, steps_at_rate=DEFAULT_STEPS)
     return Plan(
-        optimizer=resolved_optimizer(optimizer, estimator.learning_rate, batch_size),
+        optimizer=method,
         options=options,
         budget=budget,
         max_iter=estimator.max_iter,
@@ -136,14 +148,14 @@ def training_plan(
     )
 
 
-def _budget(estimator: Any, batch_size: int | None, n_rows: int, trained: bool = False) -> Budget:
+def _budget(estimator: Any, batch_size: int | None, n_rows: int, enough: float) -> Budget:
     """max_epochs and max_seconds; where they are silent, max_iter sweeps or a number of steps.
 
-    Batch training that goes on from a trained start gets half of the sweeps.
+    enough: steps after which training is done, if every one of them is a sweep.
     """
     epochs, seconds = estimator.max_epochs, estimator.max_seconds
     if batch_size is None:
-        most = max(1, estimator.max_iter // 2) if trained else estimator.max_iter
+        most = min(estimator.max_iter, enough)
         epochs = most if epochs is None else min(epochs, most)
     elif epochs is None:
         epochs = np.inf if seconds else max(2.0, DEFAULT_STEPS * batch_size / n_rows)

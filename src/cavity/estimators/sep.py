@@ -36,7 +36,7 @@ class SEPClassifier(SteppedGPClassifier):
         three classes or more, "probit" alone: the largest of C latent functions, each with unit noise.
     n_inducing : int or "auto"
         Number m of inducing points; capped at the number of different rows. "auto" lets
-        them grow from 25 to 400 at most, as long as the leave-one-out score improves, in two fifths of
+        them grow from 25 to 400 at most, while the leave-one-out score gains enough, in two fifths of
         max_seconds at most; training goes on from there.
     inducing_points : array-like [m, d] or None
         Inducing points to start from, in the units of X; overrides n_inducing and init_inducing.
@@ -49,9 +49,11 @@ class SEPClassifier(SteppedGPClassifier):
         How kernel and inducing points move. "auto" is Adam; "rprop" (for all rows) and "adadelta" (for
         minibatches) are the paper's. None keeps them and runs EP to convergence.
     learning_rate : float or None
-        The optimiser's step; None is 0.1 on all rows, 0.02 on minibatches. ADADELTA has none.
+        The optimiser's step; None is 0.1 on all rows and 0.02 on minibatches, or up to 0.05 where the
+        budget has fewer than 3,000 of them. ADADELTA has none.
     batch_size : int, "auto" or None
-        Rows a step sees. None is all of them; "auto" is all up to 10,000 rows and 5m beyond.
+        Rows a step sees. None is all of them; "auto" is all up to 10,000 rows, beyond that 5m, or a
+        thousandth of all rows if that is more, up to 20m.
     max_iter : int
         Steps at most when every step sees all rows.
     max_epochs, max_seconds : float or None

@@ -29,8 +29,8 @@ class Start(NamedTuple):
     """None is the prior."""
     earlier: Any = None
     """An engine whose rows have sites to go on with."""
-    trained: bool = False
-    """See `Problem.trained`."""
+    enough: float = np.inf
+    """See `Problem.enough`."""
 
 
 def continued_start(estimator: Any, standardizer: Standardizer, rule: Rule) -> Start:
@@ -63,7 +63,7 @@ def chosen_start(
             if not holds_out:  # the growth has seen rows that are to be held out
                 space = _space(estimator, grown.kernel, grown.Z)
                 centre = space.pack(grown.theta, grown.Z)
-                return Start(space, centre, earlier=grown.engine, trained=True)
+                return Start(space, centre, earlier=grown.engine, enough=grown.enough)
     kernel, Z = starting_point(
         source,
         standardizer,

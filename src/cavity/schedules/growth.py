@@ -7,8 +7,12 @@ this one is trained until that gains nothing any more: else the gain of more ste
 more points.
 
 A score from the cavities leaves out a row's site, but not what the inducing points have learned of the
-row when they moved; the fewer they are, the more that flatters. So each row is charged what training
-charges it for the variance that the points leave unexplained, and the charged scores are compared.
+row when they moved; the fewer they are, the more that flatters. So each row is charged half of what
+training charges it for the variance that the points leave unexplained, and the charged scores are
+compared: about half of that variance is what other rows cannot explain either, however many points.
+
+A gain counts if it exceeds its price by more than its standard error. The price of a rung rises with the
+square of its points, as the time of a step does.
 """
 
 from __future__ import annotations
@@ -35,11 +39,15 @@ from cavity.typing import Array
 
 LADDER = (25, 50, 100, 200, 400)
 """Numbers of inducing points that are tried."""
+CHARGE = 0.5
+"""Share of training's charge ½ν̃s that a row is charged here."""
 _STEPS = 15
 """Steps of kernel and points in a round."""
 _FIRST_ROUNDS = 8
 _ROUNDS = 3
-"""Rounds on the first rung and on the others, at most."""
+"""Rounds on the first rung and on the others, at most …"""
+_ROUND_GAIN = 0.005
+"""… as long as each gains so much, relatively."""
 _RATE = 0.1
 _EP_TOL = 1e-2
 _MOST_SWEEPS = 5
@@ -67,18 +75,35 @@ class _Trial(NamedTuple):
 
     point: FixedPoint
     sites: Sites
-    score: float
-    """Mean over the rows of the leave-one-out log probability of the label, less the charge."""
+    scores: Array
+    """[n]: leave-one-out log probability of a row's label, less the row's charge."""
     charge: float
     """The mean of the charges."""
+
+
+class Gain(NamedTuple):
+    """How much better the rows of one trial are scored than those of another."""
+
+    value: float
+    """Relative to the score before."""
+    error: float = 0.0
+    """Standard error of `value`: the rows are a sample."""
+
+    def is_worth(self, price: float) -> bool:
+        """Whether it exceeds its price by more than chance.
+
+        >>> Gain(0.02, 0.005).is_worth(0.01), Gain(0.02, 0.015).is_worth(0.01)
+        (True, False)
+        """
+        return self.value - self.error >= price
 
 
 @dataclass(frozen=True)
 class Growth:
     """How far to climb."""
 
-    tol: float
-    """Relative gain in charged leave-one-out NLL below which a rung is not worth its points."""
+    price: float
+    """Relative gain in charged leave-one-out NLL that the last rung of LADDER must be worth."""
     learn_kernel: bool = True
     learn_inducing: bool = True
     deviation: float | None = 1.0
@@ -91,24 +116,25 @@ class Growth:
     ) -> Grown:
         """Kernel and points of the rung that is enough, and the rungs that were tried.
 
-        X [n, d] are the rows of the engine's source, standardised. The first rung is always tried;
-        another one only if half the last gain would be worth it, and if there is time.
+        X [n, d] are the rows of the engine's source, standardised. The first rung is always tried, the
+        second if there is time; another one only if half the last gain would be worth it too.
         """
         begun, climb = clock.seconds, _Climb(self, engine, X, _weight(engine, len(X)), kernel.theta)
         path: list[Rung] = []
         best: _Trial | None = None
         Z: Array = np.zeros((0, X.shape[1]))
-        for m in ladder:
+        for m, following in zip(ladder, [*ladder[1:], None], strict=True):
             started = clock.seconds
             precision = np.ones(len(X)) if best is None else engine.sites.precision.sum(axis=0)
             Z = extended_greedily(Z, X, precision, m, kernel)
             trial = climb.round(kernel, Z)
-            gain = np.inf if best is None else _gain(best, trial)
-            climbs = _SHRINKAGE * gain >= self.tol and len(Z) == m and m != ladder[-1]
+            gain = Gain(np.inf) if best is None else climb.gain(best, trial)
+            taken = gain.is_worth(self.price_of(m))
+            climbs = taken and len(Z) == m and self._promises(gain, following)
             if climbs:
                 left = self.max_seconds - (clock.seconds - begun)
                 trial = climb.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, clock, left)
-            if best is None or gain >= self.tol:
+            if taken:
                 best = trial
             kernel, Z = trial.point.prior.kernel, trial.point.prior.Z
             path.append(_rung(trial, clock.seconds - started))
@@ -121,6 +147,19 @@ class Growth:
                 break
         assert best is not None
         return Grown(best.point.prior.kernel, best.point.prior.Z, best.sites, path)
+
+    def price_of(self, m: int) -> float:
+        """The gain that m points must be worth.
+
+        >>> growth = Growth(price=0.04)
+        >>> growth.price_of(400), growth.price_of(200)
+        (0.04, 0.01)
+        """
+        return self.price * (m / LADDER[-1]) ** 2
+
+    def _promises(self, gain: Gain, following: int | None) -> bool:
+        """Whether a part of the last gain would be worth the following rung, if there is one."""
+        return following is not None and _SHRINKAGE * gain.value >= self.price_of(following)
 
 
 @dataclass(frozen=True)
@@ -150,8 +189,8 @@ class _Climb:
             if clock.seconds - begun > max_seconds:
                 break
             after = self.round(trial.point.prior.kernel, trial.point.prior.Z)
-            gain, trial = _gain(trial, after), after
-            if gain < self.growth.tol:
+            gain, trial = self.gain(trial, after), after
+            if gain.value < _ROUND_GAIN:
                 break
         return trial
 
@@ -165,16 +204,20 @@ class _Climb:
     def _scored(self, point: FixedPoint) -> _Trial:
         engine, prior = self.engine, point.prior
         residual = conditional_variance(prior.Z, self.X, prior.kernel)
-        charges = 0.5 * engine.sites.precision.sum(axis=0) * residual
-        scores = engine.log_predictive - charges
-        mean = [float(np.average(values, weights=self.weight)) for values in (scores, charges)]
+        charges = CHARGE * 0.5 * engine.sites.precision.sum(axis=0) * residual
         sites = Sites(engine.sites.precision.copy(), engine.sites.shift.copy())
-        return _Trial(point, sites, *mean)
+        return _Trial(point, sites, engine.log_predictive - charges, self._mean(charges))
 
+    def gain(self, before: _Trial, after: _Trial) -> Gain:
+        """Of the charged leave-one-out score, row by row."""
+        gains = after.scores - before.scores
+        gain, scale = self._mean(gains), max(abs(self._mean(before.scores)), 1e-12)
+        weight = len(gains) if self.weight is None else float(self.weight.sum())
+        error = np.sqrt(self._mean((gains - gain) ** 2) / weight)
+        return Gain(gain / scale, float(error) / scale)
 
-def _gain(before: _Trial, after: _Trial) -> float:
-    """Relative gain in charged leave-one-out NLL."""
-    return (after.score - before.score) / max(abs(before.score), 1e-12)
+    def _mean(self, values: Array) -> float:
+        return float(np.average(values, weights=self.weight))
 
 
 def _weight(engine: LocalEngine, n_rows: int) -> Array | None:

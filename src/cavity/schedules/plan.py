@@ -77,7 +77,8 @@ class Plan:
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
             self.checkpointer.finish(problem.engine)
-        return Outcome(point, trained.n_steps, trained.converged, interrupted)
+        converged = trained.converged or trained.n_steps >= problem.enough
+        return Outcome(point, trained.n_steps, converged, interrupted)
 
     def _rebuilds(self, problem: Problem) -> bool:
         return self.options.exact or problem.engine.n_rows <= _ROWS_TO_REBUILD
