@@ -20,11 +20,17 @@ _SMALLEST_HALVED = 64
 
 def cholesky(A: Array) -> Array:
     """Lower Cholesky factor of A [m, m]; raises `numpy.linalg.LinAlgError` if not positive definite."""
-    L = np.linalg.cholesky(A)
+    return cholesky_in_place(np.array(A, dtype=np.float64, order="C"))
+
+
+def cholesky_in_place(A: Array) -> Array:
+    """The same where A is, in float64 and C order; no copy is made, and A is lost."""
+    # Of a symmetric matrix in C order, the transpose is the same matrix in LAPACK's own order.
+    L, info = lapack.dpotrf(A.T, lower=1, overwrite_a=1)
     # LAPACK does not mind NaN, but whatever is not finite in a row of A reaches the diagonal of L.
-    if not np.isfinite(L.diagonal()).all():
-        raise np.linalg.LinAlgError("matrix has non-finite entries")
-    return L
+    if info != 0 or not np.isfinite(L.diagonal()).all():
+        raise np.linalg.LinAlgError("matrix is not positive definite, or not finite")
+    return np.asarray(L)
 
 
 def inverse_lower(L: Array) -> Array:
@@ -34,7 +40,7 @@ def inverse_lower(L: Array) -> Array:
     which are faster than LAPACK's ``trtri`` and, unlike SciPy's wrapper of it, leave the interpreter
     lock to other threads.
     """
-    inverse = np.zeros_like(L)
+    inverse = np.zeros(L.shape, L.dtype)
     _invert_lower(L, inverse)
     return inverse
 
@@ -69,7 +75,7 @@ def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[A
             try:
                 jittered = K.copy()
                 jittered.flat[:: len(K) + 1] += jitter * scale
-                return cholesky(jittered), jitter
+                return cholesky_in_place(jittered), jitter
             except np.linalg.LinAlgError:
                 jitter *= 10.0
     raise NumericalError(

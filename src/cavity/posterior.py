@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cavity.linalg import cholesky, gram_of_lower, inverse_lower, stacked, times_own_transpose
+from cavity.linalg import cholesky_in_place, gram_of_lower, inverse_lower, stacked, times_own_transpose
 from cavity.typing import Array, Dtype
 
 Each: TypeAlias = Callable[[Callable[[Array], Any], list[Array]], Iterable[Any]]
@@ -123,7 +123,7 @@ class Posterior:
 
 def _covariance_and_log_root(P: Array) -> tuple[Array, float]:
     """(I + P)⁻¹ [m, m] and half the logarithm of its determinant."""
-    root = inverse_lower(cholesky(_plus_identity(P)))
+    root = inverse_lower(cholesky_in_place(_plus_identity(P)))
     return gram_of_lower(root), _sum_of_logs([root])
 
 
