@@ -33,6 +33,12 @@ def cholesky_in_place(A: Array) -> Array:
     return np.asarray(L)
 
 
+def solved_by_cholesky(L: Array, b: Array) -> Array:
+    """(LLᵀ)⁻¹b for lower triangular L [m, m] and b [m]."""
+    x, _ = lapack.dpotrs(L, b, lower=1)
+    return np.asarray(x)
+
+
 def inverse_lower(L: Array) -> Array:
     """Inverse of a lower triangular matrix L [m, m]; lower triangular itself.
 

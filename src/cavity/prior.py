@@ -37,7 +37,11 @@ class Prior:
         self.L, self.jitter = jittered_cholesky(
             self._K, JITTER[self.dtype] if jitter is None else jitter
         )
-        self.L_inverse = inverse_lower(self.L)
+
+    @cached_property
+    def L_inverse(self) -> Array:  # noqa: N802
+        """L⁻¹ in float64."""
+        return inverse_lower(self.L)
 
     @cached_property
     def rows_kernel(self) -> BoundKernel:
@@ -48,8 +52,10 @@ class Prior:
 
     @cached_property
     def whitener(self) -> Array:
-        """L⁻¹ in the precision of the tiles."""
-        return np.ascontiguousarray(self.L_inverse, dtype=self.dtype)
+        """L⁻¹ in the precision of the tiles: to invert in it costs no more digits than to multiply."""
+        if self.dtype == np.float64:
+            return self.L_inverse
+        return inverse_lower(self.L.astype(self.dtype))
 
     def pull_back(self, bracket: Array) -> ParameterGradient:
         """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric)."""

@@ -152,7 +152,7 @@ def sweep(
         half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
         correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
         P += correction
-        sums.bracket = (P.T @ at.A).astype(np.float64, copy=False)
+        sums.bracket = P.T @ at.A
         if options.exact:
             sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
         P += correction

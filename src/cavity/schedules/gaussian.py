@@ -12,7 +12,7 @@ from cavity.linalg import lower_of_product, stacked
 from cavity.posterior import Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.sums import Sums
-from cavity.typing import Array, IntArray
+from cavity.typing import Array, Dtype, IntArray
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class GaussianSpace:
         """The distribution of a vector."""
         return Posterior.from_moments(*self.unpack(q))
 
-    def moments(self, q: Array) -> Posterior:
-        """The same without its naturals, for a pass."""
-        return Posterior.without_naturals(*self.unpack(q))
+    def moments(self, q: Array, dtype: Dtype) -> Posterior:
+        """The same without its naturals, for a pass over tiles of a precision."""
+        return Posterior.without_naturals(*self.unpack(q), dtype)
 
     def gradient(self, q: Array, sums: Sums) -> Array:
         """Derivative of the ELBO by the vector, from undamped sums of a pass at this q.
@@ -83,7 +83,7 @@ def whitened_gradient(sums: Sums, prior: Prior) -> ParameterGradient:
     assert sums.theta is not None
     assert sums.Z is not None
     # The pass gives Σ(G − ½γA)Aᵀ, and γ = ν̃ for this rule.
-    whole = 0.5 * reduce(np.add, sums.precision)
+    whole = np.multiply(0.5, reduce(np.add, sums.precision), dtype=sums.bracket.dtype)
     whole += sums.bracket
     whole *= 0.5
     # The symmetric part of Φ: half of the lower triangle, mirrored.

@@ -136,7 +136,8 @@ class Trainer:
             if sums.weight == 0.0:
                 return None
             share = self._share(sums, batch)
-            sums = sums if share == 1.0 else sums.scaled(1.0 / share)
+            if share != 1.0:
+                sums *= 1.0 / share
             value = objective(sums, posterior, self.engine.rule)
             by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
         space, hyperprior = self.problem.space, self.problem.hyperprior
@@ -158,13 +159,13 @@ class Trainer:
         if self.update.is_whitened and not self.rebuild:
             # The posteriors of many classes go over the threads one by one: theirs is this call.
             posterior, prior = self.engine.overlap(
-                lambda: self.update.moments(q), lambda: self.problem.prior(x)
+                lambda: self.update.moments(q, self.problem.dtype), lambda: self.problem.prior(x)
             )
             return prior, q, posterior
         prior = self.problem.prior(x)
         if self.rebuild:
             q = self.engine.summed_sites(prior)
-        return prior, q, self.update.moments(q, prior)
+        return prior, q, self.update.moments(q, self.problem.dtype, prior)
 
     def _moved(
         self, state: TrainingState, evaluation: Evaluation, gain: float, rate: float
