@@ -37,11 +37,13 @@ class Prior:
         self.L, self.jitter = jittered_cholesky(
             self._K, JITTER[self.dtype] if jitter is None else jitter
         )
+        self.whitener = inverse_lower(self.L.astype(self.dtype, copy=False))
+        """L⁻¹ in the precision of the tiles: to invert in it costs no more digits than to multiply."""
 
     @cached_property
     def L_inverse(self) -> Array:  # noqa: N802
         """L⁻¹ in float64."""
-        return inverse_lower(self.L)
+        return self.whitener if self.dtype == np.float64 else inverse_lower(self.L)
 
     @cached_property
     def rows_kernel(self) -> BoundKernel:
@@ -49,13 +51,6 @@ class Prior:
         if self.dtype == np.float64:
             return self._bound
         return bind(self.kernel, self.Z.astype(self.dtype))
-
-    @cached_property
-    def whitener(self) -> Array:
-        """L⁻¹ in the precision of the tiles: to invert in it costs no more digits than to multiply."""
-        if self.dtype == np.float64:
-            return self.L_inverse
-        return inverse_lower(self.L.astype(self.dtype))
 
     def pull_back(self, bracket: Array) -> ParameterGradient:
         """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric)."""
