@@ -1,4 +1,4 @@
-"""The few m×m operations everything rests on, in float64, and triangular products of tiles."""
+"""The few m×m operations everything rests on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from cavity.errors import NumericalError
+from cavity.triangular import times_lower
 from cavity.typing import Array
 
 _BLOCK = 48
@@ -35,8 +36,7 @@ def cholesky_in_place(A: Array) -> Array:
 
 def solved_by_cholesky(L: Array, b: Array) -> Array:
     """(LLᵀ)⁻¹b for lower triangular L [m, m] and b [m]."""
-    x, _ = lapack.dpotrs(L, b, lower=1)
-    return np.asarray(x)
+    return np.asarray(blas.dtrsv(L, blas.dtrsv(L, b, lower=1), lower=1, trans=1))
 
 
 def inverse_lower(L: Array) -> Array:
@@ -89,36 +89,6 @@ def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[A
         f"relative jitter of {largest:g}; try fewer or more distinct inducing_points, tighter "
         "kernel bounds, or standardize=True"
     )
-
-
-def times_transposed_lower(K: Array, L: Array) -> Array:
-    """K Lᵀ for K [n, m] and lower triangular L [m, m], skipping the zero blocks of L.
-
-    Columns j of the result need only the columns ≤ j of K; halving recursively brings the work from
-    2nm² towards nm² flops while every product stays a GEMM that releases the interpreter lock
-    (SciPy's own ``trmm`` holds it).
-    """
-    out = np.empty_like(K)
-    for start, stop in _column_blocks(K.shape[1]):
-        np.matmul(K[:, :stop], L[start:stop, :stop].T, out=out[:, start:stop])
-    return out
-
-
-def times_lower(G: Array, L: Array) -> Array:
-    """G L for G [n, m] and lower triangular L [m, m], skipping the zero blocks of L."""
-    out = np.empty_like(G)
-    for start, stop in _column_blocks(G.shape[1]):
-        np.matmul(G[:, start:], L[start:, start:stop], out=out[:, start:stop])
-    return out
-
-
-def gram_of_lower(L: Array) -> Array:
-    """LᵀL for lower triangular L [m, m], skipping the zero blocks of L."""
-    *others, (start, _) = _column_blocks(len(L))
-    gram: Array = L[start:].T @ L[start:]  # NumPy sees a syrk here
-    for start, stop in others:
-        gram[:stop, :stop] += L[start:stop, :stop].T @ L[start:stop, :stop]
-    return gram
 
 
 def times_own_transpose(L: Array) -> Array:

@@ -11,12 +11,12 @@ import numpy as np
 
 from cavity.linalg import (
     cholesky_in_place,
-    gram_of_lower,
     inverse_lower,
     solved_by_cholesky,
     stacked,
     times_own_transpose,
 )
+from cavity.triangular import gram_of_lower
 from cavity.typing import FLOAT64, Array, Dtype
 
 Each: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]

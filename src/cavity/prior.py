@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels import BoundKernel, bind
-from cavity.linalg import inverse_lower, jittered_cholesky, times_lower
+from cavity.linalg import inverse_lower, jittered_cholesky
+from cavity.triangular import times_lower
 from cavity.typing import Array, Dtype
 
 JITTER = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-8}
