@@ -63,11 +63,16 @@ def _invert_lower(L: Array, out: Array) -> None:
     half = len(L) // 2
     _invert_lower(L[:half, :half], out[:half, :half])
     _invert_lower(L[half:, half:], out[half:, half:])
-    corner = times_lower(L[half:, :half], out[:half, :half])
+    corner = _times_inverse(L[half:, :half], out[:half, :half])
     np.negative(corner, out=corner)
     for start, stop in _column_blocks(len(L) - half):
         D_inverse = out[half + start : half + stop, half : half + stop]
         np.matmul(D_inverse, corner[:stop], out=out[half + start : half + stop, :half])
+
+
+def _times_inverse(C: Array, A_inverse: Array) -> Array:
+    small = len(A_inverse) <= _SMALLEST_HALVED  # whole products are as fast then
+    return np.asarray(C @ A_inverse) if small else times_lower(C, A_inverse)
 
 
 def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[Array, float]:

@@ -43,9 +43,8 @@ def gram_of_lower(L: Array) -> Array:
            [6., 9.]])
     """
     half = np.array(L, order="C")
-    size, info = ctypes.c_int(len(L)), ctypes.c_int()
-    by_reference = ctypes.byref(size)
-    _LAUUM[half.dtype](b"U", by_reference, half.ctypes.data, by_reference, ctypes.byref(info))
+    m, info = ctypes.c_int(len(L)), ctypes.c_int()
+    _LAUUM[half.dtype](b"U", m, half.ctypes.data, m, info)
     gram: Array = half + half.T
     gram.flat[:: len(L) + 1] *= 0.5
     return gram
@@ -59,25 +58,35 @@ def _multiplied(B: Array, L: Array, transposed: bytes) -> Array:
     if len(out) == 0:
         return out
     n, m = ctypes.c_int(len(out)), ctypes.c_int(len(L))
-    _TRMM[out.dtype](
-        b"L", b"U", transposed, b"N", ctypes.byref(m), ctypes.byref(n), _ONE[out.dtype],
-        L.ctypes.data, ctypes.byref(m), out.ctypes.data, ctypes.byref(m),
-    )  # fmt: skip
+    one = _ONE[out.dtype]
+    _TRMM[out.dtype](b"L", b"U", transposed, b"N", m, n, one, L.ctypes.data, m, out.ctypes.data, m)
     return out
 
 
-def _routine(module: Any, name: str, n_arguments: int) -> Callable[..., None]:
-    """A routine of SciPy's BLAS or LAPACK by name; all of its arguments are pointers."""
+def _routine(module: Any, name: str, arguments: str) -> Callable[..., None]:
+    """A routine of SciPy's BLAS or LAPACK by name; its arguments by their letters in `_POINTERS`."""
     api, capsule = ctypes.pythonapi, module.__pyx_capi__[name]
     api.PyCapsule_GetName.restype = ctypes.c_char_p
     api.PyCapsule_GetName.argtypes = [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)(address)
+    return ctypes.CFUNCTYPE(None, *[_POINTERS[kind] for kind in arguments])(address)
 
 
+_POINTERS: dict[str, Any] = {
+    "c": ctypes.c_char_p,
+    "i": ctypes.POINTER(ctypes.c_int),
+    "x": ctypes.c_void_p,  # numbers of either precision
+}
+_TRMM_ARGUMENTS, _LAUUM_ARGUMENTS = "cccciixxixi", "cixii"
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-_TRMM = {_SINGLE: _routine(cython_blas, "strmm", 11), _DOUBLE: _routine(cython_blas, "dtrmm", 11)}
-_LAUUM = {_SINGLE: _routine(cython_lapack, "slauum", 5), _DOUBLE: _routine(cython_lapack, "dlauum", 5)}
+_TRMM = {
+    _SINGLE: _routine(cython_blas, "strmm", _TRMM_ARGUMENTS),
+    _DOUBLE: _routine(cython_blas, "dtrmm", _TRMM_ARGUMENTS),
+}
+_LAUUM = {
+    _SINGLE: _routine(cython_lapack, "slauum", _LAUUM_ARGUMENTS),
+    _DOUBLE: _routine(cython_lapack, "dlauum", _LAUUM_ARGUMENTS),
+}
 _ONE = {_SINGLE: ctypes.pointer(ctypes.c_float(1.0)), _DOUBLE: ctypes.pointer(ctypes.c_double(1.0))}
