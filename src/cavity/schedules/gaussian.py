@@ -12,7 +12,7 @@ from cavity.linalg import lower_of_product, stacked
 from cavity.posterior import Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.sums import Sums
-from cavity.typing import Array, Dtype
+from cavity.typing import FLOAT64, Array, Dtype
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,15 @@ class GaussianSpace:
         """The same without its naturals, for a pass over tiles of a precision."""
         return Posterior.without_naturals(*self.unpack(q), dtype)
 
-    def gradient(self, q: Array, sums: Sums) -> Array:
+    def gradient(self, q: Array, sums: Sums, dtype: Dtype = FLOAT64) -> Array:
         """Derivative of the ELBO by the vector, from undamped sums of a pass at this q.
 
         With Λ = −Σ βAAᵀ and η = Σ (α − βe)A, the sums of natural-gradient sites,
 
             ∂/∂m = Σ αA − m = η − Λm − m,   ∂/∂S = ½(S⁻¹ − I − Λ),   ∂/∂R = tril(2 ∂/∂S · R).
 
-        ΛR is formed in the precision of the tiles, which have made Λ.
+        ΛR is formed in `dtype`: in minibatches that of the tiles, which have made Λ.
         """
-        assert sums.bracket is not None
-        dtype = sums.bracket.dtype
         mean, factors = self.unpack(q)
         by_mean = sums.shift - np.matmul(sums.precision, mean[:, :, None])[:, :, 0] - mean
         by_factors = []

@@ -147,7 +147,7 @@ class GradientUpdate:
         self, q: Array, sums: Sums, prior: Prior, posterior: Posterior
     ) -> tuple[ParameterGradient, Array]:
         """The bound's gradient with the whitened q held, and by q."""
-        return whitened_gradient(sums, prior), self.space.gradient(q, sums)
+        return whitened_gradient(sums, prior), self.space.gradient(q, sums, posterior.covariance.dtype)
 
     def moved(self, q: Array, evaluation: Evaluation, gain: float, move: Array) -> Array:
         """Where the optimiser goes."""
