@@ -20,6 +20,7 @@ import sklearn
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import cavity
+from cavity.engines.threads import thread_count
 
 LOCK = Path(tempfile.gettempdir()) / "cavity-benchmarks.lock"
 
@@ -56,7 +57,7 @@ def facts(gemm_size: int = 2048) -> dict[str, Any]:
     }
     return {
         "cpu": _cpu_model(),
-        "cores": os.cpu_count(),
+        "cores": thread_count(None),
         "ram_gb": round(_ram_bytes() / 2**30, 1),
         "os": _operating_system(),
         "python": platform.python_version(),

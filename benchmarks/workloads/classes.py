@@ -144,12 +144,12 @@ def mnist(context: Context) -> None:
 
 @benchmark(
     "covtype-classes",
-    "covertype, two and seven classes, m = 200, 120 s: SEP and GPflow's SVGP",
+    "covertype, two and seven classes, m = 200, 60 s: SEP and GPflow's SVGP",
     table=tables.by_dataset,
 )
 def covtype(context: Context) -> None:
     """All rows but 10,000; the same inducing points to start from, the same time."""
-    budget = context.seconds(120.0, quick=3.0)
+    budget = context.seconds(60.0, quick=3.0)
     split = holdout("covtype", 10_000)
     context.expect(4 + 2 + len(GPFLOW))
     for here, n_classes in ((split, 2), (many_classes(split), 7)):

@@ -14,7 +14,6 @@ from benchmarks.drawing import (
     BLACK,
     BLUE,
     PAGE,
-    PURPLE,
     VERMILION,
     figure,
     labelled,
@@ -40,14 +39,18 @@ BATCH = (
     Contender("SEP, all rows", "paper-sep", _PAPER),
     Contender("SVI, all rows", "paper-svi", _PAPER),
 )
-DEFAULT = Contender("SEP, our defaults", "cavity-sep")
+DEFAULTS = (
+    Contender("SEP, our defaults", "cavity-sep"),
+    Contender("SVI, our defaults", "cavity-svi"),
+)
 LINEAR = Contender("logistic regression", "logistic")
 STYLES: dict[str, dict[str, Any]] = {
     STOCHASTIC[0].label: {"color": BLUE},
     STOCHASTIC[1].label: {"color": VERMILION},
     BATCH[0].label: {"color": BLUE, "linestyle": "--"},
     BATCH[1].label: {"color": VERMILION, "linestyle": "--"},
-    DEFAULT.label: {"color": PURPLE, "linestyle": "-.", "marker": "o", "markersize": 3},
+    DEFAULTS[0].label: {"color": BLUE, "linestyle": "-.", "marker": "o", "markersize": 3},
+    DEFAULTS[1].label: {"color": VERMILION, "linestyle": "-.", "marker": "s", "markersize": 3},
     LINEAR.label: {"color": BLACK, "linestyle": ":"},
 }
 
@@ -96,12 +99,13 @@ def _race(context: Context, split: Split, contenders: Sequence[Contender], budge
     if context.quick:
         settings["m"] = 50
     short = [t for t in SHORT if t <= budget]
-    context.expect(1 + len(short) + len(contenders))
+    context.expect(1 + len(short) * len(DEFAULTS) + len(contenders))
     context.measure(LINEAR, split, settings, budget)
     for contender in contenders:
         context.measure(contender, split, settings, budget)
     for seconds in short:
-        context.measure(DEFAULT, split, settings, seconds)
+        for contender in DEFAULTS:
+            context.measure(contender, split, settings, seconds)
 
 
 @benchmark(

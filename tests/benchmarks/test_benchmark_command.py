@@ -43,7 +43,7 @@ def test_contenders_use_known_methods_and_distinct_labels():
         fig1.CONTENDERS,
         fig2.CONTENDERS,
         fig3.CONTENDERS,
-        (*fig4.STOCHASTIC, *fig4.BATCH, fig4.DEFAULT, fig4.LINEAR),
+        (*fig4.STOCHASTIC, *fig4.BATCH, *fig4.DEFAULTS, fig4.LINEAR),
     ):
         labels = [c.label for c in contenders]
         assert len(set(labels)) == len(labels)

@@ -20,6 +20,7 @@ from cavity.schedules.budget import Budget
 from cavity.schedules.checkpoint import Position
 from cavity.schedules.converged import converge
 from cavity.schedules.monitor import Monitor
+from cavity.schedules.progress import StepInfo
 from cavity.schedules.step import Trainer
 from cavity.schedules.stochastic import StochasticSchedule
 from support import FLOAT32, FLOAT64, KERNELS, make_engine, make_prior, points, table, watch_training
@@ -277,3 +278,27 @@ def test_a_budget_that_is_gone_before_the_first_step_still_buys_one_and_no_sweep
     assert len(model.history_) == 1
     assert np.isnan(model.log_marginal_likelihood_value_)  # no exact sweep was made
     assert np.isfinite(model.predict_log_proba(X)).all()
+
+
+@pytest.mark.parametrize("learning_rate", [None, 0.02])
+@pytest.mark.parametrize(("epochs", "factor"), [(600, 1.0), (300, 1.0), (75, 2.0), (3, 2.5)])
+def test_a_run_of_few_steps_takes_longer_ones_unless_the_rate_was_given(
+    monkeypatch, learning_rate, epochs, factor
+):
+    """3,000 steps go at the rate itself; a quarter of them twice as far each, but none too far."""
+    rates = []
+
+    def step(self, state, batch, *, gain, rate):
+        rates.append(rate)
+        return state, StepInfo(0.0, 0.0, 0.0, 0.0)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    X, labels = table(100)
+    model = SEPClassifier(
+        n_inducing=3, batch_size=10, max_epochs=epochs, learning_rate=learning_rate, calibration=None
+    )
+    model.fit(X, labels)
+    assert len(rates) == 10 * epochs
+    cooling = 5 * epochs
+    assert_allclose(rates[1:cooling], factor if learning_rate is None else 1.0)
+    assert rates[-1] < 0.1 * rates[1]

@@ -114,10 +114,13 @@ def training_plan(
     budget = _budget(estimator, batch_size, n_rows, problem.trained)
     if calibration_seed is not None:
         budget = replace(budget, epochs_after=epochs_needed(n_rows))
+    method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size)
     if batch_size is not None:
         stochastic = _stochastic(budget, batch_size, m, seed)
+        if estimator.learning_rate is None and isinstance(method, Adam):
+            stochastic = replace(stochastic, steps_at_rate=DEFAULT_STEPS)
     return Plan(
-        optimizer=resolved_optimizer(optimizer, estimator.learning_rate, batch_size),
+        optimizer=method,
         options=options,
         budget=budget,
         max_iter=estimator.max_iter,

@@ -49,7 +49,8 @@ class SEPClassifier(SteppedGPClassifier):
         How kernel and inducing points move. "auto" is Adam; "rprop" (for all rows) and "adadelta" (for
         minibatches) are the paper's. None keeps them and runs EP to convergence.
     learning_rate : float or None
-        The optimiser's step; None is 0.1 on all rows, 0.02 on minibatches. ADADELTA has none.
+        The optimiser's step; None is 0.1 on all rows and 0.02 on minibatches, or up to 0.05 where the
+        budget has fewer than 3,000 of them. ADADELTA has none.
     batch_size : int, "auto" or None
         Rows a step sees. None is all of them; "auto" is all up to 10,000 rows and 5m beyond.
     max_iter : int

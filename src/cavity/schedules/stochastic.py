@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,8 @@ from cavity.schedules.step import Trained, Trainer, TrainingState
 from cavity.sources.protocol import Block
 
 _RECORDS_PER_EPOCH = 50
+_MOST_HASTE = 2.5
+"""Factor at most on the steps of a run that has few of them."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class StochasticSchedule:
     budget: Budget
     smallest_gain: float
     seed: int
+    steps_at_rate: float = 0.0
+    """Steps of a run that goes at the optimiser's own rate; a shorter one takes longer steps."""
 
     def run(
         self,
@@ -54,7 +59,9 @@ class StochasticSchedule:
                     break
                 step = before.step + 1
                 gain = max(1.0 / step, self.smallest_gain * budget.gain(used))
-                state, info = trainer.step(state, batch, gain=gain, rate=budget.rate(used))
+                state, info = trainer.step(
+                    state, batch, gain=gain, rate=self._rate(budget, used, before.step)
+                )
                 position = before.after_batch()
                 if info is None:
                     continue
@@ -76,6 +83,12 @@ class StochasticSchedule:
         if epochs == 0.0 or not np.isfinite(budget.max_seconds):
             return budget
         return budget.without_polishing(seconds / epochs)
+
+    def _rate(self, budget: Budget, used: float, step: int) -> float:
+        """Factor on the optimiser's steps: it cools with the budget, and few steps must go further."""
+        expected = step / used if used > 0.0 else np.inf
+        haste = math.sqrt(self.steps_at_rate / expected) if expected > 0.0 else 1.0
+        return budget.rate(used) * min(max(1.0, haste), _MOST_HASTE)
 
     def _batches(self, trainer: Trainer, position: Position) -> Iterator[tuple[Position, Block]]:
         """Every minibatch from a position on, without end, with the position before it."""
