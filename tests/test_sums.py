@@ -36,17 +36,17 @@ def test_fields_add_one_by_one():
         assert_array_equal(value, np.full(np.shape(value), 3.0))
 
 
-def test_scaling_leaves_the_original_alone():
-    one = make(1.0)
-    scaled = one.scaled(4.0)
-    for before, after in zip(vars(one).values(), vars(scaled).values(), strict=True):
-        assert_array_equal(after, 4.0 * before)
-    assert one.weight == 1.0
+def test_fields_are_scaled_one_by_one():
+    total = make(1.5)
+    total *= 4.0
+    for value in vars(total).values():
+        assert_array_equal(value, np.full(np.shape(value), 6.0))
 
 
 def test_missing_gradients_stay_missing():
     total = make(1.0, gradient=False)
     total += make(2.0, gradient=False)
+    total *= 2.0
     assert total.theta is None
-    assert total.scaled(2.0).Z is None
-    assert_array_equal(total.naturals.precision, np.full((1, 2, 2), 3.0))
+    assert total.Z is None
+    assert_array_equal(total.naturals.precision, np.full((1, 2, 2), 6.0))

@@ -29,8 +29,9 @@ from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.variational import Variational
 from cavity.schedules.gaussian import GaussianSpace
 from cavity.schedules.posterior_update import GradientUpdate
-from cavity.schedules.step import Trainer
+from cavity.schedules.step import Trainer, TrainingState
 from cavity.sources import ArraySource
+from cavity.sources.protocol import Block
 from cavity.standardize import Standardizer
 from cavity.sweep import SweepOptions
 
@@ -57,6 +58,17 @@ def trainer_of(rule: str, n: int = N, d: int = D, m: int = M, dtype: str = "floa
     space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
     options = SweepOptions(damping=0.5, max_leverage=0.5)
     return Trainer(make_problem(engine, space, 1.0), Adam(0.05), options)
+
+
+def step_of(method: str, m: int, size: int, d: int) -> tuple[Trainer, TrainingState, Block]:
+    """What to call `step` on, and with what, for a minibatch step on float32 tiles."""
+    trainer = trainer_of("ep" if method == "sep" else "vi", N, d, m, "float32")
+    if method == "svi-gradient":
+        update = GradientUpdate(GaussianSpace(1, m))
+        trainer = replace(trainer, update=update, options=SweepOptions(max_leverage=0.5))
+    batch = next(iter(trainer.engine.source.batches(size, np.random.default_rng(0))))
+    state, _ = trainer.step(trainer.start(), batch, gain=0.1)
+    return trainer, state, batch
 
 
 @pytest.mark.parametrize("kernel", [RBF([1.0] * D), Matern([1.0] * D, nu=1.5)], ids=["rbf", "matern32"])
@@ -86,13 +98,7 @@ SHAPES = [(200, 200, 8), (500, 2500, 8), (200, 1000, 784)]
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "m{}_M{}_d{}".format(*shape))
 @pytest.mark.parametrize("method", ["sep", "svi", "svi-gradient"])
 def test_minibatch_step_float32(benchmark: Any, method: str, shape: tuple[int, int, int]) -> None:
-    m, size, d = shape
-    trainer = trainer_of("ep" if method == "sep" else "vi", N, d, m, "float32")
-    if method == "svi-gradient":
-        update = GradientUpdate(GaussianSpace(1, m))
-        trainer = replace(trainer, update=update, options=SweepOptions(max_leverage=0.5))
-    batch = next(iter(trainer.engine.source.batches(size, np.random.default_rng(0))))
-    state, _ = trainer.step(trainer.start(), batch, gain=0.1)
+    trainer, state, batch = step_of(method, *shape)
     benchmark(trainer.step, state, batch, gain=0.1)
 
 

@@ -1,4 +1,4 @@
-"""The few m×m operations everything rests on, in float64, and triangular products of tiles."""
+"""The few m×m operations everything rests on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from cavity.errors import NumericalError
+from cavity.triangular import times_lower
 from cavity.typing import Array
 
 _BLOCK = 48
@@ -20,11 +21,22 @@ _SMALLEST_HALVED = 64
 
 def cholesky(A: Array) -> Array:
     """Lower Cholesky factor of A [m, m]; raises `numpy.linalg.LinAlgError` if not positive definite."""
-    L = np.linalg.cholesky(A)
+    return cholesky_in_place(np.array(A, dtype=np.float64, order="C"))
+
+
+def cholesky_in_place(A: Array) -> Array:
+    """The same where A is, in float64 and C order; no copy is made, and A is lost."""
+    # Of a symmetric matrix in C order, the transpose is the same matrix in LAPACK's own order.
+    L, info = lapack.dpotrf(A.T, lower=1, overwrite_a=1)
     # LAPACK does not mind NaN, but whatever is not finite in a row of A reaches the diagonal of L.
-    if not np.isfinite(L.diagonal()).all():
-        raise np.linalg.LinAlgError("matrix has non-finite entries")
-    return L
+    if info != 0 or not np.isfinite(L.diagonal()).all():
+        raise np.linalg.LinAlgError("matrix is not positive definite, or not finite")
+    return np.asarray(L)
+
+
+def solved_by_cholesky(L: Array, b: Array) -> Array:
+    """(LLᵀ)⁻¹b for lower triangular L [m, m] and b [m]."""
+    return np.asarray(blas.dtrsv(L, blas.dtrsv(L, b, lower=1), lower=1, trans=1))
 
 
 def inverse_lower(L: Array) -> Array:
@@ -34,7 +46,7 @@ def inverse_lower(L: Array) -> Array:
     which are faster than LAPACK's ``trtri`` and, unlike SciPy's wrapper of it, leave the interpreter
     lock to other threads.
     """
-    inverse = np.zeros_like(L)
+    inverse = np.zeros(L.shape, L.dtype)
     _invert_lower(L, inverse)
     return inverse
 
@@ -51,11 +63,16 @@ def _invert_lower(L: Array, out: Array) -> None:
     half = len(L) // 2
     _invert_lower(L[:half, :half], out[:half, :half])
     _invert_lower(L[half:, half:], out[half:, half:])
-    corner = times_lower(L[half:, :half], out[:half, :half])
+    corner = _times_inverse(L[half:, :half], out[:half, :half])
     np.negative(corner, out=corner)
     for start, stop in _column_blocks(len(L) - half):
         D_inverse = out[half + start : half + stop, half : half + stop]
         np.matmul(D_inverse, corner[:stop], out=out[half + start : half + stop, :half])
+
+
+def _times_inverse(C: Array, A_inverse: Array) -> Array:
+    small = len(A_inverse) <= _SMALLEST_HALVED  # whole products are as fast then
+    return np.asarray(C @ A_inverse) if small else times_lower(C, A_inverse)
 
 
 def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[Array, float]:
@@ -69,7 +86,7 @@ def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[A
             try:
                 jittered = K.copy()
                 jittered.flat[:: len(K) + 1] += jitter * scale
-                return cholesky(jittered), jitter
+                return cholesky_in_place(jittered), jitter
             except np.linalg.LinAlgError:
                 jitter *= 10.0
     raise NumericalError(
@@ -77,36 +94,6 @@ def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[A
         f"relative jitter of {largest:g}; try fewer or more distinct inducing_points, tighter "
         "kernel bounds, or standardize=True"
     )
-
-
-def times_transposed_lower(K: Array, L: Array) -> Array:
-    """K Lᵀ for K [n, m] and lower triangular L [m, m], skipping the zero blocks of L.
-
-    Columns j of the result need only the columns ≤ j of K; halving recursively brings the work from
-    2nm² towards nm² flops while every product stays a GEMM that releases the interpreter lock
-    (SciPy's own ``trmm`` holds it).
-    """
-    out = np.empty_like(K)
-    for start, stop in _column_blocks(K.shape[1]):
-        np.matmul(K[:, :stop], L[start:stop, :stop].T, out=out[:, start:stop])
-    return out
-
-
-def times_lower(G: Array, L: Array) -> Array:
-    """G L for G [n, m] and lower triangular L [m, m], skipping the zero blocks of L."""
-    out = np.empty_like(G)
-    for start, stop in _column_blocks(G.shape[1]):
-        np.matmul(G[:, start:], L[start:, start:stop], out=out[:, start:stop])
-    return out
-
-
-def gram_of_lower(L: Array) -> Array:
-    """LᵀL for lower triangular L [m, m], skipping the zero blocks of L."""
-    *others, (start, _) = _column_blocks(len(L))
-    gram: Array = L[start:].T @ L[start:]  # NumPy sees a syrk here
-    for start, stop in others:
-        gram[:stop, :stop] += L[start:stop, :stop].T @ L[start:stop, :stop]
-    return gram
 
 
 def times_own_transpose(L: Array) -> Array:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from cavity.linalg import cholesky, gram_of_lower, inverse_lower, stacked, times_own_transpose
-from cavity.typing import Array, Dtype
+from cavity.linalg import (
+    cholesky_in_place,
+    inverse_lower,
+    solved_by_cholesky,
+    stacked,
+    times_own_transpose,
+)
+from cavity.triangular import gram_of_lower
+from cavity.typing import FLOAT64, Array, Dtype
 
-Each: TypeAlias = Callable[[Callable[[Array], Any], list[Array]], Iterable[Any]]
+Each: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
 """`map`, or something that maps faster."""
 
 
@@ -59,7 +66,7 @@ class Posterior:
     mean: Array
     """[C, m]"""
     covariance: Array
-    """[C, m, m]"""
+    """[C, m, m], in float64 or in the precision of the tiles that it was made for"""
     half_log_determinant: float
     """½ Σ log|covariance|."""
     naturals: Naturals
@@ -69,12 +76,15 @@ class Posterior:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
 
     @classmethod
-    def from_naturals(cls, naturals: Naturals, each: Each = map) -> Posterior:
-        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu); `each` maps over the latent functions, like `map`."""
-        parts = list(each(_covariance_and_log_root, list(naturals.precision)))
-        covariance = stacked([S for S, _ in parts])
-        mean = np.matmul(covariance, naturals.shift[:, :, None])[:, :, 0]
-        return cls(mean, covariance, sum(log_root for _, log_root in parts), naturals)
+    def from_naturals(cls, naturals: Naturals, each: Each = map, dtype: Dtype = FLOAT64) -> Posterior:
+        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu); `each` maps over the latent functions, like `map`.
+
+        The precision is factored, and the mean solved for, in float64; the covariance is in `dtype`.
+        """
+        solve = partial(_solved, dtype=dtype)
+        parts = list(each(solve, list(zip(naturals.precision, naturals.shift, strict=True))))
+        means, covariances, log_roots = zip(*parts, strict=True)
+        return cls(stacked(means), stacked(covariances), sum(log_roots), naturals)
 
     @classmethod
     def from_moments(cls, mean: Array, factors: Array) -> Posterior:
@@ -85,20 +95,18 @@ class Posterior:
         return replace(cls.without_naturals(mean, factors), naturals=naturals)
 
     @classmethod
-    def without_naturals(cls, mean: Array, factors: Array) -> Posterior:
-        """The same, with all that a variational pass needs and no inverse."""
-        covariance = stacked([times_own_transpose(R) for R in factors])
+    def without_naturals(cls, mean: Array, factors: Array, dtype: Dtype = FLOAT64) -> Posterior:
+        """The same, with all that a variational pass needs and no inverse; the covariance in `dtype`."""
+        covariance = stacked([times_own_transpose(R.astype(dtype, copy=False)) for R in factors])
         return cls(mean, covariance, _sum_of_logs(factors), Naturals.zeros(len(mean), 0))
 
     def moments_in(self, dtype: Dtype) -> tuple[Array, Array]:
         """Mean and covariance in the precision of the tiles, converted once for all of them."""
-        if dtype == np.float64:
-            return self.mean, self.covariance
-        return self._moments32
+        return self._moments32 if dtype == np.float32 else (self.mean, self.covariance)
 
     @cached_property
     def _moments32(self) -> tuple[Array, Array]:
-        return self.mean.astype(np.float32), self.covariance.astype(np.float32)
+        return self.mean.astype(np.float32), self.covariance.astype(np.float32, copy=False)
 
     @property
     def log_partition(self) -> float:
@@ -108,23 +116,29 @@ class Posterior:
     @property
     def divergence(self) -> float:
         """KL[q ‖ prior]."""
-        traces = np.trace(self.covariance, axis1=1, axis2=2).sum()
+        traces = np.trace(self.covariance, axis1=1, axis2=2, dtype=np.float64).sum()
         return 0.5 * float(traces + np.sum(self.mean**2) - self.mean.size) - (self.half_log_determinant)
 
     def prior_minus_second_moment(self) -> Array:
-        """M_w = Σ_c (I − covariance_c − mean_c mean_cᵀ) [m, m], the paper's M, whitened."""
+        """M_w = Σ_c (I − covariance_c − mean_c mean_cᵀ) [m, m], the paper's M, whitened.
+
+        In the precision of the covariance.
+        """
         n_latents, m = self.mean.shape
-        M: Array = np.matmul(-self.mean.T, self.mean)
+        mean = self.mean.astype(self.covariance.dtype, copy=False)
+        M: Array = np.multiply.outer(-mean[0], mean[0]) if n_latents == 1 else -mean.T @ mean
         for covariance in self.covariance:
             M -= covariance
         M.flat[:: m + 1] += n_latents
         return M
 
 
-def _covariance_and_log_root(P: Array) -> tuple[Array, float]:
-    """(I + P)⁻¹ [m, m] and half the logarithm of its determinant."""
-    root = inverse_lower(cholesky(_plus_identity(P)))
-    return gram_of_lower(root), _sum_of_logs([root])
+def _solved(naturals: tuple[Array, Array], dtype: Dtype) -> tuple[Array, Array, float]:
+    """For P [m, m] and η [m]: B⁻¹η, B⁻¹ and ½ log|B⁻¹|, where B = I + P."""
+    precision, shift = naturals
+    L = cholesky_in_place(_plus_identity(precision))
+    covariance = gram_of_lower(inverse_lower(L.astype(dtype, copy=False)))
+    return solved_by_cholesky(L, shift), covariance, -_sum_of_logs([L])
 
 
 def _plus_identity(P: Array) -> Array:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels import BoundKernel, bind
-from cavity.linalg import inverse_lower, jittered_cholesky, times_lower
+from cavity.linalg import inverse_lower, jittered_cholesky
+from cavity.triangular import times_lower
 from cavity.typing import Array, Dtype
 
 JITTER = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-8}
@@ -37,7 +38,13 @@ class Prior:
         self.L, self.jitter = jittered_cholesky(
             self._K, JITTER[self.dtype] if jitter is None else jitter
         )
-        self.L_inverse = inverse_lower(self.L)
+        self.whitener = inverse_lower(self.L.astype(self.dtype, copy=False))
+        """L⁻¹ in the precision of the tiles: to invert in it costs no more digits than to multiply."""
+
+    @cached_property
+    def L_inverse(self) -> Array:  # noqa: N802
+        """L⁻¹ in float64."""
+        return self.whitener if self.dtype == np.float64 else inverse_lower(self.L)
 
     @cached_property
     def rows_kernel(self) -> BoundKernel:
@@ -45,11 +52,6 @@ class Prior:
         if self.dtype == np.float64:
             return self._bound
         return bind(self.kernel, self.Z.astype(self.dtype))
-
-    @cached_property
-    def whitener(self) -> Array:
-        """L⁻¹ in the precision of the tiles."""
-        return np.ascontiguousarray(self.L_inverse, dtype=self.dtype)
 
     def pull_back(self, bracket: Array) -> ParameterGradient:
         """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric)."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass
+from operator import iadd, imul
 
 from cavity.posterior import Naturals
 from cavity.typing import Array
@@ -13,7 +11,10 @@ from cavity.typing import Array
 
 @dataclass
 class Sums:
-    """Additive results of a pass; the sum over tiles is the sum field by field, in float64."""
+    """Additive results of a pass; the sum over tiles is the sum field by field.
+
+    In float64, but for the bracket: it is only ever used in the precision of the tiles.
+    """
 
     n_rows: float
     """Number of the rows, whatever they weigh."""
@@ -32,7 +33,7 @@ class Sums:
     site_change: float
     """Σ w of squared changes of the sites, on the scale of the marginals."""
     bracket: Array | None = None
-    """[m, m]: the rows' part of the gradient through K_mm, before symmetrisation."""
+    """[m, m]: the rows' part of the gradient through K_mm, before symmetrisation; see above."""
     theta: Array | None = None
     """[p]: the rows' part of the gradient through K_mn and k(x, x)."""
     Z: Array | None = None
@@ -49,21 +50,14 @@ class Sums:
         return Naturals(self.precision, self.shift)
 
     def __iadd__(self, other: Sums) -> Sums:
-        for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            if mine is not None:
-                setattr(self, field.name, mine + theirs if np.isscalar(mine) else _add(mine, theirs))
+        for name, value in vars(self).items():
+            if value is not None:
+                setattr(self, name, iadd(value, getattr(other, name)))  # arrays where they are
         return self
 
-    def scaled(self, factor: float) -> Sums:
-        """Sums as if every row stood for `factor` rows (a minibatch standing for all rows)."""
-        values: dict[str, Any] = {
-            field.name: None if (value := getattr(self, field.name)) is None else factor * value
-            for field in fields(self)
-        }
-        return Sums(**values)
-
-
-def _add(mine: Array, theirs: Array) -> Array:
-    mine += theirs
-    return mine
+    def __imul__(self, factor: float) -> Sums:
+        """As if every row stood for `factor` rows (a minibatch standing for all rows)."""
+        for name, value in vars(self).items():
+            if value is not None:
+                setattr(self, name, imul(value, factor))
+        return self

@@ -20,13 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavity.linalg import stacked, times_lower, times_transposed_lower
+from cavity.linalg import stacked
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.rows import Rows, Sites
 from cavity.rules.cavity_moments import limit_leverage
 from cavity.rules.protocol import RowTerms, Rule
 from cavity.sums import Sums
+from cavity.triangular import times_lower, times_transposed_lower
 from cavity.typing import Array, Dtype
 
 EXACT_LEVERAGE = 1.0 - 1e-9
@@ -156,7 +157,7 @@ def sweep(
         half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
         correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
         P += correction
-        sums.bracket = (P.T @ at.A).astype(np.float64, copy=False)
+        sums.bracket = P.T @ at.A
         if options.exact:
             sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
         P += correction

@@ -15,3 +15,5 @@ IntArray: TypeAlias = NDArray[np.integer[Any]]
 
 Dtype: TypeAlias = "np.dtype[np.floating[Any]]"
 """float32 or float64: the precision of a tile."""
+
+FLOAT64: Dtype = np.dtype(np.float64)

@@ -135,13 +135,12 @@ def packed_sums(sums: Sums, dtype: Dtype) -> Sums:
 
 
 def unpacked_sums(sums: Sums) -> Sums:
-    """The sums themselves, in float64."""
+    """The sums themselves."""
     whole: dict[str, Any] = {"precision": _symmetrics(sums.precision)}
     if sums.replaced_precision is not None:
         whole["replaced_precision"] = _symmetrics(sums.replaced_precision)
-    for name in ("bracket", "Z"):
-        if (value := getattr(sums, name)) is not None:
-            whole[name] = value.astype(np.float64, copy=False)
+    if sums.Z is not None:
+        whole["Z"] = sums.Z.astype(np.float64, copy=False)
     return replace(sums, **whole)
 
 

@@ -12,7 +12,7 @@ from cavity.linalg import lower_of_product, stacked
 from cavity.posterior import Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.sums import Sums
-from cavity.typing import Array, IntArray
+from cavity.typing import FLOAT64, Array, Dtype
 
 
 @dataclass(frozen=True)
@@ -24,48 +24,45 @@ class GaussianSpace:
 
     def pack(self, mean: Array, factors: Array) -> Array:
         """The vector: all means, then the lower triangles row by row."""
-        lower = _lower_positions(self.m)
-        return np.concatenate([mean.ravel(), *(R.ravel()[lower] for R in factors)])
+        lower = _is_lower(self.m)
+        return np.concatenate([mean.ravel(), *(R[lower] for R in factors)])
 
     def unpack(self, q: Array) -> tuple[Array, Array]:
         """Means and factors of a vector."""
-        lower, split = _lower_positions(self.m), self.n_latents * self.m
+        lower, split = _is_lower(self.m), self.n_latents * self.m
         factors = np.zeros((self.n_latents, self.m, self.m))
         for R, values in zip(factors, q[split:].reshape(self.n_latents, -1), strict=True):
-            R.reshape(-1)[lower] = values
+            R[lower] = values
         return q[:split].reshape(self.n_latents, self.m), factors
 
     def posterior(self, q: Array) -> Posterior:
         """The distribution of a vector."""
         return Posterior.from_moments(*self.unpack(q))
 
-    def moments(self, q: Array) -> Posterior:
-        """The same without its naturals, for a pass."""
-        return Posterior.without_naturals(*self.unpack(q))
+    def moments(self, q: Array, dtype: Dtype) -> Posterior:
+        """The same without its naturals, for a pass over tiles of a precision."""
+        return Posterior.without_naturals(*self.unpack(q), dtype)
 
-    def gradient(self, q: Array, sums: Sums) -> Array:
+    def gradient(self, q: Array, sums: Sums, dtype: Dtype = FLOAT64) -> Array:
         """Derivative of the ELBO by the vector, from undamped sums of a pass at this q.
 
         With Λ = −Σ βAAᵀ and η = Σ (α − βe)A, the sums of natural-gradient sites,
 
             ∂/∂m = Σ αA − m = η − Λm − m,   ∂/∂S = ½(S⁻¹ − I − Λ),   ∂/∂R = tril(2 ∂/∂S · R).
+
+        ΛR is formed in `dtype`: in minibatches that of the tiles, which have made Λ.
         """
         mean, factors = self.unpack(q)
         by_mean = sums.shift - np.matmul(sums.precision, mean[:, :, None])[:, :, 0] - mean
         by_factors = []
         for precision, R in zip(sums.precision, factors, strict=True):
-            by_factor = lower_of_product(precision, R)
-            by_factor += R
+            by_factor = R + lower_of_product(
+                precision.astype(dtype, copy=False), R.astype(dtype, copy=False)
+            )
             np.negative(by_factor, out=by_factor)
             by_factor.flat[:: self.m + 1] += 1.0 / R.diagonal()
             by_factors.append(by_factor)
         return self.pack(by_mean, stacked(by_factors))
-
-
-@lru_cache(maxsize=8)
-def _lower_positions(m: int) -> IntArray:
-    """Where the lower triangle is in an m×m array, row by row."""
-    return np.flatnonzero(_is_lower(m))
 
 
 @lru_cache(maxsize=8)
@@ -83,7 +80,7 @@ def whitened_gradient(sums: Sums, prior: Prior) -> ParameterGradient:
     assert sums.theta is not None
     assert sums.Z is not None
     # The pass gives Σ(G − ½γA)Aᵀ, and γ = ν̃ for this rule.
-    whole = 0.5 * reduce(np.add, sums.precision)
+    whole = np.multiply(0.5, reduce(np.add, sums.precision), dtype=sums.bracket.dtype)
     whole += sums.bracket
     whole *= 0.5
     # The symmetric part of Φ: half of the lower triangle, mirrored.

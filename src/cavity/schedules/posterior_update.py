@@ -12,7 +12,7 @@ from cavity.prior import ParameterGradient, Prior
 from cavity.schedules.evaluation import Evaluation, gradient
 from cavity.schedules.gaussian import GaussianSpace, whitened_gradient
 from cavity.sums import Sums
-from cavity.typing import Array
+from cavity.typing import FLOAT64, Array, Dtype
 
 
 class PosteriorUpdate(Protocol):
@@ -31,8 +31,11 @@ class PosteriorUpdate(Protocol):
         """Moments of q in the whitened coordinates of a prior, which a whitened q does not need."""
         ...
 
-    def moments(self, q: Any, prior: Prior | None = None) -> Posterior:
-        """The same for a pass, which can do without the naturals unless the rule asks for them."""
+    def moments(self, q: Any, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+        """The same for a pass over tiles of a precision, which needs the covariance in that alone.
+
+        It can do without the naturals, unless the rule asks for them.
+        """
         ...
 
     def gradients(self, q: Any, sums: Sums, prior: Prior, posterior: Posterior) -> tuple[
@@ -68,11 +71,11 @@ class NaturalUpdate:
 
     def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
-        return Posterior.from_naturals(q, self.each)
+        return self.moments(q, FLOAT64, prior)
 
-    def moments(self, q: Naturals, prior: Prior | None = None) -> Posterior:
-        """Moments of q."""
-        return self.posterior(q, prior)
+    def moments(self, q: Naturals, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+        """Moments of q, the covariance in the precision of the tiles."""
+        return Posterior.from_naturals(q, self.each, dtype)
 
     def gradients(
         self, q: Naturals, sums: Sums, prior: Prior, posterior: Posterior
@@ -107,10 +110,10 @@ class FactorUpdate(NaturalUpdate):
         """The factors of the posterior, on f̄."""
         return posterior.naturals.mapped(prior.L_inverse)
 
-    def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
-        """Moments of q."""
+    def moments(self, q: Naturals, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+        """Moments of q, the covariance in the precision of the tiles."""
         assert prior is not None
-        return Posterior.from_naturals(q.mapped(prior.L), self.each)
+        return super().moments(q.mapped(prior.L), dtype)
 
     def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
         """q without the replaced factors of the minibatch and with the refined ones."""
@@ -136,15 +139,15 @@ class GradientUpdate:
         """Moments of q."""
         return self.space.posterior(q)
 
-    def moments(self, q: Array, prior: Prior | None = None) -> Posterior:
+    def moments(self, q: Array, dtype: Dtype, prior: Prior | None = None) -> Posterior:
         """Moments of q, without the inverse that its naturals would cost."""
-        return self.space.moments(q)
+        return self.space.moments(q, dtype)
 
     def gradients(
         self, q: Array, sums: Sums, prior: Prior, posterior: Posterior
     ) -> tuple[ParameterGradient, Array]:
         """The bound's gradient with the whitened q held, and by q."""
-        return whitened_gradient(sums, prior), self.space.gradient(q, sums)
+        return whitened_gradient(sums, prior), self.space.gradient(q, sums, posterior.covariance.dtype)
 
     def moved(self, q: Array, evaluation: Evaluation, gain: float, move: Array) -> Array:
         """Where the optimiser goes."""

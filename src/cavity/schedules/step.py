@@ -20,7 +20,7 @@ from cavity.schedules.progress import StepInfo
 from cavity.sources.protocol import Block
 from cavity.sums import Sums
 from cavity.sweep import SweepOptions
-from cavity.typing import Array
+from cavity.typing import FLOAT64, Array, Dtype
 
 _MAX_RETRIES = 12
 
@@ -129,7 +129,9 @@ class Trainer:
 
         The refined sites wait for the engine's `commit`.
         """
-        prior, q, posterior = self._prior_and_posterior(x, q)
+        # Beside all rows float64 costs nothing, and line searches go by the last digits.
+        dtype = FLOAT64 if batch is None else self.problem.dtype
+        prior, q, posterior = self._prior_and_posterior(x, q, dtype)
         options = self.options
         if damping != options.damping:
             options = replace(options, damping=damping)
@@ -138,7 +140,8 @@ class Trainer:
             if sums.weight == 0.0:
                 return None
             share = self._share(sums, batch)
-            sums = sums if share == 1.0 else sums.scaled(1.0 / share)
+            if share != 1.0:
+                sums *= 1.0 / share
             value = objective(sums, posterior, self.engine.rule)
             by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
         space, hyperprior = self.problem.space, self.problem.hyperprior
@@ -157,17 +160,18 @@ class Trainer:
         )
         return Evaluation(sums, share, prior, np.concatenate([slope, by_q]), info)
 
-    def _prior_and_posterior(self, x: Array, q: Any) -> tuple[Prior, Any, Posterior]:
+    def _prior_and_posterior(self, x: Array, q: Any, dtype: Dtype) -> tuple[Prior, Any, Posterior]:
+        """Of q at x, with q itself; its covariance in `dtype`."""
         if self.update.is_whitened and not self.rebuild:
             # The posteriors of many classes go over the threads one by one: theirs is this call.
             posterior, prior = self.engine.overlap(
-                lambda: self.update.moments(q), lambda: self.problem.prior(x)
+                lambda: self.update.moments(q, dtype), lambda: self.problem.prior(x)
             )
             return prior, q, posterior
         prior = self.problem.prior(x)
         if self.rebuild:
             q = self.engine.summed_sites(prior)
-        return prior, q, self.update.moments(q, prior)
+        return prior, q, self.update.moments(q, dtype, prior)
 
     def _moved(
         self, state: TrainingState, evaluation: Evaluation, gain: float, rate: float

@@ -1,0 +1,73 @@
+"""Triangular products against NumPy's plain ones."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from cavity.triangular import gram_of_lower, times_lower, times_transposed_lower
+
+SIZES, DTYPES = st.integers(1, 200), st.sampled_from([np.float32, np.float64])
+
+
+def lower(m, dtype):
+    return np.tril(np.random.default_rng(m).normal(size=(m, m))).astype(dtype)
+
+
+@given(n=st.integers(0, 20), m=SIZES, dtype=DTYPES, order=st.sampled_from("CF"))
+def test_triangular_products_are_plain_products(n, m, dtype, order):
+    K = np.random.default_rng(0).normal(size=(n, m)).astype(dtype, order=order)
+    L = np.array(lower(m, dtype), order=order)
+    kept = K.copy(), L.copy()
+    rtol = 1e-4 if dtype == np.float32 else 1e-12
+    for product, truth in ((times_transposed_lower(K, L), K @ L.T), (times_lower(K, L), K @ L)):
+        assert product.dtype == dtype
+        assert_allclose(product, truth, atol=rtol * np.abs(truth).max(initial=1.0))
+    assert_array_equal(K, kept[0])
+    assert_array_equal(L, kept[1])
+
+
+@given(m=SIZES, dtype=DTYPES)
+def test_a_gram_is_symmetric_and_a_plain_product(m, dtype):
+    L = lower(m, dtype)
+    gram, wide = gram_of_lower(L), L.astype(np.float64)
+    assert gram.dtype == dtype
+    assert_array_equal(gram, gram.T)
+    assert_allclose(gram, wide.T @ wide, atol=20 * np.finfo(dtype).eps * m)
+
+
+@pytest.mark.parametrize(
+    ("B", "L"),
+    [
+        (np.ones((2, 3)), np.ones((2, 2))),
+        (np.ones((2, 3)), np.ones((3, 2))),
+        (np.ones((2, 2), np.float32), np.ones((2, 2))),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_not_read_beyond_its_end(B, L):
+    with pytest.raises(ValueError, match="no triangular product"):
+        times_lower(B, L)
+
+
+def test_other_threads_go_on_meanwhile():
+    m, ticks, over = 1500, 0, threading.Event()
+
+    def tick():
+        nonlocal ticks
+        while not over.is_set():
+            ticks += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    L = lower(m, np.float64)
+    thread.start()
+    before = ticks
+    times_lower(L, L)
+    during = ticks - before
+    over.set()
+    thread.join()
+    assert during >= 5
