@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_refused_and_not_read_beyond_its_end(B, L):
 
 
 def test_other_threads_go_on_meanwhile():
-    m, ticks, over = 1500, 0, threading.Event()
+    ticks, over = 0, threading.Event()
 
     def tick():
         nonlocal ticks
@@ -62,12 +62,16 @@ def test_other_threads_go_on_meanwhile():
             ticks += 1
             time.sleep(0.001)
 
+    def ticks_during_a_product():
+        before = ticks
+        times_lower(L, L)
+        return ticks - before
+
     thread = threading.Thread(target=tick)
-    L = lower(m, np.float64)
+    L = lower(1500, np.float64)
     thread.start()
-    before = ticks
-    times_lower(L, L)
-    during = ticks - before
+    # Another process may have the other core for a while, but not every time.
+    most = max(ticks_during_a_product() for _ in range(10))
     over.set()
     thread.join()
-    assert during >= 5
+    assert most >= 5
