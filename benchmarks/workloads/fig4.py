@@ -90,7 +90,7 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
             plain_ticks(axis.yaxis, decades=1.0)
         labelled(axes[0, 0], "training time (s)", "test error (%)")
         labelled(axes[0, 1], "training time (s)", "test NLL (nats a row)")
-        axes[0, 1].legend()
+        axes[0, 1].legend(frameon=True, framealpha=1.0, edgecolor="none")
     return files
 
 
