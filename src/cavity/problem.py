@@ -47,7 +47,7 @@ class Problem:
     jitter: float | None = None
     """Relative jitter of K; None is what the precision needs."""
     enough: float = np.inf
-    """Steps on all rows after which training from this start is done, if it stands still or not."""
+    """Steps on all rows after which training from this start is done, whether it stands still or not."""
 
     def prior(self, x: Array, jitter: float | None = None) -> Prior:
         """The prior at a parameter vector."""

@@ -101,13 +101,13 @@ def test_what_is_left_out_of_q_for_a_row_is_its_own_site_alone(fitted):
 
 
 @pytest.mark.parametrize(
-    ("n", "weight", "least"),
-    [(100, None, LEAST), (1_000, np.ones(1_000), LEAST), (1_000, None, 1.0)],
-    ids=["small", "weighted", "not asked for"],
+    ("n", "n_rows", "least"),
+    [(100, 200, LEAST), (1_000, 1_000, LEAST), (1_000, 2_000, 1.0)],
+    ids=["small", "all rows", "not asked for"],
 )
-def test_what_is_left_as_it_is(n, weight, least):
-    X, labels = separable(n)
-    source, certain = ArraySource(X, labels, weight), np.zeros(n)
+def test_what_is_left_as_it_is(n, n_rows, least):
+    X, labels = separable(n_rows)
+    source, certain = ArraySource(X, labels), np.zeros(n_rows)
     block = ArrayBlock(source, np.arange(n))
     read = LoadedBlock(block.index, block.load())
     for batch in (block, read):
@@ -129,6 +129,33 @@ def test_a_minibatch_that_has_been_read_is_thinned_alike():
     assert_array_equal(other.load().X, X[one.index])
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_a_weight_of_one_changes_nothing_and_rows_of_more_are_kept_more_often(read):
+    X, labels = separable(1_000)
+    log_predictive = np.log1p(-(10.0 ** np.random.default_rng(0).uniform(-4, 0, 1_000)))
+
+    def thinned(weight):
+        block = ArrayBlock(ArraySource(X, labels, weight), np.arange(0, 1_000, 2))
+        return thinned_batch(
+            LoadedBlock(block.index, block.load()) if read else block, log_predictive, LEAST
+        )
+
+    plain, ones = thinned(None), thinned(np.ones(1_000))
+    assert_array_equal(ones.index, plain.index)
+    assert_array_equal(ones.stands_for, plain.stands_for)
+    assert_array_equal(ones.load().weight, 1.0)
+    heavy = thinned(np.full(1_000, 20.0))
+    assert len(heavy.index) > 1.2 * len(plain.index)
+    assert_array_equal(heavy.load().weight, 20.0)
+
+
+def test_weights_of_one_are_none_in_a_fit():
+    X, labels = separable(2_000)
+    model = SEPClassifier(n_inducing=10, batch_size=500, max_epochs=6, random_state=0, n_jobs=1)
+    without = model.fit(X, labels).predict_proba(X)
+    assert_allclose(model.fit(X, labels, np.ones(2_000)).predict_proba(X), without, rtol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("model", "thins"),
@@ -144,8 +171,8 @@ def test_which_schedules_thin(monkeypatch, model, thins):
     visited = []
     whole = thinning.doubtful_rows
 
-    def watched(log_predictive, least, offset):
-        kept, stands_for = whole(log_predictive, least, offset)
+    def watched(log_predictive, *rest):
+        kept, stands_for = whole(log_predictive, *rest)
         visited.append(len(kept) / len(log_predictive))
         return kept, stands_for
 

@@ -1,5 +1,6 @@
 """Minibatch training: batch training is its special case, and its end is the true fixed point."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -300,5 +301,48 @@ def test_a_run_of_few_steps_takes_longer_ones_unless_the_rate_was_given(
     model.fit(X, labels)
     assert len(rates) == 10 * epochs
     cooling = 5 * epochs
-    assert_allclose(rates[1:cooling], factor if learning_rate is None else 1.0)
+    assert_allclose(rates[:cooling], factor if learning_rate is None else 1.0)
     assert rates[-1] < 0.1 * rates[1]
+
+
+@pytest.mark.parametrize(("seconds", "factor"), [(40.0, 1.0), (10.0, 2.0)])
+def test_seconds_before_the_first_step_are_no_sign_of_slow_ones(monkeypatch, seconds, factor):
+    """Ten milliseconds a step, after a quarter of the seconds has gone: 3,000 steps, or 750."""
+    rates, now = [], 0.0
+
+    def step(self, state, batch, *, gain, rate):
+        nonlocal now
+        now += 0.01
+        rates.append(rate)
+        return state, StepInfo(0.0, 0.0, 0.0, 0.0)
+
+    def start(self):
+        nonlocal now
+        now = 0.25 * seconds
+        return begin(self)
+
+    begin = Trainer.start
+    monkeypatch.setattr(Trainer, "start", start)
+    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    X, labels = table(100)
+    SEPClassifier(n_inducing=3, batch_size=10, max_seconds=seconds, calibration=None).fit(X, labels)
+    assert_allclose(rates[len(rates) // 8], factor, rtol=0.05)
+    assert rates[-1] < 0.2 * factor
+
+
+def test_an_early_end_does_not_lengthen_the_steps(monkeypatch):
+    rates = []
+
+    def step(self, state, batch, *, gain, rate):
+        rates.append(rate)
+        return state, StepInfo(0.0, 0.0, 0.0, 0.0)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    X, labels = table(100)
+    model = SEPClassifier(
+        n_inducing=3, batch_size=10, max_epochs=600, early_stopping="loo", calibration=None
+    )
+    model.fit(X, labels)
+    assert len(rates) < 3_000
+    assert max(rates) == 1.0

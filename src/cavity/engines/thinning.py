@@ -24,36 +24,41 @@ _SMALLEST = 128
 
 def thinned_batch(batch: Block, log_predictive: Array, least: float) -> Block:
     """A minibatch without most of its rows of no doubt; `log_predictive` [n] is that of all rows."""
-    index = batch.index
-    if least >= 1.0 or isinstance(index, slice) or len(index) < _SMALLEST:
+    index, n = batch.index, len(log_predictive)
+    # All rows at once would be the same minibatch in every epoch, with always the same rows kept.
+    if least >= 1.0 or isinstance(index, slice) or not _SMALLEST <= len(index) < n:
         return batch
+    weight = batch.source.weight if isinstance(batch, ArrayBlock) else batch.load().weight
+    if weight is not None and isinstance(batch, ArrayBlock):
+        weight = weight[index]
+    kept, stands_for = doubtful_rows(log_predictive[index], least, _offset(index), weight)
     if isinstance(batch, ArrayBlock):
-        if batch.source.weight is not None:
-            return batch
-        kept, stands_for = doubtful_rows(log_predictive[index], least, _offset(index))
-        batch = replace(batch, index=index[kept])
-        return LoadedBlock(batch.index, batch.load(), stands_for)
-    X, labels, weight = batch.load()
-    if weight is not None:  # such rows say which of them matter themselves
-        return LoadedBlock(index, RawRows(X, labels, weight))
-    kept, stands_for = doubtful_rows(log_predictive[index], least, _offset(index))
-    return LoadedBlock(index[kept], RawRows(X[kept], labels[kept], None), stands_for)
+        rows = replace(batch, index=index[kept]).load()
+    else:
+        X, labels, weight = batch.load()
+        rows = RawRows(X[kept], labels[kept], None if weight is None else weight[kept])
+    return LoadedBlock(index[kept], rows, stands_for)
 
 
-def doubtful_rows(log_predictive: Array, least: float, offset: float) -> tuple[IntArray, Array]:
+def doubtful_rows(
+    log_predictive: Array, least: float, offset: float, weight: Array | None = None
+) -> tuple[IntArray, Array]:
     """Positions of the rows to keep, and for how many rows each of them stands.
 
     log_predictive: [t], log probability of each label when its row was last visited, NaN for never;
-    least: smallest probability to be kept; offset: any number from 0 to 1. A row is kept with a
-    probability in proportion to its doubt, and stands for as many rows as the inverse of that, so that
-    sums are those of all rows on average over the offsets. The probabilities are added up along the
-    rows, from the offset on, and whoever reaches the next whole number is kept: as many as expected.
+    least: smallest probability to be kept; offset: any number from 0 to 1; weight: [t], how often each
+    row counts. A row is kept with a probability in proportion to its doubt and its weight, and stands
+    for as many rows as the inverse of that, so that sums are those of all rows on average over the
+    offsets. The probabilities are added up along the rows, from the offset on, and whoever reaches the
+    next whole number is kept: as many as expected.
 
     >>> kept, stands_for = doubtful_rows(np.log([0.9, 1.0, 1.0, 1.0, 1.0, 0.5, np.nan]), 0.25, 0.5)
     >>> kept.tolist(), stands_for.tolist()
     ([0, 2, 5, 6], [1.0, 4.0, 1.0, 1.0])
     """
     doubt = -np.expm1(np.nan_to_num(log_predictive, nan=-np.inf))
+    if weight is not None:
+        doubt = doubt * weight
     probability = np.clip(doubt / _DOUBTFUL, least, 1.0).astype(np.float64)
     reached = np.floor(offset + np.cumsum(probability))
     kept = np.flatnonzero((np.diff(reached, prepend=0.0) > 0.0) | (probability == 1.0))

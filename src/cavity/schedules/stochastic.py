@@ -53,18 +53,21 @@ class StochasticSchedule:
         share = self.batch_size / trainer.engine.n_rows
         window = RunningInfo(every=max(1, round(1.0 / (share * _RECORDS_PER_EPOCH))))
         ending, begun, visited = position.ending, progress.seconds, 0.0
+        resumed = position.step
         try:
             for before, batch in self._batches(trainer, position):
                 epochs, seconds = before.epochs(share), progress.seconds
-                budget = self._budget(ending, visited, seconds - begun)
+                planned = self._planned(visited, seconds - begun)
+                budget = planned if ending is None else planned.ending_soon(ending)
                 used = budget.used(epochs, seconds)
                 if used >= 1.0 and before.step:  # one step at least, or there is nothing learned at all
                     break
                 step = before.step + 1
                 gain = max(1.0 / step, self.smallest_gain * budget.gain(used))
-                state, info = trainer.step(
-                    state, batch, gain=gain, rate=self._rate(budget, used, before.step)
-                )
+                done = before.step - resumed
+                steps = resumed + _in_all(done, seconds - begun, planned.max_seconds - begun)
+                rate = budget.rate(used) * self._haste(min(steps, planned.max_epochs / share))
+                state, info = trainer.step(state, batch, gain=gain, rate=rate)
                 position = before.after_batch()
                 if info is None:
                     visited += share
@@ -89,18 +92,15 @@ class StochasticSchedule:
             seconds_per_epoch=pace,
         )
 
-    def _budget(self, ending: float | None, visited: float, seconds: float) -> Budget:
-        """The budget as it stands, given how often this run has looked at all rows, in which seconds."""
-        budget = self.budget if ending is None else self.budget.ending_soon(ending)
-        if visited == 0.0 or not np.isfinite(budget.max_seconds):
-            return budget
-        return budget.without_polishing(seconds / visited)
+    def _planned(self, visited: float, seconds: float) -> Budget:
+        """The whole budget, given how often this run has looked at all rows, in which seconds."""
+        if visited == 0.0 or not np.isfinite(self.budget.max_seconds):
+            return self.budget
+        return self.budget.without_polishing(seconds / visited)
 
-    def _rate(self, budget: Budget, used: float, step: int) -> float:
-        """Factor on the optimiser's steps: it cools with the budget, and few steps must go further."""
-        expected = step / used if used > 0.0 else np.inf
-        haste = math.sqrt(self.steps_at_rate / expected) if expected > 0.0 else 1.0
-        return budget.rate(used) * min(max(1.0, haste), _MOST_HASTE)
+    def _haste(self, steps: float) -> float:
+        """Factor on the optimiser's steps in a run of so many: few of them must go further."""
+        return min(max(1.0, math.sqrt(self.steps_at_rate / steps)), _MOST_HASTE)
 
     def _batches(self, trainer: Trainer, position: Position) -> Iterator[tuple[Position, Block]]:
         """Every minibatch from a position on, without end, with the position before it."""
@@ -111,3 +111,12 @@ class StochasticSchedule:
                 yield position, batch
                 position = position.after_batch()
             position = replace(position, epoch=position.epoch + 1, batch=0)
+
+
+def _in_all(done: int, seconds: float, most: float) -> float:
+    """Steps in `most` seconds at the pace of those that are done; no limit is known before the first.
+
+    >>> _in_all(10, 2.0, 60.0), _in_all(0, 0.0, 60.0)
+    (300.0, inf)
+    """
+    return done * most / seconds if done and seconds > 0.0 else np.inf
