@@ -162,10 +162,11 @@ def test_weights_of_one_are_none_in_a_fit():
     [
         (SEPClassifier(batch_size=500), True),
         (SVIClassifier(batch_size=500), True),
+        (SVIClassifier(batch_size=500, posterior_update="gradient"), False),
         (SEPClassifier(batch_size=None, max_iter=3), False),
         (SEPClassifier(batch_size=500, site_memory="factors"), False),
     ],
-    ids=["sep", "svi", "all rows", "factors"],
+    ids=["sep", "svi", "gradient", "all rows", "factors"],
 )
 def test_which_schedules_thin(monkeypatch, model, thins):
     visited = []

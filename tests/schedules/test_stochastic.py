@@ -281,12 +281,8 @@ def test_a_budget_that_is_gone_before_the_first_step_still_buys_one_and_no_sweep
     assert np.isfinite(model.predict_log_proba(X)).all()
 
 
-@pytest.mark.parametrize("learning_rate", [None, 0.02])
-@pytest.mark.parametrize(("epochs", "factor"), [(600, 1.0), (300, 1.0), (75, 2.0), (3, 2.5)])
-def test_a_run_of_few_steps_takes_longer_ones_unless_the_rate_was_given(
-    monkeypatch, learning_rate, epochs, factor
-):
-    """3,000 steps go at the rate itself; a quarter of them twice as far each, but none too far."""
+def rates_of_idle_steps(monkeypatch):
+    """From now on steps do nothing, and the factor on each one's length is in this list."""
     rates = []
 
     def step(self, state, batch, *, gain, rate):
@@ -294,6 +290,16 @@ def test_a_run_of_few_steps_takes_longer_ones_unless_the_rate_was_given(
         return state, StepInfo(0.0, 0.0, 0.0, 0.0)
 
     monkeypatch.setattr(Trainer, "step", step)
+    return rates
+
+
+@pytest.mark.parametrize("learning_rate", [None, 0.02])
+@pytest.mark.parametrize(("epochs", "factor"), [(600, 1.0), (300, 1.0), (75, 2.0), (3, 2.5)])
+def test_a_run_of_few_steps_takes_longer_ones_unless_the_rate_was_given(
+    monkeypatch, learning_rate, epochs, factor
+):
+    """3,000 steps go at the rate itself; a quarter of them twice as far each, but none too far."""
+    rates = rates_of_idle_steps(monkeypatch)
     X, labels = table(100)
     model = SEPClassifier(
         n_inducing=3, batch_size=10, max_epochs=epochs, learning_rate=learning_rate, calibration=None
@@ -308,23 +314,15 @@ def test_a_run_of_few_steps_takes_longer_ones_unless_the_rate_was_given(
 @pytest.mark.parametrize(("seconds", "factor"), [(40.0, 1.0), (10.0, 2.0)])
 def test_seconds_before_the_first_step_are_no_sign_of_slow_ones(monkeypatch, seconds, factor):
     """Ten milliseconds a step, after a quarter of the seconds has gone: 3,000 steps, or 750."""
-    rates, now = [], 0.0
-
-    def step(self, state, batch, *, gain, rate):
-        nonlocal now
-        now += 0.01
-        rates.append(rate)
-        return state, StepInfo(0.0, 0.0, 0.0, 0.0)
+    rates, before, begin = rates_of_idle_steps(monkeypatch), 0.0, Trainer.start
 
     def start(self):
-        nonlocal now
-        now = 0.25 * seconds
+        nonlocal before
+        before = 0.25 * seconds
         return begin(self)
 
-    begin = Trainer.start
     monkeypatch.setattr(Trainer, "start", start)
-    monkeypatch.setattr(Trainer, "step", step)
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    monkeypatch.setattr(time, "perf_counter", lambda: before + 0.01 * len(rates))
     X, labels = table(100)
     SEPClassifier(n_inducing=3, batch_size=10, max_seconds=seconds, calibration=None).fit(X, labels)
     assert_allclose(rates[len(rates) // 8], factor, rtol=0.05)
@@ -332,13 +330,7 @@ def test_seconds_before_the_first_step_are_no_sign_of_slow_ones(monkeypatch, sec
 
 
 def test_an_early_end_does_not_lengthen_the_steps(monkeypatch):
-    rates = []
-
-    def step(self, state, batch, *, gain, rate):
-        rates.append(rate)
-        return state, StepInfo(0.0, 0.0, 0.0, 0.0)
-
-    monkeypatch.setattr(Trainer, "step", step)
+    rates = rates_of_idle_steps(monkeypatch)
     X, labels = table(100)
     model = SEPClassifier(
         n_inducing=3, batch_size=10, max_epochs=600, early_stopping="loo", calibration=None

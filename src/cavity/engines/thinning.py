@@ -28,15 +28,14 @@ def thinned_batch(batch: Block, log_predictive: Array, least: float) -> Block:
     # All rows at once would be the same minibatch in every epoch, with always the same rows kept.
     if least >= 1.0 or isinstance(index, slice) or not _SMALLEST <= len(index) < n:
         return batch
-    weight = batch.source.weight if isinstance(batch, ArrayBlock) else batch.load().weight
-    if weight is not None and isinstance(batch, ArrayBlock):
-        weight = weight[index]
-    kept, stands_for = doubtful_rows(log_predictive[index], least, _offset(index), weight)
-    if isinstance(batch, ArrayBlock):
-        rows = replace(batch, index=index[kept]).load()
-    else:
-        X, labels, weight = batch.load()
-        rows = RawRows(X[kept], labels[kept], None if weight is None else weight[kept])
+    last, offset = log_predictive[index], _offset(index)
+    if isinstance(batch, ArrayBlock):  # the rows that are left out need not be copied
+        every = batch.source.weight
+        kept, stands_for = doubtful_rows(last, least, offset, None if every is None else every[index])
+        return LoadedBlock(index[kept], replace(batch, index=index[kept]).load(), stands_for)
+    X, labels, weight = batch.load()
+    kept, stands_for = doubtful_rows(last, least, offset, weight)
+    rows = RawRows(X[kept], labels[kept], None if weight is None else weight[kept])
     return LoadedBlock(index[kept], rows, stands_for)
 
 
