@@ -46,8 +46,8 @@ class Problem:
     """q to start from: the prior, unless an earlier fit is continued."""
     jitter: float | None = None
     """Relative jitter of K; None is what the precision needs."""
-    enough: float = np.inf
-    """Steps on all rows after which training from this start is done, whether it stands still or not."""
+    pretrained: bool = False
+    """Whether the start has been trained on all these rows before, so that little is left to do."""
 
     def prior(self, x: Array, jitter: float | None = None) -> Prior:
         """The prior at a parameter vector."""

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.estimators import growing
+from cavity.estimators import growing, plans, starting
 from support import table
 
 X, LABELS = table(150)
@@ -19,6 +19,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 def auto(kind=SEPClassifier, **options):
     return kind(**{"n_inducing": "auto", "max_iter": 20, "random_state": 0, "n_jobs": 1, **options})
+
+
+def noted(call, results):
+    """The same call, that keeps what it returns in a list."""
+
+    def calling(*positional, **named):
+        results.append(call(*positional, **named))
+        return results[-1]
+
+    return calling
 
 
 @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
@@ -36,7 +46,7 @@ def test_little_is_left_to_do():
     """Training begins where the growth has ended, sites included."""
     found = auto(max_iter=200).fit(X, LABELS)
     told = auto(max_iter=200, n_inducing=len(found.inducing_points_)).fit(X, LABELS)
-    assert len(found.history_) <= growing.ENOUGH
+    assert len(found.history_) <= plans.PRETRAINED_STEPS
     first, last = found.history_[0], told.history_[-1]
     assert abs(first.objective - last.objective) < 0.03 * abs(last.objective)
 
@@ -44,9 +54,16 @@ def test_little_is_left_to_do():
 @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
 def test_enough_steps_are_enough():
     """No warning if the steps that the growth leaves are taken; one if a budget did not allow them."""
-    assert auto(max_iter=200, tol=0.0).fit(X, LABELS).n_iter_ <= growing.ENOUGH
+    assert auto(max_iter=200, tol=0.0).fit(X, LABELS).n_iter_ <= plans.PRETRAINED_STEPS
     with pytest.warns(ConvergenceWarning, match="20 iterations"):
         auto(max_iter=20).fit(X, LABELS)
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+def test_a_larger_max_iter_allows_more_steps(monkeypatch):
+    monkeypatch.setattr(plans, "PRETRAINED_STEPS", 3)
+    assert auto(max_iter=20, tol=0.0).fit(X, LABELS).n_iter_ == 5
+    assert auto(max_iter=40, tol=0.0).fit(X, LABELS).n_iter_ == 10
 
 
 def test_the_hyperprior_stays_where_it_was():
@@ -70,7 +87,9 @@ def test_rows_that_are_held_out_are_not_grown_on():
 def test_no_more_points_than_there_is_memory_for(monkeypatch):
     """Then a warning names the bytes and the way out."""
     monkeypatch.setattr(growing, "available_bytes", lambda: 2 * 8 * 8 * 3 * 50**2)
-    with pytest.warns(UserWarning, match=r"than 50 .* 100 need about 1,920,000 bytes.* give n_inducing"):
+    with pytest.warns(
+        UserWarning, match=r"than 50 .* 100 need about 1,920,000 bytes, more than 50% .* give n_inducing"
+    ):
         assert growing._affordable([25, 50, 100, 200], 3) == [25, 50]
     with pytest.warns(UserWarning, match="than 25 "):
         assert growing._affordable([25, 50], 1_000) == [25]  # one must be tried
@@ -99,6 +118,25 @@ def test_large_tables_are_judged_by_a_pilot(monkeypatch):
     monkeypatch.setattr(growing, "PILOT_ROWS", 60)
     model = auto(batch_size=50, max_epochs=2).fit(X, LABELS)
     assert all(rung.m < 60 for rung in model.inducing_path_)
+
+
+def test_a_pilot_is_half_believed(monkeypatch):
+    """Training begins half way to the pilot's kernel, with points among all rows."""
+    monkeypatch.setattr(growing, "WHOLE_ROWS", 100)
+    monkeypatch.setattr(growing, "PILOT_ROWS", 60)
+    grown, starts = [], []
+    monkeypatch.setattr(starting, "grown_start", noted(starting.grown_start, grown))
+    monkeypatch.setattr(starting, "Start", noted(starting.Start, starts))
+    auto(batch_size=50, max_epochs=1).fit(X, LABELS)
+    (pilot,), (start,) = grown, starts
+    theta = start.space.kernel.theta
+    assert np.abs(pilot.kernel.theta - pilot.theta).max() > 0.1
+    np.testing.assert_allclose(theta - pilot.theta, pilot.kernel.theta - theta)
+    np.testing.assert_allclose(start.centre[: len(theta)], pilot.theta)
+    assert start.earlier is None
+    assert not start.pretrained
+    assert start.space.Z.shape == pilot.Z.shape
+    assert not np.isin(start.space.Z[:, 0], pilot.Z[:, 0]).any()
 
 
 def test_weights_count_in_the_growth():

@@ -126,7 +126,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         problem = make_problem(
             engine, start.space, self.hyperprior, centre=start.centre, posterior=start.posterior
         )
-        return replace(problem, enough=start.enough)
+        return replace(problem, pretrained=start.pretrained)
 
     def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array]:
         return validated_source(self, X, y, sample_weight)

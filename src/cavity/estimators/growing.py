@@ -28,8 +28,6 @@ PILOT_VALUES = 5_000_000
 """… if they have no more values than this."""
 PRICE = 0.03
 """Relative gain in leave-one-out NLL that 400 points must be worth, if the pilot has all rows."""
-ENOUGH = 50
-"""Steps that training on all rows needs at most when the growth has seen them all."""
 GROWTH_SHARE = 0.4
 """Share of max_seconds that the growth may take."""
 MEMORY_SHARE = 0.5
@@ -49,10 +47,10 @@ class GrownStart(NamedTuple):
     theta: Array
     """Of the kernel before the growth: the centre of the hyper-prior."""
     path: list[Rung]
+    on_all_rows: bool
+    """Whether the growth has seen them all, not a pilot."""
     engine: LocalEngine | None
     """Has the rows' sites, if the growth has seen all rows in their order."""
-    enough: float
-    """See `Problem.enough`."""
 
 
 def grown_start(
@@ -92,14 +90,15 @@ def grown_start(
     seen = source.n_rows == pilot.n_rows
     adopted = isinstance(source, ArraySource) and seen
     adopted = adopted and not estimator._stored_directions(len(grown.Z), source.n_rows)
-    return GrownStart(
-        grown.kernel,
-        grown.Z,
-        kernel.theta,
-        grown.path,
-        engine if adopted else None,
-        ENOUGH if seen else np.inf,
-    )
+    return GrownStart(grown.kernel, grown.Z, kernel.theta, grown.path, seen, engine if adopted else None)
+
+
+def half_believed(grown: GrownStart) -> Any:
+    """The kernel half way, in log scale, from that before the growth to the one that a pilot has led to.
+
+    All rows show more detail than a pilot, in features too that do not seem to matter in it.
+    """
+    return grown.kernel.clone_with_theta(0.5 * (grown.theta + grown.kernel.theta))
 
 
 def ladder(n_rows: int) -> list[int]:
@@ -131,9 +130,9 @@ def _affordable(rungs: list[int], n_latents: int) -> list[int]:
     if count < len(rungs):
         warnings.warn(
             f'n_inducing="auto" tries no more than {rungs[count - 1]} inducing points, because '
-            f"{rungs[count]} need about {needed[count]:,} bytes, more than half of the {available:,} "
-            "that are available; with more memory the same random_state may find more. Free some, or "
-            "give n_inducing a number",
+            f"{rungs[count]} need about {needed[count]:,} bytes, more than {MEMORY_SHARE:.0%} of the "
+            f"{available:,} that are available; with more memory the same random_state may find more. "
+            "Free some, or give n_inducing a number",
             UserWarning,
             stacklevel=2,
         )

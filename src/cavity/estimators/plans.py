@@ -37,6 +37,10 @@ BATCHES_PER_EPOCH = 1_000
 LARGEST_PER_POINT = 20
 BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
+PRETRAINED_STEPS = 50
+PRETRAINED_SHARE = 0.25
+"""Steps on all rows that are enough from a start that has been trained on them: so many, or this share of
+max_iter if that is more."""
 LEAST_KEPT = 0.1
 """Smallest probability with which a row takes part in its minibatch: one of no doubt."""
 DEFAULT_STEPS = 3_000
@@ -121,8 +125,10 @@ def training_plan(
     """The plan of an estimator with the parameters of `SEPClassifier`."""
     n_rows, m = problem.engine.n_rows, len(problem.space.Z)
     batch_size = resolved_batch_size(estimator.batch_size, n_rows, m)
-    stochastic = None
-    budget = _budget(estimator, batch_size, n_rows, problem.enough)
+    stochastic, enough = None, np.inf
+    if problem.pretrained and batch_size is None:
+        enough = max(PRETRAINED_STEPS, PRETRAINED_SHARE * estimator.max_iter)
+    budget = _budget(estimator, batch_size, n_rows, enough)
     if calibration_seed is not None:
         budget = replace(budget, epochs_after=epochs_needed(n_rows))
     method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size)
@@ -144,6 +150,7 @@ def training_plan(
             _fingerprint(estimator, problem),
         ),
         update=update,
+        enough=enough,
         calibration_seed=calibration_seed,
     )
 
@@ -151,7 +158,7 @@ def training_plan(
 def _budget(estimator: Any, batch_size: int | None, n_rows: int, enough: float) -> Budget:
     """max_epochs and max_seconds; where they are silent, max_iter sweeps or a number of steps.
 
-    enough: steps after which training is done, if every one of them is a sweep.
+    enough: steps after which training is done.
     """
     epochs, seconds = estimator.max_epochs, estimator.max_seconds
     if batch_size is None:

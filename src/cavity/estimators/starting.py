@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.engines.threads import Threads
-from cavity.estimators.growing import STREAM_POINTS, grown_start
+from cavity.estimators.growing import STREAM_POINTS, grown_start, half_believed
 from cavity.estimators.validation import validated_inducing_points
 from cavity.parameters import ParameterSpace
 from cavity.posterior import Posterior
@@ -29,8 +29,8 @@ class Start(NamedTuple):
     """None is the prior."""
     earlier: Any = None
     """An engine whose rows have sites to go on with."""
-    enough: float = np.inf
-    """See `Problem.enough`."""
+    pretrained: bool = False
+    """See `Problem.pretrained`."""
 
 
 def continued_start(estimator: Any, standardizer: Standardizer, rule: Rule) -> Start:
@@ -54,26 +54,30 @@ def chosen_start(
     holds_out: bool,
 ) -> Start:
     """Inducing points chosen among the rows; without `progress` it is the beginning of a stream."""
-    m = estimator.n_inducing
+    m, kernel, before = estimator.n_inducing, estimator.kernel, None
     if m == "auto":
         m = STREAM_POINTS
         if estimator.inducing_points is None and progress is not None:
             grown = grown_start(estimator, source, standardizer, rule, threads, rng, progress)
             m, estimator.inducing_path_ = len(grown.Z), grown.path
             if not holds_out:  # the growth has seen rows that are to be held out
-                space = _space(estimator, grown.kernel, grown.Z)
-                centre = space.pack(grown.theta, grown.Z)
-                return Start(space, centre, earlier=grown.engine, enough=grown.enough)
+                before = grown.theta
+                if grown.on_all_rows:
+                    space = _space(estimator, grown.kernel, grown.Z)
+                    centre = space.pack(before, grown.Z)
+                    return Start(space, centre, earlier=grown.engine, pretrained=True)
+                kernel = half_believed(grown)
     kernel, Z = starting_point(
         source,
         standardizer,
-        kernel=estimator.kernel,
+        kernel=kernel,
         inducing_points=validated_inducing_points(estimator.inducing_points, source.n_features),
         n_inducing=min(m, source.n_rows),
         init_inducing=estimator.init_inducing,
         rng=rng,
     )
-    return Start(_space(estimator, kernel, Z))
+    space = _space(estimator, kernel, Z)
+    return Start(space, None if before is None else space.pack(before, Z))
 
 
 def _space(estimator: Any, kernel: Any, Z: Array) -> ParameterSpace:

@@ -50,6 +50,8 @@ class Plan:
     monitor: Monitor
     checkpointer: Checkpointer
     update: PosteriorUpdate = field(default_factory=NaturalUpdate)
+    enough: float = np.inf
+    """Steps on all rows after which training is done, whether it stands still or not."""
     calibration_seed: int | None = None
     """Of the rows that decide how bold predictions are; None leaves them as they are."""
 
@@ -77,7 +79,7 @@ class Plan:
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
             self.checkpointer.finish(problem.engine)
-        converged = trained.converged or trained.n_steps >= problem.enough
+        converged = trained.converged or trained.n_steps >= self.enough
         return Outcome(point, trained.n_steps, converged, interrupted)
 
     def _rebuilds(self, problem: Problem) -> bool:
