@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +13,15 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines import thinning
+from cavity.engines.local import LocalEngine
 from cavity.engines.thinning import doubtful_rows, thinned_batch
+from cavity.engines.threads import Threads
+from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.many_classes import ManyClassPropagation
+from cavity.sources import ParquetSource
 from cavity.sources.arrays import ArrayBlock, ArraySource
 from cavity.sources.blocks import LoadedBlock
+from cavity.standardize import Standardizer
 from cavity.sweep import SweepOptions
 from support import fixed_point, make_engine, make_prior, points, table
 
@@ -29,10 +36,30 @@ def separable(n):
     return X, (X[:, 0] > 0).astype(np.int8)
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    engine = make_engine(*separable(N))
-    return engine, fixed_point(engine, PRIOR).posterior
+def three_classes(n):
+    """The same rows in three parts."""
+    X, _ = table(n)
+    return X, (X[:, 0] > -0.4).astype(np.int8) + (X[:, 0] > 0.4)
+
+
+def parquet_engine(path):
+    """The engine of separable rows in a file of many row groups."""
+    X, labels = separable(N)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(target=labels)
+    frame.to_parquet(path, index=False, row_group_size=250)
+    source = ParquetSource(path, "target")
+    return LocalEngine(source, Standardizer.identity(2), ExpectationPropagation(), Threads(1))
+
+
+@pytest.fixture(scope="module", params=["two classes", "three classes", "parquet"])
+def fitted(request, tmp_path_factory):
+    if request.param == "parquet":
+        engine = parquet_engine(tmp_path_factory.mktemp("rows") / "rows.parquet")
+    elif request.param == "three classes":
+        engine = make_engine(*three_classes(N), rule=ManyClassPropagation(3))
+    else:
+        engine = make_engine(*separable(N))
+    return engine, fixed_point(engine, PRIOR, tol=1e-7).posterior
 
 
 @given(
@@ -102,8 +129,8 @@ def test_what_is_left_out_of_q_for_a_row_is_its_own_site_alone(fitted):
 
 @pytest.mark.parametrize(
     ("n", "n_rows", "least"),
-    [(100, 200, LEAST), (1_000, 1_000, LEAST), (1_000, 2_000, 1.0)],
-    ids=["small", "all rows", "not asked for"],
+    [(9, 200, LEAST), (1_000, 1_000, LEAST), (1_000, 2_000, 1.0)],
+    ids=["so few that none might be kept", "all rows", "not asked for"],
 )
 def test_what_is_left_as_it_is(n, n_rows, least):
     X, labels = separable(n_rows)
@@ -161,12 +188,13 @@ def test_weights_of_one_are_none_in_a_fit():
     ("model", "thins"),
     [
         (SEPClassifier(batch_size=500), True),
+        (SEPClassifier(batch_size=100), False),
         (SVIClassifier(batch_size=500), True),
         (SVIClassifier(batch_size=500, posterior_update="gradient"), False),
         (SEPClassifier(batch_size=None, max_iter=3), False),
         (SEPClassifier(batch_size=500, site_memory="factors"), False),
     ],
-    ids=["sep", "svi", "gradient", "all rows", "factors"],
+    ids=["sep", "small", "svi", "gradient", "all rows", "factors"],
 )
 def test_which_schedules_thin(monkeypatch, model, thins):
     visited = []

@@ -150,6 +150,36 @@ def test_broken_off_anywhere_it_ends_where_it_would_have(tmp_path, monkeypatch, 
 
 
 @quietly
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_which_rows_are_left_out_of_a_minibatch_survives(tmp_path, monkeypatch, n_classes):
+    """What is known of the doubt of each row is part of a checkpoint."""
+    rows, _ = table(800)
+    labels = np.digitize(rows[:, 0], [0.0] if n_classes == 2 else [-0.4, 0.4])
+    options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, "batch_size": 200, "max_epochs": 12}
+    visited = []
+
+    def watched(*args, sweep=LocalEngine.sweep, **kwargs):
+        sums = sweep(*args, **kwargs)
+        visited.append((sums.n_visited, sums.n_rows))
+        return sums
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalEngine, "sweep", watched)
+        whole = SEPClassifier(**options).fit(rows, labels)
+        undisturbed = visited[:48]
+        visited.clear()
+        model = SEPClassifier(checkpoint=tmp_path / "fit.ckpt", checkpoint_every=0.0, **options)
+        with monkeypatch.context() as power:
+            cut_power_at(power, 30)
+            with pytest.raises(PowerCutError):
+                model.fit(rows, labels)
+        model.fit(rows, labels)
+    assert min(count for count, _ in undisturbed) < 120
+    assert visited[:48] == undisturbed
+    assert_allclose(model.predict_proba(rows), whole.predict_proba(rows), rtol=0, atol=1e-12)
+
+
+@quietly
 def test_seconds_go_on_counting(tmp_path, monkeypatch):
     path = tmp_path / "fit.ckpt"
     model = SEPClassifier(

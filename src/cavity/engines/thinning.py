@@ -18,15 +18,18 @@ from cavity.typing import Array, IntArray
 
 _DOUBTFUL = 0.05
 """Probability of the other classes from which on a row is always kept."""
-_SMALLEST = 128
-"""Rows of a minibatch that are left as they are: there is little to save, and much to lose."""
 
 
 def thinned_batch(batch: Block, log_predictive: Array, least: float) -> Block:
-    """A minibatch without most of its rows of no doubt; `log_predictive` [n] is that of all rows."""
+    """A minibatch without most of its rows of no doubt; `log_predictive` [n] is that of all rows.
+
+    On a cluster it is a shard's part of the minibatch, and [n] are the rows of the shard.
+    """
     index, n = batch.index, len(log_predictive)
     # All rows at once would be the same minibatch in every epoch, with always the same rows kept.
-    if least >= 1.0 or isinstance(index, slice) or not _SMALLEST <= len(index) < n:
+    if least >= 1.0 or isinstance(index, slice) or len(index) == n:
+        return batch
+    if least * len(index) < 1.0:  # so few that none of them might be kept
         return batch
     last, offset = log_predictive[index], _offset(index)
     if isinstance(batch, ArrayBlock):  # the rows that are left out need not be copied

@@ -42,7 +42,9 @@ PRETRAINED_SHARE = 0.25
 """Steps on all rows that are enough from a start that has been trained on them: so many, or this share of
 max_iter if that is more."""
 LEAST_KEPT = 0.1
-"""Smallest probability with which a row takes part in its minibatch: one of no doubt."""
+"""Smallest probability with which a row takes part in its minibatch: one of no doubt …"""
+SMALLEST_THINNED = 128
+"""… if the minibatch has so many rows: of fewer there is little to save, and much to lose."""
 DEFAULT_STEPS = 3_000
 GAIN_WINDOW = 100
 """q averages over about this many rows for each inducing point."""
@@ -173,13 +175,13 @@ def _stochastic(
     budget: Budget, batch_size: int, m: int, seed: int, update: PosteriorUpdate
 ) -> StochasticSchedule:
     # Where q is an average of minibatches some rows can stand for others; the paper's schemes have none.
-    averages = type(update) is NaturalUpdate
+    thins = type(update) is NaturalUpdate and batch_size >= SMALLEST_THINNED
     return StochasticSchedule(
         batch_size=batch_size,
         budget=budget,
         smallest_gain=min(1.0, batch_size / (GAIN_WINDOW * m)),
         seed=seed,
-        thinning=LEAST_KEPT if averages else 1.0,
+        thinning=LEAST_KEPT if thins else 1.0,
     )
 
 
