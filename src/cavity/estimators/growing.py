@@ -75,8 +75,9 @@ def grown_start(
     pilot = _pilot(source, np.random.default_rng(rng.randint(2**31)))
     seconds = getattr(estimator, "max_seconds", None)
     growth = Growth(
-        # The more rows there are, the more of them more points explain: a pilot shows a part of it.
-        price=PRICE * pilot.n_rows / source.n_rows,
+        # The more rows there are, the more detail they show and the more points they can place: of a
+        # gain, a pilot shows a part, and less so than its share.
+        price=PRICE * (pilot.n_rows / source.n_rows) ** 2,
         learn_kernel=estimator._learns,
         learn_inducing=estimator._learns and estimator.learn_inducing,
         deviation=estimator.hyperprior,

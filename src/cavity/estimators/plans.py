@@ -39,8 +39,8 @@ BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
 PRETRAINED_STEPS = 50
 PRETRAINED_SHARE = 0.25
-"""Steps on all rows that are enough from a start that has been trained on them: so many, or this share of
-max_iter if that is more."""
+"""Steps on all rows that are enough from a start that has been trained on them: so many, or this share
+of max_iter if that is more."""
 LEAST_KEPT = 0.1
 """Smallest probability with which a row takes part in its minibatch: one of no doubt …"""
 SMALLEST_THINNED = 128

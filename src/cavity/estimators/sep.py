@@ -37,12 +37,12 @@ class SEPClassifier(SteppedGPClassifier):
     n_inducing : int or "auto"
         Number m of inducing points; capped at the number of different rows. "auto" lets
         them grow from 25 to 400 at most, while the leave-one-out score gains enough, in two fifths of
-        max_seconds at most; training goes on from there.
+        max_seconds at most; training goes on from there, or, beyond 10,000 rows, from half way there.
     inducing_points : array-like [m, d] or None
         Inducing points to start from, in the units of X; overrides n_inducing and init_inducing.
     init_inducing : {"kmeans", "random", "greedy"}
-        How to choose the inducing points to start from, if they do not grow: cluster centres, random
-        rows, or the rows of greatest conditional variance.
+        How to choose the inducing points to start from, if they do not grow on all rows: cluster
+        centres, random rows, or the rows of greatest conditional variance.
     learn_inducing : bool
         Whether inducing points move with the kernel.
     optimizer : {"auto", "adam", "rprop", "adadelta"} or None
@@ -55,7 +55,8 @@ class SEPClassifier(SteppedGPClassifier):
         Rows a step sees. None is all of them; "auto" is all up to 10,000 rows, beyond that 5m, or a
         thousandth of all rows if that is more, up to 20m.
     max_iter : int
-        Steps at most when every step sees all rows.
+        Steps at most when every step sees all rows. After n_inducing="auto" has seen them all, a
+        quarter of these is enough, or 50 if that is more.
     max_epochs, max_seconds : float or None
         Budget in passes over the data and in seconds; whichever binds first. Steps and gains shrink in
         its second half. With max_seconds the result depends on the clock. Without either, minibatch
