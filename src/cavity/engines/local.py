@@ -145,6 +145,8 @@ class LocalEngine:
         def work(tile: Block) -> tuple[Any, RefinedRows, Sums]:
             rows, sites = self._rows_and_sites(tile, prior.dtype)
             refined, sums = sweep(rows, sites, prior, posterior, self.rule, options)
+            if options.damping == 0.0:
+                refined = refined._replace(sites=None)  # they are what they were
             return tile.index, refined.no_wider_than(self.log_predictive.dtype), sums
 
         self._pending = []
@@ -216,7 +218,8 @@ class LocalEngine:
     def commit(self) -> None:
         """Make the sites of the last pass the current ones."""
         for index, refined in self._pending:
-            self.sites.put(index, refined.sites)
+            if refined.sites is not None:
+                self.sites.put(index, refined.sites)
             self.log_predictive[index] = refined.log_predictive
         self._pending = []
 
