@@ -52,6 +52,13 @@ class SweepOptions:
     """Factor on the latent means, and on the sites' shifts that make them, before the rule speaks."""
     thinning: float = 1.0
     """Smallest probability with which a row of a minibatch takes part; 1 takes all of them."""
+    residual_share: float = 1.0
+    """κ: a row's likelihood is blurred by κs instead of s, the variance that the inducing points leave
+    unexplained; 1 is FITC, 0 takes the function for exactly what the inducing points say.
+
+    The whole of s excuses rows that are hard to fit, most of all where there are many classes: they
+    have the largest s, so that their labels pull least. Predictions have s in full whatever κ is.
+    """
     residual_penalty: float = 0.0
     """c: if positive, the objective is charged ½ c Σ ν̃ s for the variance s that the inducing points
     leave unexplained, as the variational bound charges it.
@@ -130,9 +137,11 @@ def sweep(
         share = np.minimum(weight, 1.0)
         own = Sites(share * own.precision, share * own.shift)
     terms = rule(
-        rows.labels, options.stretch * at.mean, at.variance, at.residual,
+        rows.labels, options.stretch * at.mean, at.variance, options.residual_share * at.residual,
         own.precision, options.stretch * own.shift, options.max_leverage,
     )  # fmt: skip
+    if options.residual_share != 1.0:  # γ is minus twice the derivative by s, of which κs is a part
+        terms = terms._replace(gamma=options.residual_share * terms.gamma)
     if rows.stands_for is not None:
         weight = weight * rows.stands_for
     # A row of no weight is absent from q: it must have no site to be taken out of it.

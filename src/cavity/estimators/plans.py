@@ -39,6 +39,8 @@ BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
 LEAST_KEPT = 0.1
 """Smallest probability with which a row takes part in its minibatch: one of no doubt."""
+MANY_CLASSES_SHARE = 0.1
+"""Of the residual, in the likelihoods of minibatches of three classes or more."""
 DEFAULT_STEPS = 3_000
 GAIN_WINDOW = 100
 """q averages over about this many rows for each inducing point."""

@@ -9,7 +9,7 @@ leave-one-out score, which the cavities give for nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,18 @@ def epochs_needed(n_rows: int) -> float:
     return 3 * len(_REACHES) * min(1.0, _ROWS / n_rows)
 
 
-def calibrated(engine: Engine, point: FixedPoint, seed: int, seconds: float = np.inf) -> FixedPoint:
+def calibrated(
+    engine: Engine,
+    point: FixedPoint,
+    seed: int,
+    seconds: float = np.inf,
+    residual_share: float = 1.0,
+) -> FixedPoint:
     """The point with the factor on its means that makes leave-one-out labels most probable.
 
     The leave-one-out probabilities of the rows are brought up to date, if the seconds suffice for one
-    more pass. Sites and q stay as they are.
+    more pass. Sites and q stay as they are. Predictions have the residual s in full, and so do the
+    scores, even if training went by a share of it; the factor then makes up for that, too.
     """
     leverage = EXACT_LEVERAGE if point.converged else LAGGING_LEVERAGE
     batch: Any = None
@@ -60,7 +67,9 @@ def calibrated(engine: Engine, point: FixedPoint, seed: int, seconds: float = np
 
     begin = time.monotonic()
     try:
-        best = _highest(penalised)
+        # After a share of s alone the factor may be anywhere, and needs a round more to be found.
+        rounds = _REACHES if residual_share == 1.0 else (_REACHES[0], *_REACHES)
+        best = _highest(penalised, rounds)
         if not np.isfinite(best):
             raise NumericalError(
                 "the leave-one-out scores are not finite, so that nothing can be calibrated by them; "
@@ -77,7 +86,7 @@ def calibrated(engine: Engine, point: FixedPoint, seed: int, seconds: float = np
     return point
 
 
-def _highest(function: Callable[[float], float]) -> float:
+def _highest(function: Callable[[float], float], reaches: Sequence[float] = _REACHES) -> float:
     """Where a smooth function with one maximum is highest, by the vertices of parabolas.
 
     The same few steps whatever the values: a difference in rounding stays one.
@@ -86,7 +95,7 @@ def _highest(function: Callable[[float], float]) -> float:
     0.6
     """
     x = _START
-    for reach in _REACHES:
+    for reach in reaches:
         left, middle, right = (function(x + step) for step in (-reach, 0.0, reach))
         slope, bend = right - left, left - 2.0 * middle + right
         farthest = 2.0 * reach

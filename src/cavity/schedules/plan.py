@@ -94,6 +94,7 @@ class Plan:
             damping=self.options.damping,
             tol=self.tol,
             max_sweeps=self.max_iter,
+            residual_share=self.options.residual_share,
             progress=progress,
         )
         point = self._calibrate(problem, point, progress)
@@ -121,6 +122,7 @@ class Plan:
             tol=POLISHING_TOL,
             start=posterior.naturals,
             max_sweeps=n_sweeps,
+            residual_share=self.options.residual_share,
             polishing=progress,
         )
 
@@ -142,4 +144,5 @@ class Plan:
         if self.calibration_seed is None or point.interrupted:
             return point
         seconds = self.budget.max_seconds - progress.seconds
-        return calibrated(problem.engine, point, self.calibration_seed, seconds)
+        share = self.options.residual_share
+        return calibrated(problem.engine, point, self.calibration_seed, seconds, share)
