@@ -73,7 +73,7 @@ def test_rivals_have_the_surface_of_sep(sep, rivals):
         names = {name for name in dir(model) if not name.startswith("_") and hasattr(model, name)}
         return names - set(model.get_params())
 
-    assert public(sep) - public(rivals) <= {"partial_fit", "residual_share_"}
+    assert public(sep) - public(rivals) <= {"partial_fit"}
     assert public(rivals) == public(sep) - {"partial_fit"} or isinstance(rivals, SVIClassifier)
     for name in public(rivals):
         theirs, ours = getattr(rivals, name), getattr(sep, name)
