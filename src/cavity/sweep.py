@@ -72,7 +72,8 @@ class SweepOptions:
 class RefinedRows(NamedTuple):
     """What a pass leaves with the rows themselves."""
 
-    sites: Sites
+    sites: Sites | None
+    """The refined sites; None leaves the rows with those that they have."""
     log_predictive: Array
     """[t]: log probability of each label with its row left out."""
 
@@ -80,9 +81,8 @@ class RefinedRows(NamedTuple):
         """The same, in that precision if it is the smaller: what waits takes no room in vain."""
         if self.log_predictive.dtype.itemsize <= np.dtype(dtype).itemsize:
             return self
-        sites = self.sites
-        narrow = Sites(sites.precision.astype(dtype), sites.shift.astype(dtype), sites.directions)
-        return RefinedRows(narrow, self.log_predictive.astype(dtype))
+        sites = None if self.sites is None else self.sites.astype(dtype)
+        return RefinedRows(sites, self.log_predictive.astype(dtype))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cavity.allocation import return_freed_memory
 from cavity.optimizers import Optimizer
 from cavity.problem import Problem
 from cavity.schedules.batch import train_batch
@@ -71,8 +72,11 @@ class Plan:
             trained = train_batch(*context, budget=self.budget, tol=self.tol)
         else:
             trained = self.stochastic.run(*context)
+            return_freed_memory()  # of shuffled rows: the sweeps to come read in order
         point = self._polish(problem, trainer, trained, progress)
         if not trained.interrupted:
+            if self.stochastic is not None:
+                return_freed_memory()  # of all rows' refined sites: calibration draws few rows
             point = self._calibrate(problem, point, progress)
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
