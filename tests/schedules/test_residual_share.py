@@ -110,7 +110,7 @@ MINIBATCHES = {"n_inducing": 8, "batch_size": 50, "max_epochs": 4, "random_state
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_what_auto_means(options, y, share):
     model = SEPClassifier(**{**MINIBATCHES, **options}).fit(X, y)
-    assert model.residual_share_ == share
+    assert model._residual_share == share
 
 
 def test_the_evidence_is_that_of_the_share():
@@ -118,7 +118,7 @@ def test_the_evidence_is_that_of_the_share():
     model = SEPClassifier(**MINIBATCHES, residual_share=0.1).fit(X, CODES)
     again = model.log_marginal_likelihood(model.kernel_.theta)
     assert_allclose(again, model.log_marginal_likelihood_value_, rtol=1e-4)
-    model.residual_share_ = 1.0
+    model._residual_share = 1.0
     assert abs(model.log_marginal_likelihood(model.kernel_.theta) / again - 1.0) > 1e-2
 
 

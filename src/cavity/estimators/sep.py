@@ -127,8 +127,6 @@ class SEPClassifier(SteppedGPClassifier):
     loo_score_ : float, their mean, every row counted by its weight
     stretch_ : float
         The factor on the latent means that `calibration` has found; 1 without.
-    residual_share_ : float
-        What `residual_share` came to in `fit`.
     inducing_path_ : list of `cavity.history.Rung`
         The numbers of inducing points that n_inducing="auto" has tried, with their scores and seconds.
     n_iter_ : int, steps taken
@@ -245,7 +243,7 @@ class SEPClassifier(SteppedGPClassifier):
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
-        self.residual_share_ = self._options(batch_size).residual_share
+        self._residual_share = self._options(batch_size).residual_share
         return super()._train(problem, progress, seed)
 
     def _resolved_share(self, batch_size: int | None) -> float:
@@ -260,7 +258,7 @@ class SEPClassifier(SteppedGPClassifier):
         if self.residual_share != "auto":
             return options
         # A stream goes on with what its fit had; without one nothing would be calibrated.
-        return replace(options, residual_share=getattr(self, "residual_share_", 1.0))
+        return replace(options, residual_share=getattr(self, "_residual_share", 1.0))
 
     def _options(self, batch_size: int | None) -> SweepOptions:
         penalty = self.residual_penalty
