@@ -51,3 +51,22 @@ def test_other_systems_are_left_alone(monkeypatch):
 
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not allocation.keep_freed_memory()
+    allocation.return_freed_memory()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a habit of glibc")
+def test_freed_memory_goes_back_when_asked():
+    code = """
+import numpy as np
+from cavity.allocation import expect_large_arrays, return_freed_memory
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+expect_large_arrays()
+arrays = [np.ones(1_250_000) for _ in range(5)]
+del arrays
+before = resident()
+return_freed_memory()
+print(before - resident())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 30e6

@@ -58,7 +58,17 @@ def freed_memory_kept() -> Iterator[None]:
         if known:
             trim = int(os.environ.get("MALLOC_TRIM_THRESHOLD_", _DEFAULT_THRESHOLD))
             _set(_DEFAULT_THRESHOLD, trim, 0)
-            _glibc().malloc_trim(0)
+            return_freed_memory()
+
+
+def return_freed_memory() -> None:
+    """Give back to the system what was freed and is not needed again soon, where there is a way.
+
+    >>> return_freed_memory()
+    """
+    library = _glibc()
+    if library is not None:
+        library.malloc_trim(0)
 
 
 def _set(mmap_threshold: int, trim_threshold: int, top_pad: int) -> bool:

@@ -10,9 +10,11 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from cavity.errors import NumericalError
-from cavity.triangular import times_lower
+from cavity.triangular import cholesky_factor, times_lower
 from cavity.typing import Array
 
+WORTH_A_THREAD = 256
+"""Size from which a factorisation of its own thread is faster than one after the other."""
 _BLOCK = 48
 """Columns a block must have to be worth a product of its own."""
 _SMALLEST_HALVED = 64
@@ -25,18 +27,18 @@ def cholesky(A: Array) -> Array:
 
 
 def cholesky_in_place(A: Array) -> Array:
-    """The same where A is, in float64 and C order; no copy is made, and A is lost."""
-    # Of a symmetric matrix in C order, the transpose is the same matrix in LAPACK's own order.
-    L, info = lapack.dpotrf(A.T, lower=1, overwrite_a=1)
-    # LAPACK does not mind NaN, but whatever is not finite in a row of A reaches the diagonal of L.
-    if info != 0 or not np.isfinite(L.diagonal()).all():
+    """The same for A in float64 and C order, which is lost."""
+    L = cholesky_factor(A)
+    # Whatever is not finite in a row of A reaches the diagonal of L.
+    if L is None or not np.isfinite(L.diagonal()).all():
         raise np.linalg.LinAlgError("matrix is not positive definite, or not finite")
-    return np.asarray(L)
+    return L
 
 
 def solved_by_cholesky(L: Array, b: Array) -> Array:
-    """(LLᵀ)⁻¹b for lower triangular L [m, m] and b [m]."""
-    return np.asarray(blas.dtrsv(L, blas.dtrsv(L, b, lower=1), lower=1, trans=1))
+    """(LLᵀ)⁻¹b for lower triangular L [m, m], in C order, and b [m]."""
+    # Lᵀ, which BLAS's wrapper takes as it is, and L as its transpose.
+    return np.asarray(blas.dtrsv(L.T, blas.dtrsv(L.T, b, trans=1)))
 
 
 def inverse_lower(L: Array) -> Array:

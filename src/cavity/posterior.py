@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from cavity.linalg import (
+    WORTH_A_THREAD,
     cholesky_in_place,
     inverse_lower,
     solved_by_cholesky,
@@ -77,12 +78,13 @@ class Posterior:
 
     @classmethod
     def from_naturals(cls, naturals: Naturals, each: Each = map, dtype: Dtype = FLOAT64) -> Posterior:
-        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu); `each` maps over the latent functions, like `map`.
+        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu); `each` maps over the latent functions, if they are large.
 
         The precision is factored, and the mean solved for, in float64; the covariance is in `dtype`.
         """
         solve = partial(_solved, dtype=dtype)
-        parts = list(each(solve, list(zip(naturals.precision, naturals.shift, strict=True))))
+        over = each if naturals.shift.shape[1] >= WORTH_A_THREAD else map
+        parts = list(over(solve, list(zip(naturals.precision, naturals.shift, strict=True))))
         means, covariances, log_roots = zip(*parts, strict=True)
         return cls(stacked(means), stacked(covariances), sum(log_roots), naturals)
 

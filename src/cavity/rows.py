@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.typing import Array, IntArray
+from cavity.typing import Array, Dtype, IntArray
 
 
 def countable(weight: Array) -> NDArray[np.bool_]:
@@ -56,6 +56,10 @@ class Sites(NamedTuple):
         return cls(
             np.zeros((n_latents, n_rows), dtype), np.zeros((n_latents, n_rows), dtype), directions
         )
+
+    def astype(self, dtype: Dtype) -> Sites:
+        """The same in another precision; directions stay as they are."""
+        return Sites(self.precision.astype(dtype), self.shift.astype(dtype), self.directions)
 
     def take(self, index: slice | IntArray) -> Sites:
         """Those of some rows."""

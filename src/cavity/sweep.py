@@ -52,6 +52,17 @@ class SweepOptions:
     """Factor on the latent means, and on the sites' shifts that make them, before the rule speaks."""
     thinning: float = 1.0
     """Smallest probability with which a row of a minibatch takes part; 1 takes all of them."""
+    spared: float = 0.0
+    """Share of the rows, always the same ones, that minibatches leave out; see `engines.sparing`."""
+    only_spared: bool = False
+    """Whether a minibatch has just those rows instead."""
+    residual_share: float = 1.0
+    """κ: a row's likelihood is blurred by κs instead of s, the variance that the inducing points leave
+    unexplained; 1 is FITC, 0 takes the function for exactly what the inducing points say.
+
+    The whole of s excuses rows that are hard to fit, most of all where there are many classes: they
+    have the largest s, so that their labels pull least. Predictions have s in full whatever κ is.
+    """
     residual_penalty: float = 0.0
     """c: if positive, the objective is charged ½ c Σ ν̃ s for the variance s that the inducing points
     leave unexplained, as the variational bound charges it.
@@ -65,7 +76,8 @@ class SweepOptions:
 class RefinedRows(NamedTuple):
     """What a pass leaves with the rows themselves."""
 
-    sites: Sites
+    sites: Sites | None
+    """The refined sites; None leaves the rows with those that they have."""
     log_predictive: Array
     """[t]: log probability of each label with its row left out."""
 
@@ -73,9 +85,8 @@ class RefinedRows(NamedTuple):
         """The same, in that precision if it is the smaller: what waits takes no room in vain."""
         if self.log_predictive.dtype.itemsize <= np.dtype(dtype).itemsize:
             return self
-        sites = self.sites
-        narrow = Sites(sites.precision.astype(dtype), sites.shift.astype(dtype), sites.directions)
-        return RefinedRows(narrow, self.log_predictive.astype(dtype))
+        sites = None if self.sites is None else self.sites.astype(dtype)
+        return RefinedRows(sites, self.log_predictive.astype(dtype))
 
 
 @dataclass(frozen=True)
@@ -130,9 +141,11 @@ def sweep(
         share = np.minimum(weight, 1.0)
         own = Sites(share * own.precision, share * own.shift)
     terms = rule(
-        rows.labels, options.stretch * at.mean, at.variance, at.residual,
+        rows.labels, options.stretch * at.mean, at.variance, options.residual_share * at.residual,
         own.precision, options.stretch * own.shift, options.max_leverage,
     )  # fmt: skip
+    if options.residual_share != 1.0:  # γ is minus twice the derivative by s, of which κs is a part
+        terms = terms._replace(gamma=options.residual_share * terms.gamma)
     if rows.stands_for is not None:
         weight = weight * rows.stands_for
     # A row of no weight is absent from q: it must have no site to be taken out of it.

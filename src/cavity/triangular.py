@@ -1,4 +1,4 @@
-"""Triangular products by BLAS and LAPACK themselves, with the interpreter lock released.
+"""Triangular factors and products by LAPACK and BLAS themselves, with the interpreter lock released.
 
 NumPy has no name for them, and SciPy's own wrappers keep the lock, so that tiles in threads would wait
 for each other. The routines are reached where SciPy offers them to other languages; they want matrices
@@ -50,6 +50,20 @@ def gram_of_lower(L: Array) -> Array:
     return gram
 
 
+def cholesky_factor(A: Array) -> Array | None:
+    """Lower Cholesky factor of A [m, m], or None if A is not positive definite; A is lost.
+
+    A has float64 in C order. LAPACK does not mind NaN.
+
+    >>> cholesky_factor(np.array([[4.0, 2.0], [2.0, 5.0]]))
+    array([[2., 0.],
+           [1., 2.]])
+    """
+    m, info = ctypes.c_int(len(A)), ctypes.c_int()
+    _POTRF(b"U", m, A.ctypes.data, m, info)
+    return np.tril(A) if info.value == 0 else None
+
+
 def _multiplied(B: Array, L: Array, transposed: bytes) -> Array:
     """B L, or B Lᵀ."""
     out, L = np.array(B, order="C"), np.ascontiguousarray(L)
@@ -92,4 +106,5 @@ _LAUUM = {
     _SINGLE: _routine(cython_lapack, "slauum", _LAUUM_ARGUMENTS),
     _DOUBLE: _routine(cython_lapack, "dlauum", _LAUUM_ARGUMENTS),
 }
+_POTRF = _routine(cython_lapack, "dpotrf", _LAUUM_ARGUMENTS)
 _ONE = {_SINGLE: ctypes.pointer(ctypes.c_float(1.0)), _DOUBLE: ctypes.pointer(ctypes.c_double(1.0))}

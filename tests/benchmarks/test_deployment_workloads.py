@@ -89,6 +89,14 @@ def test_auto_m_runs_and_is_redrawn(tmp_path):
     assert "| heart | 2 |" in item.table(repetitions)
 
 
+def test_the_table_of_shares_has_a_row_a_fit():
+    done = fit("share 0.1", 0.2)
+    done.settings["parameters"]["residual_share"] = 0.1
+    done.extra["stretch"] = 3.0
+    text = benchmarks()["residual-share"].table([done])
+    assert "| d | 0.1 | 0.2000 | 10.00 | 0.0100 | 3.00 |" in text
+
+
 def test_a_fit_here_fails_with_its_reason():
     data = Dataset(np.eye(20), np.tile([-1, 1], 10).astype(np.int8), "d")
     with pytest.raises(MethodFailedError, match="n_inducing"):

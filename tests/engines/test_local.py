@@ -143,3 +143,30 @@ def test_a_pass_that_waits_takes_no_more_room_than_what_is_kept(monkeypatch):
         tracemalloc.stop()
     assert engine.sites.precision.dtype == np.float32
     assert 12 * n < waiting < 16 * n  # three numbers a row in float32; they would be 24 bytes in float64
+
+
+def test_pass_that_only_looks_holds_no_sites_until_it_is_committed():
+    engine = make_engine(X, LABELS)
+    point = fixed_point(engine, PRIOR)
+    precision, shift = engine.sites.precision.copy(), engine.sites.shift.copy()
+    seen = engine.log_predictive.copy()
+    engine.sweep(PRIOR, point.posterior, SweepOptions(damping=0.0, gradient=False, stretch=1.5))
+    assert all(refined.sites is None for _, refined in engine._pending)
+    engine.commit()
+    assert_array_equal(engine.sites.precision, precision)
+    assert_array_equal(engine.sites.shift, shift)
+    assert np.abs(engine.log_predictive - seen).max() > 0.01
+
+
+@pytest.mark.parametrize("n_tiles", [1, 2, 4])
+def test_into_how_many_tiles_a_minibatch_is_cut_changes_nothing(monkeypatch, n_tiles):
+    monkeypatch.setattr("cavity.engines.local.minibatch_tiles", lambda *_: n_tiles)
+    engine = make_engine(X, LABELS)
+    batch = next(iter(engine.batches(100, np.random.default_rng(0))))
+    sums = engine.sweep(PRIOR, START, SweepOptions(), batch)
+    assert len(engine._pending) == n_tiles
+    monkeypatch.undo()
+    whole = make_engine(X, LABELS)
+    expected = whole.sweep(PRIOR, START, SweepOptions(), batch)
+    assert_allclose(sums.precision, expected.precision, atol=1e-9)
+    assert_allclose(sums.Z, expected.Z, atol=1e-9)

@@ -120,6 +120,8 @@ class TestIsRefusedBeforeWorkStarts:
             {"batch_size": 0},
             {"batch_size": "some"},
             {"residual_penalty": -1.0},
+            {"residual_share": -0.1},
+            {"residual_share": 1.1},
             {"hyperprior": 0.0},
             {"hyperprior": -1.0},
             {"standardize": "yes"},

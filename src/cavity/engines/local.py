@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.engines.sparing import spared_batch
 from cavity.engines.thinning import thinned_batch
 from cavity.engines.threads import Threads
 from cavity.posterior import Naturals, Posterior
@@ -30,8 +32,10 @@ Second = TypeVar("Second")
 _TILE_BYTES = 16_000_000
 """What the arrays of one tile may take: products run best on a thousand rows or more, and the passes
 between them best on arrays that are not much larger than the caches."""
-_MINIBATCH_TILE = 512
+_SMALLEST_SHARE = 512
 """Rows of a minibatch that go to one thread: it should be shared even if it would fit in one tile."""
+_SMALLEST_WORK = 20_000_000
+"""Rows times m·(m + d/3), about what they cost, from which a thread is worth its price."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
 """Beyond so many rows, what is kept of each is kept in float32; with many classes, sooner."""
 
@@ -40,6 +44,17 @@ def tile_rows(m: int, d: int, dtype: Dtype, n_latents: int = 1) -> int:
     """Rows a tile should have; depends on the problem only, never on the number of threads."""
     fitting = _TILE_BYTES // (np.dtype(dtype).itemsize * ((3 + n_latents) * m + d // 2))
     return min(max(fitting, 256), 3072)
+
+
+def minibatch_tiles(size: int, m: int, d: int, n_latents: int = 1) -> int:
+    """Into how many tiles a minibatch is cut: a power of two, for cores tend to come in such numbers.
+
+    >>> [minibatch_tiles(2000, m, d=8) for m in (50, 100, 200, 500)]
+    [1, 1, 4, 4]
+    """
+    work = size * m * (m * (1 + n_latents) / 2 + d / 3)
+    most = min(size / _SMALLEST_SHARE, work / _SMALLEST_WORK)
+    return 2 ** round(math.log2(most)) if most > 1.0 else 1
 
 
 @dataclass(frozen=True)
@@ -131,13 +146,18 @@ class LocalEngine:
         def work(tile: Block) -> tuple[Any, RefinedRows, Sums]:
             rows, sites = self._rows_and_sites(tile, prior.dtype)
             refined, sums = sweep(rows, sites, prior, posterior, self.rule, options)
+            if options.damping == 0.0:
+                refined = refined._replace(sites=None)  # they are what they were
             return tile.index, refined.no_wider_than(self.log_predictive.dtype), sums
 
         self._pending = []
         total: Sums | None = None
         n_drawn = None if batch is None else _length(batch.index)
         if batch is not None and not self.stores_directions:
-            batch = thinned_batch(batch, self.log_predictive, options.thinning)
+            batch = spared_batch(batch, options.spared, only=options.only_spared)
+            # All rows at once are the same minibatch in every epoch: always the same would be kept.
+            least = 1.0 if n_drawn == self.n_rows else options.thinning
+            batch = thinned_batch(batch, self.log_predictive, least)
         for index, refined, sums in self.threads.map(work, self._tiles(prior, batch)):
             self._pending.append((index, refined))
             if total is None:
@@ -202,13 +222,18 @@ class LocalEngine:
     def commit(self) -> None:
         """Make the sites of the last pass the current ones."""
         for index, refined in self._pending:
-            self.sites.put(index, refined.sites)
+            if refined.sites is not None:
+                self.sites.put(index, refined.sites)
             self.log_predictive[index] = refined.log_predictive
         self._pending = []
 
     def _tiles(self, prior: Prior, batch: Block | None = None) -> Iterable[Block]:
-        size = tile_rows(len(prior.Z), self.source.n_features, prior.dtype, self.rule.n_latents)
-        return self.source.blocks(size) if batch is None else _split(batch, min(size, _MINIBATCH_TILE))
+        m, d, n_latents = len(prior.Z), self.source.n_features, self.rule.n_latents
+        size = tile_rows(m, d, prior.dtype, n_latents)
+        if batch is None:
+            return self.source.blocks(size)
+        n_drawn = _length(batch.index)
+        return _split(batch, max(-(-n_drawn // size), minibatch_tiles(n_drawn, m, d, n_latents)))
 
     def _rows_and_sites(self, tile: Block, dtype: Dtype) -> tuple[Rows, Sites]:
         X, labels, weight = tile.load()
@@ -224,14 +249,13 @@ def _length(index: slice | IntArray) -> int:
     return index.stop - index.start if isinstance(index, slice) else len(index)
 
 
-def _split(batch: Block, size: int) -> list[LoadedBlock]:
+def _split(batch: Block, n_tiles: int) -> list[LoadedBlock]:
     """A minibatch, read once, as tiles."""
     X, labels, weight = batch.load()
     stands_for = batch.stands_for if isinstance(batch, LoadedBlock) else None
     index = batch.index
     if isinstance(index, slice):
         index = np.arange(index.start, index.stop)
-    n_tiles = -(-len(index) // size)
     if n_tiles <= 1:
         return [LoadedBlock(index, RawRows(X, labels, weight), stands_for)]
 

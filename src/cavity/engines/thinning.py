@@ -25,9 +25,8 @@ def thinned_batch(batch: Block, log_predictive: Array, least: float) -> Block:
 
     On a cluster it is a shard's part of the minibatch, and [n] are the rows of the shard.
     """
-    index, n = batch.index, len(log_predictive)
-    # All rows at once would be the same minibatch in every epoch, with always the same rows kept.
-    if least >= 1.0 or isinstance(index, slice) or len(index) == n:
+    index = batch.index
+    if least >= 1.0 or isinstance(index, slice):
         return batch
     if least * len(index) < 1.0:  # so few that none of them might be kept
         return batch

@@ -284,12 +284,14 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         engine = self._training.fresh()
         with computing(thread_count(self.n_jobs)) as engine.threads:
             prior = Prior(self.kernel_.clone_with_theta(theta), self.model_.Z, self.model_.dtype)
-            point = converge(engine, prior, tol=1e-8, max_sweeps=500)
+            share = getattr(self, "_residual_share", 1.0)
+            point = converge(engine, prior, tol=1e-8, max_sweeps=500, residual_share=share)
             if point.interrupted:
                 raise KeyboardInterrupt
             if not eval_gradient:
                 return point.objective
-            sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))
+            options = SweepOptions(damping=0.0, residual_share=share)
+            sums = engine.sweep(prior, point.posterior, options)
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:

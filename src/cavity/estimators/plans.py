@@ -45,6 +45,12 @@ LEAST_KEPT = 0.1
 """Smallest probability with which a row takes part in its minibatch: one of no doubt …"""
 SMALLEST_THINNED = 128
 """… if the minibatch has so many rows: of fewer there is little to save, and much to lose."""
+MANY_CLASSES_SHARE = 0.1
+"""Of the residual, in the likelihoods of minibatches of three classes or more."""
+SPARED = 0.05
+"""Share of the rows that minibatches never have, if they are to judge the probabilities in the end."""
+LEAST_TO_SPARE = 128
+"""Rows of a minibatch from which on some are spared."""
 DEFAULT_STEPS = 3_000
 GAIN_WINDOW = 100
 """q averages over about this many rows for each inducing point."""
@@ -127,15 +133,17 @@ def training_plan(
     """The plan of an estimator with the parameters of `SEPClassifier`."""
     n_rows, m = problem.engine.n_rows, len(problem.space.Z)
     batch_size = resolved_batch_size(estimator.batch_size, n_rows, m)
-    stochastic, enough = None, np.inf
+    stochastic, enough, spared = None, np.inf, 0.0
     if problem.pretrained and batch_size is None:
         enough = max(PRETRAINED_STEPS, PRETRAINED_SHARE * estimator.max_iter)
     budget = _budget(estimator, batch_size, n_rows, enough)
     if calibration_seed is not None:
-        budget = replace(budget, epochs_after=epochs_needed(n_rows))
+        if batch_size is not None and LEAST_TO_SPARE <= batch_size < n_rows and _averages(update):
+            spared = SPARED
+        budget = replace(budget, epochs_after=epochs_needed(n_rows, spared))
     method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size)
     if batch_size is not None:
-        stochastic = _stochastic(budget, batch_size, m, seed, update)
+        stochastic = _stochastic(budget, batch_size, m, seed, update, spared)
         if estimator.learning_rate is None and isinstance(method, Adam):
             stochastic = replace(stochastic, steps_at_rate=DEFAULT_STEPS)
     return Plan(
@@ -171,17 +179,22 @@ def _budget(estimator: Any, batch_size: int | None, n_rows: int, enough: float) 
     return Budget(float(epochs), np.inf if seconds is None else float(seconds))
 
 
+def _averages(update: PosteriorUpdate) -> bool:
+    """Whether q is an average of minibatches, so that it does without some rows; not in the paper's."""
+    return type(update) is NaturalUpdate
+
+
 def _stochastic(
-    budget: Budget, batch_size: int, m: int, seed: int, update: PosteriorUpdate
+    budget: Budget, batch_size: int, m: int, seed: int, update: PosteriorUpdate, spared: float
 ) -> StochasticSchedule:
-    # Where q is an average of minibatches some rows can stand for others; the paper's schemes have none.
-    thins = type(update) is NaturalUpdate and batch_size >= SMALLEST_THINNED
+    thins = _averages(update) and batch_size >= SMALLEST_THINNED
     return StochasticSchedule(
         batch_size=batch_size,
         budget=budget,
         smallest_gain=min(1.0, batch_size / (GAIN_WINDOW * m)),
         seed=seed,
         thinning=LEAST_KEPT if thins else 1.0,
+        spared=spared,
     )
 
 

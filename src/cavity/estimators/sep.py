@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Real
 from os import PathLike
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cavity.estimators.plans import propagation_rule, resolved_batch_size
+from cavity.estimators.plans import MANY_CLASSES_SHARE, propagation_rule, resolved_batch_size
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.memory import require_memory
 from cavity.problem import Problem
 from cavity.rules.protocol import Rule
+from cavity.schedules.plan import Outcome
 from cavity.schedules.posterior_update import FactorUpdate, NaturalUpdate, PosteriorUpdate
+from cavity.schedules.progress import Progress
 from cavity.sweep import SweepOptions
 
 
@@ -78,6 +81,12 @@ class SEPClassifier(SteppedGPClassifier):
     gradient : {"approximate", "exact"}
         The paper's gradient, which assumes matched moments, or the one with the terms that vanish at
         EP's fixed point.
+    residual_share : float in [0, 1] or "auto"
+        Share of the variance s that inducing points leave unexplained by which training blurs the
+        likelihood of a row. 1 is the paper's model; less of it excuses hard rows less, which learns
+        many classes far better and knows its own rows too well. "auto" is 0.1 on minibatches of three
+        classes or more, if they are calibrated and the kernel learns, and 1 otherwise. Predictions have
+        s in full.
     residual_penalty : float or "auto"
         Charge c for the variance s that inducing points leave unexplained: training maximises
         log Z_q − ½ c Σ ν̃ s, as the variational bound would charge it, which keeps inducing points from
@@ -141,6 +150,7 @@ class SEPClassifier(SteppedGPClassifier):
         **SteppedGPClassifier._parameter_constraints,
         "gradient": [StrOptions({"approximate", "exact"})],
         "site_memory": [StrOptions({"sites", "factors"})],
+        "residual_share": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "residual_penalty": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
     }
 
@@ -165,6 +175,7 @@ class SEPClassifier(SteppedGPClassifier):
         tol: float = 1e-4,
         calibration: str | None = "auto",
         gradient: str = "approximate",
+        residual_share: float | str = "auto",
         residual_penalty: float | str = "auto",
         site_memory: str = "sites",
         class_weight: Any = None,
@@ -208,6 +219,7 @@ class SEPClassifier(SteppedGPClassifier):
             verbose=verbose,
         )
         self.gradient = gradient
+        self.residual_share = residual_share
         self.residual_penalty = residual_penalty
         self.site_memory = site_memory
 
@@ -230,6 +242,25 @@ class SEPClassifier(SteppedGPClassifier):
         each = problem.engine.threads.map
         return FactorUpdate(each) if stored else NaturalUpdate(each)
 
+    def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
+        batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
+        self._residual_share = self._options(batch_size).residual_share
+        return super()._train(problem, progress, seed)
+
+    def _resolved_share(self, batch_size: int | None) -> float:
+        if self.residual_share != "auto":
+            return float(self.residual_share)
+        calibrated = self.calibration is not None and self.site_memory == "sites"
+        learns_many = len(self.classes_) > 2 and self._learns and batch_size is not None
+        return MANY_CLASSES_SHARE if learns_many and calibrated else 1.0
+
+    def _stream_options(self) -> SweepOptions:
+        options = super()._stream_options()
+        if self.residual_share != "auto":
+            return options
+        # A stream goes on with what its fit had; without one nothing would be calibrated.
+        return replace(options, residual_share=getattr(self, "_residual_share", 1.0))
+
     def _options(self, batch_size: int | None) -> SweepOptions:
         penalty = self.residual_penalty
         if penalty == "auto":
@@ -241,5 +272,6 @@ class SEPClassifier(SteppedGPClassifier):
         return SweepOptions(
             damping=float(damping),
             exact=self.gradient == "exact",
+            residual_share=self._resolved_share(batch_size),
             residual_penalty=float(penalty),
         )

@@ -48,6 +48,7 @@ def converge(
     tol: float = 1e-6,
     max_sweeps: int = 100,
     start: Naturals | None = None,
+    residual_share: float = 1.0,
     progress: Progress | None = None,
     polishing: Progress | None = None,
 ) -> FixedPoint:
@@ -68,7 +69,7 @@ def converge(
         else:
             leverage = LAGGING_LEVERAGE
         for n_sweeps in range(1, max_sweeps + 1):
-            options = SweepOptions(damping=damping, gradient=False, max_leverage=leverage)
+            options = SweepOptions(damping, leverage, gradient=False, residual_share=residual_share)
             point, sums = _sweep(engine, prior, naturals, options, n_sweeps, tol)
             if progress is not None:
                 score = point.mean_log_predictive

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cavity.allocation import return_freed_memory
 from cavity.optimizers import Optimizer
 from cavity.problem import Problem
 from cavity.schedules.batch import train_batch
@@ -64,8 +65,10 @@ class Plan:
         leverage = EXACT_LEVERAGE if rebuild else LAGGING_LEVERAGE
         # Minibatches are noisy beyond float32's rounding; the polishing is in full precision.
         rough = problem if self.stochastic is None else replace(problem, dtype=np.dtype(np.float32))
-        thinning = 1.0 if self.stochastic is None else self.stochastic.thinning
-        options = replace(self.options, max_leverage=leverage, thinning=thinning)
+        options = replace(self.options, max_leverage=leverage)
+        if self.stochastic is not None:
+            thinning, spared = self.stochastic.thinning, self.stochastic.spared
+            options = replace(options, thinning=thinning, spared=spared)
         trainer = Trainer(rough, self.optimizer, options, self.update, rebuild)
         state, position = self.checkpointer.resume(trainer, progress, self.monitor)
         context = (trainer, state, progress, self.monitor, self.checkpointer, position)
@@ -73,8 +76,11 @@ class Plan:
             trained = train_batch(*context, budget=self.budget, tol=self.tol)
         else:
             trained = self.stochastic.run(*context)
+            return_freed_memory()  # of shuffled rows: the sweeps to come read in order
         point = self._polish(problem, trainer, trained, progress)
         if not trained.interrupted:
+            if self.stochastic is not None:
+                return_freed_memory()  # of all rows' refined sites: calibration draws few rows
             point = self._calibrate(problem, point, progress)
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
@@ -92,6 +98,7 @@ class Plan:
             damping=self.options.damping,
             tol=self.tol,
             max_sweeps=self.max_iter,
+            residual_share=self.options.residual_share,
             progress=progress,
         )
         point = self._calibrate(problem, point, progress)
@@ -119,6 +126,7 @@ class Plan:
             tol=POLISHING_TOL,
             start=posterior.naturals,
             max_sweeps=n_sweeps,
+            residual_share=self.options.residual_share,
             polishing=progress,
         )
 
@@ -140,4 +148,5 @@ class Plan:
         if self.calibration_seed is None or point.interrupted:
             return point
         seconds = self.budget.max_seconds - progress.seconds
-        return calibrated(problem.engine, point, self.calibration_seed, seconds)
+        spared = 0.0 if self.stochastic is None else self.stochastic.spared
+        return calibrated(problem.engine, point, self.calibration_seed, spared, seconds)

@@ -10,6 +10,7 @@ import numpy as np
 
 from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
+from cavity.linalg import WORTH_A_THREAD
 from cavity.optimizers import Optimizer
 from cavity.posterior import Posterior
 from cavity.prior import Prior
@@ -162,7 +163,7 @@ class Trainer:
 
     def _prior_and_posterior(self, x: Array, q: Any, dtype: Dtype) -> tuple[Prior, Any, Posterior]:
         """Of q at x, with q itself; its covariance in `dtype`."""
-        if self.update.is_whitened and not self.rebuild:
+        if self.update.is_whitened and not self.rebuild and len(self.problem.space.Z) >= WORTH_A_THREAD:
             # The posteriors of many classes go over the threads one by one: theirs is this call.
             posterior, prior = self.engine.overlap(
                 lambda: self.update.moments(q, dtype), lambda: self.problem.prior(x)

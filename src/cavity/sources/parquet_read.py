@@ -59,6 +59,8 @@ def read_windows(
     finally:
         readers.clear()
         files.close()
+        pyarrow, _ = import_pyarrow()
+        pyarrow.default_memory_pool().release_unused()  # it would keep what decoding took
 
 
 def _read_piece(
