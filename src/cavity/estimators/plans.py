@@ -39,8 +39,6 @@ BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
 LEAST_KEPT = 0.1
 """Smallest probability with which a row takes part in its minibatch: one of no doubt."""
-MANY_CLASSES_SHARE = 0.1
-"""Of the residual, in the likelihoods of minibatches of three classes or more."""
 SPARED = 0.05
 """Share of the rows that minibatches never have, if they are to judge the probabilities in the end."""
 LEAST_TO_SPARE = 128
@@ -100,6 +98,15 @@ def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> in
     return None if batch_size is None else min(n_rows, int(batch_size))
 
 
+def spared_share(batch_size: int | None, n_rows: int) -> float:
+    """Share of the rows that minibatches of a size leave to calibration.
+
+    >>> [spared_share(size, 10_000) for size in (None, 100, 1_000, 10_000)]
+    [0.0, 0.0, 0.05, 0.0]
+    """
+    return SPARED if batch_size is not None and LEAST_TO_SPARE <= batch_size < n_rows else 0.0
+
+
 def resolved_optimizer(
     name: str | None, learning_rate: float | None, batch_size: int | None
 ) -> Optimizer | None:
@@ -131,8 +138,7 @@ def training_plan(
     budget = _budget(estimator, batch_size, n_rows, problem.enough)
     spared = 0.0
     if calibration_seed is not None:
-        if batch_size is not None and LEAST_TO_SPARE <= batch_size < n_rows and _averages(update):
-            spared = SPARED
+        spared = spared_share(batch_size, n_rows) if _averages(update) else 0.0
         budget = replace(budget, epochs_after=epochs_needed(n_rows, spared))
     method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size)
     if batch_size is not None:
