@@ -73,7 +73,8 @@ class SEPClassifier(SteppedGPClassifier):
         comes to its end; with optimizer=None the root mean square change of the sites.
     calibration : {"auto", "loo"} or None
         "loo" multiplies the latent means of predictions by the factor that makes the labels most
-        probable with their rows left out; None leaves them as they are. "auto" is "loo" on minibatches
+        probable with their rows left out; None leaves them as they are. Minibatches of 128 rows or more
+        never show one row in twenty, which are the ones that decide. "auto" is "loo" on minibatches
         and for three classes or more, where it helps, and None for two classes on all rows: few rows
         that have chosen inducing points of their own look too predictable.
     gradient : {"approximate", "exact"}
