@@ -45,8 +45,6 @@ LEAST_KEPT = 0.1
 """Smallest probability with which a row takes part in its minibatch: one of no doubt …"""
 SMALLEST_THINNED = 128
 """… if the minibatch has so many rows: of fewer there is little to save, and much to lose."""
-MANY_CLASSES_SHARE = 0.1
-"""Of the residual, in the likelihoods of minibatches of three classes or more."""
 SPARED = 0.05
 """Share of the rows that minibatches never have, if they are to judge the probabilities in the end."""
 LEAST_TO_SPARE = 128
@@ -106,6 +104,15 @@ def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> in
     return None if batch_size is None else min(n_rows, int(batch_size))
 
 
+def spared_share(batch_size: int | None, n_rows: int) -> float:
+    """Share of the rows that minibatches of a size leave to calibration.
+
+    >>> [spared_share(size, 10_000) for size in (None, 100, 1_000, 10_000)]
+    [0.0, 0.0, 0.05, 0.0]
+    """
+    return SPARED if batch_size is not None and LEAST_TO_SPARE <= batch_size < n_rows else 0.0
+
+
 def resolved_optimizer(
     name: str | None, learning_rate: float | None, batch_size: int | None
 ) -> Optimizer | None:
@@ -138,8 +145,7 @@ def training_plan(
         enough = max(PRETRAINED_STEPS, PRETRAINED_SHARE * estimator.max_iter)
     budget = _budget(estimator, batch_size, n_rows, enough)
     if calibration_seed is not None:
-        if batch_size is not None and LEAST_TO_SPARE <= batch_size < n_rows and _averages(update):
-            spared = SPARED
+        spared = spared_share(batch_size, n_rows) if _averages(update) else 0.0
         budget = replace(budget, epochs_after=epochs_needed(n_rows, spared))
     method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size)
     if batch_size is not None:

@@ -10,7 +10,7 @@ cavities give for nothing, of rows that training has been spared, if there are a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -26,17 +26,18 @@ _ROWS = 10_000
 _DEVIATION = 0.5
 """Of the logarithm of the factor, a priori: rows that the inducing points have overfitted exaggerate."""
 _START = 0.25
-_REACHES = (0.6, 0.25)
-"""Distances, in logarithm, of the points through which parabolas are drawn, one after the other."""
+_REACHES, _FAR_REACHES = (0.6, 0.25), (0.6, 0.6, 0.25)
+"""Distances, in logarithm, of the points through which parabolas are drawn, one after the other; the
+factor may be far from one after training with a share of the residual, which goes with spared rows."""
 
 
 def epochs_needed(n_rows: int, spared: float = 0.0) -> float:
     """Passes over all rows that the search for the factor is worth.
 
     >>> epochs_needed(5_000), epochs_needed(60_000), round(epochs_needed(60_000, 0.05), 3)
-    (6.0, 1.0, 0.3)
+    (6.0, 1.0, 0.45)
     """
-    return 3 * len(_REACHES) * min(spared or 1.0, _ROWS / n_rows)
+    return 3 * len(_reaches(spared)) * min(spared or 1.0, _ROWS / n_rows)
 
 
 def calibrated(
@@ -71,7 +72,7 @@ def calibrated(
 
     begin = time.monotonic()
     try:
-        best = _highest(penalised)
+        best = _highest(penalised, _reaches(spared))
         if not np.isfinite(best):
             raise NumericalError(
                 "the leave-one-out scores are not finite, so that nothing can be calibrated by them; "
@@ -88,7 +89,11 @@ def calibrated(
     return point
 
 
-def _highest(function: Callable[[float], float]) -> float:
+def _reaches(spared: float) -> tuple[float, ...]:
+    return _FAR_REACHES if spared else _REACHES
+
+
+def _highest(function: Callable[[float], float], reaches: Sequence[float] = _REACHES) -> float:
     """Where a smooth function with one maximum is highest, by the vertices of parabolas.
 
     The same few steps whatever the values: a difference in rounding stays one.
@@ -97,7 +102,7 @@ def _highest(function: Callable[[float], float]) -> float:
     0.6
     """
     x = _START
-    for reach in _REACHES:
+    for reach in reaches:
         left, middle, right = (function(x + step) for step in (-reach, 0.0, reach))
         slope, bend = right - left, left - 2.0 * middle + right
         farthest = 2.0 * reach
