@@ -26,7 +26,7 @@ PILOT_ROWS = 4_000
 """… and those that it sees of more, in both cases …"""
 PILOT_VALUES = 5_000_000
 """… if they have no more values than this."""
-PRICE = 0.03
+PRICE = 0.02
 """Relative gain in leave-one-out NLL that 400 points must be worth, if the pilot has all rows."""
 GROWTH_SHARE = 0.4
 """Share of max_seconds that the growth may take."""
