@@ -63,10 +63,9 @@ def _sets(context: Context) -> list[tuple[Split, dict[str, object]]]:
     large += [(for_choices(holdout("covtype", 5_000), 50_000), True)]
     for split, standardize in large:
         epochs = STEPS * 5 * POINTS / len(split.train.y)
-        parameters: dict[str, object] = {"standardize": standardize, "max_epochs": epochs}
-        if split.train.name.endswith("-classes"):
-            parameters["residual_share"] = 1.0  # "auto" goes by the calibration: these are to be one fit
-        sets.append((split, parameters))
+        # The share that is "auto" goes by the calibration; these are to be one fit.
+        parameters: dict[str, object] = {"standardize": standardize, "residual_share": 1.0}
+        sets.append((split, {**parameters, "max_epochs": epochs}))
     return sets
 
 

@@ -11,7 +11,7 @@ from benchmarks.tables import failures, markdown
 from benchmarks.workloads.classes import digits, for_choices
 
 POINTS, STEPS = 100, 600
-SHARES = (1.0, 0.3, 0.1, 0.03, 0.0)
+SHARES = (1.0, 0.3, 0.1, 0.0)
 
 
 def _table(repetitions: Sequence[Repetition]) -> str:

@@ -52,6 +52,10 @@ class SweepOptions:
     """Factor on the latent means, and on the sites' shifts that make them, before the rule speaks."""
     thinning: float = 1.0
     """Smallest probability with which a row of a minibatch takes part; 1 takes all of them."""
+    spared: float = 0.0
+    """Share of the rows, always the same ones, that minibatches leave out; see `engines.sparing`."""
+    only_spared: bool = False
+    """Whether a minibatch has just those rows instead."""
     residual_share: float = 1.0
     """κ: a row's likelihood is blurred by κs instead of s, the variance that the inducing points leave
     unexplained; 1 is FITC, 0 takes the function for exactly what the inducing points say.

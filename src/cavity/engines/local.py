@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.engines.sparing import spared_batch
 from cavity.engines.thinning import thinned_batch
 from cavity.engines.threads import Threads
 from cavity.posterior import Naturals, Posterior
@@ -153,6 +154,7 @@ class LocalEngine:
         total: Sums | None = None
         n_drawn = None if batch is None else _length(batch.index)
         if batch is not None and not self.stores_directions:
+            batch = spared_batch(batch, options.spared, only=options.only_spared)
             batch = thinned_batch(batch, self.log_predictive, options.thinning)
         for index, refined, sums in self.threads.map(work, self._tiles(prior, batch)):
             self._pending.append((index, refined))

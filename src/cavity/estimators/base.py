@@ -284,7 +284,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         engine = self._training.fresh()
         with computing(thread_count(self.n_jobs)) as engine.threads:
             prior = Prior(self.kernel_.clone_with_theta(theta), self.model_.Z, self.model_.dtype)
-            share = getattr(self, "_residual_share", 1.0)
+            share = getattr(self, "_share", 1.0)
             point = converge(engine, prior, tol=1e-8, max_sweeps=500, residual_share=share)
             if point.interrupted:
                 raise KeyboardInterrupt

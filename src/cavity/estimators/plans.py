@@ -39,8 +39,10 @@ BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
 LEAST_KEPT = 0.1
 """Smallest probability with which a row takes part in its minibatch: one of no doubt."""
-MANY_CLASSES_SHARE = 0.1
-"""Of the residual, in the likelihoods of minibatches of three classes or more."""
+SPARED = 0.05
+"""Share of the rows that minibatches never have, if they are to judge the probabilities in the end."""
+LEAST_TO_SPARE = 128
+"""Rows of a minibatch from which on some are spared."""
 DEFAULT_STEPS = 3_000
 GAIN_WINDOW = 100
 """q averages over about this many rows for each inducing point."""
@@ -96,6 +98,15 @@ def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> in
     return None if batch_size is None else min(n_rows, int(batch_size))
 
 
+def spared_share(batch_size: int | None, n_rows: int) -> float:
+    """Share of the rows that minibatches of a size leave to calibration.
+
+    >>> [spared_share(size, 10_000) for size in (None, 100, 1_000, 10_000)]
+    [0.0, 0.0, 0.05, 0.0]
+    """
+    return SPARED if batch_size is not None and LEAST_TO_SPARE <= batch_size < n_rows else 0.0
+
+
 def resolved_optimizer(
     name: str | None, learning_rate: float | None, batch_size: int | None
 ) -> Optimizer | None:
@@ -125,11 +136,13 @@ def training_plan(
     batch_size = resolved_batch_size(estimator.batch_size, n_rows, m)
     stochastic = None
     budget = _budget(estimator, batch_size, n_rows, problem.enough)
+    spared = 0.0
     if calibration_seed is not None:
-        budget = replace(budget, epochs_after=epochs_needed(n_rows))
+        spared = spared_share(batch_size, n_rows) if _averages(update) else 0.0
+        budget = replace(budget, epochs_after=epochs_needed(n_rows, spared))
     method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size)
     if batch_size is not None:
-        stochastic = _stochastic(budget, batch_size, m, seed, update)
+        stochastic = _stochastic(budget, batch_size, m, seed, update, spared)
         if estimator.learning_rate is None and isinstance(method, Adam):
             stochastic = replace(stochastic, steps_at_rate=DEFAULT_STEPS)
     return Plan(
@@ -164,17 +177,21 @@ def _budget(estimator: Any, batch_size: int | None, n_rows: int, enough: float) 
     return Budget(float(epochs), np.inf if seconds is None else float(seconds))
 
 
+def _averages(update: PosteriorUpdate) -> bool:
+    """Whether q is an average of minibatches, so that it does without some rows; not in the paper's."""
+    return type(update) is NaturalUpdate
+
+
 def _stochastic(
-    budget: Budget, batch_size: int, m: int, seed: int, update: PosteriorUpdate
+    budget: Budget, batch_size: int, m: int, seed: int, update: PosteriorUpdate, spared: float
 ) -> StochasticSchedule:
-    # Where q is an average of minibatches some rows can stand for others; the paper's schemes have none.
-    averages = type(update) is NaturalUpdate
     return StochasticSchedule(
         batch_size=batch_size,
         budget=budget,
         smallest_gain=min(1.0, batch_size / (GAIN_WINDOW * m)),
         seed=seed,
-        thinning=LEAST_KEPT if averages else 1.0,
+        thinning=LEAST_KEPT if _averages(update) else 1.0,
+        spared=spared,
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from numbers import Real
 from os import PathLike
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cavity.estimators.plans import MANY_CLASSES_SHARE, propagation_rule, resolved_batch_size
+from cavity.estimators.plans import propagation_rule, resolved_batch_size, spared_share
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.memory import require_memory
 from cavity.problem import Problem
@@ -74,7 +73,8 @@ class SEPClassifier(SteppedGPClassifier):
         comes to its end; with optimizer=None the root mean square change of the sites.
     calibration : {"auto", "loo"} or None
         "loo" multiplies the latent means of predictions by the factor that makes the labels most
-        probable with their rows left out; None leaves them as they are. "auto" is "loo" on minibatches
+        probable with their rows left out; None leaves them as they are. Minibatches of 128 rows or more
+        never show one row in twenty, which are the ones that decide. "auto" is "loo" on minibatches
         and for three classes or more, where it helps, and None for two classes on all rows: few rows
         that have chosen inducing points of their own look too predictable.
     gradient : {"approximate", "exact"}
@@ -83,9 +83,8 @@ class SEPClassifier(SteppedGPClassifier):
     residual_share : float in [0, 1] or "auto"
         Share of the variance s that inducing points leave unexplained by which training blurs the
         likelihood of a row. 1 is the paper's model; less of it excuses hard rows less, which learns
-        many classes far better and knows its own rows too well. "auto" is 0.1 on minibatches of three
-        classes or more, if they are calibrated and the kernel learns, and 1 otherwise. Predictions have
-        s in full.
+        more of them and makes bolder claims. "auto" is 0 on minibatches of 128 rows or more, if the
+        kernel learns and the result is calibrated, and 1 otherwise. Predictions have s in full.
     residual_penalty : float or "auto"
         Charge c for the variance s that inducing points leave unexplained: training maximises
         log Z_q − ½ c Σ ν̃ s, as the variational bound would charge it, which keeps inducing points from
@@ -242,23 +241,17 @@ class SEPClassifier(SteppedGPClassifier):
         return FactorUpdate(each) if stored else NaturalUpdate(each)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
-        self._residual_share = self._options(batch_size).residual_share
+        n_rows, m = problem.engine.n_rows, len(problem.space.Z)
+        batch_size = resolved_batch_size(self.batch_size, n_rows, m)
+        judged = self._learns and self._calibrates(problem) and spared_share(batch_size, n_rows) > 0.0
+        self._residual_share = 0.0 if judged and self.site_memory == "sites" else 1.0
         return super()._train(problem, progress, seed)
 
-    def _resolved_share(self, batch_size: int | None) -> float:
-        if self.residual_share != "auto":
-            return float(self.residual_share)
-        calibrated = self.calibration is not None and self.site_memory == "sites"
-        learns_many = len(self.classes_) > 2 and self._learns and batch_size is not None
-        return MANY_CLASSES_SHARE if learns_many and calibrated else 1.0
-
-    def _stream_options(self) -> SweepOptions:
-        options = super()._stream_options()
-        if self.residual_share != "auto":
-            return options
-        # A stream goes on with what its fit had; without one nothing would be calibrated.
-        return replace(options, residual_share=getattr(self, "_residual_share", 1.0))
+    @property
+    def _share(self) -> float:
+        """Of the residual; "auto" is that of the last fit, with which a stream goes on."""
+        auto: float = getattr(self, "_residual_share", 1.0)
+        return auto if self.residual_share == "auto" else float(self.residual_share)
 
     def _options(self, batch_size: int | None) -> SweepOptions:
         penalty = self.residual_penalty
@@ -271,6 +264,6 @@ class SEPClassifier(SteppedGPClassifier):
         return SweepOptions(
             damping=float(damping),
             exact=self.gradient == "exact",
-            residual_share=self._resolved_share(batch_size),
+            residual_share=self._share,
             residual_penalty=float(penalty),
         )

@@ -235,13 +235,10 @@ class SteppedGPClassifier(SparseGPClassifier):
         trainer = Trainer(
             replace(make_problem(engine, space, self.hyperprior, posterior=posterior), jitter=jitter),
             optimizer,
-            self._stream_options(),
+            replace(self._options(batch_size=1), damping=1.0),
         )
         stream = Stream(trainer.start(), seen) if record is None else record.stream
         return trainer, stream
-
-    def _stream_options(self) -> SweepOptions:
-        return replace(self._options(batch_size=1), damping=1.0)
 
     def _stream_settings(self, problem: Problem) -> StreamSettings:
         m = len(problem.space.Z)

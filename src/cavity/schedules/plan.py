@@ -63,8 +63,10 @@ class Plan:
         leverage = EXACT_LEVERAGE if rebuild else LAGGING_LEVERAGE
         # Minibatches are noisy beyond float32's rounding; the polishing is in full precision.
         rough = problem if self.stochastic is None else replace(problem, dtype=np.dtype(np.float32))
-        thinning = 1.0 if self.stochastic is None else self.stochastic.thinning
-        options = replace(self.options, max_leverage=leverage, thinning=thinning)
+        options = replace(self.options, max_leverage=leverage)
+        if self.stochastic is not None:
+            thinning, spared = self.stochastic.thinning, self.stochastic.spared
+            options = replace(options, thinning=thinning, spared=spared)
         trainer = Trainer(rough, self.optimizer, options, self.update, rebuild)
         state, position = self.checkpointer.resume(trainer, progress, self.monitor)
         context = (trainer, state, progress, self.monitor, self.checkpointer, position)
@@ -144,5 +146,5 @@ class Plan:
         if self.calibration_seed is None or point.interrupted:
             return point
         seconds = self.budget.max_seconds - progress.seconds
-        share = self.options.residual_share
-        return calibrated(problem.engine, point, self.calibration_seed, seconds, share)
+        spared = 0.0 if self.stochastic is None else self.stochastic.spared
+        return calibrated(problem.engine, point, self.calibration_seed, spared, seconds)

@@ -37,6 +37,8 @@ class StochasticSchedule:
     seed: int
     thinning: float = 1.0
     """Smallest probability with which a row takes part when its turn comes; see `SweepOptions`."""
+    spared: float = 0.0
+    """Share of the rows that no minibatch has, for calibration; see `SweepOptions`."""
     steps_at_rate: float = 0.0
     """Steps of a run that goes at the optimiser's own rate; a shorter one takes longer steps."""
 

@@ -1,0 +1,49 @@
+"""Rows that training never sees, so that they can judge what it has come to.
+
+Inducing points and kernel fit the rows that they have been trained on better than others, which the
+cavities cannot know of: they leave a row out of q, not out of the inducing points. So minibatches may
+spare a few rows, always the same ones. Which they are is a function of their numbers: there is nothing
+to keep, nor to send anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.sources.arrays import ArrayBlock
+from cavity.sources.blocks import LoadedBlock
+from cavity.sources.protocol import Block, RawRows
+from cavity.typing import IntArray
+
+
+def is_spared(numbers: IntArray, share: float) -> NDArray[np.bool_]:
+    """Which rows, by their numbers [t], are spared: about `share` of any many of them.
+
+    >>> [int(is_spared(np.arange(start, start + 10_000), 0.05).sum()) for start in (0, 10_000)]
+    [478, 490]
+    """
+    # Multiplications and shifts spread every bit over all others: neighbours have nothing in common.
+    mixed = numbers.astype(np.uint64)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(factor)
+    return np.asarray((mixed >> np.uint64(32)) < np.uint64(share * 2**32))
+
+
+def spared_batch(batch: Block, share: float, *, only: bool) -> Block:
+    """A minibatch without the spared rows, or with those alone; of none, one row that counts nothing."""
+    index = batch.index
+    if share == 0.0 or isinstance(index, slice):
+        return batch
+    kept = np.flatnonzero(is_spared(index, share) == only)
+    if len(kept) == len(index):
+        return batch
+    if isinstance(batch, ArrayBlock) and len(kept):
+        return replace(batch, index=index[kept])
+    X, labels, weight = batch.load()
+    if len(kept) == 0:
+        return LoadedBlock(index[:1], RawRows(X[:1], labels[:1], np.zeros(1)))
+    rows = RawRows(X[kept], labels[kept], None if weight is None else weight[kept])
+    return LoadedBlock(index[kept], rows)
