@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from cavity import SEPClassifier
 from cavity.engines.sparing import is_spared, spared_batch
+from cavity.estimators import plans
 from cavity.posterior import Naturals, Posterior
 from cavity.sources.arrays import ArrayBlock, ArraySource
 from cavity.sources.blocks import LoadedBlock
@@ -90,8 +91,9 @@ def test_training_never_sees_them():
     assert fits[1].stretch_ < 0.8 * fits[0].stretch_  # they judge
 
 
-def test_rows_that_training_was_spared_are_told_apart_from_those_that_it_knows():
+def test_rows_that_training_was_spared_are_told_apart_from_those_that_it_knows(monkeypatch):
     """Inducing points that chase noise: the scores of the others say so."""
+    monkeypatch.setattr(plans, "LEAST_TO_SPARE", 500)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(1_000, 20))
     y = (rows[:, 0] + 1.5 * rng.normal(size=1_000) > 0).astype(int)

@@ -7,6 +7,7 @@ from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity import SEPClassifier
+from cavity.estimators import plans
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.many_classes import ManyClassPropagation
 from cavity.schedules.calibration import calibrated
@@ -111,9 +112,14 @@ MINIBATCHES = {"n_inducing": 8, "batch_size": 128, "max_epochs": 4, "random_stat
 )  # fmt: skip
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_what_auto_means(options, share, n_classes):
+def test_what_auto_means_on_many_rows(monkeypatch, options, share, n_classes):
+    monkeypatch.setattr(plans, "LEAST_TO_SPARE", 100)
     y = CODES if n_classes == 3 else CODES > 1
     assert SEPClassifier(**{**MINIBATCHES, **options}).fit(X, y)._share == share
+
+
+def test_few_rows_have_the_whole_residual():
+    assert SEPClassifier(**MINIBATCHES).fit(X, CODES)._share == 1.0
 
 
 def test_the_evidence_is_that_of_the_share():
@@ -129,5 +135,6 @@ class TestStream:
     def test_without_a_fit_nothing_is_calibrated_and_s_counts_in_full(self):
         assert SEPClassifier(**MINIBATCHES).partial_fit(X, CODES)._share == 1.0
 
-    def test_after_a_fit_it_goes_on_as_that_one(self):
+    def test_after_a_fit_it_goes_on_as_that_one(self, monkeypatch):
+        monkeypatch.setattr(plans, "LEAST_TO_SPARE", 100)
         assert SEPClassifier(**MINIBATCHES).fit(X, CODES).partial_fit(X, CODES)._share == 0.0

@@ -46,9 +46,9 @@ LEAST_KEPT = 0.1
 SMALLEST_THINNED = 128
 """… if the minibatch has so many rows: of fewer there is little to save, and much to lose."""
 SPARED = 0.05
-"""Share of the rows that minibatches never have, if they are to judge the probabilities in the end."""
-LEAST_TO_SPARE = 128
-"""Rows of a minibatch from which on some are spared."""
+"""Share of the rows that minibatches never have, if they are to judge the probabilities in the end …"""
+LEAST_TO_SPARE = 10_000
+"""… and there are more rows than this: of fewer, a twentieth is too few to judge by."""
 DEFAULT_STEPS = 3_000
 GAIN_WINDOW = 100
 """q averages over about this many rows for each inducing point."""
@@ -107,10 +107,11 @@ def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> in
 def spared_share(batch_size: int | None, n_rows: int) -> float:
     """Share of the rows that minibatches of a size leave to calibration.
 
-    >>> [spared_share(size, 10_000) for size in (None, 100, 1_000, 10_000)]
-    [0.0, 0.0, 0.05, 0.0]
+    >>> [spared_share(1_000, n_rows) for n_rows in (10_000, 10_001)]
+    [0.0, 0.05]
     """
-    return SPARED if batch_size is not None and LEAST_TO_SPARE <= batch_size < n_rows else 0.0
+    some = batch_size is not None and SMALLEST_THINNED <= batch_size < n_rows
+    return SPARED if some and n_rows > LEAST_TO_SPARE else 0.0
 
 
 def resolved_optimizer(

@@ -74,8 +74,8 @@ class SEPClassifier(SteppedGPClassifier):
         comes to its end; with optimizer=None the root mean square change of the sites.
     calibration : {"auto", "loo"} or None
         "loo" multiplies the latent means of predictions by the factor that makes the labels most
-        probable with their rows left out; None leaves them as they are. Minibatches of 128 rows or more
-        never show one row in twenty, which are the ones that decide. "auto" is "loo" on minibatches
+        probable with their rows left out; None leaves them as they are. Of more than 10,000 rows,
+        minibatches never show one in twenty, and these decide. "auto" is "loo" on minibatches
         and for three classes or more, where it helps, and None for two classes on all rows: few rows
         that have chosen inducing points of their own look too predictable.
     gradient : {"approximate", "exact"}
@@ -84,8 +84,8 @@ class SEPClassifier(SteppedGPClassifier):
     residual_share : float in [0, 1] or "auto"
         Share of the variance s that inducing points leave unexplained by which training blurs the
         likelihood of a row. 1 is the paper's model; less of it excuses hard rows less, which learns
-        more of them and makes bolder claims. "auto" is 0 on minibatches of 128 rows or more, if the
-        kernel learns and the result is calibrated, and 1 otherwise. Predictions have s in full.
+        more of them and makes bolder claims. "auto" is 0 on minibatches of more than 10,000 rows, if
+        the kernel learns and the result is calibrated, and 1 otherwise. Predictions have s in full.
     residual_penalty : float or "auto"
         Charge c for the variance s that inducing points leave unexplained: training maximises
         log Z_q − ½ c Σ ν̃ s, as the variational bound would charge it, which keeps inducing points from
