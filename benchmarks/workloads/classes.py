@@ -75,7 +75,7 @@ def run(context: Context) -> None:
     sets = [(digits(), {"standardize": False, "max_iter": 10 if context.quick else 100})]
     large = []
     if not context.quick:
-        large = [(for_choices(holdout("covtype", 5_000), 50_000), {})]
+        large = [(for_choices(holdout("covtype", 10_000), 50_000), {})]
         large += [(for_choices(fixed("mnist"), 60_000), {"standardize": False})]
     for split, parameters in large:
         epochs = CHOICE_STEPS * 5 * m / len(split.train.y)

@@ -37,7 +37,7 @@ def _sets(context: Context) -> list[tuple[Split, dict[str, object]]]:
         return [(digits(), {"standardize": False, "batch_size": 5 * POINTS, "max_epochs": 3})]
     large = [(digits(), False)]
     large += [
-        (for_choices(holdout("covtype", 5_000), 50_000, many=many), True) for many in (True, False)
+        (for_choices(holdout("covtype", 10_000), 50_000, many=many), True) for many in (True, False)
     ]
     large += [(for_choices(fixed("mnist"), 60_000, many=many), False) for many in (True, False)]
     large += [(for_choices(holdout("adult", 5_000), 50_000, many=False), True)]
