@@ -6,10 +6,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist, pdist
 from sklearn.gaussian_process.kernels import RBF
 
+from cavity import initialization
 from cavity.initialization import (
     default_kernel,
     greedy_conditional_variance,
     initial_inducing_points,
+    kmeans_centres,
     median_distance,
     sample_size,
 )
@@ -132,3 +134,32 @@ def test_the_sample_grows_with_the_points():
     assert sizes == sorted(sizes)
     assert sizes[0] >= 1_000
     assert sizes[-1] >= 10_000
+
+
+class TestProjectedClusters:
+    """Many columns: rows are told apart by random projections, centres are means of whole rows."""
+
+    @pytest.fixture(autouse=True)
+    def always(self, monkeypatch):
+        monkeypatch.setattr(initialization, "_LONG_WORK", 0)
+
+    def test_groups_that_lie_apart_are_found(self):
+        rng = np.random.default_rng(0)
+        truth = 3.0 * rng.normal(size=(6, 300))
+        rows = np.repeat(truth, 50, axis=0) + rng.normal(size=(300, 300))
+        centres = kmeans_centres(rows, None, 6, np.random.RandomState(0))
+        nearest = np.linalg.norm(centres[:, None] - truth, axis=2).min(axis=0)
+        assert nearest.max() < 1.5 * np.sqrt(300 / 50)
+
+    def test_a_weight_counts_copies_in_the_means(self):
+        rng = np.random.default_rng(0)
+        rows, weight = rng.normal(size=(30, 100)), np.arange(1.0, 31.0)
+        (centre,) = kmeans_centres(rows, weight, 1, np.random.RandomState(0))
+        assert_allclose(centre, np.average(rows, axis=0, weights=weight), atol=1e-12)
+
+    def test_fewer_different_rows_than_clusters(self):
+        rows = np.repeat(np.eye(3, 100), 20, axis=0)
+        centres = kmeans_centres(rows, None, 10, np.random.RandomState(0))
+        assert centres.shape == (10, 100)
+        assert np.isfinite(centres).all()
+        assert len(np.unique(centres.round(9), axis=0)) == 3

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
@@ -23,6 +24,10 @@ _SORTED_COLUMNS = 32
 SAMPLE_PER_POINT = 10
 """Rows looked at for each inducing point: more changes the start little and costs time."""
 GREEDY_SAMPLE_PER_POINT = 4
+_PROJECTIONS = 64
+"""Numbers that tell rows of many columns apart …"""
+_LONG_WORK = 1_000_000_000
+"""… if clustering them takes more than so many products of a value and a centre: some seconds."""
 
 
 def sample_size(m: int, how: str = "kmeans") -> int:
@@ -73,12 +78,32 @@ def initial_inducing_points(
 
 
 def kmeans_centres(X: Array, weight: Array | None, m: int, rng: np.random.RandomState) -> Array:
-    """Centres [m, d] of m clusters of X [t, d]; some coincide if X has fewer distinct rows."""
+    """Centres [m, d] of m clusters of X [t, d]; some coincide if X has fewer distinct rows.
+
+    Where that would take long, rows of many columns are told apart by random projections of them, which
+    keep distances to some per cent; the centres are means of the rows themselves.
+    """
+    seen = X
+    if X.shape[1] > _PROJECTIONS and X.size * m > _LONG_WORK:
+        seen = X @ (rng.standard_normal((X.shape[1], _PROJECTIONS)) / np.sqrt(_PROJECTIONS))
     clusters = KMeans(m, n_init=1, max_iter=20, tol=1e-3, random_state=rng)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
-        clusters.fit(X, sample_weight=weight)
-    return np.asarray(clusters.cluster_centers_, dtype=np.float64)
+        clusters.fit(seen, sample_weight=weight)
+    if seen is X:
+        return np.asarray(clusters.cluster_centers_, dtype=np.float64)
+    return _means(X, weight, clusters.labels_, m)
+
+
+def _means(X: Array, weight: Array | None, group: Array, m: int) -> Array:
+    """Weighted means [m, d] of the rows X [t, d] of each group, 0 … m − 1; of no rows, any row."""
+    weight = np.ones(len(X)) if weight is None else weight
+    members = csr_array((weight, (group, np.arange(len(X)))), shape=(m, len(X)))
+    totals = np.bincount(group, weight, minlength=m)
+    means = (members @ X) / np.maximum(totals, 1e-300)[:, None]
+    empty = np.flatnonzero(totals == 0.0)
+    means[empty] = X[: len(empty)]
+    return np.asarray(means)
 
 
 def greedy_conditional_variance(X: Array, m: int, kernel: Any, rng: np.random.RandomState) -> Array:
