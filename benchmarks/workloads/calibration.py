@@ -62,7 +62,7 @@ def _sets(context: Context) -> list[tuple[Split, dict[str, object]]]:
     large += [(for_choices(holdout("adult", 5_000), 50_000, many=False), True)]
     for split, standardize in large:
         epochs = STEPS * 5 * POINTS / len(split.train.y)
-        # The share that is "auto" goes by the calibration; these are to be one fit.
+        # The share that is "auto" goes by the calibration; both fits are to have the same.
         parameters: dict[str, object] = {"standardize": standardize, "residual_share": 1.0}
         sets.append((split, {**parameters, "max_epochs": epochs}))
     return sets
@@ -75,7 +75,7 @@ def _sets(context: Context) -> list[tuple[Split, dict[str, object]]]:
     timed=False,
 )
 def run(context: Context) -> None:
-    """The same fit twice, without and with the factor."""
+    """Two fits that differ by the factor, and on minibatches by the rows that are spared for it."""
     jobs = _sets(context)
     context.expect(2 * len(jobs))
     for split, parameters in jobs:

@@ -81,7 +81,7 @@ def kmeans_centres(X: Array, weight: Array | None, m: int, rng: np.random.Random
     """Centres [m, d] of m clusters of X [t, d]; some coincide if X has fewer distinct rows.
 
     Where that would take long, rows of many columns are told apart by random projections of them, which
-    keep distances to some per cent; the centres are means of the rows themselves.
+    keep distances to about a tenth; the centres are means of the rows themselves.
     """
     seen = X
     if X.shape[1] > _PROJECTIONS and X.size * m > _LONG_WORK:

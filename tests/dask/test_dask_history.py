@@ -122,11 +122,12 @@ def test_a_lost_copy_is_replaced_and_until_then_the_last_q_serves(past, client):
 
 
 def test_after_a_pass_that_only_scores_lost_rows_find_their_sites_and_are_scored(past):
-    commit(past, 1, places=None)
+    commit(past, 1, places=None, residual_share=0.2)
     commit(past, 2, places=None, damping=0.0, stretch=1.4)
     *finding, scoring = (message.options for message in past.past_of(0).messages)
-    assert {(options.damping, options.stretch) for options in finding} == {(1.0, 1.0)}
-    assert (scoring.damping, scoring.stretch) == (0.0, 1.4)
+    still = {(options.damping, options.stretch, options.residual_share) for options in finding}
+    assert still == {(1.0, 1.0, 0.2)}
+    assert (scoring.damping, scoring.stretch, scoring.residual_share) == (0.0, 1.4, 1.0)
 
 
 def test_copies_that_fail_are_tried_again(past, client):

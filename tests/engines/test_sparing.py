@@ -67,6 +67,27 @@ def test_sums_of_both_parts_are_those_of_the_minibatch():
     assert_allclose(training.Z + spared.Z, whole.Z, atol=1e-9)
 
 
+def test_a_part_of_the_rows_spares_those_that_the_whole_does():
+    engine = make_engine(X[500:], LABELS[500:])
+    engine.first_row = 500
+    batch = ArrayBlock(engine.source, np.arange(1_500))
+    engine.sweep(PRIOR, START, SweepOptions(spared=SHARE, only_spared=True), batch)
+    (index,) = (index for index, _ in engine._pending)
+    numbers = np.arange(500, 2_000)
+    assert_array_equal(index + 500, numbers[is_spared(numbers, SHARE)])
+
+
+@pytest.mark.parametrize("most", [50, 10_000])
+def test_rows_that_judge_are_spared_ones_and_no_more_than_needed(most):
+    engine = make_engine(X, LABELS)
+    found = engine.spared_rows(SHARE, most, np.random.default_rng(0))
+    assert is_spared(found.index, SHARE).all()
+    assert len(np.unique(found.index)) == len(found.index)
+    assert_array_equal(found.load().X, X[found.index])
+    every = int(is_spared(np.arange(2_000), SHARE).sum())
+    assert len(found.index) == every if most > every else most <= len(found.index) < most + 20
+
+
 def test_a_minibatch_of_spared_rows_alone_counts_nothing():
     engine = make_engine(X, LABELS)
     spared = np.flatnonzero(is_spared(np.arange(2_000), SHARE))[:5]
@@ -76,8 +97,9 @@ def test_a_minibatch_of_spared_rows_alone_counts_nothing():
     assert not sums.precision.any()
 
 
-def test_training_never_sees_them():
-    """Whatever their labels: until the sweeps at the end, of which there are none without a budget."""
+def test_training_never_sees_them(monkeypatch):
+    """Kernel and inducing points are the same whatever their labels."""
+    monkeypatch.setattr(plans, "LEAST_TO_SPARE", 10_000)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(12_000, 2))
     y = (np.sin(2 * rows[:, 0]) + rows[:, 1] + 0.3 * rng.normal(size=12_000) > 0).astype(int)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_digits, make_moons
+from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.model import Model
+from support import interrupt_at
 
 X, Y = make_moons(400, noise=0.3, random_state=0)
 THREE = Y + (X[:, 0] > 1.2)
@@ -41,6 +43,14 @@ def test_minibatches_are_calibrated(cls):
     # One polishing sweep's worth of seconds is kept for it only where seconds bind.
     assert_allclose(mean, model.stretch_ * plain_mean, atol=1e-9)
     assert_allclose(variance, plain_variance, atol=1e-9)
+
+
+def test_an_interrupted_fit_is_calibrated_all_the_same(monkeypatch):
+    interrupt_at(monkeypatch, 9)  # of 16 minibatches
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = quick(SEPClassifier, Y, batch_size=50, max_epochs=2)
+    assert model.n_iter_ == 8
+    assert model.stretch_ != 1.0
 
 
 def test_the_papers_scheme_is_not_calibrated():

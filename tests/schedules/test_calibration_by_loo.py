@@ -105,7 +105,7 @@ def test_interrupted_it_keeps_what_it_has(monkeypatch):
     with monkeypatch.context() as patch:
         interrupt_at(patch, 3)
         early = calibrated(engine, point, seed=0)
-    interrupt_at(monkeypatch, 7)  # the pass that would bring the scores up to date
+    interrupt_at(monkeypatch, 10)  # the pass that would bring the scores up to date
     late = calibrated(engine, point, seed=0)
     monkeypatch.undo()
     assert early.interrupted
@@ -140,6 +140,6 @@ def test_the_vertex_of_a_parabola_is_found(top, bend):
     assert calibration._highest(lambda x: -bend * (x - top) ** 2) == pytest.approx(top, abs=1e-9)
 
 
-@pytest.mark.parametrize(("slope", "end"), [(1.0, 1.95), (-1.0, -1.45)])
+@pytest.mark.parametrize(("slope", "end"), [(1.0, 3.15), (-1.0, -2.65)])
 def test_without_a_maximum_it_goes_as_far_as_it_may(slope, end):
     assert calibration._highest(lambda x: slope * x) == pytest.approx(end)

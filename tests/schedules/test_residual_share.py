@@ -98,7 +98,8 @@ MINIBATCHES = {"n_inducing": 8, "batch_size": 128, "max_epochs": 4, "random_stat
     ("options", "share"),
     [
         ({}, 0.0),
-        ({"batch_size": 50}, 1.0),
+        ({"batch_size": 50}, 0.0),
+        ({"early_stopping": "validation"}, 1.0),
         ({"batch_size": len(X)}, 1.0),
         ({"batch_size": None, "max_iter": 4, "tol": 1.0}, 1.0),
         ({"calibration": None}, 1.0),
@@ -107,9 +108,19 @@ MINIBATCHES = {"n_inducing": 8, "batch_size": 128, "max_epochs": 4, "random_stat
         ({"residual_share": 0.4}, 0.4),
         ({"residual_share": 1}, 1.0),
     ],
-    ids=["minibatches", "small", "one", "all rows", "uncalibrated", "factors", "fixed kernel", "told",
-         "told all"],
-)  # fmt: skip
+    ids=[
+        "many",
+        "small",
+        "held out",
+        "one",
+        "all rows",
+        "uncalibrated",
+        "factors",
+        "fixed",
+        "told",
+        "told 1",
+    ],
+)
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_what_auto_means_on_many_rows(monkeypatch, options, share, n_classes):

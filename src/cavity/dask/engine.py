@@ -130,6 +130,10 @@ class DaskEngine:
         """Minibatches over the shards."""
         return shard_batches(self.source.layout, size, rng, skip)
 
+    def spared_rows(self, share: float, most: int, rng: np.random.Generator) -> ShardBatch:
+        """A minibatch that has about `most` spared rows; the workers look at no others of it."""
+        return next(self.batches(min(self.n_rows, round(most / share)), rng))
+
     def first_rows(self, count: int) -> RawRows:
         """At most `count` rows from the beginning."""
         return self.source.first_rows(count)

@@ -56,6 +56,8 @@ class History:
         self._begun: Begun | None = None
         self._due = False
         self._last: Message | None = None
+        self._share = 1.0
+        """Of the residual, in the last pass that refined sites; one that only scores has its own."""
 
     def forget(self) -> None:
         """The states are no longer those that copies and messages lead to."""
@@ -71,6 +73,8 @@ class History:
         None stands for a pass over a minibatch.
         """
         self._last = message
+        if message.options is not None and message.options.damping > 0.0:
+            self._share = message.options.residual_share
         if places is None:
             self.forget()
             return
@@ -92,7 +96,10 @@ class History:
             return None
         last = self._last
         assert last.options is not None
-        still = replace(last.options, gradient=False, damping=1.0, residual_penalty=0.0, stretch=1.0)
+        still = replace(
+            last.options, gradient=False, damping=1.0, residual_penalty=0.0, stretch=1.0,
+            residual_share=self._share,
+        )  # fmt: skip
         finding = [packed_message(replace(last, options=still))] * _PASSES_WITHOUT_COPY
         # A pass that has only scored the rows must score those that were lost, too.
         scoring = [packed_message(last)] if last.options.damping == 0.0 else []

@@ -12,9 +12,9 @@ from cavity.dask.cluster import Cluster
 from cavity.dask.collections import Census, LazyTable, Partition, census
 from cavity.dask.layout import ShardLayout, slot_of, slots, spans
 from cavity.dask.messages import GroupRows, itself
-from cavity.dask.tasks import joined, moments_of, picked
+from cavity.dask.tasks import moments_of, picked
 from cavity.estimators.weights import checked_class_factors
-from cavity.sources.blocks import tile_precision
+from cavity.sources.blocks import joined, tile_precision
 from cavity.sources.protocol import RawRows
 from cavity.standardize import Standardizer, learn_standardizer
 from cavity.typing import Array, IntArray

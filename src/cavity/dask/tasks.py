@@ -22,7 +22,7 @@ from cavity.engines.threads import Threads
 from cavity.posterior import Naturals
 from cavity.rows import Sites
 from cavity.sources.arrays import ArrayBlock, ArraySource
-from cavity.sources.blocks import shuffled
+from cavity.sources.blocks import joined, shuffled
 from cavity.sources.protocol import RawRows
 from cavity.standardize import Moments
 from cavity.sums import Sums
@@ -137,16 +137,6 @@ def picked(rows: GroupRows, numbers: IntArray) -> RawRows:
     return joined(parts)
 
 
-def joined(parts: list[RawRows]) -> RawRows:
-    """Rows one after the other."""
-    weights = [part.weight for part in parts if part.weight is not None]
-    return RawRows(
-        np.concatenate([part.X for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate(weights) if weights else None,
-    )
-
-
 def leave_one_out(rows: GroupRows, state: GroupState | None) -> NDArray[np.floating[Any]]:
     """Log probabilities of the labels of a group with their rows left out; NaN where unknown."""
     return np.concatenate(
@@ -185,6 +175,7 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
         held_out = HeldOut(mask, shard)
     stored = setting.stored_directions
     engine = LocalEngine(source, setting.standardizer, setting.rule, Threads(1), held_out, stored)
+    engine.first_row = start
     if state is not None:  # copied: what the cluster holds is not to be changed
         precision, shift, directions = state.sites
         own = None if directions is None else directions.copy()

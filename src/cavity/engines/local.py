@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.engines.sparing import spared_batch
+from cavity.engines.sparing import spared_batch, spared_rows
 from cavity.engines.thinning import thinned_batch
 from cavity.engines.threads import Threads
 from cavity.posterior import Naturals, Posterior
@@ -33,9 +33,9 @@ _TILE_BYTES = 16_000_000
 """What the arrays of one tile may take: products run best on a thousand rows or more, and the passes
 between them best on arrays that are not much larger than the caches."""
 _SMALLEST_SHARE = 512
-"""Rows of a minibatch that go to one thread: it should be shared even if it would fit in one tile."""
+"""Rows of a minibatch that go to one thread, about: it is shared even if it would fit in one tile."""
 _SMALLEST_WORK = 20_000_000
-"""Rows times m·(m + d/3), about what they cost, from which a thread is worth its price."""
+"""Rows times m·(m·(1 + C)/2 + d/3), about what they cost, from which a thread is worth its price."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
 """Beyond so many rows, what is kept of each is kept in float32; with many classes, sooner."""
 
@@ -94,6 +94,8 @@ class LocalEngine:
         # With `stored_directions` = m every site keeps its vector of m numbers: the paper's scheme.
         self.sites = Sites.zeros(rule.n_latents, source.n_rows, kept, stored_directions)
         self.log_predictive: Array = np.full(source.n_rows, np.nan, kept)
+        self.first_row = 0
+        """Number of the first row among all rows, if the source is a part of them."""
         self._pending: list[tuple[Any, RefinedRows]] = []
 
     def fresh(self) -> LocalEngine:
@@ -154,7 +156,8 @@ class LocalEngine:
         total: Sums | None = None
         n_drawn = None if batch is None else _length(batch.index)
         if batch is not None and not self.stores_directions:
-            batch = spared_batch(batch, options.spared, only=options.only_spared)
+            only, first = options.only_spared, self.first_row
+            batch = spared_batch(batch, options.spared, only=only, first=first)
             # All rows at once are the same minibatch in every epoch: always the same would be kept.
             least = 1.0 if n_drawn == self.n_rows else options.thinning
             batch = thinned_batch(batch, self.log_predictive, least)
@@ -188,6 +191,10 @@ class LocalEngine:
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """The source's minibatches."""
         return self.source.batches(size, rng, skip)
+
+    def spared_rows(self, share: float, most: int, rng: np.random.Generator) -> LoadedBlock:
+        """About `most` of the rows that training has been spared, all there are if they are fewer."""
+        return spared_rows(self.batches(min(most, self.n_rows), rng), share, most)
 
     def first_rows(self, count: int) -> RawRows:
         """At most `count` rows from the beginning."""
@@ -232,8 +239,8 @@ class LocalEngine:
         size = tile_rows(m, d, prior.dtype, n_latents)
         if batch is None:
             return self.source.blocks(size)
-        n_drawn = _length(batch.index)
-        return _split(batch, max(-(-n_drawn // size), minibatch_tiles(n_drawn, m, d, n_latents)))
+        n_rows = _length(batch.index)
+        return _split(batch, max(-(-n_rows // size), minibatch_tiles(n_rows, m, d, n_latents)))
 
     def _rows_and_sites(self, tile: Block, dtype: Dtype) -> tuple[Rows, Sites]:
         X, labels, weight = tile.load()

@@ -91,6 +91,10 @@ class Engine(Protocol):
         """All rows once in random order, in minibatches of about `size`; the first `skip` left out."""
         ...
 
+    def spared_rows(self, share: float, most: int, rng: np.random.Generator) -> Any:
+        """A minibatch with about `most` of the rows that training was spared, if there are so many."""
+        ...
+
     def first_rows(self, count: int) -> RawRows:
         """At most `count` rows from the beginning: by them a checkpoint knows its data."""
         ...

@@ -47,7 +47,7 @@ SMALLEST_THINNED = 128
 """… if the minibatch has so many rows: of fewer there is little to save, and much to lose."""
 SPARED = 0.05
 """Share of the rows that minibatches never have, if they are to judge the probabilities in the end …"""
-LEAST_TO_SPARE = 10_000
+LEAST_TO_SPARE = 25_000
 """… and there are more rows than this: of fewer, a twentieth is too few to judge by."""
 DEFAULT_STEPS = 3_000
 GAIN_WINDOW = 100
@@ -107,10 +107,10 @@ def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> in
 def spared_share(batch_size: int | None, n_rows: int) -> float:
     """Share of the rows that minibatches of a size leave to calibration.
 
-    >>> [spared_share(1_000, n_rows) for n_rows in (10_000, 10_001)]
+    >>> [spared_share(1_000, n_rows) for n_rows in (25_000, 25_001)]
     [0.0, 0.05]
     """
-    some = batch_size is not None and SMALLEST_THINNED <= batch_size < n_rows
+    some = batch_size is not None and batch_size < n_rows
     return SPARED if some and n_rows > LEAST_TO_SPARE else 0.0
 
 
@@ -146,7 +146,8 @@ def training_plan(
         enough = max(PRETRAINED_STEPS, PRETRAINED_SHARE * estimator.max_iter)
     budget = _budget(estimator, batch_size, n_rows, enough)
     if calibration_seed is not None:
-        spared = spared_share(batch_size, n_rows) if _averages(update) else 0.0
+        learns = optimizer is not None and _averages(update)
+        spared = spared_share(batch_size, n_rows) if learns else 0.0
         budget = replace(budget, epochs_after=epochs_needed(n_rows, spared))
     method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size)
     if batch_size is not None:

@@ -74,7 +74,7 @@ class SEPClassifier(SteppedGPClassifier):
         comes to its end; with optimizer=None the root mean square change of the sites.
     calibration : {"auto", "loo"} or None
         "loo" multiplies the latent means of predictions by the factor that makes the labels most
-        probable with their rows left out; None leaves them as they are. Of more than 10,000 rows,
+        probable with their rows left out; None leaves them as they are. Of more than 25,000 rows,
         minibatches never show one in twenty, and these decide. "auto" is "loo" on minibatches
         and for three classes or more, where it helps, and None for two classes on all rows: few rows
         that have chosen inducing points of their own look too predictable.
@@ -84,8 +84,9 @@ class SEPClassifier(SteppedGPClassifier):
     residual_share : float in [0, 1] or "auto"
         Share of the variance s that inducing points leave unexplained by which training blurs the
         likelihood of a row. 1 is the paper's model; less of it excuses hard rows less, which learns
-        more of them and makes bolder claims. "auto" is 0 on minibatches of more than 10,000 rows, if
-        the kernel learns and the result is calibrated, and 1 otherwise. Predictions have s in full.
+        more of them and makes bolder claims. "auto" is 0 on minibatches of more than 25,000 rows, if
+        the kernel learns, the result is calibrated and no rows are held out for early stopping; it is 1
+        otherwise. Predictions have s in full.
     residual_penalty : float or "auto"
         Charge c for the variance s that inducing points leave unexplained: training maximises
         log Z_q − ½ c Σ ν̃ s, as the variational bound would charge it, which keeps inducing points from
@@ -245,7 +246,10 @@ class SEPClassifier(SteppedGPClassifier):
         n_rows, m = problem.engine.n_rows, len(problem.space.Z)
         batch_size = resolved_batch_size(self.batch_size, n_rows, m)
         judged = self._learns and self._calibrates(problem) and spared_share(batch_size, n_rows) > 0.0
-        self._residual_share = 0.0 if judged and self.site_memory == "sites" else 1.0
+        # Held-out rows watch the training, and what is not calibrated yet would get worse and worse.
+        watched = problem.engine.held_out_rows is not None
+        averages = self.site_memory == "sites"
+        self._residual_share = 0.0 if judged and averages and not watched else 1.0
         return super()._train(problem, progress, seed)
 
     @property

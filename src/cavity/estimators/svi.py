@@ -41,8 +41,9 @@ class SVIClassifier(SteppedGPClassifier):
 
     Notes
     -----
-    All other parameters and all attributes are those of `SEPClassifier`; there is no residual_penalty,
-    because the bound has that charge built in. `log_marginal_likelihood_value_` is the bound (ELBO).
+    All other parameters and all attributes are those of `SEPClassifier`; there are no residual_penalty
+    and no residual_share, because the bound has its own way with the residual.
+    `log_marginal_likelihood_value_` is the bound (ELBO).
 
     Examples
     --------

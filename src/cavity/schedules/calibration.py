@@ -10,8 +10,7 @@ cavities give for nothing, of rows that training has been spared, if there are a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,18 +25,18 @@ _ROWS = 10_000
 _DEVIATION = 0.5
 """Of the logarithm of the factor, a priori: rows that the inducing points have overfitted exaggerate."""
 _START = 0.25
-_REACHES, _FAR_REACHES = (0.6, 0.25), (0.6, 0.6, 0.25)
-"""Distances, in logarithm, of the points through which parabolas are drawn, one after the other; the
-factor may be far from one after training with a share of the residual, which goes with spared rows."""
+_REACHES = (0.6, 0.6, 0.25)
+"""Distances, in logarithm, of the points through which parabolas are drawn, one after the other: after
+training with a share of the residual the factor may be far from one."""
 
 
 def epochs_needed(n_rows: int, spared: float = 0.0) -> float:
     """Passes over all rows that the search for the factor is worth.
 
     >>> epochs_needed(5_000), epochs_needed(60_000), round(epochs_needed(60_000, 0.05), 3)
-    (6.0, 1.0, 0.45)
+    (9.0, 1.5, 0.45)
     """
-    return 3 * len(_reaches(spared)) * min(spared or 1.0, _ROWS / n_rows)
+    return 3 * len(_REACHES) * min(spared or 1.0, _ROWS / n_rows)
 
 
 def calibrated(
@@ -51,28 +50,25 @@ def calibrated(
     even if training went by a share of it.
     """
     leverage = EXACT_LEVERAGE if point.converged else LAGGING_LEVERAGE
-    batches: list[Any] = [None]
-    if engine.n_rows > _ROWS or spared:
-        drawn = engine.batches(min(_ROWS, engine.n_rows), np.random.default_rng(seed))
-        batches = list(islice(drawn, round(1.0 / (spared or 1.0))))
 
-    def score(log_stretch: float, batches: list[Any]) -> tuple[float, float]:
+    def score(log_stretch: float, rows: Any) -> tuple[float, float]:
         # Damping 0 leaves the sites alone: the pass only looks.
         options = SweepOptions(
             0.0, leverage, gradient=False, stretch=float(np.exp(log_stretch)),
             spared=spared, only_spared=True,
         )  # fmt: skip
-        total = [engine.sweep(point.prior, point.posterior, options, batch) for batch in batches]
-        weight = sum(sums.weight for sums in total)
-        return sum(sums.log_predictive for sums in total) / max(weight, 1e-300), weight
+        sums = engine.sweep(point.prior, point.posterior, options, rows)
+        return sums.log_predictive / max(sums.weight, 1e-300), sums.weight
 
-    def penalised(log_stretch: float) -> float:
-        mean, weight = score(log_stretch, batches)
-        return mean - 0.5 * (log_stretch / _DEVIATION) ** 2 / max(weight, 1.0)
-
-    begin = time.monotonic()
     try:
-        best = _highest(penalised, _reaches(spared))
+        rows = _judges(engine, seed, spared)
+        begin = time.monotonic()
+
+        def penalised(log_stretch: float) -> float:
+            mean, weight = score(log_stretch, rows)
+            return mean - 0.5 * (log_stretch / _DEVIATION) ** 2 / max(weight, 1.0)
+
+        best = _highest(penalised)
         if not np.isfinite(best):
             raise NumericalError(
                 "the leave-one-out scores are not finite, so that nothing can be calibrated by them; "
@@ -81,7 +77,7 @@ def calibrated(
         point = point._replace(stretch=float(np.exp(best)))
         taken = time.monotonic() - begin
         enough = taken + taken / epochs_needed(engine.n_rows, spared) <= seconds
-        point = point._replace(mean_log_predictive=score(best, [None] if enough else batches)[0])
+        point = point._replace(mean_log_predictive=score(best, None if enough else rows)[0])
     except KeyboardInterrupt:
         return point._replace(interrupted=True)
     if enough:
@@ -89,11 +85,15 @@ def calibrated(
     return point
 
 
-def _reaches(spared: float) -> tuple[float, ...]:
-    return _FAR_REACHES if spared else _REACHES
+def _judges(engine: Engine, seed: int, spared: float) -> Any:
+    """The rows that decide, as a minibatch; None for all of them."""
+    rng = np.random.default_rng(seed)
+    if spared:
+        return engine.spared_rows(spared, _ROWS, rng)
+    return next(iter(engine.batches(_ROWS, rng))) if engine.n_rows > _ROWS else None
 
 
-def _highest(function: Callable[[float], float], reaches: Sequence[float] = _REACHES) -> float:
+def _highest(function: Callable[[float], float]) -> float:
     """Where a smooth function with one maximum is highest, by the vertices of parabolas.
 
     The same few steps whatever the values: a difference in rounding stays one.
@@ -102,7 +102,7 @@ def _highest(function: Callable[[float], float], reaches: Sequence[float] = _REA
     0.6
     """
     x = _START
-    for reach in reaches:
+    for reach in _REACHES:
         left, middle, right = (function(x + step) for step in (-reach, 0.0, reach))
         slope, bend = right - left, left - 2.0 * middle + right
         farthest = 2.0 * reach

@@ -78,10 +78,9 @@ class Plan:
             trained = self.stochastic.run(*context)
             return_freed_memory()  # of shuffled rows: the sweeps to come read in order
         point = self._polish(problem, trainer, trained, progress)
-        if not trained.interrupted:
-            if self.stochastic is not None:
-                return_freed_memory()  # of all rows' refined sites: calibration draws few rows
-            point = self._calibrate(problem, point, progress)
+        if self.stochastic is not None:
+            return_freed_memory()  # of all rows' refined sites: calibration draws few rows
+        point = self._calibrate(problem, point, progress)
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
             self.checkpointer.finish(problem.engine)

@@ -26,6 +26,17 @@ class LoadedBlock:
         return self.rows
 
 
+def joined(parts: list[RawRows]) -> RawRows:
+    """Rows one after the other; where some have weights, those without count once."""
+    weighted = any(part.weight is not None for part in parts)
+    weights = [np.ones(len(part.labels)) if part.weight is None else part.weight for part in parts]
+    return RawRows(
+        np.concatenate([part.X for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate(weights) if weighted else None,
+    )
+
+
 def tile_precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The precision that does justice to values of `dtype`: float32 for what fits in it exactly.
 
