@@ -25,6 +25,7 @@ from cavity.kernels import bind
 from cavity.parameters import ParameterSpace
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
+from cavity.sources.blocks import joined
 from cavity.sources.protocol import Block, RawRows, Source
 from cavity.standardize import Moments, Standardizer, learn_standardizer
 from cavity.typing import Array, Dtype, IntArray
@@ -118,16 +119,8 @@ def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> Hel
     for block in source.blocks(tile_rows(1, source.n_features, np.dtype(np.float64))):
         chosen = mask[block.index]
         if chosen.any():
-            X, labels, weight = block.load()
-            kept = None if weight is None else weight[chosen]
-            parts.append(RawRows(X[chosen], labels[chosen], kept))
-    weights = [part.weight for part in parts if part.weight is not None]
-    rows = RawRows(
-        np.vstack([part.X for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate(weights) if weights else None,
-    )
-    return HeldOut(mask, rows)
+            parts.append(block.load().take(chosen))
+    return HeldOut(mask, joined(parts))
 
 
 def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -> IntArray:

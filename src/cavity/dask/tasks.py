@@ -131,9 +131,7 @@ def picked(rows: GroupRows, numbers: IntArray) -> RawRows:
     parts = []
     for start, shard in zip(rows.starts, rows.shards, strict=True):
         low, high = np.searchsorted(numbers, [start, start + len(shard.labels)])
-        here = numbers[low:high] - start
-        weight = None if shard.weight is None else shard.weight[here]
-        parts.append(RawRows(shard.X[here], shard.labels[here], weight))
+        parts.append(shard.take(numbers[low:high] - start))
     return joined(parts)
 
 

@@ -46,11 +46,10 @@ def spared_batch(batch: Block, share: float, *, only: bool, first: int = 0) -> B
         return batch
     if isinstance(batch, ArrayBlock) and len(kept):
         return replace(batch, index=index[kept])
-    X, labels, weight = batch.load()
+    rows = batch.load()
     if len(kept) == 0:
-        return LoadedBlock(index[:1], RawRows(X[:1], labels[:1], np.zeros(1)))
-    rows = RawRows(X[kept], labels[kept], None if weight is None else weight[kept])
-    return LoadedBlock(index[kept], rows)
+        return LoadedBlock(index[:1], rows.take(slice(1))._replace(weight=np.zeros(1)))
+    return LoadedBlock(index[kept], rows.take(kept))
 
 
 def spared_rows(batches: Iterable[Block], share: float, most: int) -> LoadedBlock:

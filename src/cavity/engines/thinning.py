@@ -13,7 +13,7 @@ import numpy as np
 
 from cavity.sources.arrays import ArrayBlock
 from cavity.sources.blocks import LoadedBlock
-from cavity.sources.protocol import Block, RawRows
+from cavity.sources.protocol import Block
 from cavity.typing import Array, IntArray
 
 _DOUBTFUL = 0.05
@@ -35,10 +35,9 @@ def thinned_batch(batch: Block, log_predictive: Array, least: float) -> Block:
         every = batch.source.weight
         kept, stands_for = doubtful_rows(last, least, offset, None if every is None else every[index])
         return LoadedBlock(index[kept], replace(batch, index=index[kept]).load(), stands_for)
-    X, labels, weight = batch.load()
-    kept, stands_for = doubtful_rows(last, least, offset, weight)
-    rows = RawRows(X[kept], labels[kept], None if weight is None else weight[kept])
-    return LoadedBlock(index[kept], rows, stands_for)
+    rows = batch.load()
+    kept, stands_for = doubtful_rows(last, least, offset, rows.weight)
+    return LoadedBlock(index[kept], rows.take(kept), stands_for)
 
 
 def doubtful_rows(

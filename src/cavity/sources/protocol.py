@@ -24,6 +24,11 @@ class RawRows(NamedTuple):
     weight: Array | None
     """[t], not negative, or None if every row counts once."""
 
+    def take(self, some: Any) -> RawRows:
+        """Those at some positions, or where a mask is true."""
+        weight = None if self.weight is None else self.weight[some]
+        return RawRows(self.X[some], self.labels[some], weight)
+
 
 class Block(Protocol):
     """A promise of some rows: cheap to make, read where and when it is needed."""
