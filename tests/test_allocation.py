@@ -24,12 +24,15 @@ print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(what):
+def output_of(code, *arguments):
     # Dask sets the allocator by the environment, in a process that has ever made a cluster.
     plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    command = [sys.executable, "-c", CODE, what]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=plain)
-    kept, count = done.stdout.split()
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=plain).stdout
+
+
+def faults(what):
+    kept, count = output_of(CODE, what).split()
     return kept == "True", int(count)
 
 
@@ -68,5 +71,4 @@ before = resident()
 return_freed_memory()
 print(before - resident())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stdout) > 30e6
+    assert int(output_of(code)) > 30e6
