@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels import BoundKernel, bind
+from cavity.kernels.scaled import Scaled
+from cavity.kernels.stationary import Stationary
 from cavity.linalg import inverse_lower, jittered_cholesky
 from cavity.triangular import times_lower, transposed_lower_times
 from cavity.typing import Array, Dtype
@@ -51,6 +53,8 @@ class Prior:
         """The kernel bound to Z in the precision of the tiles."""
         if self.dtype == np.float64:
             return self._bound
+        if isinstance(self._bound, Scaled | Stationary):
+            return self._bound.in_precision(self.dtype)
         return bind(self.kernel, self.Z.astype(self.dtype))
 
     def pull_back(self, bracket: Array) -> ParameterGradient:

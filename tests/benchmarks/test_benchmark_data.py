@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tiny_data
-from benchmarks.data import DataNotFoundError, fixed, holdout, load, splits
+from benchmarks.data import DataNotFoundError, fixed, holdout, load, splits, whitened
 from benchmarks.start import starting_point
 
 
@@ -85,3 +85,14 @@ def test_every_method_starts_at_the_same_rows():
     np.testing.assert_array_equal(a.Z, b.Z)
     assert a.lengthscale == b.lengthscale > 0
     assert {tuple(z) for z in a.Z} <= {tuple(x) for x in X}
+
+
+def test_whitened_by_the_training_rows():
+    split = holdout("covtype", 4)
+    turned = whitened(split)
+    assert turned.train.X.dtype == split.train.X.dtype
+    assert turned.train.name == split.train.name
+    covariance = np.cov(turned.train.X, rowvar=False)
+    np.testing.assert_allclose(covariance - np.diag(np.diag(covariance)), 0.0, atol=1e-3)
+    # Column by column it is the residual given those before: the first one stays.
+    np.testing.assert_allclose(turned.test.X[:, 0], split.test.X[:, 0], atol=1e-4)

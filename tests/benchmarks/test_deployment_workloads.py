@@ -12,7 +12,7 @@ from benchmarks.methods import MethodFailedError
 from benchmarks.records import Repetition, read
 from benchmarks.registry import benchmarks
 from benchmarks.results import TEMPLATE
-from benchmarks.workloads import auto_m, defaults
+from benchmarks.workloads import auto_m, defaults, step_rate
 
 
 def fit(label, nll, *, dataset="d", split=0, seconds=1.0, m=25, ece=0.01):
@@ -101,3 +101,12 @@ def test_a_fit_here_fails_with_its_reason():
     data = Dataset(np.eye(20), np.tile([-1, 1], 10).astype(np.int8), "d")
     with pytest.raises(MethodFailedError, match="n_inducing"):
         HereSEP()(data, data, {"seed": 0, "parameters": {"n_inducing": -1}}, None)
+
+
+def test_step_rates_go_by_the_best_round():
+    def steps(label, split, rate):
+        return Repetition("w", label, label, "d", split, {}, extra={"steps_per_second": rate})
+
+    rounds = [("cavity", (100.0, 300.0, 250.0)), (step_rate.COMPARED, (150.0, 90.0, 140.0))]
+    text = step_rate.table([steps(label, k, r) for label, rates in rounds for k, r in enumerate(rates)])
+    assert "| cavity | 300 | 250 | 2.00 |" in text

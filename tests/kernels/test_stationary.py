@@ -37,6 +37,25 @@ def test_float32_survives_an_offset(family):
 
 
 @every_family
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("d", [4, 80])
+def test_rounded_points_are_as_good_as_points_bound_again(family, offset, d):
+    rng = np.random.default_rng(0)
+    X, Z = (np.round(64 * rng.normal(size=(n, d))) / 64 + offset for n in (30, 8))
+    G, kernel = rng.normal(size=(30, 8)).astype(np.float32), 2.0 * family(np.sqrt(d))
+    truth, tape = bind(kernel, Z).cross(X)
+    truth_theta, truth_Z = bind(kernel, Z).pull_back(tape, G)
+    rounded = bind(kernel, Z).in_precision(np.dtype(np.float32))
+    K, tape = rounded.cross(X.astype(np.float32))
+    dtheta, dZ = rounded.pull_back(tape, G)
+    assert K.dtype == np.float32
+    assert rounded.diagonal(X)[0].dtype == np.float32
+    assert_allclose(K, truth, atol=2e-5)
+    assert_allclose(dtheta, truth_theta, atol=2e-4)
+    assert_allclose(dZ, truth_Z, atol=2e-4)
+
+
+@every_family
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("d", [1, 8, 784])
 def test_a_point_correlates_fully_with_itself(family, dtype, d):

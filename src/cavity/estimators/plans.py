@@ -32,6 +32,8 @@ LARGEST_BATCH_PROBLEM = 10_000
 """Rows up to which batch_size="auto" trains on all of them at every step."""
 BATCH_PER_POINT = 5
 """Rows a minibatch has for each inducing point: enough to be worth the m×m algebra of a step."""
+LEAST_BATCH = 500
+"""Rows it has all the same, if the points are few: a step's own price is that of some hundred rows."""
 BATCHES_PER_EPOCH = 1_000
 """Minibatches of many rows are larger: with so many steps less noise is worth more than more steps."""
 LARGEST_PER_POINT = 20
@@ -96,11 +98,14 @@ def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> in
 
     >>> [resolved_batch_size("auto", n_rows, m=100) for n_rows in (10_000, 60_000, 1_000_000, 10**8)]
     [None, 500, 1000, 2000]
+    >>> [resolved_batch_size("auto", 60_000, m) for m in (20, 50, 200)]
+    [400, 500, 1000]
     """
     if batch_size == "auto":
         if n_rows <= LARGEST_BATCH_PROBLEM:
             return None
-        batch_size = min(max(BATCH_PER_POINT * m, n_rows // BATCHES_PER_EPOCH), LARGEST_PER_POINT * m)
+        wanted = max(BATCH_PER_POINT * m, LEAST_BATCH, n_rows // BATCHES_PER_EPOCH)
+        batch_size = min(wanted, LARGEST_PER_POINT * m)
     return None if batch_size is None else min(n_rows, int(batch_size))
 
 

@@ -6,8 +6,9 @@ import numpy as np
 
 from cavity.kernels.constant import BoundConstant
 from cavity.kernels.protocol import Array64, Tape
+from cavity.kernels.shallow import shallow_copy
 from cavity.kernels.stationary import Stationary
-from cavity.typing import Array
+from cavity.typing import Array, Dtype
 
 
 class Scaled:
@@ -22,6 +23,12 @@ class Scaled:
         self._constant = constant
         self._scaled = stationary.scaled(constant.value)
         self._order = slice(None) if constant_first else slice(None, None, -1)
+
+    def in_precision(self, dtype: Dtype) -> Scaled:
+        """The same kernel and points, rounded."""
+        other = shallow_copy(self)
+        other._scaled = self._scaled.in_precision(dtype)
+        return other
 
     def cross(self, X: Array) -> tuple[Array, Tape]:
         """K: [n, m]."""

@@ -16,7 +16,8 @@ import numpy as np
 
 from cavity.blocks import cached_rows
 from cavity.kernels.protocol import Array64
-from cavity.typing import Array
+from cavity.kernels.shallow import shallow_copy
+from cavity.typing import Array, Dtype
 
 _MANY_COLUMNS = 64
 
@@ -28,8 +29,19 @@ class ScaledPoints:
         self.centre = _centre(Z)
         self.rates = (1 / lengthscales).astype(Z.dtype)
         self.Zs = np.ascontiguousarray(self._centred(Z) * self.rates)
-        self.half_norms = -0.5 * np.einsum("ij,ij->i", self.Zs, self.Zs)
+        self.half_norms = _half_norms(self.Zs)
         self.partner = self._partner()
+
+    def in_precision(self, dtype: Dtype) -> ScaledPoints:
+        """The same points, rounded: about a centre that has been rounded first, as the rows will be."""
+        other, Zs = shallow_copy(self), self.Zs
+        if self.centre is not None:
+            other.centre = self.centre.astype(dtype)
+            Zs = Zs + (self.centre - other.centre) * self.rates
+        other.rates, other.Zs = self.rates.astype(dtype), Zs.astype(dtype)
+        other.half_norms = _half_norms(other.Zs)
+        other.partner = other._partner()
+        return other
 
     def _partner(self) -> Array:
         if self.Zs.shape[1] >= _MANY_COLUMNS:
@@ -126,6 +138,10 @@ class WideRows:
 
 
 ScaledRows: TypeAlias = NarrowRows | WideRows
+
+
+def _half_norms(Zs: Array) -> Array:
+    return np.asarray(-0.5 * np.einsum("ij,ij->i", Zs, Zs))
 
 
 def _centre(Z: Array) -> Array | None:

@@ -20,7 +20,7 @@ from cavity.kernels.protocol import Array64, Tape
 from cavity.kernels.reduce import inner, is_fixed
 from cavity.kernels.scaled_rows import ScaledPoints, ScaledRows
 from cavity.kernels.shallow import shallow_copy
-from cavity.typing import Array
+from cavity.typing import Array, Dtype
 
 
 class Curve(NamedTuple):
@@ -73,6 +73,12 @@ class Stationary:
         """The same kernel times a positive factor."""
         other = shallow_copy(self)
         other._scale = self._scale * float(factor)
+        return other
+
+    def in_precision(self, dtype: Dtype) -> Stationary:
+        """The same kernel and points, rounded: cheaper than to bind them again."""
+        other = shallow_copy(self)
+        other._ones, other._points = self._ones.astype(dtype), self._points.in_precision(dtype)
         return other
 
     def cross(self, X: Array) -> tuple[Array, Tape]:
