@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cavity.datasets.catalogue import CATALOGUE
 from cavity.datasets.loading import read_folder
+from cavity.standardize import Moments
 
 UCI = ("australian", "breast", "crabs", "heart", "ionosphere", "pima", "sonar")
 PLAIN = (*UCI, "banana", "image", "covtype", "adult", "electricity", "nycflights13")
@@ -99,6 +100,14 @@ def fixed(name: str) -> Split:
         raise ValueError(f"{name!r} has no test rows of its own; use splits or holdout")
     train, test = data.take(slice(None, -data.n_test)), data.take(slice(-data.n_test, None))
     return _scaled(train, test, 0, lambda X: X / np.float32(255.0))
+
+
+def whitened(split: Split) -> Split:
+    """The same split as `standardize="whiten"` sees it, for methods that have no such option."""
+    standardizer = Moments.of(split.train.X, None, products=True).standardizer()
+    return _scaled(
+        split.train, split.test, split.index, lambda X: standardizer.apply(X, np.dtype(X.dtype))
+    )
 
 
 def _random_split(data: Dataset, n_test: int, seed: int, index: int) -> Split:

@@ -11,10 +11,10 @@ from cavity.standardize import Moments, Standardizer, learn_standardizer
 FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 
 
-def learn(X, *, cuts=(), weight=None):
+def learn(X, *, cuts=(), weight=None, whiten=False):
     parts = [part for part in np.split(np.arange(len(X)), sorted(cuts)) if len(part)]
     return learn_standardizer(
-        Moments.of(X[part], None if weight is None else weight[part]) for part in parts
+        Moments.of(X[part], None if weight is None else weight[part], products=whiten) for part in parts
     )
 
 
@@ -117,3 +117,55 @@ class TestMostlyOneValue:
         X = np.array([[-5.0], [0.0], [0.0], [0.0], [1.0]])
         found = learn(X, cuts=[1], weight=np.array([0.0, 1, 1, 1, 1]))
         assert_allclose(found.scale, 0.5)
+
+
+class TestWhitening:
+    @staticmethod
+    def correlated(n=60, seed=0):
+        rng = np.random.default_rng(seed)
+        return rng.normal(size=(n, 3)) @ rng.normal(size=(3, 3)) * [1e-3, 1.0, 50.0] + [5.0, -1e3, 0.0]
+
+    @given(cuts=st.lists(st.integers(0, 60), max_size=6), seed=st.integers(0, 5))
+    def test_columns_are_uncorrelated_whatever_the_tiles(self, cuts, seed):
+        X = self.correlated(seed=seed)
+        found = learn(X, cuts=cuts, whiten=True)
+        applied = found.apply(X, FLOAT64)
+        assert_allclose(applied.T @ applied / len(X), np.eye(3), atol=1e-7)
+        assert_allclose(found.turn, learn(X, whiten=True).turn, rtol=1e-7, atol=1e-7)
+
+    @pytest.mark.parametrize("scale", [1e-300, 1e-150, 1.0, 1e150, 1e300])
+    def test_any_scale(self, scale):
+        X = self.correlated()
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            found = learn(scale * X, cuts=[20], whiten=True)
+        assert_allclose(found.turn, learn(X, whiten=True).turn, rtol=1e-7)
+
+    @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
+    def test_applied_and_inverted(self, dtype):
+        X = self.correlated()
+        found = learn(X, whiten=True)
+        applied = found.apply(X, dtype)
+        assert applied.dtype == dtype
+        assert_allclose(found.invert(applied), X, rtol=1e-5, atol=1e-3)
+        assert not found.is_identity
+
+    def test_weights_count_rows(self):
+        X, weight = self.correlated(), np.random.default_rng(1).integers(0, 4, 60).astype(float)
+        weighted = learn(X, cuts=[25], weight=weight, whiten=True)
+        repeated = learn(X.repeat(weight.astype(int), axis=0), whiten=True)
+        assert_allclose(weighted.turn, repeated.turn, rtol=1e-8)
+
+    def test_columns_that_do_not_vary_go_with_no_other(self):
+        X = self.correlated()
+        X[:, 1] = 7.0
+        turn = learn(X, cuts=[10], whiten=True).turn
+        assert_array_equal(turn[1], [0.0, 1.0, 0.0])
+        assert_array_equal(turn[:, 1], [0.0, 1.0, 0.0])
+
+    def test_rare_values_are_not_blown_up(self):
+        rng = np.random.default_rng(0)
+        X = np.column_stack([rng.random(2000) < 0.01, rng.normal(size=2000)]).astype(float)
+        plain, whitened = (learn(X, whiten=w).apply(X, FLOAT64) for w in (False, True))
+        assert_allclose(whitened[:, 0], plain[:, 0])
+        assert_allclose(whitened[:, 1].std(), 1.0)

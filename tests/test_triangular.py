@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from cavity.engines.blas import blas_threads
-from cavity.triangular import gram_of_lower, times_lower, times_transposed_lower
+from cavity.triangular import (
+    add_outer,
+    cholesky_factor,
+    gram_of_lower,
+    times_lower,
+    times_transposed_lower,
+    transposed_lower_times,
+)
 
 SIZES, DTYPES = st.integers(1, 200), st.sampled_from([np.float32, np.float64])
 
@@ -25,11 +32,58 @@ def test_triangular_products_are_plain_products(n, m, dtype, order):
     L = np.array(lower(m, dtype), order=order)
     kept = K.copy(), L.copy()
     rtol = 1e-4 if dtype == np.float32 else 1e-12
-    for product, truth in ((times_transposed_lower(K, L), K @ L.T), (times_lower(K, L), K @ L)):
+    for product, truth in (
+        (times_transposed_lower(K, L), K @ L.T),
+        (times_lower(K, L), K @ L),
+        (transposed_lower_times(L, K.T), L.T @ K.T),
+    ):
         assert product.dtype == dtype
         assert_allclose(product, truth, atol=rtol * np.abs(truth).max(initial=1.0))
     assert_array_equal(K, kept[0])
     assert_array_equal(L, kept[1])
+
+
+@given(n=st.integers(1, 20), m=SIZES, dtype=DTYPES)
+def test_an_overwritten_factor_is_where_the_product_lies(n, m, dtype):
+    K, L = np.random.default_rng(0).normal(size=(n, m)).astype(dtype), lower(m, dtype)
+    truth, turned = times_lower(K, L), transposed_lower_times(L, K.T)
+    columns = np.array(K.T, order="C")
+    for product, factor in (
+        (times_lower(K, L, overwrite=True), K),
+        (transposed_lower_times(L, columns, overwrite=True), columns),
+    ):
+        assert np.shares_memory(product, factor)
+    assert_array_equal(K, truth)
+    assert_array_equal(columns, turned)
+
+
+@given(n=st.integers(1, 20), m=SIZES, dtype=DTYPES)
+def test_an_outer_product_is_added_in_place(n, m, dtype):
+    rng = np.random.default_rng(m)
+    A, x, y = (rng.normal(size=shape).astype(dtype) for shape in ((n, m), n, m))
+    truth = A + np.outer(x, y)
+    add_outer(A, x, y)
+    assert_allclose(A, truth, atol=1e-5 if dtype == np.float32 else 1e-13)
+
+
+@given(m=SIZES)
+def test_a_cholesky_factor_is_lower_triangular_whatever_lies_above_the_diagonal(m):
+    L = np.tril(lower(m, np.float64), -1) + m * np.eye(m)
+    A = np.tril(L @ L.T) + np.triu(np.full((m, m), 7.0), 1)
+    assert_allclose(cholesky_factor(A), L, atol=1e-8 * m)
+
+
+@pytest.mark.parametrize(
+    ("A", "x", "y"),
+    [
+        (np.ones((2, 3)), np.ones(3), np.ones(2)),
+        (np.ones((2, 3), np.float32), np.ones(2), np.ones(3)),
+        (np.ones((3, 2)).T, np.ones(2), np.ones(3)),
+    ],
+)
+def test_an_outer_sum_that_does_not_fit_is_refused(A, x, y):
+    with pytest.raises(ValueError, match="no outer sum"):
+        add_outer(A, x, y)
 
 
 @given(m=SIZES, dtype=DTYPES)

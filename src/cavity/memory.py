@@ -26,11 +26,10 @@ def peak_bytes() -> int | None:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
-def require_memory(needed: int, what: str) -> None:
-    """Raise `MemoryError`, with the bytes named, if `needed` bytes are more than there are."""
+def require_memory(needed: int, what: str, instead: str) -> None:
+    """Raise `MemoryError`, with bytes and a way out, if `needed` bytes are more than there are."""
     available = available_bytes()
     if available is not None and needed > available:
         raise MemoryError(
-            f"{what} needs {needed:,} bytes, and {available:,} are available; use fewer inducing "
-            'points, or site_memory="sites", which needs two numbers a row'
+            f"{what} needs {needed:,} bytes, and {available:,} are available; use {instead}"
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.kernels import BoundKernel, bind
 from cavity.linalg import inverse_lower, jittered_cholesky
-from cavity.triangular import times_lower
+from cavity.triangular import times_lower, transposed_lower_times
 from cavity.typing import Array, Dtype
 
 JITTER = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-8}
@@ -54,11 +54,10 @@ class Prior:
         return bind(self.kernel, self.Z.astype(self.dtype))
 
     def pull_back(self, bracket: Array) -> ParameterGradient:
-        """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric)."""
+        """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric, and lost)."""
         # In the precision of the tiles, whose own part of the gradient is no more exact.
-        half = times_lower(bracket.astype(self.dtype, copy=False), self.whitener)
-        # Symmetric, so L⁻ᵀ · half is its own transpose.
-        G = times_lower(half.T, self.whitener).astype(np.float64, copy=False)
+        half = times_lower(bracket.astype(self.dtype, copy=False), self.whitener, overwrite=True)
+        G = transposed_lower_times(self.whitener, half, overwrite=True).astype(np.float64, copy=False)
         # The jitter is relative to the mean of the diagonal, so it moves with K.
         G.flat[:: len(G) + 1] += self.jitter * np.trace(G) / len(G)
         theta, Z = self._bound.pull_back(self._tape, G)

@@ -56,12 +56,12 @@ class Problem:
         return Prior(kernel, Z, self.dtype, self.jitter if jitter is None else jitter)
 
 
-def standardizer_of(source: Source, threads: Threads) -> Standardizer:
-    """Centre and scale of a source, in one streaming pass."""
+def standardizer_of(source: Source, threads: Threads, *, whiten: bool = False) -> Standardizer:
+    """Centre and scale of a source, in one streaming pass; `whiten` tells its columns apart too."""
 
     def moments(block: Block) -> Moments:
         rows = block.load()
-        return Moments.of(rows.X, rows.weight)
+        return Moments.of(rows.X, rows.weight, products=whiten)
 
     size = tile_rows(1, source.n_features, np.dtype(np.float64))
     return learn_standardizer(threads.map(moments, source.blocks(size)))

@@ -76,8 +76,10 @@ class Relevance:
     @cached_property
     def lengthscale(self) -> Array:
         """Lengthscales [d] in the units of X; NaN where there is not just one."""
-        scale = self._model.standardizer.scale
-        return lengthscales(self._model.kernel, len(self)) * scale
+        standardizer = self._model.standardizer
+        if standardizer.turn is not None:  # those of the kernel are along several features at once
+            return np.full(len(self), np.nan)
+        return lengthscales(self._model.kernel, len(self)) * standardizer.scale
 
     @cached_property
     def _band(self) -> tuple[Array, Array, Array]:
@@ -135,7 +137,7 @@ def share_band(model: Model) -> tuple[Array, Array, Array]:
 
 
 def mean_slopes(model: Model, points: Array) -> Array:
-    """∂E[f]/∂x [L, t, d] of the latent means at standardised points [t, d], per standardised unit."""
+    """∂E[f]/∂x [L, t, d] of the latent means at standardised points [t, d], per unit of `scale`."""
     return _slopes(model, points, model.posterior.mean)
 
 
@@ -145,7 +147,9 @@ def _slopes(model: Model, points: Array, u: Array) -> Array:
     _, tape = bound.cross(model.prior.Z)
     weights = u @ model.prior.L_inverse  # L⁻ᵀu, so that f̂ = k(x, Z)·weights
     shape = (u.shape[1], len(points))
-    return np.stack([bound.pull_back(tape, _columns_of(w, shape))[1] for w in weights])
+    slopes = np.stack([bound.pull_back(tape, _columns_of(w, shape))[1] for w in weights])
+    turn = model.standardizer.turn
+    return slopes if turn is None else slopes @ turn.T  # by the features, not by what is left of them
 
 
 def _columns_of(weights: Array, shape: tuple[int, int]) -> Array:

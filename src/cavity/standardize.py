@@ -1,4 +1,4 @@
-"""Centre and scale of each feature, learned in one streaming pass."""
+"""Centre and scale of each feature, and how features go together, learned in one streaming pass."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from cavity.blocks import cached_rows
 from cavity.typing import Array, Dtype
+from cavity.whitening import residual_units
 
 
 @dataclass(frozen=True)
 class Standardizer:
-    """x ↦ (x − mean)/scale."""
+    """x ↦ (x − mean)/scale, and then, where columns are to be told apart, times `turn`."""
 
     mean: Array
     """[d]"""
     scale: Array
     """[d], never zero."""
+    turn: Array | None = None
+    """[d, d], upper triangular: each column as what those before it do not tell; see `whitening`."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
@@ -39,21 +44,25 @@ class Standardizer:
         # their digits if they were rounded to float32 first.
         wide = np.result_type(X.dtype, dtype)
         mean, rate = self.mean.astype(wide), (1.0 / self.scale).astype(wide)
+        turn = None if self.turn is None else self.turn.astype(wide)
         for rows in cached_rows(len(X), out.itemsize * X.shape[1]):
-            if wide == dtype:
+            if wide == dtype and turn is None:
                 np.subtract(X[rows], mean, out=out[rows])
                 out[rows] *= rate
             else:
-                out[rows] = (X[rows] - mean) * rate
+                scaled = (X[rows] - mean) * rate
+                out[rows] = scaled if turn is None else scaled @ turn
         return out
 
     @cached_property
     def is_identity(self) -> bool:
         """Whether the inputs stay as they are."""
-        return not self.mean.any() and bool((self.scale == 1.0).all())
+        return self.turn is None and not self.mean.any() and bool((self.scale == 1.0).all())
 
     def invert(self, X: Array) -> Array:
         """Standardised X [t, d] back in the units of the inputs."""
+        if self.turn is not None:
+            X = solve_triangular(self.turn, np.asarray(X, dtype=np.float64).T, trans="T").T
         return np.asarray(X * self.scale + self.mean)
 
 
@@ -100,9 +109,11 @@ class Moments:
     """Of X, in its own units."""
     largest: Extreme
     """Of −X."""
+    products: Array | None = None
+    """[d, d]: summed products of the deviations of two columns, if they are asked for."""
 
     @classmethod
-    def of(cls, X: Array, weight: Array | None) -> Moments:
+    def of(cls, X: Array, weight: Array | None, *, products: bool = False) -> Moments:
         """Moments of X [t, d] with weights [t]."""
         largest = np.maximum(np.abs(X.max(axis=0).astype(float)), np.abs(X.min(axis=0).astype(float)))
         unit = _unit(largest)
@@ -114,7 +125,9 @@ class Moments:
         mean = w @ X / max(total, 1e-300)
         deviations = X - mean
         squares = np.einsum("ij,ij->j", deviations, deviations) if weight is None else w @ deviations**2
-        return cls(total, unit, mean, squares, *_extremes(raw, weight))
+        extremes = _extremes(raw, weight)
+        together = deviations.T @ (w[:, None] * deviations) if products else None
+        return cls(total, unit, mean, squares, *extremes, together)
 
     def merged_with(self, other: Moments) -> Moments:
         """Moments of both sets of rows together (Chan, Golub & LeVeque)."""
@@ -122,19 +135,23 @@ class Moments:
         mine, theirs = self.unit / unit, other.unit / unit
         total = max(self.weight + other.weight, 1e-300)
         difference = other.mean * theirs - self.mean * mine
+        between = self.weight * other.weight / total
+        products = None
+        if self.products is not None and other.products is not None:
+            products = self.products * np.outer(mine, mine) + other.products * np.outer(theirs, theirs)
+            products += between * np.outer(difference, difference)
         return Moments(
             self.weight + other.weight,
             unit,
             self.mean * mine + difference * (other.weight / total),
-            self.squares * mine**2
-            + other.squares * theirs**2
-            + difference**2 * (self.weight * other.weight / total),
+            self.squares * mine**2 + other.squares * theirs**2 + difference**2 * between,
             self.smallest.merged_with(other.smallest),
             self.largest.merged_with(other.largest),
+            products,
         )
 
     def standardizer(self) -> Standardizer:
-        """Centre and scale; a column that does not vary keeps the scale 1.
+        """Centre and scale; a column that does not vary keeps the scale 1. With products, also a turn.
 
         The scale is the standard deviation, but a column that is mostly one value (a rare category, a
         pixel that is lit in a few images, a count that is mostly zero) would have rows far away from all
@@ -144,8 +161,23 @@ class Moments:
         deviation = np.sqrt(self.squares / max(self.weight, 1e-300))
         # What rounding alone produces from a constant column is not variation.
         varies = deviation > 1e-12 * np.abs(self.mean)
-        deviation = np.maximum(deviation, self._distance_from_most() / FARTHEST)
-        return Standardizer(self.mean * self.unit, np.where(varies, deviation * self.unit, 1.0))
+        spread = np.maximum(deviation, self._distance_from_most() / FARTHEST)
+        scale = np.where(varies, spread * self.unit, 1.0)
+        if self.products is None:
+            return Standardizer(self.mean * self.unit, scale)
+        # Columns of unit variance are told apart; one that is mostly one value is no larger for it.
+        ratio = np.divide(spread, deviation, out=np.ones_like(spread), where=varies)
+        turn = ratio[:, None] * residual_units(self._correlation(varies)) / ratio
+        return Standardizer(self.mean * self.unit, scale, turn)
+
+    def _correlation(self, varies: NDArray[np.bool_]) -> Array:
+        """[d, d]; columns that do not vary go with no other."""
+        assert self.products is not None
+        deviation = np.sqrt(np.where(varies, self.squares, 1.0))
+        R = self.products / deviation / deviation[:, None]
+        R[~varies], R[:, ~varies] = 0.0, 0.0
+        np.fill_diagonal(R, 1.0)
+        return R
 
     def _distance_from_most(self) -> Array:
         """Root mean square distance of the other values from the one that most rows have, or 0 [d]."""

@@ -27,7 +27,7 @@ from cavity.rows import Rows, Sites
 from cavity.rules.cavity_moments import limit_leverage
 from cavity.rules.protocol import RowTerms, Rule
 from cavity.sums import Sums
-from cavity.triangular import times_lower, times_transposed_lower
+from cavity.triangular import add_outer, times_lower, times_transposed_lower
 from cavity.typing import Array, Dtype
 
 EXACT_LEVERAGE = 1.0 - 1e-9
@@ -168,13 +168,13 @@ def sweep(
     if options.gradient:
         P = _row_gradient(at, terms, weight, posterior)
         half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
-        correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
+        correction = half_gamma.astype(at.A.dtype)[:, None] * at.A if half_gamma.any() else 0.0
         P += correction
         sums.bracket = P.T @ at.A
         if options.exact:
             sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
         P += correction
-        theta, sums.Z = kernel.pull_back(cross_tape, times_lower(P, prior.whitener))
+        theta, sums.Z = kernel.pull_back(cross_tape, times_lower(P, prior.whitener, overwrite=True))
         sums.theta = theta + kernel.pull_back_diagonal(diagonal_tape, -half_gamma)
     return RefinedRows(refined, terms.log_predictive), sums
 
@@ -248,7 +248,7 @@ def _row_gradient(at: Marginals, terms: RowTerms, weight: Array, posterior: Post
     means, _ = posterior.moments_in(dtype)
     for Q, h, alpha, mean in zip(at.Q, terms.h, terms.alpha, means, strict=True):
         Q *= (weight * h).astype(dtype)[:, None]
-        Q += np.outer((weight * alpha).astype(dtype), mean)
+        add_outer(Q, (weight * alpha).astype(dtype), mean)
     return reduce(np.add, at.Q)
 
 

@@ -105,6 +105,7 @@ def test_partitions_change_nothing_not_even_a_bit(client, even, chunks):
     {"gradient": "exact", "max_iter": 5},
     {"optimizer": None, "max_iter": 50},
     {"likelihood": "logit", "max_iter": 5, "standardize": False},
+    {"max_iter": 5, "standardize": "whiten"},
 ])  # fmt: skip
 def test_options_work_as_on_one_machine(client, settings):
     model = DaskSEPClassifier(n_inducing=6, random_state=0, **settings, client=client)

@@ -79,7 +79,7 @@ class DaskClassifier(SteppedGPClassifier):
     def _standardizer(self, source: Any, threads: Threads) -> Standardizer:
         if not isinstance(source, ShardedSource):
             return super()._standardizer(source, threads)
-        return source.standardizer()
+        return source.standardizer(whiten=self._whitens)
 
     def _hold_out(self, source: Any, rng: np.random.RandomState) -> Any:
         if not isinstance(source, ShardedSource):

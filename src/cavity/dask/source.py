@@ -104,10 +104,11 @@ class ShardedSource:
                 self.rows[i] = self._read(i)
             self._partitions = []
 
-    def standardizer(self) -> Standardizer:
-        """Centre and scale of all rows; the driver sees the moments of shards."""
+    def standardizer(self, *, whiten: bool = False) -> Standardizer:
+        """Centre and scale of all rows, and a turn; the driver sees the moments of shards."""
         parts = self.cluster.run(
-            lambda: self.cluster.client.map(moments_of, self.rows, pure=False), self.reload
+            lambda: self.cluster.client.map(moments_of, self.rows, products=whiten, pure=False),
+            self.reload,
         )
         return learn_standardizer(moments for group in parts for moments in group)
 

@@ -111,7 +111,7 @@ def summed_share(
         return folded(summed(), extent)
 
 
-def moments_of(rows: GroupRows) -> list[Moments]:
+def moments_of(rows: GroupRows, products: bool = False) -> list[Moments]:
     """Moments of the tiles of each shard, merged by shard."""
     result = []
     with _alone():
@@ -119,7 +119,8 @@ def moments_of(rows: GroupRows) -> list[Moments]:
             size = tile_rows(1, X.shape[1], np.dtype(np.float64))
             total: Moments | None = None
             for i in range(0, len(X), size):
-                part = Moments.of(X[i : i + size], None if weight is None else weight[i : i + size])
+                own = None if weight is None else weight[i : i + size]
+                part = Moments.of(X[i : i + size], own, products=products)
                 total = part if total is None else total.merged_with(part)
             assert total is not None
             result.append(total)

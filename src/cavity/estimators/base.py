@@ -27,6 +27,7 @@ from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.starting import chosen_start, continued_start
 from cavity.estimators.state import restored_state, saved_state
 from cavity.estimators.validation import validated_kernel, validated_rows, validated_source
+from cavity.memory import require_memory
 from cavity.model import Model
 from cavity.persistence import save
 from cavity.prior import Prior
@@ -41,6 +42,9 @@ from cavity.sources.protocol import Source
 from cavity.standardize import Standardizer
 from cavity.sweep import SweepOptions
 from cavity.typing import Array
+
+_SQUARES = 4
+"""Arrays [d, d] that whitening holds, about."""
 
 
 class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
@@ -58,7 +62,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         "tol": [Interval(Real, 0, None, closed="left")],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "hyperprior": [Interval(Real, 0, None, closed="neither"), None],
-        "standardize": ["boolean"],
+        "standardize": ["boolean", StrOptions({"whiten"})],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
@@ -105,6 +109,9 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         progress: Progress | None = None,
     ) -> Problem:
         """What is to be fitted; without `progress` it is the beginning of a stream."""
+        if self._whitens:
+            what = f'standardize="whiten" for {source.n_features:,} features'
+            require_memory(_SQUARES * 8 * source.n_features**2, what, instead="standardize=True")
         standardizer = (
             self._standardizer(source, threads)
             if self.standardize
@@ -135,7 +142,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         return Progress(int(self.verbose))
 
     def _standardizer(self, source: Any, threads: Threads) -> Standardizer:
-        return standardizer_of(source, threads)
+        return standardizer_of(source, threads, whiten=self._whitens)
 
     def _hold_out(self, source: Any, rng: np.random.RandomState) -> Any:
         return hold_out(source, self.validation_fraction, rng)
@@ -145,6 +152,10 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
     ) -> Engine:
         """Where the passes over a source run."""
         return LocalEngine(source, standardizer, self._rule(), threads, held_out, stored)
+
+    @property
+    def _whitens(self) -> bool:
+        return bool(self.standardize == "whiten")
 
     @property
     def _learns(self) -> bool:

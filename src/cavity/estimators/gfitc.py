@@ -73,7 +73,7 @@ class GFITCClassifier(SparseGPClassifier):
         calibration: str | None = "auto",
         class_weight: Any = None,
         hyperprior: float | None = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,

@@ -251,7 +251,8 @@ def _fingerprint(estimator: Any, problem: Problem) -> dict[str, Any]:
     }
     engine = problem.engine
     digest = hashlib.sha256(np.ascontiguousarray(problem.space.start).tobytes())
-    digest.update(engine.standardizer.mean.tobytes() + engine.standardizer.scale.tobytes())
+    for part in (engine.standardizer.mean, engine.standardizer.scale, engine.standardizer.turn):
+        digest.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
     rows = engine.first_rows(_ROWS_IN_FINGERPRINT)
     digest.update(np.ascontiguousarray(rows.X).tobytes() + np.asarray(rows.labels, "i4").tobytes())
     digest.update(b"" if rows.weight is None else np.asarray(rows.weight, "f8").tobytes())

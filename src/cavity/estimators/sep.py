@@ -102,8 +102,10 @@ class SEPClassifier(SteppedGPClassifier):
     hyperprior : float or None
         Standard deviation, in log scale, of a log-normal prior on every kernel parameter, centred on
         its start. It is part of the objective; None is the paper's flat prior.
-    standardize : bool
-        Whether inputs are centred and scaled, feature by feature.
+    standardize : bool or "whiten"
+        Whether inputs are centred and scaled, feature by feature. "whiten" also replaces each feature by
+        what the features before it do not tell, for those that go together, such as a distance and the
+        time that it takes; then `kernel_` is about these, one lengthscale each.
     warm_start : bool
         Whether fit goes on from the last fit's kernel, inducing points and posterior.
     stream_memory : float or None
@@ -180,7 +182,7 @@ class SEPClassifier(SteppedGPClassifier):
         site_memory: str = "sites",
         class_weight: Any = None,
         hyperprior: float | None = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         warm_start: bool = False,
         stream_memory: float | None = None,
         checkpoint: str | PathLike[str] | None = None,
@@ -234,7 +236,11 @@ class SEPClassifier(SteppedGPClassifier):
             )
         if self.site_memory == "sites" or resolved_batch_size(self.batch_size, n_rows, m) is None:
             return 0
-        require_memory(4 * n_rows * m, f'site_memory="factors" for {n_rows:,} rows and m={m}')
+        require_memory(
+            4 * n_rows * m,
+            f'site_memory="factors" for {n_rows:,} rows and m={m}',
+            instead='fewer inducing points, or site_memory="sites", which needs two numbers a row',
+        )
         return m
 
     def _update(self, problem: Problem) -> PosteriorUpdate:

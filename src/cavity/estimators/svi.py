@@ -83,7 +83,7 @@ class SVIClassifier(SteppedGPClassifier):
         calibration: str | None = "auto",
         class_weight: Any = None,
         hyperprior: float | None = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         warm_start: bool = False,
         stream_memory: float | None = None,
         checkpoint: str | PathLike[str] | None = None,

@@ -145,17 +145,18 @@ class Trainer:
                 sums *= 1.0 / share
             value = objective(sums, posterior, self.engine.rule)
             by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
-        space, hyperprior = self.problem.space, self.problem.hyperprior
-        slope = space.pack_gradient(by_parameters) + hyperprior.gradient(x)
-        # Of a sum of squares the diagonal shows whatever is not finite.
-        diagonal = sums.precision.diagonal(axis1=1, axis2=2)
-        finite = (value, slope, by_q, diagonal, sums.shift)
-        if not all(np.isfinite(part).all() for part in finite):
+            space, hyperprior = self.problem.space, self.problem.hyperprior
+            slope = space.pack_gradient(by_parameters) + hyperprior.gradient(x)
+            square = float(slope @ slope)
+            # Of a sum of squares the diagonal shows whatever is not finite, and so does a total.
+            diagonals = np.trace(sums.precision, axis1=1, axis2=2)
+            total = value + square + by_q.sum() + diagonals.sum() + sums.shift.sum()
+        if not math.isfinite(total):
             raise NumericalError("the objective or its gradient is not finite")
         info = StepInfo(
             objective=value + hyperprior.log_density(x),
             mean_log_predictive=sums.log_predictive / sums.weight,
-            gradient_norm=math.sqrt(slope @ slope),
+            gradient_norm=math.sqrt(square),
             site_change=math.sqrt(sums.site_change / sums.weight),
             visited=sums.n_visited / sums.n_rows,
         )
