@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.estimators import growing, plans, starting
+from cavity.schedules.growth import Growth
 from support import table
 
 X, LABELS = table(150)
@@ -62,8 +63,8 @@ def test_enough_steps_are_enough():
 @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
 def test_a_larger_max_iter_allows_more_steps(monkeypatch):
     monkeypatch.setattr(plans, "PRETRAINED_STEPS", 3)
-    assert auto(max_iter=20, tol=0.0).fit(X, LABELS).n_iter_ == 5
-    assert auto(max_iter=40, tol=0.0).fit(X, LABELS).n_iter_ == 10
+    assert auto(max_iter=16, tol=0.0).fit(X, LABELS).n_iter_ == 6
+    assert auto(max_iter=32, tol=0.0).fit(X, LABELS).n_iter_ == 12
 
 
 def test_the_hyperprior_stays_where_it_was():
@@ -118,6 +119,21 @@ def test_large_tables_are_judged_by_a_pilot(monkeypatch):
     monkeypatch.setattr(growing, "PILOT_ROWS", 60)
     model = auto(batch_size=50, max_epochs=2).fit(X, LABELS)
     assert all(rung.m < 60 for rung in model.inducing_path_)
+
+
+def test_points_cost_less_the_more_rows_there_are(monkeypatch):
+    """The climb is told the price for the table's rows, and that a pilot is a part of them."""
+    prices = []
+    monkeypatch.setattr(
+        growing, "Growth", lambda **given: prices.append(given["price"]) or Growth(**given)
+    )
+    monkeypatch.setattr(growing, "FEW_ROWS", 75)
+    auto(optimizer=None).fit(X[:60], LABELS[:60])
+    auto(optimizer=None).fit(X, LABELS)
+    monkeypatch.setattr(growing, "WHOLE_ROWS", 100)
+    monkeypatch.setattr(growing, "PILOT_ROWS", 60)
+    auto(optimizer=None).fit(X, LABELS)
+    np.testing.assert_allclose(np.array(prices) / growing.PRICE, [1.0, 0.5, 0.5 * 60 / 150])
 
 
 def test_a_pilot_is_half_believed(monkeypatch):

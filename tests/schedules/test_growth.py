@@ -10,7 +10,7 @@ from cavity.parameters import ParameterSpace
 from cavity.problem import make_problem
 from cavity.schedules import growth as growth_module
 from cavity.schedules.converged import converge
-from cavity.schedules.growth import Growth
+from cavity.schedules.growth import Gain, Growth
 from cavity.schedules.progress import Progress
 from support import make_engine, table
 
@@ -80,6 +80,25 @@ def test_a_gain_that_may_be_chance_is_not_taken(seed):
     rows = np.random.default_rng(seed).normal(size=(80, 2))
     labels = np.random.default_rng(seed + 50).integers(0, 2, 80).astype(np.int8)
     assert len(climb(rows, labels, (5, 10, 20, 40), price=0.0).Z) == 5
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "promises"),
+    [
+        (0.0, np.inf, True),  # the first rung has nothing to compare with: the second is tried
+        (np.inf, 0.17, True),  # of one gain, half is expected
+        (np.inf, 0.15, False),
+        (0.20, 0.15, True),  # a line goes on to 0.10
+        (0.20, 0.13, False),  # … to 0.06, less than half
+        (0.30, 0.17, True),  # … to 0.04, but half is more
+        (0.01, 0.09, True),  # no more than the last, though gains have risen
+        (0.01, 0.07, False),
+    ],
+)
+def test_a_rung_is_tried_if_the_gains_before_promise_its_price(before, last, promises):
+    growth = Growth(price=0.08)
+    assert growth._promises(Gain(before), Gain(last), 400) is promises
+    assert not growth._promises(Gain(before), Gain(last), None)
 
 
 def test_the_gain_and_its_error_are_those_of_the_rows():

@@ -26,8 +26,10 @@ PILOT_ROWS = 4_000
 """… and those that it sees of more, in both cases …"""
 PILOT_VALUES = 5_000_000
 """… if they have no more values than this."""
-PRICE = 0.02
-"""Relative gain in leave-one-out NLL that 400 points must be worth, if the pilot has all rows."""
+PRICE = 0.06
+"""Relative gain in leave-one-out NLL that 400 points must be worth …"""
+FEW_ROWS = 2_000
+"""… to so many rows, or fewer; of more, each has its share of the price."""
 GROWTH_SHARE = 0.4
 """Share of max_seconds that the growth may take."""
 MEMORY_SHARE = 0.5
@@ -75,9 +77,7 @@ def grown_start(
     pilot = _pilot(source, np.random.default_rng(rng.randint(2**31)))
     seconds = getattr(estimator, "max_seconds", None)
     growth = Growth(
-        # The more rows there are, the more detail they show and the more points they can place: of a
-        # gain, a pilot shows a part, and less so than its share.
-        price=PRICE * (pilot.n_rows / source.n_rows) ** 2,
+        price=price(source.n_rows, pilot.n_rows),
         learn_kernel=estimator._learns,
         learn_inducing=estimator._learns and estimator.learn_inducing,
         deviation=estimator.hyperprior,
@@ -100,6 +100,18 @@ def half_believed(grown: GrownStart) -> Any:
     All rows show more detail than a pilot, in features too that do not seem to matter in it.
     """
     return grown.kernel.clone_with_theta(0.5 * (grown.theta + grown.kernel.theta))
+
+
+def price(n_rows: int, n_seen: int) -> float:
+    """What 400 points must be worth to `n_rows` rows of which a pilot has `n_seen`.
+
+    The more rows there are, the more detail they show and the more points they can place; and of a gain
+    a pilot shows a part.
+
+    >>> [price(n_rows, n_rows) for n_rows in (500, 2_000, 10_000)], round(price(20_000, 4_000), 6)
+    ([0.06, 0.06, 0.012], 0.0012)
+    """
+    return PRICE * min(1.0, FEW_ROWS / n_rows) * n_seen / n_rows
 
 
 def ladder(n_rows: int) -> list[int]:

@@ -39,8 +39,8 @@ BATCHES_PER_EPOCH = 1_000
 LARGEST_PER_POINT = 20
 BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
-PRETRAINED_STEPS = 50
-PRETRAINED_SHARE = 0.25
+PRETRAINED_STEPS = 75
+PRETRAINED_SHARE = 0.375
 """Steps on all rows that are enough from a start that has been trained on them: so many, or this share
 of max_iter if that is more."""
 LEAST_KEPT = 0.1

@@ -12,7 +12,8 @@ training charges it for the variance that the points leave unexplained, and the 
 compared: about half of that variance is what other rows cannot explain either, however many points.
 
 A gain counts if it exceeds its price by more than its standard error. The price of a rung rises with the
-square of its points, as the time of a step does.
+square of its points, as the time of a step does. A rung is only tried if its gain would be worth that on
+a line with the last two gains, taken for no more than the last and no less than half of it.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ _EP_TOL = 1e-2
 _MOST_SWEEPS = 5
 _COST = 5.0
 """What a rung costs at most, in units of the one before: four times the products, and m×m algebra."""
-_SHRINKAGE = 0.5
-"""What the next doubling may be expected to gain, in units of the last."""
+_LEAST_SHARE = 0.5
+"""What the next doubling may be expected to gain at least, in units of the last; at most as much."""
 _OPTIONS = SweepOptions(damping=0.5, residual_penalty=1.0)
 
 
@@ -117,10 +118,11 @@ class Growth:
         """Kernel and points of the rung that is enough, and the rungs that were tried.
 
         X [n, d] are the rows of the engine's source, standardised. The first rung is always tried, the
-        second if there is time; another one only if half the last gain would be worth it too.
+        second if there is time; another one only if it promises to be worth its price.
         """
         begun, climb = clock.seconds, _Climb(self, engine, X, _weight(engine, len(X)), kernel.theta)
         path: list[Rung] = []
+        last = Gain(0.0)
         best: _Trial | None = None
         Z: Array = np.zeros((0, X.shape[1]))
         for m, following in zip(ladder, [*ladder[1:], None], strict=True):
@@ -130,12 +132,12 @@ class Growth:
             trial = climb.round(kernel, Z)
             gain = Gain(np.inf) if best is None else climb.gain(best, trial)
             taken = gain.is_worth(self.price_of(m))
-            climbs = taken and len(Z) == m and self._promises(gain, following)
+            climbs = taken and len(Z) == m and self._promises(last, gain, following)
             if climbs:
                 left = self.max_seconds - (clock.seconds - begun)
                 trial = climb.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, clock, left)
             if taken:
-                best = trial
+                best, last = trial, gain
             kernel, Z = trial.point.prior.kernel, trial.point.prior.Z
             path.append(_rung(trial, clock.seconds - started))
             clock.say(
@@ -157,9 +159,13 @@ class Growth:
         """
         return self.price * (m / LADDER[-1]) ** 2
 
-    def _promises(self, gain: Gain, following: int | None) -> bool:
-        """Whether a part of the last gain would be worth the following rung, if there is one."""
-        return following is not None and _SHRINKAGE * gain.value >= self.price_of(following)
+    def _promises(self, before: Gain, gain: Gain, following: int | None) -> bool:
+        """Whether the following rung, if any, would be worth its price if gains went on as they did."""
+        if following is None:
+            return False
+        on_a_line = 2.0 * gain.value - before.value
+        expected = min(gain.value, max(_LEAST_SHARE * gain.value, on_a_line))
+        return expected >= self.price_of(following)
 
 
 @dataclass(frozen=True)
