@@ -17,7 +17,7 @@ from benchmarks.registry import benchmark
 from benchmarks.tables import MISSING, failures, markdown
 
 SIZES = (25, 50, 100, 200, 400)
-SPLITS, MIDDLE_SPLITS = 10, 5
+SPLITS, MIDDLE_SPLITS = 20, 10
 MIDDLE = ("banana", "image")
 LARGE = ("electricity", "adult", "covtype")
 LARGE_ROWS, LARGE_TEST = 20_000, 10_000
