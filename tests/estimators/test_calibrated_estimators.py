@@ -81,7 +81,8 @@ def test_a_single_minibatch_does_not_make_it_sure_of_itself():
     labels = rows[:, 0] + 3.0 * rng.normal(size=30_000) > 0  # hardly anything to learn
     nll = []
     for how in ("auto", None):
-        model = SEPClassifier(n_inducing=20, max_seconds=1e-9, calibration=how, random_state=0)
+        options = {"n_inducing": 20, "batch_size": 100, "max_seconds": 1e-9}
+        model = SEPClassifier(calibration=how, random_state=0, **options)
         model.fit(rows[10_000:], labels[10_000:])
         assert model.n_iter_ == 1
         log_proba = model.predict_log_proba(rows[:10_000])
