@@ -39,6 +39,8 @@ BATCHES_PER_EPOCH = 1_000
 LARGEST_PER_POINT = 20
 BATCH_RATE = 0.1
 STOCHASTIC_RATE = 0.02
+PRETRAINED_RATE = 0.03
+"""Of steps on all rows from a start that has been trained on them: longer ones would lead away first."""
 PRETRAINED_STEPS = 75
 PRETRAINED_SHARE = 0.375
 """Steps on all rows that are enough from a start that has been trained on them: so many, or this share
@@ -120,7 +122,7 @@ def spared_share(batch_size: int | None, n_rows: int) -> float:
 
 
 def resolved_optimizer(
-    name: str | None, learning_rate: float | None, batch_size: int | None
+    name: str | None, learning_rate: float | None, batch_size: int | None, pretrained: bool = False
 ) -> Optimizer | None:
     """The optimiser that the parameters mean."""
     if name is None:
@@ -130,7 +132,8 @@ def resolved_optimizer(
     if name == "rprop":
         return SignRates() if learning_rate is None else SignRates(learning_rate)
     if learning_rate is None:
-        learning_rate = BATCH_RATE if batch_size is None else STOCHASTIC_RATE
+        whole = PRETRAINED_RATE if pretrained else BATCH_RATE
+        learning_rate = whole if batch_size is None else STOCHASTIC_RATE
     return Adam(learning_rate)
 
 
@@ -154,7 +157,7 @@ def training_plan(
         learns = optimizer is not None and _averages(update)
         spared = spared_share(batch_size, n_rows) if learns else 0.0
         budget = replace(budget, epochs_after=epochs_needed(n_rows, spared))
-    method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size)
+    method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size, problem.pretrained)
     if batch_size is not None:
         stochastic = _stochastic(budget, batch_size, m, seed, update, spared)
         if estimator.learning_rate is None and isinstance(method, Adam):

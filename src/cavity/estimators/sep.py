@@ -51,11 +51,12 @@ class SEPClassifier(SteppedGPClassifier):
         How kernel and inducing points move. "auto" is Adam; "rprop" (for all rows) and "adadelta" (for
         minibatches) are the paper's. None keeps them and runs EP to convergence.
     learning_rate : float or None
-        The optimiser's step; None is 0.1 on all rows and 0.02 on minibatches, or up to 0.05 where the
-        budget has fewer than 3,000 of them. ADADELTA has none.
+        The optimiser's step; None is 0.1 on all rows (0.03 from inducing points that have grown on them)
+        and 0.02 on minibatches, or up to 0.05 where the budget has fewer than 3,000 of them. ADADELTA
+        has none.
     batch_size : int, "auto" or None
-        Rows a step sees. None is all of them; "auto" is all up to 10,000 rows, beyond that 5m, or a
-        thousandth of all rows if that is more, up to 20m.
+        Rows a step sees. None is all of them; "auto" is all up to 10,000 rows, beyond that 5m, or 500 or
+        a thousandth of all rows if that is more, up to 20m.
     max_iter : int
         Steps at most when every step sees all rows. After n_inducing="auto" has seen them all, a
         quarter of these is enough, or 50 if that is more.

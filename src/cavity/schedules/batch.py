@@ -15,6 +15,8 @@ from cavity.schedules.step import Trained, Trainer, TrainingState
 
 _WINDOW = 10
 """Iterations whose median objective is compared with that of the window before."""
+WARM_UP = 10
+"""Iterations before these: the first steps of an optimiser may well lead downhill."""
 
 
 def train_batch(
@@ -27,12 +29,13 @@ def train_batch(
     *,
     budget: Budget,
     tol: float,
+    warm_up: int = WARM_UP,
 ) -> Trained:
     """Iterate until the objective stands still, then a little longer with ever smaller steps.
 
     Still means that the median of its last 10 values rose by less than tol·|objective| above that of
-    the 10 before. At the latest the steps start to shrink after half of the budget, in which an
-    iteration is an epoch.
+    the 10 before, which come after `warm_up` others. At the latest the steps start to shrink after half
+    of the budget, in which an iteration is an epoch.
     """
     while True:
         ending = position.ending
@@ -45,7 +48,7 @@ def train_batch(
             assert info is not None
             position = position.after_batch()
             progress.record(info, float(position.step), share=now.used(position.step, progress.seconds))
-            plateau = monitor.plateau_after(state, info) or _stands_still(progress.history, tol)
+            plateau = monitor.plateau_after(state, info) or _stands_still(progress.history, tol, warm_up)
             if plateau and ending is None:
                 position = replace(position, ending=float(position.step))
             checkpointer.after_step(state, position, trainer, progress, monitor)
@@ -56,8 +59,8 @@ def train_batch(
     return Trained(chosen, position.step, converged=position.ending is not None, interrupted=False)
 
 
-def _stands_still(history: list[Iteration], tol: float) -> bool:
-    if len(history) < 3 * _WINDOW:
+def _stands_still(history: list[Iteration], tol: float, warm_up: int) -> bool:
+    if len(history) < warm_up + 2 * _WINDOW:
         return False
     values = [entry.objective for entry in history[-2 * _WINDOW :]]
     before, now = float(np.median(values[:_WINDOW])), float(np.median(values[_WINDOW:]))

@@ -10,7 +10,7 @@ import numpy as np
 from cavity.allocation import return_freed_memory
 from cavity.optimizers import Optimizer
 from cavity.problem import Problem
-from cavity.schedules.batch import train_batch
+from cavity.schedules.batch import WARM_UP, train_batch
 from cavity.schedules.budget import Budget
 from cavity.schedules.calibration import calibrated
 from cavity.schedules.checkpoint import Checkpointer
@@ -73,7 +73,8 @@ class Plan:
         state, position = self.checkpointer.resume(trainer, progress, self.monitor)
         context = (trainer, state, progress, self.monitor, self.checkpointer, position)
         if self.stochastic is None:
-            trained = train_batch(*context, budget=self.budget, tol=self.tol)
+            warm_up = 0 if problem.pretrained else WARM_UP
+            trained = train_batch(*context, budget=self.budget, tol=self.tol, warm_up=warm_up)
         else:
             trained = self.stochastic.run(*context)
             return_freed_memory()  # of shuffled rows: the sweeps to come read in order
