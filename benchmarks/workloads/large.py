@@ -17,7 +17,7 @@ OURS = (
     Contender("cavity SVI", "cavity-svi"),
 )
 WHITENED = Contender("cavity SEP, whitened", "cavity-sep", {"parameters": {"standardize": "whiten"}})
-"""For tables whose features go together; the best peer gets such inputs too."""
+"""For tables whose features go together; one of the best peers gets such inputs too."""
 PEERS = (
     Contender("GPflow Adam, 200", "gpflow-adam", {"minibatch": 200}),
     Contender("GPflow Adam, 1000", "gpflow-adam", {"minibatch": 1000}),
