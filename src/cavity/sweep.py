@@ -168,12 +168,15 @@ def sweep(
     if options.gradient:
         P = _row_gradient(at, terms, weight, posterior)
         half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
-        correction = half_gamma.astype(at.A.dtype)[:, None] * at.A if half_gamma.any() else 0.0
-        P += correction
+        correction = None
+        if half_gamma.any():  # not if the residual has no part in the likelihood
+            correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
+            P += correction
         sums.bracket = P.T @ at.A
         if options.exact:
             sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
-        P += correction
+        if correction is not None:
+            P += correction
         theta, sums.Z = kernel.pull_back(cross_tape, times_lower(P, prior.whitener, overwrite=True))
         sums.theta = theta + kernel.pull_back_diagonal(diagonal_tape, -half_gamma)
     return RefinedRows(refined, terms.log_predictive), sums
