@@ -19,7 +19,7 @@ ALTERNATIVES = tuple(
 )
 """Minibatch and rate, one at a time smaller and larger than the automatic ones (5m, .02).
 
-On many rows the automatic minibatches are larger, and few steps are longer."""
+Of many rows, or with few points, the automatic minibatches are larger, and few steps are longer."""
 
 
 def _sets(quick: bool) -> list[Split]:

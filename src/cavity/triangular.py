@@ -130,9 +130,8 @@ def _routine(module: Any, name: str, arguments: str) -> Callable[..., None]:
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     signature = api.PyCapsule_GetName(capsule)
-    if len(re.findall(rb"\bint \*", signature)) != arguments.count(
-        "i"
-    ):  # never pass pointers to what is not known
+    n_integers = len(re.findall(rb"\bint \*", signature))
+    if n_integers != arguments.count("i"):  # never pass pointers to what is not known
         raise ImportError(f"SciPy's {name} takes {signature.decode()}, not plain integers")
     address = api.PyCapsule_GetPointer(capsule, signature)
     return ctypes.CFUNCTYPE(None, *[_POINTERS[kind] for kind in arguments])(address)
