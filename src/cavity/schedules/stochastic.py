@@ -67,7 +67,7 @@ class StochasticSchedule:
                 step = before.step + 1
                 gain = max(1.0 / step, self.smallest_gain * budget.gain(used))
                 done = before.step - resumed
-                steps = resumed + _in_all(done, seconds - begun, planned.max_seconds - begun)
+                steps = _in_all(resumed, done, seconds - begun, planned.max_seconds - begun)
                 rate = budget.rate(used) * self._haste(min(steps, planned.max_epochs / share))
                 state, info = trainer.step(state, batch, gain=gain, rate=rate)
                 position = before.after_batch()
@@ -115,10 +115,14 @@ class StochasticSchedule:
             position = replace(position, epoch=position.epoch + 1, batch=0)
 
 
-def _in_all(done: int, seconds: float, most: float) -> float:
-    """Steps in `most` seconds at the pace of those that are done; no limit is known before the first.
+def _in_all(resumed: int, done: int, seconds: float, most: float) -> float:
+    """Steps of a run, of which some were taken before and others now, if `most` seconds are left to it.
 
-    >>> _in_all(10, 2.0, 60.0), _in_all(0, 0.0, 60.0)
-    (300.0, inf)
+    The pace is that of the steps taken now; before a run's very first step, that may be its last.
+
+    >>> _in_all(50, 10, 2.0, 60.0), _in_all(0, 0, 0.0, 60.0), _in_all(0, 0, 0.0, np.inf)
+    (350.0, 1, inf)
     """
-    return done * most / seconds if done and seconds > 0.0 else np.inf
+    if done and seconds > 0.0:
+        return resumed + done * most / seconds
+    return 1 if np.isfinite(most) and not resumed else np.inf
