@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from cavity.errors import NumericalError
@@ -23,11 +24,11 @@ _SMALLEST_HALVED = 64
 
 def cholesky(A: Array) -> Array:
     """Lower Cholesky factor of A [m, m]; raises `numpy.linalg.LinAlgError` if not positive definite."""
-    return cholesky_in_place(np.array(A, dtype=np.float64, order="C"))
+    return np.tril(cholesky_in_place(np.array(A, dtype=np.float64, order="C")))
 
 
 def cholesky_in_place(A: Array) -> Array:
-    """The same for A in float64 and C order, which is lost."""
+    """The same for A in float64 and C order, which is lost; only the lower triangle has a meaning."""
     L = cholesky_factor(A)
     # Whatever is not finite in a row of A reaches the diagonal of L.
     if L is None or not np.isfinite(L.diagonal()).all():
@@ -36,13 +37,12 @@ def cholesky_in_place(A: Array) -> Array:
 
 
 def solved_by_cholesky(L: Array, b: Array) -> Array:
-    """(LLᵀ)⁻¹b for lower triangular L [m, m], in C order, and b [m]."""
-    # Lᵀ, which BLAS's wrapper takes as it is, and L as its transpose.
-    return np.asarray(blas.dtrsv(L.T, blas.dtrsv(L.T, b, trans=1)))
+    """(LLᵀ)⁻¹b for b [m] and the lower triangle of L [m, m], best in Fortran order."""
+    return np.asarray(blas.dtrsv(L, blas.dtrsv(L, b, lower=1), lower=1, trans=1))
 
 
 def inverse_lower(L: Array) -> Array:
-    """Inverse of a lower triangular matrix L [m, m]; lower triangular itself.
+    """Inverse of the lower triangle of L [m, m]; lower triangular itself, and in C order.
 
     By halves, [[A, 0], [C, D]]⁻¹ = [[A⁻¹, 0], [−D⁻¹CA⁻¹, D⁻¹]]: nearly all of the work is products,
     which are faster than LAPACK's ``trtri`` and, unlike SciPy's wrapper of it, leave the interpreter
@@ -54,13 +54,13 @@ def inverse_lower(L: Array) -> Array:
 
 
 def _invert_lower(L: Array, out: Array) -> None:
+    """Put the inverse of L's lower triangle into that of `out`."""
     if len(L) <= _SMALLEST_HALVED:
         trtri = lapack.dtrtri if L.dtype == np.float64 else lapack.strtri
-        # LAPACK wants Fortran order: Lᵀ in C order is L in Fortran order, hence the upper routine.
-        inverse, info = trtri(L.T, lower=0)
+        inverse, info = trtri(L, lower=1)
         if info != 0:
             raise np.linalg.LinAlgError("singular triangular matrix")
-        out[...] = inverse.T
+        np.copyto(out, inverse, where=is_lower(len(L)))
         return
     half = len(L) // 2
     _invert_lower(L[:half, :half], out[:half, :half])
@@ -80,14 +80,14 @@ def _times_inverse(C: Array, A_inverse: Array) -> Array:
 def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[Array, float]:
     """Cholesky factor of K + ε·mean(diag K)·I, for the first ε = jitter·10ᵏ that succeeds.
 
-    Returns the factor and the ε that was used.
+    Returns the factor, of which only the lower triangle has a meaning, and the ε that was used.
     """
     scale = float(K.trace()) / len(K)
     if np.isfinite(scale) and scale > 0:
         while jitter <= largest:
             try:
                 jittered = K.copy()
-                jittered.flat[:: len(K) + 1] += jitter * scale
+                add_to_diagonal(jittered, jitter * scale)
                 return cholesky_in_place(jittered), jitter
             except np.linalg.LinAlgError:
                 jitter *= 10.0
@@ -120,6 +120,18 @@ def _column_blocks(m: int) -> tuple[tuple[int, int], ...]:
     n_blocks = min(5, max(1, m // _BLOCK))
     edges = [round(m * k / n_blocks) for k in range(n_blocks + 1)]
     return tuple(pairwise(edges))
+
+
+@lru_cache(maxsize=16)
+def is_lower(m: int) -> NDArray[np.bool_]:
+    """[m, m]: where a lower triangle is."""
+    return np.tri(m, dtype=bool)
+
+
+def add_to_diagonal(A: Array, values: float | Array) -> None:
+    """Add a number, or one each, to the diagonal of A [m, m], in place."""
+    diagonal = np.einsum("ii->i", A)  # a view, and half the price of `A.flat`
+    diagonal += values
 
 
 def stacked(arrays: Sequence[Array]) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cavity.linalg import (
     WORTH_A_THREAD,
+    add_to_diagonal,
     cholesky_in_place,
     inverse_lower,
     solved_by_cholesky,
@@ -126,12 +127,12 @@ class Posterior:
 
         In the precision of the covariance.
         """
-        n_latents, m = self.mean.shape
+        n_latents = len(self.mean)
         mean = self.mean.astype(self.covariance.dtype, copy=False)
         M: Array = np.multiply.outer(-mean[0], mean[0]) if n_latents == 1 else -mean.T @ mean
         for covariance in self.covariance:
             M -= covariance
-        M.flat[:: m + 1] += n_latents
+        add_to_diagonal(M, n_latents)
         return M
 
 
@@ -145,7 +146,7 @@ def _solved(naturals: tuple[Array, Array], dtype: Dtype) -> tuple[Array, Array, 
 
 def _plus_identity(P: Array) -> Array:
     B = P.copy()
-    B.flat[:: len(P) + 1] += 1.0
+    add_to_diagonal(B, 1.0)
     return B
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from cavity.kernels import BoundKernel, bind
 from cavity.kernels.scaled import Scaled
 from cavity.kernels.stationary import Stationary
-from cavity.linalg import inverse_lower, jittered_cholesky
+from cavity.linalg import add_to_diagonal, inverse_lower, jittered_cholesky
 from cavity.triangular import times_lower, transposed_lower_times
 from cavity.typing import Array, Dtype
 
@@ -37,16 +37,21 @@ class Prior:
         self.dtype = np.dtype(dtype)
         self._bound = bind(kernel, self.Z)
         self._K, self._tape = self._bound.cross(self.Z)
-        self.L, self.jitter = jittered_cholesky(
+        self._factor, self.jitter = jittered_cholesky(
             self._K, JITTER[self.dtype] if jitter is None else jitter
         )
-        self.whitener = inverse_lower(self.L.astype(self.dtype, copy=False))
+        self.whitener = inverse_lower(self._factor.astype(self.dtype, copy=False))
         """L⁻¹ in the precision of the tiles: to invert in it costs no more digits than to multiply."""
+
+    @cached_property
+    def L(self) -> Array:  # noqa: N802
+        """The factor in float64."""
+        return np.tril(self._factor)
 
     @cached_property
     def L_inverse(self) -> Array:  # noqa: N802
         """L⁻¹ in float64."""
-        return self.whitener if self.dtype == np.float64 else inverse_lower(self.L)
+        return self.whitener if self.dtype == np.float64 else inverse_lower(self._factor)
 
     @cached_property
     def rows_kernel(self) -> BoundKernel:
@@ -63,6 +68,6 @@ class Prior:
         half = times_lower(bracket.astype(self.dtype, copy=False), self.whitener, overwrite=True)
         G = transposed_lower_times(self.whitener, half, overwrite=True).astype(np.float64, copy=False)
         # The jitter is relative to the mean of the diagonal, so it moves with K.
-        G.flat[:: len(G) + 1] += self.jitter * np.trace(G) / len(G)
+        add_to_diagonal(G, self.jitter * np.trace(G) / len(G))
         theta, Z = self._bound.pull_back(self._tape, G)
         return ParameterGradient(-theta, -2.0 * Z)  # both arguments of k(Z, Z) move

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -85,20 +84,16 @@ def gram_of_lower(L: Array) -> Array:
 def cholesky_factor(A: Array) -> Array | None:
     """Lower Cholesky factor of A [m, m], or None if A is not positive definite; A is lost.
 
-    A has float64 in C order. LAPACK does not mind NaN.
+    A has float64 in C order, and its upper triangle is read. The factor has Fortran order, and only its
+    lower triangle a meaning. LAPACK is a quarter slower the other way round. It does not mind NaN.
 
-    >>> cholesky_factor(np.array([[4.0, 2.0], [2.0, 5.0]]))
+    >>> np.tril(cholesky_factor(np.array([[4.0, 2.0], [2.0, 5.0]])))
     array([[2., 0.],
            [1., 2.]])
     """
     m, info = ctypes.c_int(len(A)), ctypes.c_int()
-    _POTRF(b"U", m, A.ctypes.data, m, info)
-    return np.multiply(A, _lower_ones(len(A)), out=A) if info.value == 0 else None
-
-
-@lru_cache(maxsize=2)
-def _lower_ones(m: int) -> Array:
-    return np.tri(m)
+    _POTRF(b"L", m, A.ctypes.data, m, info)
+    return A.T if info.value == 0 else None
 
 
 def _own(B: Array, overwrite: bool = False) -> Array:

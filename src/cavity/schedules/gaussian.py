@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cavity.linalg import lower_of_product, stacked
+from cavity.linalg import add_to_diagonal, is_lower, lower_of_product, stacked
 from cavity.posterior import Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.sums import Sums
@@ -24,12 +23,12 @@ class GaussianSpace:
 
     def pack(self, mean: Array, factors: Array) -> Array:
         """The vector: all means, then the lower triangles row by row."""
-        lower = _is_lower(self.m)
+        lower = is_lower(self.m)
         return np.concatenate([mean.ravel(), *(R[lower] for R in factors)])
 
     def unpack(self, q: Array) -> tuple[Array, Array]:
         """Means and factors of a vector."""
-        lower, split = _is_lower(self.m), self.n_latents * self.m
+        lower, split = is_lower(self.m), self.n_latents * self.m
         factors = np.zeros((self.n_latents, self.m, self.m))
         for R, values in zip(factors, q[split:].reshape(self.n_latents, -1), strict=True):
             R[lower] = values
@@ -60,14 +59,9 @@ class GaussianSpace:
                 precision.astype(dtype, copy=False), R.astype(dtype, copy=False)
             )
             np.negative(by_factor, out=by_factor)
-            by_factor.flat[:: self.m + 1] += 1.0 / R.diagonal()
+            add_to_diagonal(by_factor, 1.0 / R.diagonal())
             by_factors.append(by_factor)
         return self.pack(by_mean, stacked(by_factors))
-
-
-@lru_cache(maxsize=8)
-def _is_lower(m: int) -> NDArray[np.bool_]:
-    return np.tri(m, dtype=bool)
 
 
 def whitened_gradient(sums: Sums, prior: Prior) -> ParameterGradient:
@@ -84,5 +78,5 @@ def whitened_gradient(sums: Sums, prior: Prior) -> ParameterGradient:
     whole += sums.bracket
     whole *= 0.5
     # The symmetric part of Φ: half of the lower triangle, mirrored.
-    through_K = prior.pull_back(np.where(_is_lower(len(whole)), whole, whole.T))
+    through_K = prior.pull_back(np.where(is_lower(len(whole)), whole, whole.T))
     return ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
