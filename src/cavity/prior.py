@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.kernels import BoundKernel, bind
-from cavity.kernels.scaled import Scaled
-from cavity.kernels.stationary import Stationary
+from cavity.kernels import BoundKernel, bind, bind_rounded
 from cavity.linalg import add_to_diagonal, inverse_lower, jittered_cholesky
 from cavity.triangular import times_lower, transposed_lower_times
 from cavity.typing import Array, Dtype
@@ -58,9 +56,7 @@ class Prior:
         """The kernel bound to Z in the precision of the tiles."""
         if self.dtype == np.float64:
             return self._bound
-        if isinstance(self._bound, Scaled | Stationary):
-            return self._bound.in_precision(self.dtype)
-        return bind(self.kernel, self.Z.astype(self.dtype))
+        return bind_rounded(self.kernel, self.Z, self.dtype, self._bound)
 
     def pull_back(self, bracket: Array) -> ParameterGradient:
         """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric, and lost)."""

@@ -70,6 +70,21 @@ def test_quiet_shows_no_progress(folder, tmp_path):
     assert "200 rows" in result.stderr
 
 
+def test_columns_that_go_together_told_apart(tmp_path):
+    """What makes a trip late is in none of its columns, but in the small difference of two."""
+    rng = np.random.default_rng(0)
+    distance, hold_up = rng.normal(size=(2, 300))
+    trips = {"distance": distance, "minutes": distance + 0.02 * hold_up, "late": np.sin(2 * hold_up) > 0}
+    pd.DataFrame(trips).to_csv(tmp_path / "trips.csv", index=False)
+    scores = []
+    for options in ([], ["--whiten"]):
+        fit = [*FIT, "--target", "late", *options, "--force", "-o", tmp_path / "m.cavity"]
+        assert run("fit", tmp_path / "trips.csv", *fit).exit_code == 0
+        result = run("evaluate", tmp_path / "m.cavity", tmp_path / "trips.csv", "--json")
+        scores.append(json.loads(result.stdout)["nll"])
+    assert scores[1] < scores[0] - 0.1
+
+
 @pytest.mark.parametrize("method", ["svi", "gfitc"])
 def test_other_methods_and_options(folder, tmp_path, method):
     options = ["--method", method, "--likelihood", "logit", "--drop", "date", "--drop", "distance"]

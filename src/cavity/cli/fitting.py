@@ -33,6 +33,7 @@ class FitRequest:
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     weight: str | None = None
+    whiten: bool = False
     workers: int | None = None
     scheduler: str | None = None
     resume: bool = False
@@ -102,6 +103,8 @@ def _parameters(request: FitRequest) -> dict[str, Any]:
         "n_jobs": request.jobs,
         **budget,
     }
+    if request.whiten:
+        parameters["standardize"] = "whiten"
     if request.method == "gfitc":
         if budget and "max_iter" not in budget:
             raise CommandError(

@@ -45,6 +45,10 @@ Categorical = Annotated[
 Weight = Annotated[
     str | None, typer.Option(help="A column that says how much each row counts: 2 is two copies.")
 ]
+Whiten = Annotated[
+    bool,
+    typer.Option("--whiten", help="Tell apart columns that go together, as a distance and its time do."),
+]
 Workers = Annotated[
     int | None, typer.Option(help="Train on so many Dask processes of this machine.", min=1)
 ]

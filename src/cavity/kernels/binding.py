@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from cavity.kernels.protocol import BoundKernel
-from cavity.typing import Array
+from cavity.typing import Array, Dtype
 
 Binder = Callable[[Any, Array], BoundKernel]
 B = TypeVar("B", bound=Binder)
@@ -50,6 +50,15 @@ def bind(kernel: Any, Z: Array) -> BoundKernel:
         raise ValueError(f"Z must have shape [m, d], got {Z.shape}")
     kernel_type: type = type(kernel)
     return _binder_of(kernel_type)(kernel, Z)
+
+
+def bind_rounded(kernel: Any, Z: Array, dtype: Dtype, bound: BoundKernel) -> BoundKernel:
+    """Bind to Z in another precision, given what `bind` made of the same kernel and points.
+
+    A bound kernel may have a method ``in_precision(dtype)`` that is cheaper than to bind again.
+    """
+    round_it: Callable[[Dtype], BoundKernel] | None = getattr(bound, "in_precision", None)
+    return bind(kernel, Z.astype(dtype)) if round_it is None else round_it(dtype)
 
 
 @lru_cache(maxsize=256)  # asked several times a step
