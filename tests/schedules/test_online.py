@@ -106,3 +106,53 @@ def test_a_stream_goes_on_from_a_given_posterior():
     assert stream.seen == 1010.0
     assert_allclose(stream.state.q.precision, known.precision, atol=10.0)
     assert_allclose(stream.state.q.shift, known.shift, atol=10.0)
+
+
+class TestEveryRowCountsAlike:
+    def test_but_for_those_of_the_time_in_which_the_parameters_settle(self):
+        """The gain is the share of a row in the average: their product gives each row's weight."""
+        settings = StreamSettings(batch_size=1, settling=100.0)
+        shares = np.zeros(400)
+        for n in range(1, 401):
+            gain = 1.0 / settings.averaged(Stream(None, n - 1.0), float(n))
+            shares *= 1.0 - gain
+            shares[n - 1] = gain
+        assert_allclose(shares.sum(), 1.0)
+        assert_allclose(shares[100:], shares[-1])
+        assert shares[0] < 0.3 * shares[-1]
+
+    def test_and_after_a_fit_from_the_first(self):
+        settings = StreamSettings(batch_size=1, settling=100.0)
+        assert settings.averaged(Stream(None, 7.0, fitted=7.0), 8.0) == 8.0
+
+
+@pytest.mark.parametrize("seen", [50.0, 20_000.0])
+def test_a_memory_that_is_set_late_holds_at_once(seen):
+    """However many rows q stands for, after a step it is an average over no more than the memory."""
+    trainer = make_trainer(X, LABELS, learn=False, kernel=KERNELS["noisy"], Z=points(6))
+    state = trainer.start()
+    one = Naturals(np.eye(6)[None], np.zeros((1, 6)))
+    stream = Stream(replace(state, q=one.scaled(seen)), seen, stands_for=seen)
+    stream = absorb(trainer, stream, source(slice(0, 10)), Progress(), StreamSettings(10, memory=40.0))
+    assert stream.stands_for == 40.0
+    assert stream.seen == seen + 10.0
+    old = np.trace(stream.state.q.precision[0]) / 6
+    assert 30.0 <= old < 31.0 + 10.0
+
+
+def twenty_more(stream):
+    trainer = make_trainer(X, LABELS, learn=False, kernel=KERNELS["noisy"], Z=points(6))
+    return absorb(trainer, stream, source(slice(100, 120)), Progress(), StreamSettings(10))
+
+
+def test_a_memory_that_is_lifted_brings_nothing_back():
+    later = twenty_more(listen([slice(0, 100)], StreamSettings(batch_size=10, memory=30.0)))
+    assert later.stands_for == 50.0
+    assert later.seen == 120.0
+
+
+def test_streams_of_old_files_do_not_say_what_they_stand_for():
+    stream = listen([slice(0, 100)], StreamSettings(batch_size=10))
+    old, new = twenty_more(replace(stream, stands_for=None)), twenty_more(stream)
+    assert old.stands_for == new.stands_for == 120.0
+    assert_array_equal(old.state.q.precision, new.state.q.precision)

@@ -25,7 +25,7 @@ from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.insight import Insight, without_caches
 from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.starting import chosen_start, continued_start
-from cavity.estimators.state import restored_state, saved_state
+from cavity.estimators.state import all_or_nothing, restored_state, saved_state
 from cavity.estimators.validation import validated_kernel, validated_rows, validated_source
 from cavity.memory import require_memory
 from cavity.model import Model
@@ -84,12 +84,13 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         """
         validated_kernel(self.kernel)
         n_jobs = thread_count(self.n_jobs)
-        source, self.classes_ = self._validated_source(X, y, sample_weight)
-        rng = check_random_state(self.random_state)
-        progress = self._progress(source)
-        with computing(n_jobs) as threads:
-            problem = self._problem(source, threads, rng, progress)
-            outcome = self._train(problem, progress, seed=rng.randint(2**31))
+        with all_or_nothing(self):
+            source, self.classes_ = self._validated_source(X, y, sample_weight)
+            rng = check_random_state(self.random_state)
+            progress = self._progress(source)
+            with computing(n_jobs) as threads:
+                problem = self._problem(source, threads, rng, progress)
+                outcome = self._train(problem, progress, seed=rng.randint(2**31))
         self._store(problem, outcome, progress)
         return self
 

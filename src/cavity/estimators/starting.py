@@ -35,12 +35,30 @@ class Start(NamedTuple):
 
 def continued_start(estimator: Any, standardizer: Standardizer, rule: Rule) -> Start:
     """Where the estimator's last fit ended; q too, if it had as many latent functions."""
+    before, now = estimator.inducing_points_.shape[1], standardizer.mean.shape[0]
+    if before != now:
+        raise ValueError(
+            f"X has {now} features, but with warm_start=True this {type(estimator).__name__} goes on "
+            f"from a fit with {before}; pass as many, or set warm_start=False to begin anew"
+        )
     Z = standardizer.apply(estimator.inducing_points_, np.dtype(np.float64))
     space = _space(estimator, estimator.kernel_, Z)
     if estimator.model_.rule.n_latents != rule.n_latents:
-        return Start(space, estimator._centre)
+        return Start(space, _centre(estimator, space))
     earlier = getattr(estimator, "_training", None)
-    return Start(space, estimator._centre, estimator.model_.posterior, earlier)
+    return Start(space, _centre(estimator, space), estimator.model_.posterior, earlier)
+
+
+def _centre(estimator: Any, space: ParameterSpace) -> Array:
+    """Of the hyper-prior: that of the last fit, as far as it had one for what is learned now.
+
+    The inducing points, which come last, have none.
+    """
+    centre = space.start
+    before = getattr(estimator, "_centre", centre)  # files of old have none of a stream
+    if len(before) >= space.n_theta:
+        centre[: space.n_theta] = before[: space.n_theta]
+    return centre
 
 
 def chosen_start(

@@ -1,8 +1,10 @@
-"""What of an estimator outlives it: in a model file, a pickle or a copy."""
+"""What of an estimator outlives it, in a model file, a pickle or a copy; and what a failure leaves."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -39,6 +41,18 @@ def restored_state(state: dict[str, Any]) -> dict[str, Any]:
     if "inducing_path_" in state:
         state["inducing_path_"] = [Rung(**rung) for rung in state["inducing_path_"]]
     return state
+
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """What fails, or is stopped, leaves the estimator as it was, not half of it as it was to be."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def _columns(history: list[Iteration]) -> dict[str, Any]:

@@ -17,12 +17,21 @@ from sklearn.utils.validation import validate_data
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.base import SparseGPClassifier, computing
+from cavity.estimators.growing import STREAM_POINTS
 from cavity.estimators.plans import (
     BATCH_PER_POINT,
-    GAIN_WINDOW,
     resolved_batch_size,
     resolved_optimizer,
     training_plan,
+)
+from cavity.estimators.state import all_or_nothing
+from cavity.estimators.streaming import (
+    check_classes,
+    moved_to,
+    refuse_what_a_stream_cannot_do,
+    stream_classes,
+    thinned,
+    warn_of_few_points,
 )
 from cavity.estimators.validation import validated_kernel
 from cavity.estimators.weights import (
@@ -44,6 +53,8 @@ from cavity.sweep import SweepOptions
 from cavity.typing import Array
 
 STREAM_RATE = 0.05
+SETTLING_ROWS = 25
+"""Rows for each inducing point in which the parameters of a stream find their place."""
 
 
 @dataclass(frozen=True)
@@ -186,72 +197,77 @@ class SteppedGPClassifier(SparseGPClassifier):
         of the latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out.
         """
         self._validate_params()
+        refuse_what_a_stream_cannot_do(self)
         validated_kernel(self.kernel)
         first = not hasattr(self, "model_")
-        X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
-        check_classification_targets(y)
-        weight = validated_sample_weight(sample_weight, len(y))
-        if self.class_weight == "balanced":
-            raise ValueError(
-                'class_weight="balanced" is not supported by partial_fit, which cannot know how often '
-                "the classes of a stream will occur; pass a dict, for instance from "
-                'sklearn.utils.class_weight.compute_class_weight("balanced", ...) on a sample'
-            )
-        if first:
-            self.classes_ = _stream_classes(y, classes)
-        _check_known(y, self.classes_)
-        X = X if X.dtype.kind != "b" else X.astype(np.uint8)
-        chunk, _ = weighted_arrays(X, y, weight, self.class_weight, self.classes_)
-        history = getattr(self, "history_", [])
-        progress = Progress(int(self.verbose), iterations_before=len(history))
-        if history:
-            progress.resume_at(history[-1].seconds)
-        with computing(thread_count(self.n_jobs)) as threads:
-            trainer, stream = self._resume_stream(chunk, threads)
-            stream = absorb(trainer, stream, chunk, progress, self._stream_settings(trainer.problem))
-        self._store_stream(trainer.problem, stream, progress)
+        with all_or_nothing(self):
+            X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
+            check_classification_targets(y)
+            weight = validated_sample_weight(sample_weight, len(y))
+            if first:
+                self.classes_ = stream_classes(y, classes)
+            check_classes(y, classes, self.classes_)
+            X = X if X.dtype.kind != "b" else X.astype(np.uint8)
+            chunk, _ = weighted_arrays(X, y, weight, self.class_weight, self.classes_)
+            history = getattr(self, "history_", [])
+            progress = Progress(int(self.verbose), history[-1].iteration if history else 0)
+            if history:
+                progress.resume_at(history[-1].seconds)
+            with computing(thread_count(self.n_jobs)) as threads:
+                trainer, record = self._resume_stream(chunk, threads)
+                settings = self._stream_settings(trainer.problem)
+                stream = absorb(trainer, record.stream, chunk, progress, settings)
+            self._store_stream(trainer.problem, replace(record, stream=stream), progress)
+        if first and self.inducing_points is None:
+            wanted = STREAM_POINTS if self.n_inducing == "auto" else self.n_inducing
+            warn_of_few_points(len(self.model_.Z), wanted)
         return self
 
-    def _resume_stream(self, chunk: ArraySource, threads: Threads) -> tuple[Trainer, Stream]:
+    def _resume_stream(self, chunk: ArraySource, threads: Threads) -> tuple[Trainer, StreamRecord]:
+        """A trainer for the next chunk, and where the stream stands before it."""
         record: StreamRecord | None = getattr(self, "_stream", None)
         posterior, jitter, seen = None, None, 0.0
-        if record is not None:
-            space, standardizer = record.space, self.model_.standardizer
-        elif hasattr(self, "model_"):
-            learns = self._learns
+        if hasattr(self, "model_"):
+            # What moves is what the parameters say today, from where the last chunk or fit has ended.
+            learns, standardizer = self._learns, self.model_.standardizer
             space = ParameterSpace(self.kernel_, self.model_.Z, learns, learns and self.learn_inducing)
-            standardizer = self.model_.standardizer
-            posterior, seen = self.model_.posterior, self._weight_seen
+            jitter = self.model_.jitter  # q keeps the coordinates that it was made in
+            if record is None:
+                posterior, seen = self.model_.posterior, self._weight_seen
         else:
             start = self._problem(chunk, threads, check_random_state(self.random_state))
             space, standardizer = start.space, start.engine.standardizer
-        if hasattr(self, "model_"):
-            jitter = self.model_.jitter  # q keeps the coordinates that it was made in
+        begun = space if record is None else record.space
         engine = LocalEngine(chunk, standardizer, self._rule(), threads)
         optimizer = resolved_optimizer(
             self.optimizer or "adam", self.learning_rate or STREAM_RATE, batch_size=1
         )
         assert optimizer is not None
+        centre = space.project(space.pack(begun.kernel.theta, begun.Z))
+        problem = make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
         trainer = Trainer(
-            replace(make_problem(engine, space, self.hyperprior, posterior=posterior), jitter=jitter),
-            optimizer,
-            replace(self._options(batch_size=1), damping=1.0),
+            replace(problem, jitter=jitter), optimizer, replace(self._options(batch_size=1), damping=1.0)
         )
-        stream = Stream(trainer.start(), seen) if record is None else record.stream
-        return trainer, stream
+        if record is None:
+            stream = Stream(trainer.start(), seen, stands_for=seen, fitted=seen)
+        else:
+            state = moved_to(record.stream.state, space, optimizer)
+            stream = replace(record.stream, state=state)
+        return trainer, StreamRecord(stream, begun)
 
     def _stream_settings(self, problem: Problem) -> StreamSettings:
         m = len(problem.space.Z)
         size = self.batch_size if isinstance(self.batch_size, Integral) else BATCH_PER_POINT * m
         memory = np.inf if self.stream_memory is None else float(self.stream_memory)
-        return StreamSettings(int(size), GAIN_WINDOW * m if self._learns else np.inf, memory)
+        return StreamSettings(int(size), SETTLING_ROWS * m if self._learns else 0.0, memory)
 
-    def _store_stream(self, problem: Problem, stream: Stream, progress: Progress) -> None:
-        engine = problem.engine
+    def _store_stream(self, problem: Problem, record: StreamRecord, progress: Progress) -> None:
+        engine, stream = problem.engine, record.stream
         assert isinstance(engine, LocalEngine)  # a chunk is an array
         kernel, Z = problem.space.unpack(stream.state.x)
         posterior = Posterior.from_naturals(stream.state.q)
-        self._stream = StreamRecord(stream, problem.space)
+        self._stream, self._weight_seen = record, stream.seen
+        self._centre = problem.hyperprior.centre
         prior = problem.prior(stream.state.x)
         self.stretch_ = getattr(self, "stretch_", 1.0)  # a stream goes on with that of its fit
         self.model_ = Model(
@@ -269,28 +285,6 @@ class SteppedGPClassifier(SparseGPClassifier):
         self.log_marginal_likelihood_value_ = progress.history[-1].objective
         self.loo_log_proba_ = engine.of_all_rows(engine.log_predictive)
         self.loo_score_ = weighted_mean(engine.log_predictive, engine.source)
-        self.history_ = [*getattr(self, "history_", []), *progress.history]
-        self.n_iter_ = len(self.history_)
+        self.n_iter_ = getattr(self, "n_iter_", 0) + len(progress.history)
+        self.history_ = thinned([*getattr(self, "history_", []), *progress.history])
         self._training = None
-
-
-def _stream_classes(y: Array, classes: Any) -> Array:
-    found = np.unique(y)
-    if classes is None:
-        classes = found
-    known: Array = np.unique(np.asarray(classes))
-    if len(known) < 2:
-        raise ValueError(
-            f"the first call of partial_fit knows {len(known)} classes ({known.tolist()}); pass "
-            "classes=[...] with all labels that the stream will have"
-        )
-    return known
-
-
-def _check_known(y: Array, classes: Array) -> None:
-    unknown = np.setdiff1d(y, classes)
-    if len(unknown):
-        raise ValueError(
-            f"y has the label {unknown[0]!r}, but the classes of this stream are {classes.tolist()}; "
-            "fit another estimator for other classes"
-        )
