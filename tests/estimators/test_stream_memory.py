@@ -40,7 +40,7 @@ def side(n, sign, seed):
 
 @both
 def test_without_a_memory_a_region_is_not_forgotten_because_no_rows_come_from_it(kind):
-    """3,000 rows with x < 0, then 6,000 with x > 0; an average over the latest 1,500 ends at 0.30 and 0.91."""
+    """3,000 rows with x < 0, then 6,000 with x > 0. A window of 1,500 ends at 0.30 and 0.91."""
     left, right = side(3_000, -1, 0), side(6_000, 1, 1)
     X_left, labels_left = side(2_000, -1, 2)
     model = stream(classifier(kind), *left)

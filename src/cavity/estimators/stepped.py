@@ -17,7 +17,6 @@ from sklearn.utils.validation import validate_data
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.base import SparseGPClassifier, computing
-from cavity.estimators.growing import STREAM_POINTS
 from cavity.estimators.plans import (
     BATCH_PER_POINT,
     resolved_batch_size,
@@ -50,7 +49,6 @@ from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer
 from cavity.sources.arrays import ArraySource
 from cavity.sweep import SweepOptions
-from cavity.typing import Array
 
 STREAM_RATE = 0.05
 SETTLING_ROWS = 25
@@ -219,8 +217,7 @@ class SteppedGPClassifier(SparseGPClassifier):
                 stream = absorb(trainer, record.stream, chunk, progress, settings)
             self._store_stream(trainer.problem, replace(record, stream=stream), progress)
         if first and self.inducing_points is None:
-            wanted = STREAM_POINTS if self.n_inducing == "auto" else self.n_inducing
-            warn_of_few_points(len(self.model_.Z), wanted)
+            warn_of_few_points(len(self.model_.Z), self.n_inducing)
         return self
 
     def _resume_stream(self, chunk: ArraySource, threads: Threads) -> tuple[Trainer, StreamRecord]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cavity.estimators.growing import STREAM_POINTS
 from cavity.history import Iteration
 from cavity.optimizers import Optimizer
 from cavity.parameters import ParameterSpace
@@ -60,12 +61,13 @@ def check_classes(y: Array, classes: Any, known: Array) -> None:
         )
 
 
-def warn_of_few_points(m: int, n_inducing: int) -> None:
+def warn_of_few_points(m: int, n_inducing: int | str) -> None:
     """Tell that a stream has fewer inducing points than were asked for, and always will."""
-    if m < n_inducing:
+    wanted = STREAM_POINTS if isinstance(n_inducing, str) else n_inducing
+    if m < wanted:
         warnings.warn(
-            f"the first chunk has too few different rows for n_inducing={n_inducing}: this stream has "
-            f"{m} inducing points for good; begin with {n_inducing} rows at least, better a few "
+            f"the first chunk has too few different rows for n_inducing={n_inducing!r}: this stream "
+            f"has {m} inducing points for good; begin with {wanted} rows at least, better a few "
             "thousand, or pass inducing_points",
             UserWarning,
             stacklevel=3,

@@ -1,0 +1,189 @@
+"""Between two chunks parameters may change, chunks may be odd, and a fit may follow."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import make_moons
+from sklearn.exceptions import NotFittedError
+
+from cavity import GFITCClassifier, SEPClassifier, SVIClassifier, load
+from cavity.estimators import streaming
+
+both = pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
+X, LABELS = make_moons(600, noise=0.3, random_state=0)
+
+
+def classifier(kind=SEPClassifier, **options):
+    return kind(**{"n_inducing": 10, "tol": 1e-2, "random_state": 0, "n_jobs": 1, **options})
+
+
+def begun(kind=SEPClassifier, **options):
+    return classifier(kind, **options).partial_fit(X[:200], LABELS[:200])
+
+
+def theta_and_points(model):
+    return model.kernel_.theta.copy(), model.inducing_points_.copy()
+
+
+class TestParameters:
+    @both
+    @pytest.mark.parametrize("start", ["partial_fit", "fit"])
+    def test_that_are_to_be_learned_no_more_stay(self, kind, start):
+        model = getattr(classifier(kind), start)(X[:200], LABELS[:200])
+        model.partial_fit(X[200:300], LABELS[200:300]).set_params(optimizer=None)
+        theta, Z = theta_and_points(model)
+        model.partial_fit(X[300:], LABELS[300:])
+        assert_allclose(model.kernel_.theta, theta, rtol=1e-12)
+        assert_allclose(model.inducing_points_, Z, rtol=1e-12)
+
+    @both
+    def test_inducing_points_may_be_held_and_let_go(self, kind):
+        model = begun(kind).set_params(learn_inducing=False)
+        theta, Z = theta_and_points(model)
+        model.partial_fit(X[200:400], LABELS[200:400])
+        assert_allclose(model.inducing_points_, Z, rtol=1e-12)
+        assert np.abs(model.kernel_.theta - theta).max() > 1e-4
+        model.set_params(learn_inducing=True).partial_fit(X[400:], LABELS[400:])
+        assert np.abs(model.inducing_points_ - Z).max() > 1e-4
+
+    def test_what_is_held_is_predicted_with(self):
+        """q was made for the inducing points as they are, not as they were at the start."""
+        model = begun()
+        before = model.predict_proba(X)
+        model.set_params(optimizer=None).partial_fit(X[:1], LABELS[:1])
+        assert_allclose(model.predict_proba(X), before, atol=0.05)
+
+    def test_the_hyperprior_stays_where_it_was(self):
+        model = begun(learn_inducing=False)
+        centre = model._centre.copy()
+        for change in ({"learn_inducing": True}, {"optimizer": None}, {"optimizer": "adam"}):
+            model.set_params(**change).partial_fit(X[200:300], LABELS[200:300])
+        assert_allclose(model._centre[: len(centre)], centre)
+        assert np.abs(model.kernel_.theta - centre).max() > 1e-3
+
+    @pytest.mark.parametrize("optimizer", ["adadelta", "rprop", None])
+    def test_another_optimizer_takes_over(self, optimizer):
+        model = begun().set_params(optimizer=optimizer)
+        model.partial_fit(X[200:400], LABELS[200:400])
+        model.set_params(optimizer="adam").partial_fit(X[400:], LABELS[400:])
+        assert model.score(X, LABELS) > 0.8
+
+
+class TestAFitAfterAStream:
+    @both
+    def test_may_go_on_from_it(self, kind):
+        model = begun(kind, warm_start=True)
+        before = theta_and_points(model)[1]
+        model.fit(X, LABELS)
+        assert model.score(X, LABELS) > 0.85
+        assert_array_equal(before.shape, model.inducing_points_.shape)
+        model.partial_fit(X, LABELS)
+        assert model._weight_seen == 2 * len(X)
+
+    def test_of_an_old_file_too(self, tmp_path):
+        model = begun(warm_start=True)
+        for name in ("_centre", "_weight_seen"):
+            del vars(model)[name]
+        for name in ("stands_for", "fitted"):
+            del vars(model._stream.stream)[name]
+        model.save(tmp_path / "old.cavity")
+        model = load(tmp_path / "old.cavity")
+        model.partial_fit(X[200:], LABELS[200:])
+        assert model._stream.stream.stands_for == len(X)
+        again = load(tmp_path / "old.cavity").fit(X, LABELS)
+        assert again.score(X, LABELS) > 0.85
+
+    @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
+    @pytest.mark.parametrize("first", [True, False])
+    def test_or_a_fit_may_learn_more_or_less_than_the_one_before(self, kind, first):
+        model = classifier(kind, warm_start=True, learn_inducing=first).fit(X[:100], LABELS[:100])
+        model.set_params(learn_inducing=not first).fit(X[:100], LABELS[:100])
+        assert model.score(X, LABELS) > 0.75
+
+
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
+def test_a_warm_start_on_another_number_of_features_is_named(kind):
+    model = classifier(kind, warm_start=True).fit(X[:100], LABELS[:100])
+    before = model.predict_proba(X)
+    with pytest.raises(ValueError, match=r"X has 4 features.*warm_start=True.* 2;.*warm_start=False"):
+        model.fit(np.c_[X, X][:100], LABELS[:100])
+    assert_array_equal(model.predict_proba(X), before)
+    model.set_params(warm_start=False).fit(np.c_[X, X][:100], LABELS[:100])
+
+
+class TestClasses:
+    @pytest.mark.parametrize("start", ["partial_fit", "fit"])
+    @pytest.mark.parametrize("classes", [[0, 1, 2], [0], [2, 3], ["0", "1"]], ids=str)
+    def test_others_late_are_refused(self, start, classes):
+        model = getattr(classifier(), start)(X[:100], LABELS[:100])
+        with pytest.raises(ValueError, match=r"classes=\[.*\[0, 1\]"):
+            model.partial_fit(X[100:200], LABELS[100:200], classes=classes)
+
+    def test_the_same_in_any_order_are_not(self):
+        begun().partial_fit(X[200:], LABELS[200:], classes=[1, 0])
+
+
+def test_gradient_steps_are_refused_before_any_work():
+    model = classifier(SVIClassifier, posterior_update="gradient")
+    with pytest.raises(ValueError, match=r'posterior_update=.gradient.*posterior_update="natural"'):
+        model.partial_fit("no rows at all", None)
+
+
+class TestAFirstChunkThatIsSmall:
+    def test_is_told(self):
+        with pytest.warns(UserWarning, match=r"n_inducing=10: .* 4 inducing points for good; begin"):
+            model = classifier().partial_fit(X[:4], LABELS[:4], classes=[0, 1])
+        assert len(model.inducing_points_) == 4
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # once is enough
+            model.partial_fit(X[4:100], LABELS[4:100])
+
+    def test_is_none_if_there_are_points(self):
+        model = classifier(inducing_points=X[:20], n_inducing=100)
+        assert len(model.partial_fit(X[:4], LABELS[:4], classes=[0, 1]).inducing_points_) == 20
+
+
+def test_the_history_of_an_endless_stream_ends(monkeypatch):
+    monkeypatch.setattr(streaming, "MOST_RECORDS", 20)
+    model = classifier(batch_size=10)
+    for i in range(0, len(X), 50):
+        model.partial_fit(X[i : i + 50], LABELS[i : i + 50])
+        assert len(model.history_) <= 20
+        assert model.n_iter_ == model.history_[-1].iteration == (i + 50) // 10
+    numbers = [entry.iteration for entry in model.history_]
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] == 1
+
+
+def test_a_stream_after_a_fit_adds_to_its_iterations():
+    model = classifier(batch_size=10, max_epochs=2).fit(X, LABELS)
+    steps = model.n_iter_
+    assert model.partial_fit(X[:50], LABELS[:50]).n_iter_ == steps + 5
+
+
+class TestWhatFails:
+    @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+    def test_leaves_the_fit_before_it_whole(self, kind, error, monkeypatch):
+        model = classifier(kind).fit(X[:100], LABELS[:100])
+        before = model.predict_proba(X)
+
+        def stopped(*_, **__):
+            raise error("stopped")
+
+        monkeypatch.setattr(kind, "_train", stopped)
+        with pytest.raises(error, match="stopped"):
+            model.fit(np.c_[X, X], np.array(["no", "yes", "perhaps"])[np.arange(len(X)) % 3])
+        assert model.n_features_in_ == 2
+        assert_array_equal(model.classes_, [0, 1])
+        assert_array_equal(model.predict_proba(X), before)
+
+    @pytest.mark.parametrize("method", ["fit", "partial_fit"])
+    def test_leaves_no_half_of_a_model(self, method):
+        model = classifier()
+        with pytest.raises(ValueError, match="class"):
+            getattr(model, method)(X[:50], np.zeros(50, dtype=int))
+        with pytest.raises(NotFittedError):
+            model.predict(X)
