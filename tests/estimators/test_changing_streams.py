@@ -95,12 +95,15 @@ class TestAFitAfterAStream:
         again = load(tmp_path / "old.cavity").fit(X, LABELS)
         assert again.score(X, LABELS) > 0.85
 
-    @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
-    @pytest.mark.parametrize("first", [True, False])
+    @both
+    @pytest.mark.parametrize("first", [None, "adam"])
     def test_or_a_fit_may_learn_more_or_less_than_the_one_before(self, kind, first):
-        model = classifier(kind, warm_start=True, learn_inducing=first).fit(X[:100], LABELS[:100])
-        model.set_params(learn_inducing=not first).fit(X[:100], LABELS[:100])
+        model = classifier(kind, warm_start=True, optimizer=first).fit(X[:100], LABELS[:100])
+        theta = model.kernel_.theta
+        model.set_params(optimizer=None if first else "adam").fit(X[:100], LABELS[:100])
         assert model.score(X, LABELS) > 0.75
+        if first is None:
+            assert_allclose(model._centre[: len(theta)], theta)
 
 
 @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])

@@ -110,7 +110,9 @@ class SEPClassifier(SteppedGPClassifier):
     warm_start : bool
         Whether fit goes on from the last fit's kernel, inducing points and posterior.
     stream_memory : float or None
-        Of about how many of the latest rows `partial_fit` keeps knowledge; None forgets nothing.
+        Of about how many of the latest rows `partial_fit` keeps knowledge, from when it is set. None
+        counts every row alike, except that of a stream without a fit before it the first 25 rows for
+        each inducing point count less, while kernel and inducing points find their place.
     checkpoint : path or None
         File to which training is saved, and from which a fit that was killed goes on.
     checkpoint_every : float
