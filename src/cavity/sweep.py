@@ -144,7 +144,7 @@ def sweep(
         )  # fmt: skip
 
     # One copy is taken out of q, of a part of one too: so the moments match that the gradient counts on.
-    terms = terms_without(1.0 if rows.weight is None else weight > 0)
+    terms = terms_without(1.0 if rows.weight is None else np.sign(weight))
     if rows.weight is not None and (weight < 1.0).any():
         # No more can be left out than is there.
         left_out = terms_without(np.minimum(weight, 1.0)).log_predictive

@@ -151,7 +151,8 @@ def test_the_evidence_of_fractions_has_the_gradient_that_training_follows(weight
     theta, step = model.kernel_.theta + 0.1, 1e-4
     _, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
     differences = [
-        (model.log_marginal_likelihood(theta + e) - model.log_marginal_likelihood(theta - e)) / (2 * step)
+        (model.log_marginal_likelihood(theta + e) - model.log_marginal_likelihood(theta - e))
+        / (2 * step)
         for e in step * np.eye(len(theta))
     ]
     assert_allclose(slope, differences, rtol=1e-4, atol=1e-4)
