@@ -110,7 +110,7 @@ def test_one_slow_iteration_is_not_the_end():
     model = SVIClassifier(posterior_update="gradient", inducing_points=twice, random_state=0, n_jobs=1)
     model.fit(X, LABELS)
     assert model.n_iter_ > 10
-    assert model.history_[-1].objective > model.history_[2].objective + 5.0
+    assert model.history_[-1].objective > model.history_[2].objective + 3.0
 
 
 def test_bounds_are_kept():

@@ -130,7 +130,8 @@ class Plan:
         posterior = self.update.posterior(state.q, prior)
         if not isinstance(self.update, NaturalUpdate):
             return settled(problem.engine, prior, posterior)
-        if deadline - progress.seconds < _seconds_per_sweep(trained, progress):
+        # Without a single step, there are at least the sites of one sweep.
+        if progress.history and deadline - progress.seconds < _seconds_per_sweep(trained, progress):
             score = progress.history[-1].leave_one_out
             return FixedPoint(prior, posterior, np.nan, score, 0, np.nan, converged=False)
         return converge(
@@ -162,9 +163,7 @@ class Plan:
 
 
 def _seconds_per_sweep(trained: Trained, progress: Progress) -> float:
-    """At most, going by what a look at every row took in training; 0 if that has no history."""
-    if not progress.history:
-        return 0.0
+    """At most, going by what a look at every row took in training."""
     if trained.seconds_per_epoch is not None:
         return trained.seconds_per_epoch
     last = progress.history[-1]
