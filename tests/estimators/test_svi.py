@@ -195,3 +195,28 @@ def complaint_of(model):
     except ValueError as error:
         return error
     return None
+
+
+@quietly
+@pytest.mark.parametrize("batch_size", [20, None])
+def test_plain_gradients_of_q_alone_end_where_natural_steps_do(batch_size):
+    """To keep the kernel, minibatches have nothing to say."""
+    labels = np.digitize(X[:, 0], [-0.4, 0.6])
+    options = {"optimizer": None, "batch_size": batch_size, "calibration": None, "max_iter": 2000}
+    plain = classifier(posterior_update="gradient", tol=1e-9, **options).fit(X, labels)
+    natural = classifier(tol=1e-9, **options).fit(X, labels)
+    assert_allclose(plain.predict_proba(X_STAR), natural.predict_proba(X_STAR), atol=1e-4)
+
+
+@quietly
+def test_the_bound_of_three_classes_has_its_gradient_whatever_the_update():
+    labels = np.digitize(X[:, 0], [-0.4, 0.6])
+    model = classifier(posterior_update="gradient", max_iter=10).fit(X, labels)
+    theta, step = model.kernel_.theta, 1e-4
+    _, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
+    differences = [
+        (model.log_marginal_likelihood(theta + e) - model.log_marginal_likelihood(theta - e))
+        / (2 * step)
+        for e in step * np.eye(len(theta))
+    ]
+    assert_allclose(slope, differences, atol=1e-4)

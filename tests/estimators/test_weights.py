@@ -335,6 +335,25 @@ class TestSources:
             quick(class_weight={1: 0.0}).fit(parquet, "y")
 
 
+@pytest.mark.parametrize("batch_size", [None, 10])
+def test_as_good_as_all_rows_held_out_leaves_one(batch_size):
+    model = quick(early_stopping="validation", validation_fraction=0.9999, batch_size=batch_size)
+    model.fit(X, LABELS)
+    assert np.isfinite(model.predict_log_proba(X)).all()
+
+
+def test_rows_without_weight_can_not_judge(tmp_path):
+    """In a file they are rows like others: only arrays leave them out at once."""
+    weight = np.where(np.arange(N) < N - 3, 0.0, 1.0)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"a": X[:, 0], "b": X[:, 1], "y": np.arange(N) % 2, "w": weight}),
+        tmp_path / "t.parquet",
+    )
+    model = quick(early_stopping="validation", validation_fraction=0.01)
+    with pytest.raises(ValueError, match=r"validation_fraction=0\.01 of 40 rows leaves no weight"):
+        model.fit(tmp_path / "t.parquet", "y", sample_weight="w")
+
+
 def test_score_takes_weights():
     model = quick().fit(X, LABELS)
     right = model.predict(X) == LABELS
