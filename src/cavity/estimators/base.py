@@ -160,8 +160,8 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         if judging <= 0.0 or engine.total_weight <= 0.0:
             raise ValueError(
                 f"validation_fraction={self.validation_fraction!r} of {engine.n_rows:,} rows leaves no "
-                f"weight to {'judge' if judging <= 0.0 else 'learn'} by; pass another fraction, or leave "
-                "the rows of weight 0 away"
+                f"weight to {'judge' if judging <= 0.0 else 'learn'} by; pass another fraction, or "
+                "rows without those of weight 0"
             )
 
     def _engine(
