@@ -158,6 +158,8 @@ class SteppedGPClassifier(SparseGPClassifier):
         return NaturalUpdate(problem.engine.threads.map)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
+        if not self._learns:
+            self._refuse_what_needs_steps()
         if self.checkpoint is not None and not isinstance(self.random_state, Integral):
             raise ValueError(
                 f"checkpoint={str(self.checkpoint)!r} with random_state={self.random_state!r}: a fit to "
@@ -174,6 +176,15 @@ class SteppedGPClassifier(SparseGPClassifier):
             calibration_seed=seed if self._calibrates(problem) else None,
         )
         return plan.run(problem, progress)
+
+    def _refuse_what_needs_steps(self) -> None:
+        for name in ("checkpoint", "early_stopping"):
+            value = getattr(self, name)
+            if value is not None:
+                raise ValueError(
+                    f"{name}={value!r} does not go with optimizer=None, which takes no steps: the "
+                    f"posterior is brought to convergence at the given kernel; leave {name} out"
+                )
 
     def _calibrates(self, problem: Problem) -> bool:
         if self.calibration == "auto":
