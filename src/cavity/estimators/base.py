@@ -83,6 +83,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         `sample_weight`, and that column is then no feature.
         """
         validated_kernel(self.kernel)
+        self._refuse_what_does_not_go_together()
         n_jobs = thread_count(self.n_jobs)
         with all_or_nothing(self):
             source, self.classes_ = self._validated_source(X, y, sample_weight)
@@ -93,6 +94,9 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
                 outcome = self._train(problem, progress, seed=rng.randint(2**31))
         self._store(problem, outcome, progress)
         return self
+
+    def _refuse_what_does_not_go_together(self) -> None:
+        """Raise if parameters contradict each other, before any work."""
 
     @abstractmethod
     def _rule(self) -> Rule:
