@@ -18,7 +18,6 @@ from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.base import SparseGPClassifier, computing
 from cavity.estimators.plans import (
-    BATCH_PER_POINT,
     resolved_batch_size,
     resolved_optimizer,
     training_plan,
@@ -29,6 +28,7 @@ from cavity.estimators.streaming import (
     moved_to,
     refuse_what_a_stream_cannot_do,
     stream_classes,
+    stream_settings,
     thinned,
     warn_of_few_points,
 )
@@ -42,7 +42,7 @@ from cavity.model import Model
 from cavity.parameters import ParameterSpace
 from cavity.posterior import Posterior
 from cavity.problem import Problem, make_problem
-from cavity.schedules.online import Stream, StreamSettings, absorb
+from cavity.schedules.online import Stream, absorb
 from cavity.schedules.plan import Outcome
 from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
@@ -51,8 +51,6 @@ from cavity.sources.arrays import ArraySource
 from cavity.sweep import SweepOptions
 
 STREAM_RATE = 0.05
-SETTLING_ROWS = 25
-"""Rows for each inducing point in which the parameters of a stream find their place."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +230,7 @@ class SteppedGPClassifier(SparseGPClassifier):
                 progress.resume_at(history[-1].seconds)
             with computing(thread_count(self.n_jobs)) as threads:
                 trainer, record = self._resume_stream(chunk, threads)
-                settings = self._stream_settings(trainer.problem)
+                settings = stream_settings(self, len(trainer.problem.space.Z))
                 stream = absorb(trainer, record.stream, chunk, progress, settings)
             self._store_stream(trainer.problem, replace(record, stream=stream), progress)
         if first and self.inducing_points is None:
@@ -270,12 +268,6 @@ class SteppedGPClassifier(SparseGPClassifier):
             state = moved_to(record.stream.state, space, optimizer)
             stream = replace(record.stream, state=state)
         return trainer, StreamRecord(stream, begun)
-
-    def _stream_settings(self, problem: Problem) -> StreamSettings:
-        m = len(problem.space.Z)
-        size = self.batch_size if isinstance(self.batch_size, Integral) else BATCH_PER_POINT * m
-        memory = np.inf if self.stream_memory is None else float(self.stream_memory)
-        return StreamSettings(int(size), SETTLING_ROWS * m if self._learns else 0.0, memory)
 
     def _store_stream(self, problem: Problem, record: StreamRecord, progress: Progress) -> None:
         engine, stream = problem.engine, record.stream

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from cavity.estimators.growing import STREAM_POINTS
+from cavity.estimators.plans import BATCH_PER_POINT
 from cavity.history import Iteration
 from cavity.optimizers import Optimizer
 from cavity.parameters import ParameterSpace
+from cavity.schedules.online import StreamSettings
 from cavity.schedules.step import TrainingState
 from cavity.typing import Array
 
+SETTLING_ROWS = 25
+"""Rows for each inducing point in which the parameters of a stream find their place."""
 MOST_RECORDS = 4_000
 """Records that the history of a stream has at most: one without end must not grow without end."""
 
@@ -33,6 +38,15 @@ def refuse_what_a_stream_cannot_do(estimator: Any) -> None:
             "gradient steps need to see rows many times, and a stream shows them once; use "
             'posterior_update="natural"'
         )
+
+
+def stream_settings(estimator: Any, m: int) -> StreamSettings:
+    """How the parameters want a stream with m inducing points to be learned."""
+    size = estimator.batch_size
+    if not isinstance(size, Integral):
+        size = BATCH_PER_POINT * m
+    memory = np.inf if estimator.stream_memory is None else float(estimator.stream_memory)
+    return StreamSettings(int(size), SETTLING_ROWS * m if estimator._learns else 0.0, memory)
 
 
 def stream_classes(y: Array, classes: Any) -> Array:
