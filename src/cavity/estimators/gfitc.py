@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.metaestimators import available_if
 
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.plans import propagation_rule
@@ -17,11 +16,17 @@ from cavity.schedules.plan import Outcome
 from cavity.schedules.progress import Progress
 
 
-def _no_streams(_: Any) -> NoReturn:
-    raise AttributeError(
-        "GFITCClassifier has no partial_fit: each of its steps needs EP converged on all rows, so it "
-        "cannot learn from a stream; use SEPClassifier, which has the same fixed point, or fit"
-    )
+class _NoStreams:
+    """In the place of partial_fit: absent to hasattr, and whoever asks for it is told why."""
+
+    def __get__(self, instance: Any, owner: type) -> _NoStreams:
+        if instance is None:
+            return self
+        raise AttributeError(
+            f"{owner.__name__} has no partial_fit: each of its steps needs EP converged on all rows, so "
+            "it cannot learn from a stream; use SEPClassifier, which has the same fixed point, or fit "
+            "on all rows"
+        )
 
 
 class GFITCClassifier(SparseGPClassifier):
@@ -41,7 +46,15 @@ class GFITCClassifier(SparseGPClassifier):
     tol : float
         Relative rise of the evidence at which L-BFGS stops, or site change with optimizer=None.
 
-    All other parameters and all attributes are those of `SEPClassifier`.
+    Notes
+    -----
+    All other parameters and all attributes are those of `SEPClassifier`. Of its parameters there are no
+
+    * batch_size, learning_rate, max_epochs, max_seconds, early_stopping, validation_fraction, checkpoint
+      and checkpoint_every: every iteration of L-BFGS sees all rows, and max_iter is the only budget;
+    * stream_memory, because there is no `partial_fit`;
+    * damping, gradient, residual_share, residual_penalty and site_memory: EP converges between two
+      iterations, its gradient is then exact, and its evidence is climbed as it is.
 
     Examples
     --------
@@ -57,6 +70,8 @@ class GFITCClassifier(SparseGPClassifier):
         **SparseGPClassifier._parameter_constraints,
         "optimizer": [StrOptions({"lbfgs"}), None],
     }
+
+    partial_fit = _NoStreams()
 
     def __init__(
         self,
@@ -118,8 +133,3 @@ class GFITCClassifier(SparseGPClassifier):
             progress=progress,
         )
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
-
-    @available_if(_no_streams)
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> NoReturn:
-        """Not available: says why."""
-        raise AssertionError

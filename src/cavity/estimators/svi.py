@@ -38,11 +38,15 @@ class SVIClassifier(SteppedGPClassifier):
     optimizer : {"auto", "adam", "rprop", "adadelta"} or None
         As in `SEPClassifier`; ignored by posterior_update="gradient" over all rows, except that None
         keeps kernel and inducing points.
+    damping : float in (0, 1] or "auto"
+        Share of a natural-gradient step that is taken. "auto" is 1, a whole step, or 0.5 on all rows
+        with three classes or more; posterior_update="gradient" has no use for it.
 
     Notes
     -----
-    All other parameters and all attributes are those of `SEPClassifier`; there are no residual_penalty
-    and no residual_share, because the bound has its own way with the residual.
+    All other parameters and all attributes are those of `SEPClassifier`. Four of its parameters are
+    missing: residual_penalty and residual_share, because the bound has its own way with the residual;
+    gradient and site_memory, because they choose between forms of EP.
     `log_marginal_likelihood_value_` is the bound (ELBO).
 
     Examples

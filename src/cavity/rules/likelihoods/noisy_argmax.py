@@ -114,7 +114,7 @@ class NoisyArgmax:
 
 
 def _by_need(needed: Array, n_nodes: tuple[int, ...], n_latents: int) -> Iterator[tuple[IntArray, int]]:
-    """Few rows at a time that need about as many nodes, and the number of nodes; the last is the most."""
+    """Few rows at a time that need about as many nodes, and how many that is; the last is the most."""
     kind = np.minimum(np.searchsorted(n_nodes, needed), len(n_nodes) - 1)
     for i in np.unique(kind):
         rows = np.flatnonzero(kind == i)
