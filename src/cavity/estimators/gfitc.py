@@ -112,10 +112,6 @@ class GFITCClassifier(SparseGPClassifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @property
-    def _learns(self) -> bool:
-        return self.optimizer is not None
-
     def _rule(self) -> Rule:
         return propagation_rule(self.likelihood, len(self.classes_))
 

@@ -132,9 +132,9 @@ class SteppedGPClassifier(SparseGPClassifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @property
-    def _learns(self) -> bool:
-        return self.optimizer is not None
+    def _batch_size(self, problem: Problem) -> int | None:
+        """Rows of a step, or None for all of them."""
+        return resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
 
     @abstractmethod
     def _options(self, batch_size: int | None) -> SweepOptions:
