@@ -167,6 +167,8 @@ def test_minibatches_of_plain_gradients_use_adadelta_by_default():
         {"early_stopping": "validation"},
         {"max_seconds": 0.2, "max_iter": 100_000, "tol": 0.0},
         {"max_epochs": 3},
+        {"learning_rate": 0.5},
+        {"damping": 0.1},
     ],
     ids=str,
 )
@@ -180,6 +182,8 @@ def test_plain_gradients_over_all_rows_heed_what_they_are_given_or_say_that_they
     heeded = {
         "checkpoint": False,
         "early_stopping": False,
+        "learning_rate": False,
+        "damping": False,
         "max_seconds": complaint is None and model.history_[-1].seconds < 2.0,
         "max_epochs": complaint is None and model.n_iter_ <= 3,
     }

@@ -141,6 +141,38 @@ def test_fractions_lie_between(kind):
     assert_allclose(score[3], score[5], rtol=0.02)  # no jump at one
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("weight", [0.3, 0.05, "mixed"])
+def test_the_evidence_of_fractions_has_the_gradient_that_training_follows(weight, classes):
+    """Only if the moments match at the fixed point: a whole copy must be left out."""
+    labels = LABELS if classes == 2 else np.digitize(X[:, 0], [-0.5, 0.5])
+    weights = np.random.default_rng(3).uniform(0.01, 3.0, N) if weight == "mixed" else np.full(N, weight)
+    model = quick(optimizer=None, max_iter=500, tol=1e-8).fit(X, labels, sample_weight=weights)
+    theta, step = model.kernel_.theta + 0.1, 1e-4
+    _, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
+    differences = [
+        (model.log_marginal_likelihood(theta + e) - model.log_marginal_likelihood(theta - e))
+        / (2 * step)
+        for e in step * np.eye(len(theta))
+    ]
+    assert_allclose(slope, differences, rtol=1e-4, atol=1e-4)
+
+
+def test_balanced_classes_are_no_reason_for_l_bfgs_to_stop():
+    rare = quick(GFITCClassifier, class_weight="balanced", max_iter=60).fit(X, X[:, 0] > 0.8)
+    assert rare.n_iter_ > 15
+    assert rare.history_[-1].gradient_norm < 1.0
+
+
+@every_kind
+def test_a_hair_of_a_row_is_left_out_as_such(kind):
+    """What is hardly there cannot be missed: its label is as probable as to any new row."""
+    weight = np.where(np.arange(N) == 0, 1e-9, 1.0)
+    model = quick(kind).fit(X, LABELS, sample_weight=weight)
+    expected = model.predict_log_proba(X[:1])[0, LABELS[0]]
+    assert_allclose(model.loo_log_proba_[0], expected, rtol=1e-3)
+
+
 def test_evidence_of_fractions_is_near_the_bound():
     """EP's evidence stays above the variational bound, and not far above it."""
     options = {"inducing_points": X[:8], "optimizer": None, "max_iter": 500}

@@ -210,6 +210,14 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
                 ConvergenceWarning,
                 stacklevel=4,
             )
+        elif outcome.stuck:
+            warnings.warn(
+                f"{type(self).__name__} stopped after {outcome.n_iter} iterations where L-BFGS found no "
+                "way up, though the gradient is not zero; try standardize=True, other inducing_points "
+                "or tighter kernel bounds",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
         elif not outcome.converged:
             warnings.warn(
                 f"{type(self).__name__} stopped after {outcome.n_iter} iterations before it "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, ClassVar
 
-from sklearn.utils._param_validation import StrOptions
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.plans import propagation_rule
@@ -43,6 +45,8 @@ class GFITCClassifier(SparseGPClassifier):
         None keeps kernel and inducing points and runs EP to convergence.
     max_iter : int
         Iterations of L-BFGS at most, or sweeps with optimizer=None.
+    max_seconds : float or None
+        No iteration or sweep begins after so many.
     tol : float
         Relative rise of the evidence at which L-BFGS stops, or site change with optimizer=None.
 
@@ -50,8 +54,8 @@ class GFITCClassifier(SparseGPClassifier):
     -----
     All other parameters and all attributes are those of `SEPClassifier`. Of its parameters there are no
 
-    * batch_size, learning_rate, max_epochs, max_seconds, early_stopping, validation_fraction, checkpoint
-      and checkpoint_every: every iteration of L-BFGS sees all rows, and max_iter is the only budget;
+    * batch_size, learning_rate, max_epochs, early_stopping, validation_fraction, checkpoint and
+      checkpoint_every: an iteration of L-BFGS goes over all rows, as often as EP needs;
     * stream_memory, because there is no `partial_fit`;
     * damping, gradient, residual_share, residual_penalty and site_memory: EP converges between two
       iterations, its gradient is then exact, and its evidence is climbed as it is.
@@ -69,6 +73,7 @@ class GFITCClassifier(SparseGPClassifier):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseGPClassifier._parameter_constraints,
         "optimizer": [StrOptions({"lbfgs"}), None],
+        "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
     }
 
     partial_fit = _NoStreams()
@@ -84,6 +89,7 @@ class GFITCClassifier(SparseGPClassifier):
         learn_inducing: bool = True,
         optimizer: str | None = "lbfgs",
         max_iter: int = 250,
+        max_seconds: float | None = None,
         tol: float = 1e-6,
         calibration: str | None = "auto",
         class_weight: Any = None,
@@ -102,6 +108,7 @@ class GFITCClassifier(SparseGPClassifier):
         self.learn_inducing = learn_inducing
         self.optimizer = optimizer
         self.max_iter = max_iter
+        self.max_seconds = max_seconds
         self.tol = tol
         self.calibration = calibration
         self.class_weight = class_weight
@@ -119,13 +126,17 @@ class GFITCClassifier(SparseGPClassifier):
         return self._calibrated(problem, self._converged(problem, progress), seed)
 
     def _converged(self, problem: Problem, progress: Progress) -> Outcome:
+        max_seconds = np.inf if self.max_seconds is None else self.max_seconds
         if self._learns:
-            return fit_outer(problem, progress, max_iter=self.max_iter, tol=self.tol)
+            return fit_outer(
+                problem, progress, max_iter=self.max_iter, tol=self.tol, max_seconds=max_seconds
+            )
         point = converge(
             problem.engine,
             problem.prior(problem.space.start),
             tol=self.tol,
             max_sweeps=self.max_iter,
             progress=progress,
+            seconds_left=lambda: max_seconds - progress.seconds,
         )
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)

@@ -149,16 +149,17 @@ class SteppedGPClassifier(SparseGPClassifier):
         return NaturalUpdate(problem.engine.threads.map)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
+        if not self._learns:
+            self._refuse_what_needs_steps()
         if self.checkpoint is not None and not isinstance(self.random_state, Integral):
             raise ValueError(
                 f"checkpoint={str(self.checkpoint)!r} with random_state={self.random_state!r}: a fit to "
                 "be resumed must start from the same place; give random_state a whole number"
             )
-        batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
         plan = training_plan(
             self,
             problem,
-            self._options(batch_size),
+            self._options(self._batch_size(problem)),
             self._update(problem),
             self._optimizer_name(),
             seed,
@@ -166,12 +167,20 @@ class SteppedGPClassifier(SparseGPClassifier):
         )
         return plan.run(problem, progress)
 
+    def _refuse_what_needs_steps(self) -> None:
+        for name in ("checkpoint", "early_stopping"):
+            value = getattr(self, name)
+            if value is not None:
+                raise ValueError(
+                    f"{name}={value!r} does not go with optimizer=None, which takes no steps: the "
+                    f"posterior is brought to convergence at the given kernel; leave {name} out"
+                )
+
     def _calibrates(self, problem: Problem) -> bool:
         if self.calibration == "auto":
             if problem.engine.stores_directions:  # the paper's scheme
                 return False
-            n_rows, m = problem.engine.n_rows, len(problem.space.Z)
-            if self._learns and resolved_batch_size(self.batch_size, n_rows, m) is not None:
+            if self._learns and self._batch_size(problem) is not None:
                 return True
         return super()._calibrates(problem)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from cavity.estimators.plans import resolved_batch_size, variational_rule
+from cavity.estimators.plans import variational_rule
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.optimizers import Adadelta
 from cavity.problem import Problem
@@ -40,7 +41,7 @@ class SVIClassifier(SteppedGPClassifier):
         keeps kernel and inducing points.
     damping : float in (0, 1] or "auto"
         Share of a natural-gradient step that is taken. "auto" is 1, a whole step, or 0.5 on all rows
-        with three classes or more; posterior_update="gradient" has no use for it.
+        with three classes or more. posterior_update="gradient" has none.
 
     Notes
     -----
@@ -77,7 +78,7 @@ class SVIClassifier(SteppedGPClassifier):
         optimizer: str | None = "auto",
         learning_rate: float | None = None,
         batch_size: int | str | None = "auto",
-        max_iter: int = 200,
+        max_iter: int = 250,
         max_epochs: float | None = None,
         max_seconds: float | None = None,
         early_stopping: str | None = None,
@@ -145,13 +146,19 @@ class SVIClassifier(SteppedGPClassifier):
         return GradientUpdate(GaussianSpace(problem.engine.rule.n_latents, len(problem.space.Z)))
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
+        batch_size = self._batch_size(problem)
         if self.posterior_update == "natural" or batch_size is not None:
             return super()._train(problem, progress, seed)
         self._refuse_what_lbfgs_cannot_do()
         trainer = Trainer(problem, Adadelta(), SweepOptions(), self._update(problem))
         max_iter = self.max_iter if self.max_epochs is None else min(self.max_iter, self.max_epochs)
-        outcome = fit_gradient_batch(trainer, progress, max_iter=int(max_iter), tol=self.tol)
+        outcome = fit_gradient_batch(
+            trainer,
+            progress,
+            max_iter=int(max_iter),
+            tol=self.tol,
+            max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
+        )
         return self._calibrated(problem, outcome, seed)
 
     def _optimizer_name(self) -> str | None:
@@ -160,9 +167,10 @@ class SVIClassifier(SteppedGPClassifier):
         return self.optimizer
 
     def _refuse_what_lbfgs_cannot_do(self) -> None:
-        for name in ("checkpoint", "early_stopping", "max_seconds"):
+        unused = {"checkpoint": None, "early_stopping": None, "learning_rate": None, "damping": "auto"}
+        for name, default in unused.items():
             value = getattr(self, name)
-            if value is not None:
+            if value != default:
                 raise ValueError(
                     f'{name}={value!r} does not go with posterior_update="gradient" over all rows, '
                     'which is a run of L-BFGS; use batch_size, or posterior_update="natural"'
