@@ -20,7 +20,7 @@ from cavity.problem import make_problem
 from cavity.schedules.step import Trainer
 from cavity.sources import ArraySource
 from cavity.sweep import SweepOptions
-from support import make_engine, make_prior, points, table
+from support import evidence_differences, make_engine, make_prior, points, table
 
 N = 40
 X, LABELS = table(N)
@@ -148,14 +148,9 @@ def test_the_evidence_of_fractions_has_the_gradient_that_training_follows(weight
     labels = LABELS if classes == 2 else np.digitize(X[:, 0], [-0.5, 0.5])
     weights = np.random.default_rng(3).uniform(0.01, 3.0, N) if weight == "mixed" else np.full(N, weight)
     model = quick(optimizer=None, max_iter=500, tol=1e-8).fit(X, labels, sample_weight=weights)
-    theta, step = model.kernel_.theta + 0.1, 1e-4
+    theta = model.kernel_.theta + 0.1
     _, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
-    differences = [
-        (model.log_marginal_likelihood(theta + e) - model.log_marginal_likelihood(theta - e))
-        / (2 * step)
-        for e in step * np.eye(len(theta))
-    ]
-    assert_allclose(slope, differences, rtol=1e-4, atol=1e-4)
+    assert_allclose(slope, evidence_differences(model, theta), rtol=1e-4, atol=1e-4)
 
 
 def test_balanced_classes_are_no_reason_for_l_bfgs_to_stop():
@@ -333,6 +328,25 @@ class TestSources:
             quick().fit(folder, "y", sample_weight="w")
         with pytest.raises(ValueError, match="at least two classes with any weight"):
             quick(class_weight={1: 0.0}).fit(parquet, "y")
+
+
+@pytest.mark.parametrize("batch_size", [None, 10])
+def test_as_good_as_all_rows_held_out_leaves_one(batch_size):
+    model = quick(early_stopping="validation", validation_fraction=0.9999, batch_size=batch_size)
+    model.fit(X, LABELS)
+    assert np.isfinite(model.predict_log_proba(X)).all()
+
+
+def test_rows_without_weight_can_not_judge(tmp_path):
+    """In a file they are rows like others: only arrays leave them out at once."""
+    weight = np.where(np.arange(N) < N - 3, 0.0, 1.0)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"a": X[:, 0], "b": X[:, 1], "y": np.arange(N) % 2, "w": weight}),
+        tmp_path / "t.parquet",
+    )
+    model = quick(early_stopping="validation", validation_fraction=0.01)
+    with pytest.raises(ValueError, match=r"validation_fraction=0\.01 of 40 rows leaves no weight"):
+        model.fit(tmp_path / "t.parquet", "y", sample_weight="w")
 
 
 def test_score_takes_weights():

@@ -201,6 +201,14 @@ def test_what_needs_steps_is_refused_where_there_are_none(option):
         SEPClassifier(n_inducing=5, optimizer=None, random_state=0, **option).fit(X, labels)
 
 
+def test_a_start_that_the_clock_decides_cannot_be_resumed(tmp_path):
+    X, labels = table(50)
+    settings = {"n_inducing": "auto", "max_seconds": 5.0, "random_state": 0}
+    model = SEPClassifier(checkpoint=tmp_path / "fit.ckpt", **settings)
+    with pytest.raises(ValueError, match=r"checkpoint=.*n_inducing=.auto. and max_seconds=5\.0"):
+        model.fit(X, labels)
+
+
 @pytest.mark.parametrize("calibration", ["auto", None])
 def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
     """A sweep takes a tenth of a second, a step a hundredth, training ends before the budget does."""

@@ -132,6 +132,9 @@ class SVIClassifier(SteppedGPClassifier):
         natural = self.posterior_update == "natural"
         return variational_rule(self.likelihood, len(self.classes_), natural=natural)
 
+    def _site_rule(self) -> Rule:
+        return variational_rule(self.likelihood, len(self.classes_))
+
     def _options(self, batch_size: int | None) -> SweepOptions:
         if self.damping != "auto":
             return SweepOptions(damping=float(self.damping))
@@ -147,7 +150,8 @@ class SVIClassifier(SteppedGPClassifier):
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         batch_size = self._batch_size(problem)
-        if self.posterior_update == "natural" or batch_size is not None:
+        # To keep the parameters is a matter of all rows, whatever the minibatches would be.
+        if self.posterior_update == "natural" or (self._learns and batch_size is not None):
             return super()._train(problem, progress, seed)
         self._refuse_what_lbfgs_cannot_do()
         trainer = Trainer(problem, Adadelta(), SweepOptions(), self._update(problem))
