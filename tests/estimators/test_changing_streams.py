@@ -130,8 +130,10 @@ class TestClasses:
 
 def test_gradient_steps_are_refused_before_any_work():
     model = classifier(SVIClassifier, posterior_update="gradient")
-    with pytest.raises(ValueError, match=r'posterior_update=.gradient.*posterior_update="natural"'):
+    assert not hasattr(model, "partial_fit")
+    with pytest.raises(AttributeError, match=r'posterior_update=.gradient.*posterior_update="natural"'):
         model.partial_fit("no rows at all", None)
+    assert hasattr(model.set_params(posterior_update="natural"), "partial_fit")
 
 
 class TestAFirstChunkThatIsSmall:

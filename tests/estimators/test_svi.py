@@ -35,9 +35,6 @@ def sep():
     return SEPClassifier(n_inducing=10, random_state=0, n_jobs=1).fit(X, LABELS)
 
 
-STREAMED = ("fit_score_takes_y", "n_features_in_after_fitting", "partial_fit_n_features")
-
-
 @quietly
 @parametrize_with_checks(
     [
@@ -49,8 +46,6 @@ STREAMED = ("fit_score_takes_y", "n_features_in_after_fitting", "partial_fit_n_f
 def test_every_check_of_scikit_learn(estimator, check):
     if estimator.batch_size == 20 and "sample_weight_equivalence" in str(check):
         pytest.skip("minibatches draw rows, and in float32: copies are weights on average only")
-    if estimator.posterior_update == "gradient" and any(name in str(check) for name in STREAMED):
-        pytest.skip("they call partial_fit, which refuses posterior_update='gradient'")
     check(estimator)
 
 

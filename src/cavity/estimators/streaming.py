@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -32,12 +34,24 @@ def refuse_what_a_stream_cannot_do(estimator: Any) -> None:
             "the classes of a stream will occur; pass a dict, for instance from "
             'sklearn.utils.class_weight.compute_class_weight("balanced", ...) on a sample'
         )
-    if getattr(estimator, "posterior_update", "natural") != "natural":
-        raise ValueError(
-            f"posterior_update={estimator.posterior_update!r} is not supported by partial_fit: its "
-            "gradient steps need to see rows many times, and a stream shows them once; use "
-            'posterior_update="natural"'
-        )
+
+
+class Offered:
+    """A method that some settings do not have: absent to hasattr, and whoever asks for it is told why."""
+
+    def __init__(self, method: Callable[..., Any], why_not: Callable[[Any], str | None]) -> None:
+        """Offer `method` where `why_not(estimator)` has nothing to say."""
+        self.method = method
+        self.why_not = why_not
+
+    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+        """The method, bound to the estimator if there is one."""
+        if instance is None:
+            return self.method
+        reason = self.why_not(instance)
+        if reason is not None:
+            raise AttributeError(reason)
+        return MethodType(self.method, instance)
 
 
 def stream_settings(estimator: Any, m: int) -> StreamSettings:

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from cavity.estimators.plans import variational_rule
 from cavity.estimators.stepped import SteppedGPClassifier
+from cavity.estimators.streaming import Offered
 from cavity.optimizers import Adadelta
 from cavity.problem import Problem
 from cavity.rules.protocol import Rule
@@ -20,6 +21,16 @@ from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate, Pos
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer
 from cavity.sweep import SweepOptions
+
+
+def _why_no_stream(estimator: SVIClassifier) -> str | None:
+    if estimator.posterior_update == "natural":
+        return None
+    return (
+        f"SVIClassifier(posterior_update={estimator.posterior_update!r}) has no partial_fit: its gradient "
+        "steps need to see rows many times, and a stream shows them once; use "
+        'posterior_update="natural"'
+    )
 
 
 class SVIClassifier(SteppedGPClassifier):
@@ -127,6 +138,8 @@ class SVIClassifier(SteppedGPClassifier):
             verbose=verbose,
         )
         self.posterior_update = posterior_update
+
+    partial_fit = Offered(SteppedGPClassifier.partial_fit, _why_no_stream)  # type: ignore[assignment]
 
     def _rule(self) -> Rule:
         natural = self.posterior_update == "natural"
