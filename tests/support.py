@@ -67,6 +67,27 @@ def table(n=24, d=2, seed=0):
     return X, (latent > 0).astype(np.int8)
 
 
+class OwnSource:
+    """A source as a user may write one: nothing but the contract."""
+
+    def __init__(self, X, labels):
+        self._rows = ArraySource(X, labels)
+        self.n_rows, self.n_features, self.dtype = *np.shape(X), np.dtype(np.float64)
+        self.total_weight = float(len(X))
+
+    def blocks(self, size):
+        """All rows in order."""
+        return self._rows.blocks(size)
+
+    def batches(self, size, rng, skip=0):
+        """All rows once, shuffled."""
+        return self._rows.batches(size, rng, skip)
+
+    def sample(self, size, rng):
+        """Some rows."""
+        return self._rows.sample(size, rng)
+
+
 def points(m=3, d=2, seed=1):
     """Inducing points [m, d] away from any row."""
     return np.random.default_rng(seed).normal(size=(m, d))

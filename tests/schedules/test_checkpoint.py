@@ -16,6 +16,7 @@ from cavity.engines.local import LocalEngine
 from cavity.optimizers import Adadelta, Adam, SignRates
 from cavity.rules.variational import Variational
 from cavity.schedules.checkpoint import Checkpointer, Position
+from cavity.schedules.fingerprint import Fingerprint
 from cavity.schedules.gaussian import GaussianSpace
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate
@@ -24,6 +25,7 @@ from support import table
 
 X, LABELS = table(120)
 X_STAR, _ = table(30, seed=4)
+THIS = Fingerprint({"what": "this"})
 KERNEL = ConstantKernel(1.0) * RBF([1.0, 1.0])
 
 
@@ -83,10 +85,10 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
         progress.record(info, 1.0)
         monitor.plateau_after(state, info)
     path, position = tmp_path / "a.ckpt", Position(epoch=2, batch=3, step=5)
-    Checkpointer(path, 0.0, {"what": "this"}).save(path, state, position, one, progress, monitor)
+    Checkpointer(path, 0.0, lambda: THIS).save(path, state, position, one, progress, monitor)
 
     other, progress_again, monitor_again = trainer(), Progress(), Monitor(window=2, patience=None)
-    checkpointer = Checkpointer(path, 0.0, {"what": "this"})
+    checkpointer = Checkpointer(path, 0.0, lambda: THIS)
     again, position_again = checkpointer.resume(other, progress_again, monitor_again)
     assert position_again == position
     assert progress_again.history == progress.history
@@ -106,7 +108,7 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
 def test_without_a_file_a_run_starts_at_the_start(tmp_path):
     trainer = make_trainer(X, LABELS)
     for path in (None, tmp_path / "not yet"):
-        state, position = Checkpointer(path, 0.0, {}).resume(
+        state, position = Checkpointer(path, 0.0, Fingerprint).resume(
             trainer, Progress(), Monitor(window=1, patience=None)
         )
         assert position == Position()
@@ -117,11 +119,11 @@ def test_only_every_so_many_seconds(tmp_path):
     trainer = make_trainer(X, LABELS)
     context = (trainer.start(), Position(), trainer, Progress(), Monitor(window=1, patience=None))
     path = tmp_path / "a.ckpt"
-    Checkpointer(path, 1000.0, {}).after_step(*context)
+    Checkpointer(path, 1000.0, Fingerprint).after_step(*context)
     assert not path.exists()
-    Checkpointer(path, 0.0, {}).after_step(*context)
+    Checkpointer(path, 0.0, Fingerprint).after_step(*context)
     assert path.exists()
-    Checkpointer(None, 0.0, {}).after_step(*context)
+    Checkpointer(None, 0.0, Fingerprint).after_step(*context)
 
 
 @pytest.mark.parametrize("batch_size", [20, None], ids=["stochastic", "batch"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,12 +17,13 @@ from cavity.engines.protocol import Engine
 from cavity.errors import CheckpointError
 from cavity.files import written_atomically
 from cavity.history import Iteration
+from cavity.schedules.fingerprint import Fingerprint
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import PosteriorUpdate
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer, TrainingState
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever an older file could no longer be read as meant."""
 
 
@@ -53,12 +56,16 @@ class Checkpointer:
     path: Path | None
     every: float
     """Seconds between two checkpoints."""
-    fingerprint: dict[str, Any]
-    """What a run must have in common with a checkpoint to go on from it."""
+    make_fingerprint: Callable[[], Fingerprint]
+    """What a run must have in common with a checkpoint to go on from it; asked for once, if at all."""
     _last: float = 0.0
 
     def __post_init__(self) -> None:
         self._last = time.monotonic()
+
+    @cached_property
+    def _fingerprint(self) -> Fingerprint:
+        return self.make_fingerprint()
 
     def after_step(
         self,
@@ -96,7 +103,7 @@ class Checkpointer:
             arrays |= _state_arrays("best", monitor.best, trainer.update)
         about = {
             "format": FORMAT,
-            "fingerprint": self.fingerprint,
+            "fingerprint": self._fingerprint.as_json(),
             "position": asdict(position),
             "seconds": progress.seconds,
         }
@@ -175,14 +182,12 @@ class Checkpointer:
                 f"{str(path)!r} has checkpoint format {about.get('format')}, this version of cavity "
                 f"reads {FORMAT}; finish that fit with the version that began it, or delete the file"
             )
-        theirs = about.get("fingerprint", {})
-        for name, mine in self.fingerprint.items():
-            if theirs.get(name) != mine:
-                raise CheckpointError(
-                    f"{str(path)!r} is the checkpoint of another fit: its {name} is "
-                    f"{theirs.get(name)!r}, this one's is {mine!r}; pass another checkpoint path, or "
-                    "delete the file to start afresh"
-                )
+        difference = self._fingerprint.difference(about.get("fingerprint"))
+        if difference is not None:
+            raise CheckpointError(
+                f"{str(path)!r} is the checkpoint of another fit: {difference}; fit with what it was "
+                "begun with, pass another checkpoint path, or delete the file to start afresh"
+            )
 
 
 def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) -> dict[str, Any]:

@@ -119,6 +119,9 @@ class ArraySource:
         self.n_features: int = X.shape[1]
         self.dtype = tile_precision(X.dtype)
 
+    arrangement = "array"
+    """On what the order of minibatches depends, besides seed, size and number of rows."""
+
     def of_all_rows(self, values: Array) -> Array:
         """Values [k], one a row, as values [n] of all rows of X: NaN for those that take no part.
 
