@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from cavity.engines.protocol import Engine
 from cavity.errors import CheckpointError
 from cavity.files import written_atomically
 from cavity.history import Iteration
+from cavity.schedules import checkpoint_file
 from cavity.schedules.fingerprint import Fingerprint
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import PosteriorUpdate
@@ -121,14 +121,14 @@ class Checkpointer:
         self, trainer: Trainer, progress: Progress, monitor: Monitor
     ) -> tuple[TrainingState, Position]:
         """The state and position to train from: those of the checkpoint, or the start."""
-        if self.path is None or not self.path.exists():
+        if self.path is None or not checkpoint_file.found(self.path):
             return trainer.start(), Position()
-        arrays, about = self._read(self.path)
+        arrays, about = checkpoint_file.read(self.path)
         self._check(self.path, about)
         try:
             state, position = self._restore(self.path, arrays, about, trainer, progress, monitor)
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._unreadable(self.path, error) from error
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise checkpoint_file.unreadable(self.path, error) from error
         progress.say(f"resuming from {self.path} at step {position.step}")
         return state, position
 
@@ -156,25 +156,8 @@ class Checkpointer:
     def finish(self, engine: Engine) -> None:
         """The run is over: nothing is left to resume."""
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            checkpoint_file.remove(self.path)
             engine.forget_saved_rows(self.path)
-
-    def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            about = json.loads(arrays["about"].tobytes())
-            if not isinstance(about, dict):
-                raise TypeError("no description")
-        except (OSError, EOFError, ValueError, TypeError, KeyError, AttributeError, BadZipFile) as error:
-            raise self._unreadable(path, error) from error
-        return arrays, about
-
-    def _unreadable(self, path: Path, error: Exception) -> CheckpointError:
-        return CheckpointError(
-            f"{str(path)!r} is not a readable checkpoint ({type(error).__name__}: {error}); delete it "
-            "to start afresh"
-        )
 
     def _check(self, path: Path, about: dict[str, Any]) -> None:
         if about.get("format") != FORMAT:
