@@ -76,12 +76,12 @@ def test_killed_again_and_again_it_ends_where_it_would_have(tmp_path, how):
     assert kills >= 1
     if not out.exists():
         assert start(how, checkpoint, out, said).wait() == 0
+    assert undisturbed.wait() == 0
     with said:
         said.seek(0)
         steps = [int(step) for step in RESUMED.findall(said.read())]
     assert steps, "it began again"
     assert 0 < steps[0] <= steps[-1]
-    assert undisturbed.wait() == 0
     assert not checkpoint.exists()
     assert_allclose(np.load(out), np.load(tmp_path / "whole.npy"), rtol=0, atol=1e-12)
 

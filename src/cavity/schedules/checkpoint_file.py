@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             raise TypeError("no description")
     except PermissionError as error:
         raise CheckpointError(
-            f"the checkpoint {str(path)!r} may not be read ({os.strerror(error.errno or 0)}): change its "
+            f"the checkpoint {str(path)!r} may not be read ({error.strerror}): change its "
             "permissions to go on from it, or pass another checkpoint path"
         ) from error
     except MemoryError as error:
@@ -81,8 +80,8 @@ def remove(path: Path) -> None:
         remove_unfinished(path)
     except OSError as error:
         warnings.warn(
-            f"the fit is done, but its checkpoint {str(path)!r} could not be removed ({error.strerror}); "
-            "delete it: the next fit with this path would go on from it, or refuse it",
+            f"the fit is done, but its checkpoint {str(path)!r} could not be removed "
+            f"({error.strerror}); delete it: the next fit with this path would go on from it, or refuse it",
             UserWarning,
             stacklevel=2,
         )
