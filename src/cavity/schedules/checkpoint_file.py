@@ -81,7 +81,7 @@ def remove(path: Path) -> None:
     except OSError as error:
         warnings.warn(
             f"the fit is done, but its checkpoint {str(path)!r} could not be removed "
-            f"({error.strerror}); delete it: the next fit with this path would go on from it, or refuse it",
+            f"({error.strerror}); delete it, or the next fit with this path goes on from it",
             UserWarning,
             stacklevel=2,
         )

@@ -10,14 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import SourceError
+from cavity.sources.arrays import ArraySource
 from cavity.sources.arrow_tables import is_arrow_stream, is_dataset, is_table, table_source
+from cavity.sources.contract import MEMBERS, require
+from cavity.sources.guarded import GuardedSource
 from cavity.sources.locations import local_path
 from cavity.sources.npy import npy_source
 from cavity.sources.parquet import ParquetSource
 from cavity.sources.parquet_schema import is_parquet_name, list_files
 from cavity.sources.protocol import Source
 
-_MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches", "sample")
+_OURS = (ArraySource, ParquetSource, GuardedSource)
+"""Kinds of sources that need no guard."""
 
 
 def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | None:
@@ -56,12 +60,12 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
             f"sample_weight={_short(sample_weight)} was passed along with a {type(X).__name__}; a "
             "source has its own weights, in the blocks that it yields: leave sample_weight out"
         )
-    return X  # type: ignore[no-any-return]
+    return X if type(X) in _OURS else GuardedSource(X)
 
 
 def is_source(X: Any) -> bool:
     """Whether an object has the members of a `Source`; `check_source` tells whether they are right."""
-    return not isinstance(X, type) and all(hasattr(X, name) for name in _MEMBERS)
+    return not isinstance(X, type) and all(hasattr(X, name) for name in MEMBERS)
 
 
 def class_values(source: Source) -> NDArray[Any]:
@@ -74,8 +78,17 @@ def class_values(source: Source) -> NDArray[Any]:
     classes = getattr(source, "classes", None)
     if classes is not None:
         return np.asarray(classes)
-    largest = max(int(np.max(block.load().labels)) for block in source.blocks(65_536))
-    return np.arange(largest + 1)
+    seen: NDArray[Any] = np.zeros(0, np.int64)
+    for block in source.blocks(65_536):
+        seen = np.union1d(seen, block.load().labels)
+    codes = np.arange(int(seen[-1]) + 1) if len(seen) else seen
+    require(len(seen) > 0, f"{type(source).__name__}: blocks has no rows")
+    require(
+        np.array_equal(seen, codes),
+        f"{type(source).__name__}: labels has the codes {seen[:20].tolist()}; codes are the positions "
+        "0, 1, … of the classes: encode the labels, or give the source the attribute `classes`",
+    )
+    return codes
 
 
 def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Source:
