@@ -13,6 +13,7 @@ from cavity.errors import SourceError
 from cavity.sources.arrays import ArraySource
 from cavity.sources.arrow_tables import is_arrow_stream, is_dataset, is_table, table_source
 from cavity.sources.contract import MEMBERS, require
+from cavity.sources.denied import permitted
 from cavity.sources.guarded import GuardedSource
 from cavity.sources.locations import local_path
 from cavity.sources.npy import npy_source
@@ -42,6 +43,7 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
     """
     if isinstance(X, (str, os.PathLike)):
         return _open_path(X, y, sample_weight)
+    _refuse_paths(X, y)
     if is_dataset(X) or is_arrow_stream(X) or (is_table(X) and isinstance(y, str)):
         what = f"a {type(X).__name__}"
         target, weight = _target_name(y, what), _weight_name(sample_weight, what)
@@ -61,6 +63,20 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
             "source has its own weights, in the blocks that it yields: leave sample_weight out"
         )
     return X if type(X) in _OURS else GuardedSource(X)
+
+
+def _refuse_paths(X: Any, y: Any) -> None:
+    """A list of paths is no array of text, whatever validation would say of it."""
+    if not isinstance(X, (list, tuple)) or not X:
+        return
+    if not all(isinstance(path, (str, os.PathLike)) for path in X):
+        return
+    named = all(is_parquet_name(Path(path)) or Path(path).suffix.lower() == ".npy" for path in X)
+    if named or any(isinstance(path, os.PathLike) for path in X) or isinstance(y, str):
+        raise SourceError(
+            f"X is a list of {len(X)} paths, such as {os.fspath(X[0])!r}; pass the folder that the "
+            "Parquet files lie in, or pyarrow.dataset.dataset([...]) of the paths"
+        )
 
 
 def is_source(X: Any) -> bool:
@@ -99,7 +115,9 @@ def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Sou
         return ParquetSource(given, _target_name(y, what), weight=weight)
     if path.suffix.lower() == ".npy":
         return npy_source(path, y, sample_weight)
-    if path.is_file() and not _is_parquet(path):
+    with permitted(path):
+        is_file = path.is_file()
+    if is_file and not _is_parquet(path):
         raise SourceError(
             f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; convert it, for "
             "instance with pandas.read_csv(...).to_parquet(...)"
@@ -126,7 +144,7 @@ def _weight_name(sample_weight: Any, what: str) -> str | None:
 def _is_parquet(path: Path) -> bool:
     if is_parquet_name(path):
         return True
-    with path.open("rb") as file:
+    with permitted(path), path.open("rb") as file:
         return file.read(4) == b"PAR1"
 
 
