@@ -188,6 +188,13 @@ def watch_training(monkeypatch, meddle=lambda number, sums: None, *, before=Fals
     return passes
 
 
+def evidence_differences(model, theta, step=1e-4):
+    """Central differences of an estimator's log marginal likelihood at theta [p]."""
+    value = model.log_marginal_likelihood
+    steps = step * np.eye(len(theta))
+    return [(value(theta + e) - value(theta - e)) / (2 * step) for e in steps]
+
+
 def interrupt_at(monkeypatch, number, by_signal=False):
     """Ctrl-C in the pass of that number, counted from 1, whatever the pass is for.
 

@@ -126,7 +126,7 @@ def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> Hel
 
 def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -> IntArray:
     """Sorted numbers of a random share of the rows, at most 10,000."""
-    size = int(np.clip(round(fraction * n_rows), 1, _MOST_HELD_OUT))
+    size = int(np.clip(round(fraction * n_rows), 1, min(_MOST_HELD_OUT, n_rows - 1)))
     if n_rows > _ROWS_TO_SHUFFLE:  # a `RandomState` would put all of them in order, to take a few
         return np.sort(np.random.default_rng(rng.randint(2**31)).choice(n_rows, size, replace=False))
     return np.sort(rng.choice(n_rows, size=size, replace=False))

@@ -136,14 +136,19 @@ def sweep(
     at = _marginals(K, diagonal, prior, posterior)
     weight, stored = rows.weights, _stored_whitened(sites, prior)
     own = sites if stored is None else _seen_today(sites, stored, at, posterior, options)
-    if rows.weight is not None:
-        # Of several copies one is left out; of less than one, no more than is there.
-        share = np.minimum(weight, 1.0)
-        own = Sites(share * own.precision, share * own.shift)
-    terms = rule(
-        rows.labels, options.stretch * at.mean, at.variance, options.residual_share * at.residual,
-        own.precision, options.stretch * own.shift, options.max_leverage,
-    )  # fmt: skip
+
+    def terms_without(share: Array | float) -> RowTerms:
+        return rule(
+            rows.labels, options.stretch * at.mean, at.variance, options.residual_share * at.residual,
+            share * own.precision, options.stretch * share * own.shift, options.max_leverage,
+        )  # fmt: skip
+
+    # One copy is taken out of q, of a part of one too: so the moments match that the gradient counts on.
+    terms = terms_without(1.0 if rows.weight is None else np.sign(weight))
+    if rows.weight is not None and (weight < 1.0).any():
+        # No more can be left out than is there.
+        left_out = terms_without(np.minimum(weight, 1.0)).log_predictive
+        terms = terms._replace(log_predictive=left_out)
     if options.residual_share != 1.0:  # γ is minus twice the derivative by s, of which κs is a part
         terms = terms._replace(gamma=options.residual_share * terms.gamma)
     if rows.stands_for is not None:
@@ -156,8 +161,6 @@ def sweep(
         None if stored is None else times_lower(at.A, prior.whitener),
     )
     sums = _site_sums(at, sites, refined, terms, weight)
-    if rows.weight is not None:
-        sums.objective += float(np.sum(np.maximum(1.0 - rows.weights, 0.0) * terms.division))
     if stored is not None:
         sums.replaced_precision, sums.replaced_shift = _naturals(stored, sites, weight).parts
     if options.residual_penalty:

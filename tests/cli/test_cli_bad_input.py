@@ -86,7 +86,7 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--weight", "distence"], "no weight column 'distence'; did you mean 'distance'?"),
         (["--weight", "carrier"], "'carrier' should be numeric, but has the value"),
         (["--weight", "date"], "'date' should be numeric, but has the value '2013-"),
-        (["--method", "gfitc", "--budget", "5s"], "counts iterations"),
+        (["--method", "gfitc", "--budget", "5 epochs"], "write '100 iterations', or 60s"),
         (["--method", "gfitc", "--resume"], "--resume"),
         (["--workers", "2", "--scheduler", "tcp://x:1"], "one of them"),
     ],

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.history import Iteration
 from reference import central_differences, exact_log_evidence
-from support import signs, table
+from support import evidence_differences, signs, table
 
 X, LABELS = table(120)
 X_STAR, LABELS_STAR = table(200, seed=9)
@@ -165,6 +165,8 @@ def test_minibatches_of_plain_gradients_use_adadelta_by_default():
         {"early_stopping": "validation"},
         {"max_seconds": 0.2, "max_iter": 100_000, "tol": 0.0},
         {"max_epochs": 3},
+        {"learning_rate": 0.5},
+        {"damping": 0.1},
     ],
     ids=str,
 )
@@ -178,6 +180,8 @@ def test_plain_gradients_over_all_rows_heed_what_they_are_given_or_say_that_they
     heeded = {
         "checkpoint": False,
         "early_stopping": False,
+        "learning_rate": False,
+        "damping": False,
         "max_seconds": complaint is None and model.history_[-1].seconds < 2.0,
         "max_epochs": complaint is None and model.n_iter_ <= 3,
     }
@@ -191,3 +195,23 @@ def complaint_of(model):
     except ValueError as error:
         return error
     return None
+
+
+@quietly
+@pytest.mark.parametrize("batch_size", [20, None])
+def test_plain_gradients_of_q_alone_end_where_natural_steps_do(batch_size):
+    """To keep the kernel, minibatches have nothing to say."""
+    labels = np.digitize(X[:, 0], [-0.4, 0.6])
+    options = {"optimizer": None, "batch_size": batch_size, "calibration": None, "max_iter": 2000}
+    plain = classifier(posterior_update="gradient", tol=1e-9, **options).fit(X, labels)
+    natural = classifier(tol=1e-9, **options).fit(X, labels)
+    assert_allclose(plain.predict_proba(X_STAR), natural.predict_proba(X_STAR), atol=1e-4)
+
+
+@quietly
+def test_the_bound_of_three_classes_has_its_gradient_whatever_the_update():
+    labels = np.digitize(X[:, 0], [-0.4, 0.6])
+    model = classifier(posterior_update="gradient", max_iter=10).fit(X, labels)
+    theta = model.kernel_.theta
+    _, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
+    assert_allclose(slope, evidence_differences(model, theta), atol=1e-4)

@@ -20,7 +20,7 @@ from cavity.problem import make_problem
 from cavity.schedules.step import Trainer
 from cavity.sources import ArraySource
 from cavity.sweep import SweepOptions
-from support import make_engine, make_prior, points, table
+from support import evidence_differences, make_engine, make_prior, points, table
 
 N = 40
 X, LABELS = table(N)
@@ -139,6 +139,33 @@ def test_fractions_lie_between(kind):
     assert (np.diff(score) > 0).all()
     assert score[0] < 0.05
     assert_allclose(score[3], score[5], rtol=0.02)  # no jump at one
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("weight", [0.3, 0.05, "mixed"])
+def test_the_evidence_of_fractions_has_the_gradient_that_training_follows(weight, classes):
+    """Only if the moments match at the fixed point: a whole copy must be left out."""
+    labels = LABELS if classes == 2 else np.digitize(X[:, 0], [-0.5, 0.5])
+    weights = np.random.default_rng(3).uniform(0.01, 3.0, N) if weight == "mixed" else np.full(N, weight)
+    model = quick(optimizer=None, max_iter=500, tol=1e-8).fit(X, labels, sample_weight=weights)
+    theta = model.kernel_.theta + 0.1
+    _, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
+    assert_allclose(slope, evidence_differences(model, theta), rtol=1e-4, atol=1e-4)
+
+
+def test_balanced_classes_are_no_reason_for_l_bfgs_to_stop():
+    rare = quick(GFITCClassifier, class_weight="balanced", max_iter=60).fit(X, X[:, 0] > 0.8)
+    assert rare.n_iter_ > 15
+    assert rare.history_[-1].gradient_norm < 1.0
+
+
+@every_kind
+def test_a_hair_of_a_row_is_left_out_as_such(kind):
+    """What is hardly there cannot be missed: its label is as probable as to any new row."""
+    weight = np.where(np.arange(N) == 0, 1e-9, 1.0)
+    model = quick(kind).fit(X, LABELS, sample_weight=weight)
+    expected = model.predict_log_proba(X[:1])[0, LABELS[0]]
+    assert_allclose(model.loo_log_proba_[0], expected, rtol=1e-3)
 
 
 def test_evidence_of_fractions_is_near_the_bound():
@@ -301,6 +328,25 @@ class TestSources:
             quick().fit(folder, "y", sample_weight="w")
         with pytest.raises(ValueError, match="at least two classes with any weight"):
             quick(class_weight={1: 0.0}).fit(parquet, "y")
+
+
+@pytest.mark.parametrize("batch_size", [None, 10])
+def test_as_good_as_all_rows_held_out_leaves_one(batch_size):
+    model = quick(early_stopping="validation", validation_fraction=0.9999, batch_size=batch_size)
+    model.fit(X, LABELS)
+    assert np.isfinite(model.predict_log_proba(X)).all()
+
+
+def test_rows_without_weight_can_not_judge(tmp_path):
+    """In a file they are rows like others: only arrays leave them out at once."""
+    weight = np.where(np.arange(N) < N - 3, 0.0, 1.0)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"a": X[:, 0], "b": X[:, 1], "y": np.arange(N) % 2, "w": weight}),
+        tmp_path / "t.parquet",
+    )
+    model = quick(early_stopping="validation", validation_fraction=0.01)
+    with pytest.raises(ValueError, match=r"validation_fraction=0\.01 of 40 rows leaves no weight"):
+        model.fit(tmp_path / "t.parquet", "y", sample_weight="w")
 
 
 def test_score_takes_weights():

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from cavity import SEPClassifier, SVIClassifier
+from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.engines.local import LocalEngine
 from cavity.schedules.budget import Budget
 from support import table, watch_training
 
@@ -164,7 +165,7 @@ def test_without_a_limit_in_seconds_the_clock_has_no_say(monkeypatch, options):
     "options",
     [
         {"batch_size": 50, "max_seconds": 30.0},
-        {"batch_size": 50, "max_epochs": 0.5},
+        {"batch_size": 50, "max_epochs": 30},
         {"batch_size": 500, "max_iter": 200},
         {"batch_size": None, "max_iter": 200},
     ],
@@ -178,6 +179,59 @@ def test_a_kernel_that_stays_needs_no_budget_but_iterations(options):
     assert model.n_iter_ > 3
     converged = model.log_marginal_likelihood(model.kernel_.theta)
     assert_allclose(model.log_marginal_likelihood_value_, converged, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
+@pytest.mark.parametrize("budget", [{"max_epochs": 2}, {"max_seconds": 1e-9}], ids=str)
+def test_sweeps_at_a_kernel_that_stays_heed_the_budget(kind, budget):
+    if kind is GFITCClassifier and "max_epochs" in budget:
+        budget = {"max_iter": 2}
+    X, labels = table(500)
+    model = kind(n_inducing=5, optimizer=None, tol=1e-9, n_jobs=1, random_state=0, **budget)
+    model.fit(X, labels)
+    assert model.n_iter_ == (1 if "max_seconds" in budget else 2)
+
+
+@pytest.mark.parametrize("option", [{"checkpoint": "fit.ckpt"}, {"early_stopping": "loo"}], ids=str)
+def test_what_needs_steps_is_refused_where_there_are_none(option):
+    X, labels = table(50)
+    (name,) = option
+    with pytest.raises(ValueError, match=f"{name}=.*optimizer=None"):
+        SEPClassifier(n_inducing=5, optimizer=None, random_state=0, **option).fit(X, labels)
+
+
+def test_a_start_that_the_clock_decides_cannot_be_resumed(tmp_path):
+    X, labels = table(50)
+    settings = {"n_inducing": "auto", "max_seconds": 5.0, "random_state": 0}
+    model = SEPClassifier(checkpoint=tmp_path / "fit.ckpt", **settings)
+    with pytest.raises(ValueError, match=r"checkpoint=.*n_inducing=.auto. and max_seconds=5\.0"):
+        model.fit(X, labels)
+
+
+@pytest.mark.parametrize("calibration", ["auto", None])
+def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
+    """A sweep takes a tenth of a second, a step a hundredth, training ends before the budget does."""
+    now = 0.0
+    sweep = LocalEngine.sweep
+
+    def timed(self, prior, posterior, options, batch=None):
+        nonlocal now
+        now += 0.1 if batch is None else 0.01
+        return sweep(self, prior, posterior, options, batch)
+
+    monkeypatch.setattr(LocalEngine, "sweep", timed)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    X, labels = table(2_000)
+    model = SEPClassifier(
+        n_inducing=5, batch_size=100, max_seconds=6.0, calibration=calibration, n_jobs=1, random_state=0
+    )
+    model.fit(X, labels)
+    assert now < 6.5
+    assert np.isfinite(model.log_marginal_likelihood_value_)
+    # The sweeps ended where there was nothing left to do.
+    exact = model.log_marginal_likelihood(model.kernel_.theta)
+    assert_allclose(model.log_marginal_likelihood_value_, exact, rtol=1e-3)
 
 
 def test_batch_training_is_bounded_by_its_iterations(monkeypatch):

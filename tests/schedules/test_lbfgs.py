@@ -139,3 +139,76 @@ def test_where_there_is_nothing_to_climb_there_is_still_a_record():
     assert maximum.converged
     assert len(history) == 1
     assert_allclose(maximum.x, CENTRE)
+
+
+def test_epochs_are_passes_over_the_rows():
+    def costly(x):
+        return hill(x)._replace(passes=7)
+
+    counted = 0
+
+    def watched(x):
+        nonlocal counted
+        counted += 1
+        return costly(x)
+
+    _, history = climb(watched)
+    assert history[-1].epochs <= 7 * counted
+    assert [entry.epochs % 7 for entry in history] == [0.0] * len(history)
+    assert history[-1].epochs >= 7 * len(history)
+
+
+def test_seconds_end_it(monkeypatch):
+    clock = iter(np.arange(0.0, 1e4, 0.5))
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    progress = Progress()
+    start = np.zeros(3)
+    maximum = maximize(hill, start, FREE, progress, max_iter=100, tol=0.0, max_seconds=2.0)
+    assert not maximum.converged
+    assert not maximum.stuck
+    assert 1 <= len(progress.history) < 6
+
+
+def test_a_window_outlasts_single_iterations_that_hardly_climb():
+    """A staircase: every other iteration stands still."""
+    short, _ = climb(slow, start=(5.0, 0.0, 0.0), tol=0.02)
+    progress = Progress()
+    start = np.array([5.0, 0.0, 0.0])
+    long = maximize(slow, start, FREE, progress, max_iter=400, tol=0.02, window=10)
+    assert slow(long.x).info.objective > slow(short.x).info.objective
+
+
+def slow(x):
+    """Rosenbrock's valley, upside down."""
+    a, b, c = x
+    value = -float((1 - a) ** 2 + 100 * (b - a * a) ** 2 + c * c)
+    slope = np.array([2 * (1 - a) + 400 * a * (b - a * a), -200 * (b - a * a), -2 * c])
+    return Evaluated(slope, StepInfo(value, value, float(np.linalg.norm(slope)), 0.0))
+
+
+def test_a_slope_without_a_way_up_is_no_top():
+    """The gradient points where the objective does not rise: a wrong gradient, or rounding."""
+
+    def lying(x):
+        good = hill(x)
+        return Evaluated(-good.gradient, good.info)
+
+    maximum, history = climb(lying)
+    assert maximum.stuck
+    assert not maximum.converged
+    assert len(history) >= 1
+
+
+def test_after_a_failed_line_search_it_goes_on_from_the_best_point():
+    """For a while the gradient is wrong, as after a bad update of L-BFGS's memory."""
+    calls = 0
+
+    def moody(x):
+        nonlocal calls
+        calls += 1
+        good = hill(x)
+        return Evaluated(-good.gradient, good.info) if 4 <= calls < 26 else good
+
+    maximum, _ = climb(moody)
+    assert maximum.converged
+    assert_allclose(maximum.x, CENTRE, atol=1e-4)

@@ -106,10 +106,10 @@ def _parameters(request: FitRequest) -> dict[str, Any]:
     if request.whiten:
         parameters["standardize"] = "whiten"
     if request.method == "gfitc":
-        if budget and "max_iter" not in budget:
+        if "max_epochs" in budget:
             raise CommandError(
-                f"--budget {request.budget!r} does not go with --method gfitc, which counts iterations: "
-                "write '100 iterations'"
+                f"--budget {request.budget!r} does not go with --method gfitc, which takes as many "
+                "epochs as its iterations need: write '100 iterations', or 60s"
             )
         if request.resume or request.distributed:
             option = "--resume" if request.resume else "--workers and --scheduler"

@@ -84,9 +84,10 @@ class DaskEngine:
         finalizer = weakref.finalize(self, _release, weakref.ref(self._client), fit)
         finalizer.atexit = False  # type: ignore[misc]
 
-    def fresh(self) -> DaskEngine:
+    def fresh(self, rule: Rule | None = None) -> DaskEngine:
         """The same rows, with sites that say nothing yet."""
-        return DaskEngine(self.source, self.standardizer, self.rule, self.threads, self.held_out)
+        rule = rule or self.rule
+        return DaskEngine(self.source, self.standardizer, rule, self.threads, self.held_out)
 
     @property
     def _client(self) -> Client:

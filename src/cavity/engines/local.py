@@ -98,9 +98,10 @@ class LocalEngine:
         """Number of the first row among all rows, if the source is a part of them."""
         self._pending: list[tuple[Any, RefinedRows]] = []
 
-    def fresh(self) -> LocalEngine:
+    def fresh(self, rule: Rule | None = None) -> LocalEngine:
         """The same rows, with sites that say nothing yet."""
-        return LocalEngine(self.source, self.standardizer, self.rule, self.threads, self.held_out)
+        rule = rule or self.rule
+        return LocalEngine(self.source, self.standardizer, rule, self.threads, self.held_out)
 
     @property
     def n_rows(self) -> int:

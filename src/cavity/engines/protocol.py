@@ -101,8 +101,8 @@ class Engine(Protocol):
         """At most `count` rows from the beginning."""
         ...
 
-    def fresh(self) -> Engine:
-        """The same rows, with sites that say nothing yet."""
+    def fresh(self, rule: Rule | None = None) -> Engine:
+        """The same rows, with sites that say nothing yet, by another rule if one is given."""
         ...
 
     def adopt(self, previous: Any) -> None:

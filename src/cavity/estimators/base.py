@@ -83,6 +83,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         `sample_weight`, and that column is then no feature.
         """
         validated_kernel(self.kernel)
+        self._refuse_what_does_not_go_together()
         n_jobs = thread_count(self.n_jobs)
         source, self.classes_ = self._validated_source(X, y, sample_weight)
         rng = check_random_state(self.random_state)
@@ -93,9 +94,16 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         self._store(problem, outcome, progress)
         return self
 
+    def _refuse_what_does_not_go_together(self) -> None:
+        """Raise if parameters contradict each other, before any work."""
+
     @abstractmethod
     def _rule(self) -> Rule:
         """The scalar rule of this method."""
+
+    def _site_rule(self) -> Rule:
+        """The same, where q is a sum of sites."""
+        return self._rule()
 
     @abstractmethod
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
@@ -129,6 +137,8 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
             )
         stored = self._stored_directions(len(start.space.Z), source.n_rows)
         engine = self._engine(source, standardizer, threads, held_out, stored)
+        if held_out is not None:
+            self._require_weight_on_both_sides(engine)
         engine.adopt(start.earlier)
         problem = make_problem(
             engine, start.space, self.hyperprior, centre=start.centre, posterior=start.posterior
@@ -146,6 +156,17 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
 
     def _hold_out(self, source: Any, rng: np.random.RandomState) -> Any:
         return hold_out(source, self.validation_fraction, rng)
+
+    def _require_weight_on_both_sides(self, engine: Engine) -> None:
+        rows = engine.held_out_rows
+        assert rows is not None
+        judging = len(rows.labels) if rows.weight is None else float(rows.weight.sum())
+        if judging <= 0.0 or engine.total_weight <= 0.0:
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction!r} of {engine.n_rows:,} rows leaves no "
+                f"weight to {'judge' if judging <= 0.0 else 'learn'} by; pass another fraction, or "
+                "rows without those of weight 0"
+            )
 
     def _engine(
         self, source: Any, standardizer: Standardizer, threads: Threads, held_out: Any, stored: int
@@ -206,6 +227,14 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
             warnings.warn(
                 f"{type(self).__name__} was interrupted after {outcome.n_iter} iterations; the "
                 "estimator is fitted with what it had learned by then",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        elif outcome.stuck:
+            warnings.warn(
+                f"{type(self).__name__} stopped after {outcome.n_iter} iterations where L-BFGS found no "
+                "way up, though the gradient is not zero; try standardize=True, other inducing_points "
+                "or tighter kernel bounds",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -292,7 +321,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
                 "log_marginal_likelihood(theta) needs the training rows, which are kept neither in a "
                 "saved or copied estimator nor of a stream; call fit first"
             )
-        engine = self._training.fresh()
+        engine = self._training.fresh(self._site_rule())
         with computing(thread_count(self.n_jobs)) as engine.threads:
             prior = Prior(self.kernel_.clone_with_theta(theta), self.model_.Z, self.model_.dtype)
             share = getattr(self, "_share", 1.0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, ClassVar, NoReturn
 
-from sklearn.utils._param_validation import StrOptions
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from cavity.estimators.base import SparseGPClassifier
@@ -38,6 +40,8 @@ class GFITCClassifier(SparseGPClassifier):
         None keeps kernel and inducing points and runs EP to convergence.
     max_iter : int
         Iterations of L-BFGS at most, or sweeps with optimizer=None.
+    max_seconds : float or None
+        No iteration or sweep begins after so many.
     tol : float
         Relative rise of the evidence at which L-BFGS stops, or site change with optimizer=None.
 
@@ -56,6 +60,7 @@ class GFITCClassifier(SparseGPClassifier):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseGPClassifier._parameter_constraints,
         "optimizer": [StrOptions({"lbfgs"}), None],
+        "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
     }
 
     def __init__(
@@ -69,6 +74,7 @@ class GFITCClassifier(SparseGPClassifier):
         learn_inducing: bool = True,
         optimizer: str | None = "lbfgs",
         max_iter: int = 250,
+        max_seconds: float | None = None,
         tol: float = 1e-6,
         calibration: str | None = "auto",
         class_weight: Any = None,
@@ -87,6 +93,7 @@ class GFITCClassifier(SparseGPClassifier):
         self.learn_inducing = learn_inducing
         self.optimizer = optimizer
         self.max_iter = max_iter
+        self.max_seconds = max_seconds
         self.tol = tol
         self.calibration = calibration
         self.class_weight = class_weight
@@ -108,14 +115,18 @@ class GFITCClassifier(SparseGPClassifier):
         return self._calibrated(problem, self._converged(problem, progress), seed)
 
     def _converged(self, problem: Problem, progress: Progress) -> Outcome:
+        max_seconds = np.inf if self.max_seconds is None else self.max_seconds
         if self._learns:
-            return fit_outer(problem, progress, max_iter=self.max_iter, tol=self.tol)
+            return fit_outer(
+                problem, progress, max_iter=self.max_iter, tol=self.tol, max_seconds=max_seconds
+            )
         point = converge(
             problem.engine,
             problem.prior(problem.space.start),
             tol=self.tol,
             max_sweeps=self.max_iter,
             progress=progress,
+            seconds_left=lambda: max_seconds - progress.seconds,
         )
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
 

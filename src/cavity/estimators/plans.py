@@ -22,7 +22,7 @@ from cavity.schedules.calibration import epochs_needed
 from cavity.schedules.checkpoint import Checkpointer
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.plan import Plan
-from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
+from cavity.schedules.posterior_update import FactorUpdate, NaturalUpdate, PosteriorUpdate
 from cavity.schedules.step import TrainingState
 from cavity.schedules.stochastic import StochasticSchedule
 from cavity.sources.protocol import RawRows
@@ -149,6 +149,8 @@ def training_plan(
     if problem.pretrained and batch_size is None:
         enough = max(PRETRAINED_STEPS, PRETRAINED_SHARE * estimator.max_iter)
     budget = _budget(estimator, batch_size, n_rows, enough)
+    if isinstance(update, FactorUpdate):  # the paper's scheme does not cool
+        budget = replace(budget, cooling_starts=1.0)
     if calibration_seed is not None:
         learns = optimizer is not None and _averages(update)
         spared = spared_share(batch_size, n_rows) if learns else 0.0
@@ -162,7 +164,7 @@ def training_plan(
         optimizer=method,
         options=options,
         budget=budget,
-        max_iter=estimator.max_iter,
+        max_iter=_most_sweeps(estimator),
         tol=estimator.tol,
         stochastic=stochastic,
         monitor=_monitor(estimator, problem, stochastic, update),
@@ -189,6 +191,12 @@ def _budget(estimator: Any, batch_size: int | None, n_rows: int, enough: float) 
     elif epochs is None:
         epochs = np.inf if seconds else max(2.0, DEFAULT_STEPS * batch_size / n_rows)
     return Budget(float(epochs), np.inf if seconds is None else float(seconds))
+
+
+def _most_sweeps(estimator: Any) -> int:
+    """If nothing is learned: a sweep is then an iteration and an epoch alike."""
+    epochs = estimator.max_epochs
+    return int(estimator.max_iter if epochs is None else max(1, min(estimator.max_iter, epochs)))
 
 
 def _averages(update: PosteriorUpdate) -> bool:

@@ -149,11 +149,6 @@ class SteppedGPClassifier(SparseGPClassifier):
         return NaturalUpdate(problem.engine.threads.map)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        if self.checkpoint is not None and not isinstance(self.random_state, Integral):
-            raise ValueError(
-                f"checkpoint={str(self.checkpoint)!r} with random_state={self.random_state!r}: a fit to "
-                "be resumed must start from the same place; give random_state a whole number"
-            )
         batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
         plan = training_plan(
             self,
@@ -165,6 +160,30 @@ class SteppedGPClassifier(SparseGPClassifier):
             calibration_seed=seed if self._calibrates(problem) else None,
         )
         return plan.run(problem, progress)
+
+    def _refuse_what_does_not_go_together(self) -> None:
+        if not self._learns:
+            for name in ("checkpoint", "early_stopping"):
+                value = getattr(self, name)
+                if value is not None:
+                    raise ValueError(
+                        f"{name}={value!r} does not go with optimizer=None, which takes no steps: the "
+                        f"posterior is brought to convergence at the given kernel; leave {name} out"
+                    )
+        if self.checkpoint is None:
+            return
+        resumed = f"checkpoint={str(self.checkpoint)!r}"
+        if not isinstance(self.random_state, Integral):
+            raise ValueError(
+                f"{resumed} with random_state={self.random_state!r}: a fit to be resumed must start "
+                "from the same place; give random_state a whole number"
+            )
+        if self.n_inducing == "auto" and self.max_seconds is not None:
+            raise ValueError(
+                f'{resumed} with n_inducing="auto" and max_seconds={self.max_seconds!r}: how many '
+                "points there will be depends on the clock, and a fit to be resumed must start from the "
+                "same place; give n_inducing a number, or max_epochs instead of max_seconds"
+            )
 
     def _calibrates(self, problem: Problem) -> bool:
         if self.calibration == "auto":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from cavity.estimators.plans import resolved_batch_size, variational_rule
@@ -73,7 +74,7 @@ class SVIClassifier(SteppedGPClassifier):
         optimizer: str | None = "auto",
         learning_rate: float | None = None,
         batch_size: int | str | None = "auto",
-        max_iter: int = 200,
+        max_iter: int = 250,
         max_epochs: float | None = None,
         max_seconds: float | None = None,
         early_stopping: str | None = None,
@@ -127,6 +128,9 @@ class SVIClassifier(SteppedGPClassifier):
         natural = self.posterior_update == "natural"
         return variational_rule(self.likelihood, len(self.classes_), natural=natural)
 
+    def _site_rule(self) -> Rule:
+        return variational_rule(self.likelihood, len(self.classes_))
+
     def _options(self, batch_size: int | None) -> SweepOptions:
         if self.damping != "auto":
             return SweepOptions(damping=float(self.damping))
@@ -142,12 +146,19 @@ class SVIClassifier(SteppedGPClassifier):
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
-        if self.posterior_update == "natural" or batch_size is not None:
+        # To keep the parameters is a matter of all rows, whatever the minibatches would be.
+        if self.posterior_update == "natural" or (self._learns and batch_size is not None):
             return super()._train(problem, progress, seed)
         self._refuse_what_lbfgs_cannot_do()
         trainer = Trainer(problem, Adadelta(), SweepOptions(), self._update(problem))
         max_iter = self.max_iter if self.max_epochs is None else min(self.max_iter, self.max_epochs)
-        outcome = fit_gradient_batch(trainer, progress, max_iter=int(max_iter), tol=self.tol)
+        outcome = fit_gradient_batch(
+            trainer,
+            progress,
+            max_iter=int(max_iter),
+            tol=self.tol,
+            max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
+        )
         return self._calibrated(problem, outcome, seed)
 
     def _optimizer_name(self) -> str | None:
@@ -156,9 +167,10 @@ class SVIClassifier(SteppedGPClassifier):
         return self.optimizer
 
     def _refuse_what_lbfgs_cannot_do(self) -> None:
-        for name in ("checkpoint", "early_stopping", "max_seconds"):
+        unused = {"checkpoint": None, "early_stopping": None, "learning_rate": None, "damping": "auto"}
+        for name, default in unused.items():
             value = getattr(self, name)
-            if value is not None:
+            if value != default:
                 raise ValueError(
                     f'{name}={value!r} does not go with posterior_update="gradient" over all rows, '
                     'which is a run of L-BFGS; use batch_size, or posterior_update="natural"'

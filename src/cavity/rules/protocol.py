@@ -29,9 +29,6 @@ class RowTerms(NamedTuple):
     """δ [C, t]: tilted minus current mean, as a multiple of B⁻¹A (zero at the fixed point)."""
     mismatch_square: Array
     """ω [C, t]: tilted minus current second moment, as a multiple of B⁻¹A AᵀB⁻¹."""
-    division: Array | float = 0.0
-    """[t]: the part of `objective` that pays for taking the site out of q. It is not a multiple of what
-    is left of a row: where less than one copy is there, it counts in full."""
 
 
 class Rule(Protocol):

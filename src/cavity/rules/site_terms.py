@@ -41,7 +41,6 @@ def propagated_terms(
         gamma=gamma,
         mismatch_mean=delta,
         mismatch_square=own_precision / kept - beta / kept**2 + delta**2,
-        division=division,
     )
 
 

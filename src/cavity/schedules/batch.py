@@ -37,6 +37,7 @@ def train_batch(
     the 10 before, which come after `warm_up` others. At the latest the steps start to shrink after half
     of the budget, in which an iteration is an epoch.
     """
+    interrupted = False
     while True:
         ending = position.ending
         now = budget if ending is None else budget.ending_soon(ending)
@@ -53,10 +54,12 @@ def train_batch(
                 position = replace(position, ending=float(position.step))
             checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
-            return Trained(state, position.step, converged=False, interrupted=True)
+            interrupted = True
+            break
     # Without early stopping the objective decides, and it is at its best at the end.
     chosen = state if monitor.patience is None else monitor.best_or(state)
-    return Trained(chosen, position.step, converged=position.ending is not None, interrupted=False)
+    converged = position.ending is not None and not interrupted
+    return Trained(chosen, position.step, converged, interrupted)
 
 
 def _stands_still(history: list[Iteration], tol: float, warm_up: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -51,13 +53,16 @@ def converge(
     residual_share: float = 1.0,
     progress: Progress | None = None,
     polishing: Progress | None = None,
+    seconds_left: Callable[[], float] | None = None,
+    sweeps_after: float = 0.0,
 ) -> FixedPoint:
     """Iterate the engine's sites to the fixed point of its rule.
 
     Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
     are exact; only the first may be given another q to `start` from. The damping adapts: it tightens
     when a sweep overshoots and relaxes when it does not. A sweep is an iteration in the history of
-    `progress`; `polishing` hears of it, too, but keeps no record.
+    `progress`; `polishing` hears of it, too, but keeps no record. There is no other sweep if that and
+    `sweeps_after` others would take longer than the `seconds_left`.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
     most = 1.0 if engine.rule.n_latents == 1 else _COUPLED_DAMPING
@@ -69,6 +74,7 @@ def converge(
         else:
             leverage = LAGGING_LEVERAGE
         for n_sweeps in range(1, max_sweeps + 1):
+            begun = time.perf_counter()
             options = SweepOptions(damping, leverage, gradient=False, residual_share=residual_share)
             point, sums = _sweep(engine, prior, naturals, options, n_sweeps, tol)
             if progress is not None:
@@ -83,6 +89,9 @@ def converge(
             overshot = point.change > last_change
             damping = max(0.05, 0.5 * damping) if overshot else min(most, 1.1 * damping)
             last_change = point.change
+            taken = time.perf_counter() - begun
+            if seconds_left is not None and seconds_left() < (1.0 + sweeps_after) * taken:
+                break
     except KeyboardInterrupt:
         if point is not None:
             return point._replace(interrupted=True)
@@ -91,7 +100,7 @@ def converge(
         q = Posterior.from_naturals(naturals)
         return FixedPoint(prior, q, np.nan, np.nan, 0, np.inf, converged=False, interrupted=True)
     assert point is not None
-    if start is not None and max_sweeps == 1:
+    if start is not None and point.n_sweeps == 1:
         # The terms of the rows belong to their sites, of which the q of this sweep was not made.
         return point._replace(objective=np.nan)
     return point

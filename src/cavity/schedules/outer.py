@@ -17,7 +17,9 @@ _EP_TOL = 1e-6
 """Site change at which the evidence is stationary enough for a line search."""
 
 
-def fit_outer(problem: Problem, progress: Progress, *, max_iter: int, tol: float) -> Outcome:
+def fit_outer(
+    problem: Problem, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
+) -> Outcome:
     """Maximise the evidence over the parameters, q at its fixed point throughout.
 
     The sites of one evaluation are the start of the next, so most evaluations take few sweeps.
@@ -34,10 +36,19 @@ def fit_outer(problem: Problem, progress: Progress, *, max_iter: int, tol: float
         slope = slope + hyperprior.gradient(x)
         value = point.objective + hyperprior.log_density(x)
         norm = float(np.linalg.norm(slope))
-        return Evaluated(slope, StepInfo(value, point.mean_log_predictive, norm, point.change))
+        info = StepInfo(value, point.mean_log_predictive, norm, point.change)
+        return Evaluated(slope, info, passes=point.n_sweeps + 1)
 
     space = problem.space
-    maximum = maximize(evaluate, space.start, space.bounds, progress, max_iter=max_iter, tol=tol)
+    maximum = maximize(
+        evaluate,
+        space.start,
+        space.bounds,
+        progress,
+        max_iter=max_iter,
+        tol=tol,
+        max_seconds=max_seconds,
+    )
     point = converge(engine, problem.prior(maximum.x), tol=POLISHING_TOL)
     interrupted = maximum.interrupted or point.interrupted
-    return Outcome(point, len(progress.history), maximum.converged, interrupted)
+    return Outcome(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)

@@ -23,6 +23,8 @@ from cavity.schedules.stochastic import StochasticSchedule
 from cavity.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
 
 _MOST_SWEEPS = 100
+_MOMENT = 2.0
+"""Seconds that an interrupted fit may still take to make its q exact."""
 _ROWS_TO_REBUILD = 10_000
 """Rows up to which batch training rebuilds q before each pass: it is cheap, and exact."""
 
@@ -34,6 +36,8 @@ class Outcome(NamedTuple):
     n_iter: int
     converged: bool
     interrupted: bool
+    stuck: bool = False
+    """Whether it ended on a slope, no way up being found."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,13 @@ class Plan:
         else:
             trained = self.stochastic.run(*context)
             return_freed_memory()  # of shuffled rows: the sweeps to come read in order
-        point = self._polish(problem, trainer, trained, progress)
+        deadline = self.budget.max_seconds
+        if trained.interrupted:
+            deadline = min(deadline, progress.seconds + _MOMENT)
+        point = self._polish(problem, trainer, trained, progress, deadline)
         if self.stochastic is not None:
             return_freed_memory()  # of all rows' refined sites: calibration draws few rows
-        point = self._calibrate(problem, point, progress)
+        point = self._calibrate(problem, point, progress, deadline)
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
             self.checkpointer.finish(problem.engine)
@@ -100,14 +107,21 @@ class Plan:
             max_sweeps=self.max_iter,
             residual_share=self.options.residual_share,
             progress=progress,
+            seconds_left=lambda: self.budget.max_seconds - progress.seconds,
+            sweeps_after=self._sweeps_after,
         )
-        point = self._calibrate(problem, point, progress)
+        point = self._calibrate(problem, point, progress, self.budget.max_seconds)
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
 
     def _polish(
-        self, problem: Problem, trainer: Trainer, trained: Trained, progress: Progress
+        self,
+        problem: Problem,
+        trainer: Trainer,
+        trained: Trained,
+        progress: Progress,
+        deadline: float,
     ) -> FixedPoint:
-        """Exact sweeps at the final parameters: the true q of all rows."""
+        """Exact sweeps at the final parameters, as far as time allows: the true q of all rows."""
         state = trained.state
         if self.stochastic is not None:
             problem = replace(problem, dtype=np.dtype(np.float64))
@@ -116,37 +130,41 @@ class Plan:
         posterior = self.update.posterior(state.q, prior)
         if not isinstance(self.update, NaturalUpdate):
             return settled(problem.engine, prior, posterior)
-        n_sweeps = self._affordable_sweeps(progress, trained.seconds_per_epoch)
-        if n_sweeps == 0:
-            last = progress.history[-1]
-            return FixedPoint(prior, posterior, np.nan, last.leave_one_out, 0, np.nan, converged=False)
+        # Without a single step, there are at least the sites of one sweep.
+        if progress.history and deadline - progress.seconds < _seconds_per_sweep(trained, progress):
+            score = progress.history[-1].leave_one_out
+            return FixedPoint(prior, posterior, np.nan, score, 0, np.nan, converged=False)
         return converge(
             problem.engine,
             prior,
             tol=POLISHING_TOL,
             start=posterior.naturals,
-            max_sweeps=n_sweeps,
+            max_sweeps=_MOST_SWEEPS,
             residual_share=self.options.residual_share,
             polishing=progress,
+            seconds_left=lambda: deadline - progress.seconds,
+            sweeps_after=self._sweeps_after,
         )
 
-    def _affordable_sweeps(self, progress: Progress, seconds_per_epoch: float | None) -> int:
-        """As many sweeps as there is time for; training has kept some, unless the data are too large."""
-        if not np.isfinite(self.budget.max_seconds):
-            return _MOST_SWEEPS
-        if not progress.history:
-            return 1  # no time for a single step: at least the sites of one sweep
-        last = progress.history[-1]
-        if seconds_per_epoch is None:
-            seconds_per_epoch = last.seconds / last.epochs
-        left = self.budget.max_seconds - progress.seconds
-        kept = self.budget.epochs_after + (self.calibration_seed is not None)  # one scores the rows
-        return int(np.clip(left / seconds_per_epoch - kept, 0, _MOST_SWEEPS))
+    @property
+    def _sweeps_after(self) -> float:
+        """Sweeps' worth of time that calibration will take; one more scores the rows."""
+        return 0.0 if self.calibration_seed is None else self.budget.epochs_after + 1.0
 
-    def _calibrate(self, problem: Problem, point: FixedPoint, progress: Progress) -> FixedPoint:
+    def _calibrate(
+        self, problem: Problem, point: FixedPoint, progress: Progress, deadline: float
+    ) -> FixedPoint:
         """The factor on the means of predictions, if one is wanted."""
         if self.calibration_seed is None or point.interrupted:
             return point
-        seconds = self.budget.max_seconds - progress.seconds
+        seconds = deadline - progress.seconds
         spared = 0.0 if self.stochastic is None else self.stochastic.spared
         return calibrated(problem.engine, point, self.calibration_seed, spared, seconds)
+
+
+def _seconds_per_sweep(trained: Trained, progress: Progress) -> float:
+    """At most, going by what a look at every row took in training."""
+    if trained.seconds_per_epoch is not None:
+        return trained.seconds_per_epoch
+    last = progress.history[-1]
+    return last.seconds / last.epochs

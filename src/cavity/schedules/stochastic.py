@@ -83,7 +83,7 @@ class StochasticSchedule:
                 position = replace(position, ending=ending)
                 checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
-            return Trained(state, position.step, converged=False, interrupted=True)
+            return Trained(monitor.best_or(state), position.step, converged=False, interrupted=True)
         pace = (progress.seconds - begun) / visited if visited else None
         if not progress.history and (mean := window.rest()) is not None:
             progress.record(mean, position.epochs(share))  # what comes after goes by a step's seconds
