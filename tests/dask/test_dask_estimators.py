@@ -229,3 +229,11 @@ def test_bad_rows_are_refused_with_their_place(client):
         DaskSEPClassifier(client=client).fit(*chunked(X, np.zeros(420, int), 100))
     with pytest.raises(TypeError, match="pass a distributed"):
         DaskSEPClassifier(client="tcp://nowhere:1").fit(*chunked(X, Y, 100))
+
+
+def test_why_gfitc_has_no_twin_is_said():
+    assert not hasattr(cavity.dask, "DaskGFITCClassifier")
+    with pytest.raises(AttributeError, match=r"no DaskGFITCClassifier.*all rows.*DaskSEPClassifier"):
+        cavity.dask.DaskGFITCClassifier  # noqa: B018
+    with pytest.raises(AttributeError, match="has no attribute 'DaskOther'"):
+        cavity.dask.DaskOther  # noqa: B018

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from cavity import SEPClassifier
+from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from support import LocalEngine, table, tried
 
 X, LABELS = table(40)
@@ -51,6 +51,15 @@ def no_work(monkeypatch):
 
 @pytest.mark.usefixtures("no_work")
 class TestIsRefusedBeforeWorkStarts:
+    @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
+    def test_a_generator_of_chunks(self, kind):
+        with pytest.raises(TypeError, match=r"X is a generator.*once only.*partial_fit one after"):
+            kind().fit(((X, LABELS) for _ in range(2)), LABELS)
+
+    def test_a_generator_of_chunks_for_gfitc(self):
+        with pytest.raises(TypeError, match=r"X is a generator.*GFITC.* has no partial_fit: each"):
+            GFITCClassifier().fit((rows for rows in [X, X]), LABELS)
+
     @pytest.mark.parametrize(
         ("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")]
     )

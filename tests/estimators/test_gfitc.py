@@ -146,12 +146,8 @@ class TestLearning:
 
 class TestStreams:
     def test_are_refused_with_the_reason(self):
-        with pytest.raises(AttributeError, match="partial_fit") as caught:
+        with pytest.raises(AttributeError, match=r"no partial_fit.*all rows.*stream.*SEPClassifier"):
             classifier().partial_fit(X, LABELS)
-        reasons = f"{caught.value} {caught.value.__cause__}"
-        assert "all rows" in reasons
-        assert "stream" in reasons
-        assert "SEPClassifier" in reasons
 
     def test_cannot_be_asked_for(self):
         assert not hasattr(classifier(), "partial_fit")

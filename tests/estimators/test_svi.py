@@ -1,7 +1,7 @@
 """SVIClassifier: the bound as a scikit-learn classifier, with the surface of SEPClassifier."""
 
 import inspect
-from dataclasses import fields
+import re
 
 import numpy as np
 import pytest
@@ -73,8 +73,9 @@ def test_rivals_have_the_surface_of_sep(sep, rivals):
         names = {name for name in dir(model) if not name.startswith("_") and hasattr(model, name)}
         return names - set(model.get_params())
 
-    assert public(sep) - public(rivals) <= {"partial_fit"}
-    assert public(rivals) == public(sep) - {"partial_fit"} or isinstance(rivals, SVIClassifier)
+    of_streams = {"partial_fit", "set_partial_fit_request"} - public(rivals)
+    assert public(rivals) == public(sep) - of_streams
+    assert bool(of_streams) == isinstance(rivals, GFITCClassifier)
     for name in public(rivals):
         theirs, ours = getattr(rivals, name), getattr(sep, name)
         if inspect.ismethod(ours):
@@ -82,8 +83,6 @@ def test_rivals_have_the_surface_of_sep(sep, rivals):
         else:
             assert np.shape(theirs) == np.shape(ours) or name in {"history_", "n_iter_"}, name
     assert all(type(record) is Iteration for record in rivals.history_ + sep.history_)
-    names = [field.name for field in fields(Iteration)]
-    assert list(rivals.history_[0].as_dict()) == list(sep.history_[0].as_dict()) == names
 
 
 @pytest.mark.parametrize("rivals", [SVIClassifier, GFITCClassifier])
@@ -96,6 +95,9 @@ def test_parameters_of_rivals_have_the_names_and_kinds_of_those_of_sep(rivals):
         assert parameter.kind == ours[name].kind
         if name not in {"max_iter", "tol", "optimizer"}:
             assert parameter.default == ours[name].default, name
+    missing = set(ours) - set(inspect.signature(rivals).parameters)
+    unsaid = {name for name in missing if not re.search(rf"\b{name}\b", rivals.__doc__)}
+    assert not unsaid, "the docstring says which parameters of SEPClassifier there are not"
 
 
 @quietly
@@ -142,9 +144,9 @@ def test_both_updates_learn_about_the_same():
         hyperprior=None, kernel=KERNEL, max_iter=1000, tol=1e-9, posterior_update="gradient"
     ).fit(X, LABELS)
     assert_allclose(
-        natural.log_marginal_likelihood_value_, plain.log_marginal_likelihood_value_, atol=1.0
+        natural.log_marginal_likelihood_value_, plain.log_marginal_likelihood_value_, atol=0.05
     )
-    assert abs(nll(natural) - nll(plain)) < 0.03
+    assert abs(nll(natural) - nll(plain)) < 0.002
 
 
 def test_minibatches_of_plain_gradients_use_adadelta_by_default():

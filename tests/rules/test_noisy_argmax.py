@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import log_ndtr
@@ -14,12 +14,12 @@ from reference import central_differences
 LIKELIHOOD = NoisyArgmax()
 
 
-def log_evidence(label, mean, variance):
+def log_evidence(label, mean, variance, n_nodes=4001):
     """log Z by a very fine sum: mean, variance [C]."""
     b = 1.0 + np.asarray(variance)
     others = np.arange(len(b)) != label
     reach = 12.0 * np.sqrt(b.max())
-    t = np.linspace(min(mean[label], mean.max()) - reach, mean.max() + reach, 4001)
+    t = np.linspace(min(mean[label], mean.max()) - reach, mean.max() + reach, n_nodes)
     factors = log_ndtr((t[:, None] - mean[others]) / np.sqrt(b[others])).sum(axis=1)
     logs = norm.logpdf(t, mean[label], np.sqrt(b[label])) + factors
     return logs.max() + np.log(np.exp(logs - logs.max()).sum() * (t[1] - t[0]))
@@ -88,6 +88,42 @@ class TestProbabilities:
         expected = [log_evidence(c, mean, variance) for c in range(len(mean))]
         assert_allclose(log_p, expected, rtol=1e-5, atol=1e-6)
         assert_allclose(np.exp(log_p).sum(), 1.0, atol=1e-12)
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        st.lists(
+            st.tuples(st.floats(-3.0, 3.0), st.floats(-3.0, 4.0)), min_size=3, max_size=8, unique=True
+        )
+    )
+    @example([(0.77, -1.55), (0.31, 2.66), (0.0, 2.99)])
+    def test_each_is_its_integral_where_some_classes_are_known_far_better(self, rows):
+        """Variances from 1e-3 to 1e4: the narrowest factor decides how close the nodes must be."""
+        mean, exponent = np.array(rows).T
+        variance = 10.0**exponent
+        mean = mean * np.sqrt(variance.max())
+        log_p = LIKELIHOOD.log_predictive(mean[:, None], variance[:, None])[0]
+        expected = [log_evidence(c, mean, variance, 20_001) for c in range(len(mean))]
+        assert_allclose(np.exp(log_p), np.exp(expected), atol=1e-6)
+        assert_allclose(log_p, expected, rtol=1e-4, atol=1e-6)
+
+    def test_they_are_the_shares_of_draws(self):
+        mean, variance = np.array([23.9, 9.65, 0.06]), np.array([0.028, 453.6, 972.8])
+        rng = np.random.default_rng(0)
+        noisy = mean + np.sqrt(1.0 + variance) * rng.standard_normal((400_000, 3))
+        shares = np.bincount(noisy.argmax(axis=1)) / len(noisy)
+        log_p = LIKELIHOOD.log_predictive(mean[:, None], variance[:, None])[0]
+        assert_allclose(np.exp(log_p), shares, atol=0.004)
+
+    def test_a_row_does_not_depend_on_the_others(self):
+        """Rows that need many nodes and rows that need few, in any company."""
+        rng = np.random.default_rng(0)
+        variance = 10.0 ** rng.uniform(-3.0, 4.0, (4, 60))
+        mean = np.sqrt(variance) * rng.standard_normal((4, 60))
+        together = LIKELIHOOD.log_predictive(mean, variance)
+        alone = [
+            LIKELIHOOD.log_predictive(mean[:, i : i + 1], variance[:, i : i + 1])[0] for i in range(60)
+        ]
+        assert_allclose(together, alone, rtol=1e-12)
 
     def test_two_of_them_are_the_binary_probit(self):
         mean, variance = np.array([[0.4], [-0.7]]), np.array([[0.3], [1.1]])

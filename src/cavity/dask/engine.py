@@ -27,6 +27,7 @@ from cavity.dask.repair import repair
 from cavity.dask.source import ShardedSource
 from cavity.dask.states import GroupStates
 from cavity.dask.tasks import leave_one_out, summed_share, sweep_share
+from cavity.engines.facts import SourceFacts
 from cavity.engines.protocol import First, Second
 from cavity.engines.threads import Threads
 from cavity.posterior import Naturals, Posterior
@@ -45,6 +46,11 @@ class HeldOutRows(NamedTuple):
     numbers: IntArray
     rows: RawRows
 
+    @property
+    def weight(self) -> float:
+        """Their total weight."""
+        return float(len(self.numbers) if self.rows.weight is None else self.rows.weight.sum())
+
 
 class Pending(NamedTuple):
     """A pass that waits to be committed."""
@@ -56,8 +62,10 @@ class Pending(NamedTuple):
     """Whether it was over all rows."""
 
 
-class DaskEngine:
+class DaskEngine(SourceFacts):
     """Runs passes on the workers of a cluster; each keeps the sites of the rows that it has."""
+
+    source: ShardedSource
 
     def __init__(
         self,
@@ -92,35 +100,6 @@ class DaskEngine:
     @property
     def _client(self) -> Client:
         return self.source.cluster.client
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.source.n_rows
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        return self.source.n_features
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The precision that does the rows justice."""
-        return self.source.dtype
-
-    @property
-    def total_weight(self) -> float:
-        """Sum of the weights of all rows that take part."""
-        rows = self.held_out_rows
-        held_out = (
-            0.0 if rows is None else len(rows.labels) if rows.weight is None else rows.weight.sum()
-        )
-        return float(self.source.total_weight - held_out)
-
-    @property
-    def held_out_rows(self) -> RawRows | None:
-        """The rows that take no part in training, if there are any."""
-        return None if self.held_out is None else self.held_out.rows
 
     @property
     def stores_directions(self) -> bool:

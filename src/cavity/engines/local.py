@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.engines.facts import SourceFacts
 from cavity.engines.sparing import spared_batch, spared_rows
 from cavity.engines.thinning import thinned_batch
 from cavity.engines.threads import Threads
@@ -73,8 +74,11 @@ class HeldOut:
         return float(self.mask.sum() if self.rows.weight is None else self.rows.weight.sum())
 
 
-class LocalEngine:
+class LocalEngine(SourceFacts):
     """Runs passes over the rows of a source and keeps their sites."""
+
+    source: Source
+    held_out: HeldOut | None
 
     def __init__(
         self,
@@ -105,35 +109,9 @@ class LocalEngine:
         return LocalEngine(self.source, self.standardizer, rule, self.threads, self.held_out)
 
     @property
-    def n_rows(self) -> int:
-        """Number of rows of the source."""
-        return self.source.n_rows
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of the source."""
-        return self.source.n_features
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The precision of the source."""
-        return self.source.dtype
-
-    @property
-    def held_out_rows(self) -> RawRows | None:
-        """The rows that take no part in training, if there are any."""
-        return None if self.held_out is None else self.held_out.rows
-
-    @property
     def stores_directions(self) -> bool:
         """Whether a site keeps its own vector: the paper's scheme."""
         return self.sites.directions is not None
-
-    @property
-    def total_weight(self) -> float:
-        """Sum of the weights of all rows that take part."""
-        held_out = 0.0 if self.held_out is None else self.held_out.weight
-        return self.source.total_weight - held_out
 
     def sweep(
         self,

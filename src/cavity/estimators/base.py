@@ -180,7 +180,8 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
 
     @property
     def _learns(self) -> bool:
-        return True
+        """Whether kernel and inducing points move."""
+        return self.optimizer is not None
 
     def _calibrates(self, problem: Problem) -> bool:
         """Whether the latent means are stretched in the end; see `calibration`."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.plans import propagation_rule
@@ -19,11 +18,17 @@ from cavity.schedules.plan import Outcome
 from cavity.schedules.progress import Progress
 
 
-def _no_streams(_: Any) -> NoReturn:
-    raise AttributeError(
-        "GFITCClassifier has no partial_fit: each of its steps needs EP converged on all rows, so it "
-        "cannot learn from a stream; use SEPClassifier, which has the same fixed point, or fit"
-    )
+class _NoStreams:
+    """In the place of partial_fit: absent to hasattr, and whoever asks for it is told why."""
+
+    def __get__(self, instance: Any, owner: type) -> _NoStreams:
+        if instance is None:
+            return self
+        raise AttributeError(
+            f"{owner.__name__} has no partial_fit: each of its steps needs EP converged on all rows, so "
+            "it cannot learn from a stream; use SEPClassifier, which has the same fixed point, or fit "
+            "on all rows"
+        )
 
 
 class GFITCClassifier(SparseGPClassifier):
@@ -45,7 +50,15 @@ class GFITCClassifier(SparseGPClassifier):
     tol : float
         Relative rise of the evidence at which L-BFGS stops, or site change with optimizer=None.
 
-    All other parameters and all attributes are those of `SEPClassifier`.
+    Notes
+    -----
+    All other parameters and all attributes are those of `SEPClassifier`. Of its parameters there are no
+
+    * batch_size, learning_rate, max_epochs, early_stopping, validation_fraction, checkpoint and
+      checkpoint_every: an iteration of L-BFGS goes over all rows, as often as EP needs;
+    * stream_memory, because there is no `partial_fit`;
+    * damping, gradient, residual_share, residual_penalty and site_memory: EP converges between two
+      iterations, its gradient is then exact, and its evidence is climbed as it is.
 
     Examples
     --------
@@ -62,6 +75,8 @@ class GFITCClassifier(SparseGPClassifier):
         "optimizer": [StrOptions({"lbfgs"}), None],
         "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
     }
+
+    partial_fit = _NoStreams()
 
     def __init__(
         self,
@@ -104,10 +119,6 @@ class GFITCClassifier(SparseGPClassifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @property
-    def _learns(self) -> bool:
-        return self.optimizer is not None
-
     def _rule(self) -> Rule:
         return propagation_rule(self.likelihood, len(self.classes_))
 
@@ -129,8 +140,3 @@ class GFITCClassifier(SparseGPClassifier):
             seconds_left=lambda: max_seconds - progress.seconds,
         )
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
-
-    @available_if(_no_streams)
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> NoReturn:
-        """Not available: says why."""
-        raise AssertionError

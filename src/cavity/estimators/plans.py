@@ -144,7 +144,7 @@ def training_plan(
 ) -> Plan:
     """The plan of an estimator with the parameters of `SEPClassifier`."""
     n_rows, m = problem.engine.n_rows, len(problem.space.Z)
-    batch_size = resolved_batch_size(estimator.batch_size, n_rows, m)
+    batch_size = estimator._batch_size(problem)
     stochastic, enough, spared = None, np.inf, 0.0
     if problem.pretrained and batch_size is None:
         enough = max(PRETRAINED_STEPS, PRETRAINED_SHARE * estimator.max_iter)

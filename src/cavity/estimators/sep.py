@@ -250,9 +250,8 @@ class SEPClassifier(SteppedGPClassifier):
         return FactorUpdate(each) if stored else NaturalUpdate(each)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        n_rows, m = problem.engine.n_rows, len(problem.space.Z)
-        batch_size = resolved_batch_size(self.batch_size, n_rows, m)
-        judged = self._learns and self._calibrates(problem) and spared_share(batch_size, n_rows) > 0.0
+        spares = spared_share(self._batch_size(problem), problem.engine.n_rows) > 0.0
+        judged = self._learns and self._calibrates(problem) and spares
         # Held-out rows watch the training, and what is not calibrated yet would get worse and worse.
         watched = problem.engine.held_out_rows is not None
         averages = self.site_memory == "sites"

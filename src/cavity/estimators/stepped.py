@@ -132,9 +132,9 @@ class SteppedGPClassifier(SparseGPClassifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @property
-    def _learns(self) -> bool:
-        return self.optimizer is not None
+    def _batch_size(self, problem: Problem) -> int | None:
+        """Rows of a step, or None for all of them."""
+        return resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
 
     @abstractmethod
     def _options(self, batch_size: int | None) -> SweepOptions:
@@ -149,11 +149,10 @@ class SteppedGPClassifier(SparseGPClassifier):
         return NaturalUpdate(problem.engine.threads.map)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
         plan = training_plan(
             self,
             problem,
-            self._options(batch_size),
+            self._options(self._batch_size(problem)),
             self._update(problem),
             self._optimizer_name(),
             seed,
@@ -189,8 +188,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         if self.calibration == "auto":
             if problem.engine.stores_directions:  # the paper's scheme
                 return False
-            n_rows, m = problem.engine.n_rows, len(problem.space.Z)
-            if self._learns and resolved_batch_size(self.batch_size, n_rows, m) is not None:
+            if self._learns and self._batch_size(problem) is not None:
                 return True
         return super()._calibrates(problem)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from cavity.estimators.plans import resolved_batch_size, variational_rule
+from cavity.estimators.plans import variational_rule
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.optimizers import Adadelta
 from cavity.problem import Problem
@@ -39,11 +39,15 @@ class SVIClassifier(SteppedGPClassifier):
     optimizer : {"auto", "adam", "rprop", "adadelta"} or None
         As in `SEPClassifier`; ignored by posterior_update="gradient" over all rows, except that None
         keeps kernel and inducing points.
+    damping : float in (0, 1] or "auto"
+        Share of a natural-gradient step that is taken. "auto" is 1, a whole step, or 0.5 on all rows
+        with three classes or more. posterior_update="gradient" has none.
 
     Notes
     -----
-    All other parameters and all attributes are those of `SEPClassifier`; there are no residual_penalty
-    and no residual_share, because the bound has its own way with the residual.
+    All other parameters and all attributes are those of `SEPClassifier`. Four of its parameters are
+    missing: residual_penalty and residual_share, because the bound has its own way with the residual;
+    gradient and site_memory, because they choose between forms of EP.
     `log_marginal_likelihood_value_` is the bound (ELBO).
 
     Examples
@@ -145,7 +149,7 @@ class SVIClassifier(SteppedGPClassifier):
         return GradientUpdate(GaussianSpace(problem.engine.rule.n_latents, len(problem.space.Z)))
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        batch_size = resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
+        batch_size = self._batch_size(problem)
         # To keep the parameters is a matter of all rows, whatever the minibatches would be.
         if self.posterior_update == "natural" or (self._learns and batch_size is not None):
             return super()._train(problem, progress, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
     """The source of rows that X and y mean, weighted, and the classes [C] behind its label codes."""
     source = open_source(X, y, sample_weight)
     if source is None:
+        _refuse_stream(estimator, X)
         X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
         check_classification_targets(y)
         weight = validated_sample_weight(sample_weight, len(y))
@@ -41,6 +43,20 @@ def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
             estimator.feature_names_in_ = np.asarray(names, dtype=object)
         source = weighted_source(source, classes, estimator.class_weight)
     return source, checked_classes(classes, source.n_rows)
+
+
+def _refuse_stream(estimator: Any, X: Any) -> None:
+    """Refuse what can be read once only, such as a generator of chunks."""
+    if not isinstance(X, Iterator) or hasattr(X, "__array__"):
+        return
+    try:
+        way_out = f"pass its chunks to {estimator.partial_fit.__name__} one after the other"
+    except AttributeError as reason:
+        way_out = str(reason)
+    raise TypeError(
+        f"X is a {type(X).__name__}, which can be read once only, and fit goes over its rows many "
+        f"times: {way_out}; rows in a file or beyond memory are a `cavity.sources.Source`"
+    )
 
 
 def checked_classes(classes: Array, n_rows: int) -> Array:

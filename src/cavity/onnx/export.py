@@ -34,7 +34,8 @@ def to_onnx(
     """Export a fitted classifier as an ONNX model, and write it to `path` if there is one.
 
     Standardisation, kernel and probabilities are inside the graph, computed in float64: in ONNX Runtime
-    the probabilities are those of `predict_proba` to 1e-5 or better.
+    the probabilities are those of `predict_proba` to 1e-5 or better (for three classes or more, with a
+    kernel variance of up to 30,000).
 
     Parameters
     ----------

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cavity.posterior import Posterior
 from cavity.rules.cavity_moments import Cavity
-from cavity.rules.cavity_rule import CavityRule, LatentMarginals
-from cavity.rules.labels import class_log_proba, signs
-from cavity.rules.likelihoods import Likelihood, Probit
+from cavity.rules.cavity_rule import LatentMarginals
+from cavity.rules.labels import signs
 from cavity.rules.protocol import RowTerms
 from cavity.rules.site_terms import propagated_terms
-from cavity.typing import Array, IntArray
+from cavity.rules.two_classes import TwoClassRule
+from cavity.typing import IntArray
 
 
 @dataclass(frozen=True)
-class ExpectationPropagation(CavityRule):
+class ExpectationPropagation(TwoClassRule):
     """Expectation propagation, two classes, for any likelihood with tilted moments.
 
     With the row's own site taken out of q (the cavity, v\\ and e\\), the likelihood integrated against
@@ -27,15 +27,12 @@ class ExpectationPropagation(CavityRule):
     The last line is log Z + g(cavity) − g(q) with the division by v cancelled.
 
     >>> import numpy as np
-    >>> rule = ExpectationPropagation(Probit())
+    >>> rule = ExpectationPropagation()
     >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
     >>> terms = rule(np.array([1]), none, one, none[0], none, none, max_leverage=0.99)
     >>> terms.precision.round(4), terms.objective.round(4)
     (array([[0.4669]]), array([-0.6931]))
     """
-
-    likelihood: Likelihood = field(default_factory=Probit)
-    n_latents: int = 1
 
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
         """Terms of t rows; see `CavityRule`."""
@@ -47,11 +44,3 @@ class ExpectationPropagation(CavityRule):
     def complexity(self, posterior: Posterior) -> float:
         """−½ log|B| + ½ ηᵀB⁻¹η: log-normaliser of q against the prior's."""
         return posterior.log_partition
-
-    def predict_log_proba(self, mean: Array, variance: Array) -> Array:
-        """Log probabilities [t, 2] of the two classes."""
-        return class_log_proba(self.likelihood, mean[0], variance[0])
-
-    def decision_score(self, mean: Array, variance: Array) -> Array:
-        """The likelihood's score of the second class [t]."""
-        return self.likelihood.score(mean[0], variance[0])

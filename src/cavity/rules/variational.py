@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cavity.posterior import Posterior
 from cavity.rules.cavity_moments import Cavity
-from cavity.rules.cavity_rule import CavityRule, LatentMarginals
-from cavity.rules.labels import class_log_proba, signs
-from cavity.rules.likelihoods import Likelihood, Probit
+from cavity.rules.cavity_rule import LatentMarginals
+from cavity.rules.labels import signs
 from cavity.rules.protocol import RowTerms
 from cavity.rules.site_terms import variational_terms
-from cavity.typing import Array, IntArray
+from cavity.rules.two_classes import TwoClassRule
+from cavity.typing import IntArray
 
 
 @dataclass(frozen=True)
-class Variational(CavityRule):
+class Variational(TwoClassRule):
     """Variational inference, two classes, for any likelihood with expectations of its logarithm.
 
     With f ~ N(e, s + v) under q: F = E[log p], α = ∂F/∂e = E[∂ log p], β = E[∂² log p] ≤ 0. A full
@@ -25,15 +25,12 @@ class Variational(CavityRule):
     that q holds for it is divided out of q: an estimate of leaving the row out, as in EP.
 
     >>> import numpy as np
-    >>> rule = Variational(Probit())
+    >>> rule = Variational()
     >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
     >>> terms = rule(np.array([1]), none, one, none[0], none, none, max_leverage=0.99)
     >>> terms.precision.round(4), terms.objective.round(4)
     (array([[0.5956]]), array([-1.]))
     """
-
-    likelihood: Likelihood = field(default_factory=Probit)
-    n_latents: int = 1
 
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
         """Terms of t rows; see `CavityRule`."""
@@ -46,11 +43,3 @@ class Variational(CavityRule):
     def complexity(self, posterior: Posterior) -> float:
         """−KL[q ‖ prior]."""
         return -posterior.divergence
-
-    def predict_log_proba(self, mean: Array, variance: Array) -> Array:
-        """Log probabilities [t, 2] of the two classes."""
-        return class_log_proba(self.likelihood, mean[0], variance[0])
-
-    def decision_score(self, mean: Array, variance: Array) -> Array:
-        """The likelihood's score of the second class [t]."""
-        return self.likelihood.score(mean[0], variance[0])
