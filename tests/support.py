@@ -1,8 +1,10 @@
 """The one place where tests build engines, and the problems they are tried on."""
 
+import ctypes
 import os
 import signal
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 from sklearn.gaussian_process.kernels import (
@@ -65,6 +67,45 @@ def table(n=24, d=2, seed=0):
     X = rng.normal(size=(n, d))
     latent = np.sin(2 * X[:, 0]) + X[:, -1] + 0.3 * rng.normal(size=n)
     return X, (latent > 0).astype(np.int8)
+
+
+class OwnSource:
+    """A source as a user may write one: nothing but the contract."""
+
+    def __init__(self, X, labels):
+        self._rows = ArraySource(X, labels)
+        self.n_rows, self.n_features, self.dtype = *np.shape(X), np.dtype(np.float64)
+        self.total_weight = float(len(X))
+
+    def blocks(self, size):
+        """All rows in order."""
+        return self._rows.blocks(size)
+
+    def batches(self, size, rng, skip=0):
+        """All rows once, shuffled."""
+        return self._rows.batches(size, rng, skip)
+
+    def sample(self, size, rng):
+        """Some rows."""
+        return self._rows.sample(size, rng)
+
+
+@contextmanager
+def no_more_rights_than_files_give():
+    """A block in which permissions hold for this thread even if it is root's."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        yield
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    before, none = (ctypes.c_uint32 * 6)(), (ctypes.c_uint32 * 6)()
+    assert libc.capget(version, before) == 0
+    none[1], none[4] = before[1], before[4]  # permitted ones can be taken back
+    assert libc.capset(version, none) == 0
+    try:
+        yield
+    finally:
+        assert libc.capset(version, before) == 0
 
 
 def points(m=3, d=2, seed=1):

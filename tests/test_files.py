@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from cavity.files import written_atomically
+from cavity.files import check_writable, remove_unfinished, written_atomically
+from support import no_more_rights_than_files_give
 
 
 def write(path, content=b"new"):
@@ -76,13 +77,34 @@ def test_a_folder_that_is_missing(tmp_path):
         write(tmp_path / "nowhere" / "a.bin")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_may_not_be_written_to(tmp_path):
     folder = tmp_path / "locked"
     folder.mkdir()
     folder.chmod(0o500)
     try:
-        with pytest.raises(PermissionError):
+        with no_more_rights_than_files_give(), pytest.raises(PermissionError):
             write(folder / "a.bin")
     finally:
         folder.chmod(0o700)
+
+
+def test_whether_a_file_could_be_written_is_found_out_without_a_trace(tmp_path):
+    path = tmp_path / "a.bin"
+    check_writable(path)
+    assert not any(tmp_path.iterdir())
+    path.write_bytes(b"old")
+    check_writable(path)
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"old"]
+    with pytest.raises(FileNotFoundError):
+        check_writable(tmp_path / "nowhere" / "a.bin")
+
+
+def test_only_what_was_to_become_this_file_is_removed(tmp_path):
+    for name in ("a.bin", ".a.bin.0123abcd.part", ".b.bin.0123abcd.part", ".a.bin.notes.part"):
+        (tmp_path / name).touch()
+    remove_unfinished(tmp_path / "a.bin")
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "a.bin",
+        ".b.bin.0123abcd.part",
+        ".a.bin.notes.part",
+    }

@@ -1,8 +1,11 @@
 """Where inducing points and lengthscales start."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist, pdist
 from sklearn.gaussian_process.kernels import RBF
 
@@ -15,6 +18,9 @@ from cavity.initialization import (
     median_distance,
     sample_size,
 )
+from cavity.problem import starting_point
+from cavity.sources import ArraySource
+from cavity.standardize import Standardizer
 
 HOW = ["kmeans", "random", "greedy"]
 every_way = pytest.mark.parametrize("how", HOW)
@@ -134,6 +140,31 @@ def test_the_sample_grows_with_the_points():
     assert sizes == sorted(sizes)
     assert sizes[0] >= 1_000
     assert sizes[-1] >= 10_000
+
+
+def test_the_sample_of_wide_rows_takes_no_more_than_it_may_but_is_enough_for_the_points():
+    for how in HOW:
+        assert sample_size(10, how, 50) == sample_size(10, how)
+        assert 8 * 100_000 * sample_size(10, how, 100_000) <= 100_000_000
+        assert sample_size(500, how, 100_000) == 500
+
+
+def test_sparse_rows_that_are_wide_do_not_fill_the_memory_to_choose_a_start():
+    """3,000 rows of 20,000 columns, with 60,000 values: 2,000 of them would take 320 MB."""
+    draw, shape = np.random.default_rng(0), (3_000, 20_000)
+    places = draw.integers(0, shape[0], 60_000), draw.integers(0, shape[1], 60_000)
+    X = csr_array((draw.random(60_000), places), shape=shape)
+    source = ArraySource(X, (np.arange(3_000) % 2).astype(np.int8))
+    options = {"kernel": RBF(1.0), "inducing_points": None, "n_inducing": 4, "init_inducing": "random"}
+    starts = []
+    for _ in range(2):
+        tracemalloc.start()
+        starts.append(starting_point(source, Standardizer.identity(20_000), rng=rng(), **options)[1])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 220e6
+    assert_array_equal(*starts)
+    assert starts[0].shape == (4, 20_000)
 
 
 class TestProjectedClusters:

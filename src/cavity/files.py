@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +20,7 @@ def written_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     raises and leaves the old file as it was.
     """
     target = Path(path)
-    name = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
-    # The user's umask says who may read it, as of any other file.
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    name, descriptor = _unfinished(target)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -34,3 +33,27 @@ def written_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.filename is None:  # of a full disk, for instance
             error.filename = os.fspath(path)
         raise
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise the `OSError` that writing to `path` would, without touching what is there."""
+    name, descriptor = _unfinished(Path(path))
+    os.close(descriptor)
+    name.unlink()
+
+
+def remove_unfinished(path: str | os.PathLike[str]) -> None:
+    """Remove what a process that was killed while it wrote `path` has left beside it."""
+    target = Path(path)
+    pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{8}\.part")
+    for name in os.listdir(target.parent):
+        if pattern.fullmatch(name):
+            (target.parent / name).unlink(missing_ok=True)
+
+
+def _unfinished(target: Path) -> tuple[Path, int]:
+    """A new file beside `target` for what is to become it, open for writing."""
+    name = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
+    # The user's umask says who may read it, as of any other file.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return name, os.open(name, flags, 0o666)

@@ -24,16 +24,25 @@ _SORTED_COLUMNS = 32
 SAMPLE_PER_POINT = 10
 """Rows looked at for each inducing point: more changes the start little and costs time."""
 GREEDY_SAMPLE_PER_POINT = 4
+_SAMPLE_BYTES = 100_000_000
+"""What they may take in double precision, if they are more than the inducing points."""
 _PROJECTIONS = 64
 """Numbers that tell rows of many columns apart …"""
 _LONG_WORK = 1_000_000_000
 """… if clustering them takes more than so many products of a value and a centre: some seconds."""
 
 
-def sample_size(m: int, how: str = "kmeans") -> int:
-    """How many rows to draw for choosing m inducing points; the greedy choice is O(m²) a row."""
+def sample_size(m: int, how: str = "kmeans", n_features: int = 1) -> int:
+    """How many rows to draw for choosing m inducing points; the greedy choice is O(m²) a row.
+
+    Of wide rows, fewer: sparse ones become dense in the sample.
+
+    >>> [sample_size(m, n_features=20_000) for m in (10, 1_000)]
+    [625, 1000]
+    """
     per_point = SAMPLE_PER_POINT if how != "greedy" else GREEDY_SAMPLE_PER_POINT
-    return max(2_000, per_point * m)
+    fitting = _SAMPLE_BYTES // (8 * n_features)
+    return max(m, min(max(2_000, per_point * m), fitting))
 
 
 def distinct_rows(X: Array, weight: Array | None) -> tuple[Array, Array | None]:

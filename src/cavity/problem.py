@@ -83,7 +83,8 @@ def starting_point(
         Z = standardizer.apply(inducing_points, np.dtype(np.float64))
         return kernel or default_kernel(source.n_features, median_distance(Z, rng)), Z
     draw = np.random.default_rng(rng.randint(2**31))
-    raw, weight = _starting_rows(source, max(sample_size(n_inducing, init_inducing), n_inducing), draw)
+    size = sample_size(n_inducing, init_inducing, source.n_features)
+    raw, weight = _starting_rows(source, size, draw)
     X = standardizer.apply(raw, np.dtype(np.float64))
     if kernel is None:
         # Rows, not centres: clusters shrink distances, and by an amount that depends on m.

@@ -13,13 +13,14 @@ import pytest
 from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_workers, worker_pids
 from numpy.testing import assert_allclose
 
-from cavity import ClusterError, SEPClassifier
+from cavity import CheckpointError, ClusterError, SEPClassifier
 from cavity.dask import DaskSEPClassifier, history, layout, passes
 from cavity.dask.broadcast import PATIENCE, Sent, broadcast
 from cavity.dask.cluster import Cluster
 from cavity.dask.history import History
 from cavity.dask.messages import Packed
 from cavity.dask.passes import Passes
+from cavity.estimators import fingerprint
 from support import table
 
 X, LABELS = table(600)
@@ -243,7 +244,8 @@ def test_two_fits_at_once_on_one_cluster(client, undisturbed):
 
 
 @pytest.mark.parametrize("batch_size", [None, 60])
-def test_a_fit_that_stopped_goes_on_from_its_checkpoint(client, tmp_path, batch_size):
+def test_a_fit_that_stopped_goes_on_from_its_checkpoint(client, tmp_path, monkeypatch, batch_size):
+    monkeypatch.setattr(fingerprint, "_ROWS", 10)  # the label to be flipped is not among them
     path = tmp_path / "fit.ckpt"
     settings = {**TRAINED, "batch_size": batch_size, "max_epochs": 6, "client": client}
     whole = DaskSEPClassifier(**settings).fit(*DATA)
@@ -252,6 +254,9 @@ def test_a_fit_that_stopped_goes_on_from_its_checkpoint(client, tmp_path, batch_
         stopping.fit(*DATA)
     assert path.exists()
     assert len(list((tmp_path / "fit.ckpt.sites").iterdir())) >= 8
+    flipped = np.where(np.arange(len(X)) == 345, 1 - LABELS, LABELS)
+    with pytest.raises(CheckpointError, match="its labels are not those passed now"):
+        DaskSEPClassifier(**settings, checkpoint=path).fit(*chunked(X, flipped, 110))
     resumed = DaskSEPClassifier(**settings, checkpoint=path).fit(*DATA)
     assert np.array_equal(resumed.kernel_.theta, whole.kernel_.theta)
     assert np.array_equal(resumed.predict_proba(X), whole.predict_proba(X))

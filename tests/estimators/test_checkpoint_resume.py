@@ -1,6 +1,7 @@
 """A fit that was killed goes on as if nothing had happened; one that was stopped is of use."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
+from cavity.schedules.checkpoint import Checkpointer
 from support import interrupt_at, table
 
 X, LABELS = table(150)
@@ -37,13 +39,15 @@ options = {
 model = SEPClassifier(
     n_inducing=15, random_state=0, checkpoint=checkpoint or None, checkpoint_every=0.01, n_jobs=1,
     **options,
-).fit(X, y)
+).set_params(verbose=1).fit(X, y)
 np.save(out, model.predict_proba(X))
 """
+RESUMED = re.compile(r"resuming from .* at step (\d+)")
 
 
-def start(how, checkpoint, out):
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, how, str(checkpoint), str(out)])
+def start(how, checkpoint, out, said=subprocess.DEVNULL):
+    command = [sys.executable, "-c", SCRIPT, how, str(checkpoint), str(out)]
+    return subprocess.Popen(command, stdout=said, stderr=said)
 
 
 def written_since(path, moment):
@@ -57,9 +61,10 @@ def test_killed_again_and_again_it_ends_where_it_would_have(tmp_path, how):
     checkpoint, out = tmp_path / "fit.ckpt", tmp_path / "killed.npy"
     undisturbed = start(how, "", tmp_path / "whole.npy")
     kills = 0
+    said = (tmp_path / "said.txt").open("w+")
     while kills < 3:
         moment = time.time_ns()
-        process = start(how, checkpoint, out)
+        process = start(how, checkpoint, out, said)
         while process.poll() is None and not written_since(checkpoint, moment):
             time.sleep(0.002)
         time.sleep(rng.uniform(0.0, 0.08))
@@ -70,8 +75,13 @@ def test_killed_again_and_again_it_ends_where_it_would_have(tmp_path, how):
         kills += 1
     assert kills >= 1
     if not out.exists():
-        assert start(how, checkpoint, out).wait() == 0
+        assert start(how, checkpoint, out, said).wait() == 0
     assert undisturbed.wait() == 0
+    with said:
+        said.seek(0)
+        steps = [int(step) for step in RESUMED.findall(said.read())]
+    assert steps, "it began again"
+    assert 0 < steps[0] <= steps[-1]
     assert not checkpoint.exists()
     assert_allclose(np.load(out), np.load(tmp_path / "whole.npy"), rtol=0, atol=1e-12)
 
@@ -92,6 +102,25 @@ def cut_power_at(monkeypatch, number):
         return sweep(*args, **kwargs)
 
     monkeypatch.setattr(LocalEngine, "sweep", failing)
+
+
+def step_of(path):
+    """How many steps a checkpoint has behind it."""
+    with np.load(path) as file:
+        return json.loads(file["about"].tobytes())["position"]["step"]
+
+
+def first_steps(monkeypatch):
+    """A list of the steps that fits go on from."""
+    steps = []
+
+    def resume(*args, resume=Checkpointer.resume):
+        state, position = resume(*args)
+        steps.append(position.step)
+        return state, position
+
+    monkeypatch.setattr(Checkpointer, "resume", resume)
+    return steps
 
 
 BATCH = {"batch_size": None, "max_iter": 60, "tol": 0.0}
@@ -134,16 +163,17 @@ def test_broken_off_anywhere_it_ends_where_it_would_have(tmp_path, monkeypatch, 
         whole = kind(**options).fit(X, LABELS)
     path = tmp_path / "fit.ckpt"
     model = kind(checkpoint=path, checkpoint_every=0.0, **options)
-    done = 0
+    done, begun_at = 0, first_steps(monkeypatch)
     for stop in (7, 31, sweeps - 12, sweeps - 1):
         with monkeypatch.context() as patch:
             cut_power_at(patch, stop - done)
             with pytest.raises(PowerCutError):
                 model.fit(X, LABELS)
-        assert path.exists()
-        with np.load(path) as file:
-            done = json.loads(file["about"].tobytes())["position"]["step"]
+        assert begun_at.pop() == done
+        done = step_of(path)
+        assert done > 0
     resumed = model.fit(X, LABELS)
+    assert begun_at == [done]
     assert not path.exists()
     assert_allclose(resumed.kernel_.theta, whole.kernel_.theta, rtol=1e-10)
     assert_allclose(resumed.predict_proba(X_STAR), whole.predict_proba(X_STAR), rtol=0, atol=1e-12)
@@ -189,7 +219,9 @@ def test_seconds_go_on_counting(tmp_path, monkeypatch):
         cut_power_at(patch, 20)
         with pytest.raises(PowerCutError):
             model.fit(X, LABELS)
+    begun_at = first_steps(monkeypatch)
     model.fit(X, LABELS)
+    assert begun_at[0] > 0
     seconds = [entry.seconds for entry in model.history_]
     assert seconds == sorted(seconds)
     assert [entry.iteration for entry in model.history_] == list(range(1, len(seconds) + 1))

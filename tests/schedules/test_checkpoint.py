@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -16,14 +17,16 @@ from cavity.engines.local import LocalEngine
 from cavity.optimizers import Adadelta, Adam, SignRates
 from cavity.rules.variational import Variational
 from cavity.schedules.checkpoint import Checkpointer, Position
+from cavity.schedules.fingerprint import Fingerprint
 from cavity.schedules.gaussian import GaussianSpace
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate
 from cavity.schedules.progress import Progress
-from support import table
+from support import no_more_rights_than_files_give, table
 
 X, LABELS = table(120)
 X_STAR, _ = table(30, seed=4)
+THIS = Fingerprint({"what": "this"})
 KERNEL = ConstantKernel(1.0) * RBF([1.0, 1.0])
 
 
@@ -83,10 +86,10 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
         progress.record(info, 1.0)
         monitor.plateau_after(state, info)
     path, position = tmp_path / "a.ckpt", Position(epoch=2, batch=3, step=5)
-    Checkpointer(path, 0.0, {"what": "this"}).save(path, state, position, one, progress, monitor)
+    Checkpointer(path, 0.0, lambda: THIS).save(path, state, position, one, progress, monitor)
 
     other, progress_again, monitor_again = trainer(), Progress(), Monitor(window=2, patience=None)
-    checkpointer = Checkpointer(path, 0.0, {"what": "this"})
+    checkpointer = Checkpointer(path, 0.0, lambda: THIS)
     again, position_again = checkpointer.resume(other, progress_again, monitor_again)
     assert position_again == position
     assert progress_again.history == progress.history
@@ -106,7 +109,7 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
 def test_without_a_file_a_run_starts_at_the_start(tmp_path):
     trainer = make_trainer(X, LABELS)
     for path in (None, tmp_path / "not yet"):
-        state, position = Checkpointer(path, 0.0, {}).resume(
+        state, position = Checkpointer(path, 0.0, Fingerprint).resume(
             trainer, Progress(), Monitor(window=1, patience=None)
         )
         assert position == Position()
@@ -117,11 +120,11 @@ def test_only_every_so_many_seconds(tmp_path):
     trainer = make_trainer(X, LABELS)
     context = (trainer.start(), Position(), trainer, Progress(), Monitor(window=1, patience=None))
     path = tmp_path / "a.ckpt"
-    Checkpointer(path, 1000.0, {}).after_step(*context)
+    Checkpointer(path, 1000.0, Fingerprint).after_step(*context)
     assert not path.exists()
-    Checkpointer(path, 0.0, {}).after_step(*context)
+    Checkpointer(path, 0.0, Fingerprint).after_step(*context)
     assert path.exists()
-    Checkpointer(None, 0.0, {}).after_step(*context)
+    Checkpointer(None, 0.0, Fingerprint).after_step(*context)
 
 
 @pytest.mark.parametrize("batch_size", [20, None], ids=["stochastic", "batch"])
@@ -243,6 +246,28 @@ def senseless_header(path):
         np.savez(file, about=np.frombuffer(b"{not json", dtype=np.uint8))
 
 
+def zip_of_a_later_version(path):
+    """The version that is needed to extract the first member, in both places."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 6] = 99
+    path.write_bytes(bytes(content))
+
+
+def encrypted(path):
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    content[content.index(b"PK\x03\x04") + 6] |= 1
+    path.write_bytes(bytes(content))
+
+
+def too_large_to_be_true(path):
+    with path.open("wb") as file, zipfile.ZipFile(file, "w") as archive:
+        header = (
+            "{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999,), }".ljust(117) + "\n"
+        )
+        archive.writestr("about.npy", b"\x93NUMPY\x01\x00" + b"\x76\x00" + header.encode())
+
+
 def folder(path):
     path.unlink()
     path.mkdir()
@@ -259,6 +284,9 @@ def folder(path):
         flipped_byte,
         missing_array,
         senseless_header,
+        zip_of_a_later_version,
+        encrypted,
+        too_large_to_be_true,
         folder,
     ],
 )
@@ -270,21 +298,97 @@ def test_what_is_no_checkpoint_is_said_to_be_none(checkpoint, spoil):
     assert checkpoint.exists(), "whatever it is, it is not ours to delete"
 
 
-def test_a_folder_that_is_missing_is_named(tmp_path):
+SELDOM = {"checkpoint_every": 1e6}
+"""A fit that would not come to write a checkpoint."""
+
+
+def steps(monkeypatch):
+    """A list that grows with every pass over rows."""
+    passes = []
+
+    def counted(*args, sweep=LocalEngine.sweep, **kwargs):
+        passes.append(1)
+        return sweep(*args, **kwargs)
+
+    monkeypatch.setattr(LocalEngine, "sweep", counted)
+    return passes
+
+
+def refused_at_once(monkeypatch, path):
+    """The message with which a fit refuses a path before its first step."""
+    passes = steps(monkeypatch)
+    with no_more_rights_than_files_give(), pytest.raises(CheckpointError) as caught:
+        classifier(path).set_params(checkpoint_every=1e6).fit(X, LABELS)
+    assert not passes
+    return str(caught.value)
+
+
+def test_a_path_in_no_folder_is_refused_before_the_work(tmp_path, monkeypatch):
     path = tmp_path / "nowhere" / "fit.ckpt"
-    with pytest.raises(CheckpointError) as caught:
-        classifier(path).fit(X, LABELS)
-    assert str(path) in str(caught.value)
+    message = refused_at_once(monkeypatch, path)
+    assert str(path) in message
+    assert f"there is no folder {str(path.parent)!r}" in message
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(CheckpointError, match="Permission"):
-            classifier(tmp_path / "fit.ckpt").fit(X, LABELS)
-    finally:
-        tmp_path.chmod(0o700)
+def test_a_path_in_a_file_is_refused_before_the_work(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    message = refused_at_once(monkeypatch, tmp_path / "file" / "fit.ckpt")
+    assert "is not a folder" in message
+
+
+@pytest.mark.parametrize("name", ["", ".", "somewhere"])
+def test_a_folder_is_refused_before_the_work_and_not_to_be_deleted(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "somewhere").mkdir()
+    message = refused_at_once(monkeypatch, name)
+    assert "is a folder; name a file, for instance" in message
+    assert "delete" not in message
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "null\0byte"])
+def test_a_name_that_no_file_can_have_is_refused_before_the_work(tmp_path, monkeypatch, name):
+    assert "cannot be used" in refused_at_once(monkeypatch, tmp_path / name)
+
+
+@pytest.mark.parametrize("mode", [0o500, 0o000])
+def test_a_folder_that_may_not_be_written_to_is_refused_before_the_work(tmp_path, monkeypatch, mode):
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=mode)
+    message = refused_at_once(monkeypatch, folder / "fit.ckpt")
+    assert "Permission denied; pass a path in a folder that" in message
+
+
+def test_a_checkpoint_that_may_not_be_read_is_not_to_be_deleted(checkpoint, monkeypatch):
+    checkpoint.chmod(0o000)
+    message = refused_at_once(monkeypatch, checkpoint)
+    assert str(checkpoint) in message
+    assert "change its permissions" in message
+    assert "delete" not in message
+
+
+def test_a_file_that_cannot_be_removed_is_a_warning_and_the_fit_is_done(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+
+    def finish(self, engine, finish=Checkpointer.finish):
+        tmp_path.chmod(0o500)
+        finish(self, engine)
+
+    monkeypatch.setattr(Checkpointer, "finish", finish)
+    model = classifier(path)
+    with no_more_rights_than_files_give(), pytest.warns(UserWarning, match="not be removed") as caught:
+        model.fit(X, LABELS)
+    tmp_path.chmod(0o700)
+    assert str(path) in str(caught[0].message)
+    assert_allclose(model.predict_proba(X_STAR), classifier().fit(X, LABELS).predict_proba(X_STAR))
+
+
+def test_what_was_being_written_when_a_run_was_killed_does_not_stay(tmp_path):
+    path = tmp_path / "fit.ckpt"
+    others = {".fit.ckpt.12345678.part.txt", ".fit2.ckpt.12345678.part", ".fit.ckpt.mine.part"}
+    for name in (".fit.ckpt.01234567.part", ".fit.ckpt.89abcdef.part", *others):
+        (tmp_path / name).write_bytes(b"half")
+    classifier(path).set_params(**SELDOM).fit(X, LABELS)
+    assert {file.name for file in tmp_path.iterdir()} == others
 
 
 @pytest.mark.parametrize("where", ["savez", "fsync"])

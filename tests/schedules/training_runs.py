@@ -11,6 +11,7 @@ from cavity.parameters import ParameterSpace
 from cavity.problem import make_problem
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.schedules.checkpoint import Checkpointer, Position
+from cavity.schedules.fingerprint import Fingerprint
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import NaturalUpdate
 from cavity.schedules.progress import Progress
@@ -67,7 +68,7 @@ def never():
 
 def nowhere():
     """A checkpointer that writes nothing."""
-    return Checkpointer(None, 0.0, {})
+    return Checkpointer(None, 0.0, Fingerprint)
 
 
 def run(train, trainer, *, monitor=None, checkpointer=None, **options):

@@ -5,7 +5,9 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from cavity.sources.arrays import ArraySource
+from cavity import SEPClassifier
+from cavity.sources import arrays
+from cavity.sources.arrays import ArraySource, is_mapped
 
 X = np.random.default_rng(0).normal(size=(23, 3))
 LABELS = (X[:, 0] > 0).astype(np.int8)
@@ -65,3 +67,34 @@ def test_totals(source):
 )
 def test_precision_does_justice_to_the_data(given, tile):
     assert ArraySource(np.zeros((2, 1), given), LABELS[:2]).dtype == np.dtype(tile)
+
+
+def mapped(path, values):
+    """A memmap of values."""
+    whole = np.memmap(path, dtype=values.dtype, mode="w+", shape=values.shape)
+    whole[:] = values
+    return whole
+
+
+def test_a_map_is_found_behind_views_of_it(tmp_path):
+    whole = mapped(tmp_path / "X.bin", X)
+    for view in (whole, np.asarray(whole), np.asarray(whole)[3:, :2], whole[2:].T):
+        assert is_mapped(view)
+    for own in (X, X[2:], np.array(whole), whole[[1, 2]] * 2.0, sparse.csr_array(X), X.tolist()):
+        assert not is_mapped(own)
+
+
+def test_a_memmap_that_was_passed_to_fit_is_read_ahead(tmp_path, monkeypatch):
+    ahead = []
+
+    def noted(items, depth, read_ahead=arrays.read_ahead):
+        ahead.append(depth)
+        return read_ahead(items, depth)
+
+    monkeypatch.setattr(arrays, "read_ahead", noted)
+    model = SEPClassifier(n_inducing=4, batch_size=8, max_epochs=2, random_state=0, n_jobs=1)
+    proba = model.fit(X, LABELS).predict_proba(X)
+    assert not ahead
+    again = model.fit(mapped(tmp_path / "X.bin", X), LABELS).predict_proba(X)
+    assert ahead
+    assert_array_equal(again, proba)

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from cavity import SEPClassifier
 from cavity.errors import SourceError
 from cavity.sources import ArraySource, ParquetSource, check_source, open_source
+from support import no_more_rights_than_files_give
 
 X = np.random.default_rng(0).normal(size=(30, 2))
 Y = np.where(X[:, 0] > 0, "up", "down")
@@ -106,3 +108,24 @@ def test_paths_that_lead_nowhere(tmp_path):
         open_source(tmp_path / "t.parquet", "b")
     with pytest.raises(SourceError, match="no such file"):
         open_source(tmp_path / "t.npy", Y)
+
+
+@pytest.mark.parametrize("locked", ["file", "folder"])
+def test_an_npy_file_that_may_not_be_read(npy, locked):
+    place = npy if locked == "file" else npy.parent
+    place.chmod(0o000)
+    try:
+        with no_more_rights_than_files_give():
+            for path, y in ((npy, Y), (str(npy), Y)):
+                with pytest.raises(SourceError, match=r"may not be read.*change its permissions"):
+                    open_source(path, y)
+    finally:
+        place.chmod(0o700)
+
+
+@pytest.mark.parametrize("value", [2, "maybe"])
+def test_a_constant_target_is_shown_as_it_is(npy, value):
+    with pytest.raises(SourceError, match=rf"one class \({value!r}\)"):
+        open_source(npy, [value] * 30)
+    with pytest.raises(ValueError, match=rf"one class \({value!r}\)"):
+        SEPClassifier().fit(X, [value] * 30)

@@ -93,6 +93,19 @@ def test_minibatches_mix_row_groups_and_seeds_differ(tmp_path, monkeypatch):
     assert len(np.unique(half)) == 3
 
 
+def test_row_groups_come_in_an_order_that_depends_on_the_seed(tmp_path, monkeypatch):
+    """In the order of the file, the first minibatches would never have rows of its end."""
+    X, labels = table(2_000)
+    write(tmp_path / "t.parquet", X, labels, 100)
+    small_buffers(monkeypatch, 300)
+    source = ParquetSource(tmp_path, "y")
+    first = [next(source.batches(100, np.random.default_rng(seed))).index // 100 for seed in range(12)]
+    groups = [frozenset(numbers.tolist()) for numbers in first]
+    assert all(len(some) < 20 for some in groups), "the test needs more row groups than are read at once"
+    assert len(set(groups)) == len(groups)
+    assert frozenset.union(*groups) == frozenset(range(20))
+
+
 def test_a_single_large_row_group_is_read_from_several_places(tmp_path, monkeypatch):
     X, labels = table(140_000, d=1)
     write(tmp_path / "t.parquet", X, labels)

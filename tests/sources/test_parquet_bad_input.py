@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from cavity.sources import ParquetSource, SourceError
+from cavity.sources import ParquetSource, SourceError, open_source
+from support import no_more_rights_than_files_give
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -60,6 +61,52 @@ def test_empty_folder(tmp_path):
         train(tmp_path)
 
 
+def test_files_in_subfolders_beside_others_are_said_to_be_left_out(write, tmp_path):
+    write()
+    for hidden in (".ipynb_checkpoints", "_temporary"):
+        (tmp_path / hidden).mkdir()
+        write(f"{hidden}/t.parquet")
+    train(tmp_path)
+    (tmp_path / "2008").mkdir()
+    write("2008/t.parquet")
+    with pytest.warns(UserWarning, match=r"only the 1 Parquet files .*2008.*pyarrow\.dataset"):
+        train(tmp_path)
+    train(tmp_path / "t.parquet")
+
+
+def test_a_pattern_leads_to_the_folder(write, tmp_path):
+    write()
+    for pattern in ("*.parquet", "part-?.parquet", "part-[0-9].parquet"):
+        with pytest.raises(SourceError, match="patterns are not expanded: pass the folder") as caught:
+            open_source(str(tmp_path / pattern), "delayed")
+        assert repr(str(tmp_path)) in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_a_list_of_paths_leads_to_the_folder(write, kind):
+    paths = [kind(write("a.parquet")), kind(write("b.parquet"))]
+    for y in ("delayed", [0, 1]):
+        with pytest.raises(SourceError, match=r"list of 2 paths.*pass the folder"):
+            open_source(paths, y)
+    assert open_source(["some", "text"], [0, 1]) is None
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "file without a suffix", "file in a folder"])
+def test_what_may_not_be_read(write, tmp_path, what):
+    (tmp_path / "folder").mkdir()
+    path = write("folder/plain" if "suffix" in what else "folder/t.parquet")
+    locked = path.parent if "folder" in what else path
+    passed = path.parent if what == "folder" else path
+    locked.chmod(0o000)
+    try:
+        with no_more_rights_than_files_give():
+            for opened in (open_source, ParquetSource):
+                with pytest.raises(SourceError, match=r"may not be read.*change its permissions"):
+                    opened(passed, "delayed")
+    finally:
+        locked.chmod(0o700)
+
+
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"a,b\n1,2\n" * 50, None])
 def test_not_a_parquet_file(write, content):
     path = write()
@@ -87,6 +134,12 @@ def test_missing_columns_and_the_nearest_name(write):
 def test_columns_that_make_no_sense(write, features, message):
     with pytest.raises(SourceError, match=message):
         train(write(), columns=features)
+
+
+@pytest.mark.parametrize("value", [2, "maybe"])
+def test_a_constant_target_is_shown_as_it_is(write, value):
+    with pytest.raises(SourceError, match=rf"one class \({value!r}\)"):
+        train(write(delayed=[value] * N))
 
 
 def test_constant_target(write):
@@ -211,9 +264,11 @@ def test_damaged_row_group(write):
     source = ParquetSource(path, "delayed")  # the target can still be read
     threads = threading.active_count()
     blocks = source.blocks(10)
-    with pytest.raises(SourceError, match=r"t\.parquet, row group 2: cannot be read .*damaged"):
+    with pytest.raises(
+        SourceError, match=r"t\.parquet, row group 2, column 'distance': cannot .*damaged"
+    ):
         list(blocks)
-    with pytest.raises(SourceError, match="row group 2: cannot be read"):
+    with pytest.raises(SourceError, match="row group 2, column 'distance': cannot be read"):
         list(source.batches(10, np.random.default_rng(0)))
     assert threading.active_count() == threads
 
@@ -221,8 +276,16 @@ def test_damaged_row_group(write):
 def test_damaged_target(write):
     path = write()
     damage(path, column=2)
-    with pytest.raises(SourceError, match=r"t\.parquet, row group 2: cannot be read"):
+    with pytest.raises(SourceError, match=r"t\.parquet, row group 2, column 'delayed': cannot be read"):
         ParquetSource(path, "delayed")
+
+
+def test_damaged_fragment_of_a_dataset(write, tmp_path):
+    path = write()
+    damage(path, column=1)
+    source = ParquetSource(pytest.importorskip("pyarrow.dataset").dataset(tmp_path), "delayed")
+    with pytest.raises(SourceError, match="row group 2, column 'distance': cannot be read"):
+        list(source.blocks(10))
 
 
 def test_a_flipped_bit_is_found_by_the_checksum_if_there_is_one(tmp_path):
@@ -234,7 +297,7 @@ def test_a_flipped_bit_is_found_by_the_checksum_if_there_is_one(tmp_path):
     place = pq.ParquetFile(path).metadata.row_group(1).column(0)
     content[place.data_page_offset + place.total_compressed_size // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(SourceError, match="row group 1: cannot be read"):
+    with pytest.raises(SourceError, match=r"row group 1, column '.*': cannot be read"):
         train(path)
 
 

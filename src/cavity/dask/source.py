@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,13 @@ class ShardedSource:
         )
         return learn_standardizer(moments for group in parts for moments in group)
 
+    def label_digests(self) -> list[str]:
+        """Of the labels and weights of each shard, made where they lie: by them a fit is known."""
+        parts = self.cluster.run(
+            lambda: self.cluster.client.map(digests_of, self.rows, pure=False), self.reload
+        )
+        return [text for group in parts for text in group]
+
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """At most `size` rows drawn at random without replacement, the same as on one machine."""
         numbers = rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False)
@@ -155,6 +163,16 @@ def read_group(
         codes: IntArray = np.searchsorted(classes, y).astype(code)
         shards.append(RawRows(X, codes, _weights(partitions, shard, codes, factors)))
     return GroupRows(first, starts, tuple(shards))
+
+
+def digests_of(rows: GroupRows) -> list[str]:
+    """Digests of the labels and weights of each shard; runs on a worker."""
+    texts = []
+    for shard in rows.shards:
+        values = [np.asarray(shard.labels, np.int32).tobytes()]
+        values += [] if shard.weight is None else [np.asarray(shard.weight, np.float64).tobytes()]
+        texts.append(hashlib.sha256(b"".join(values)).hexdigest()[:16])
+    return texts
 
 
 def _weights(

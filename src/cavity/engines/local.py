@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.rows import Rows, Sites
 from cavity.rules.protocol import Rule
+from cavity.sources.arrays import ArrayBlock
 from cavity.sources.blocks import LoadedBlock, even_parts
 from cavity.sources.protocol import Block, RawRows, Source
 from cavity.standardize import Standardizer
@@ -235,8 +236,12 @@ def _length(index: slice | IntArray) -> int:
     return index.stop - index.start if isinstance(index, slice) else len(index)
 
 
-def _split(batch: Block, n_tiles: int) -> list[LoadedBlock]:
+def _split(batch: Block, n_tiles: int) -> list[Block]:
     """A minibatch, read once, as tiles."""
+    if isinstance(batch, ArrayBlock) and not isinstance(batch.index, slice):
+        # Tile by tile costs the same, and sparse rows need not all be dense at once.
+        parts = even_parts(len(batch.index), n_tiles)
+        return [replace(batch, index=batch.index[part]) for part in parts]
     X, labels, weight = batch.load()
     stands_for = batch.stands_for if isinstance(batch, LoadedBlock) else None
     index = batch.index

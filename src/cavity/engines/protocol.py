@@ -25,6 +25,8 @@ Second = TypeVar("Second")
 class Engine(Protocol):
     """Runs passes over rows and keeps their sites; it knows no mathematics."""
 
+    source: Any
+    """Where its rows are: it has `n_rows`, and `sample(size, rng)` for some of them."""
     rule: Rule
     standardizer: Standardizer
     threads: Threads
@@ -96,7 +98,7 @@ class Engine(Protocol):
         ...
 
     def first_rows(self, count: int) -> RawRows:
-        """At most `count` rows from the beginning: by them a checkpoint knows its data."""
+        """At most `count` rows from the beginning."""
         ...
 
     def fresh(self, rule: Rule | None = None) -> Engine:

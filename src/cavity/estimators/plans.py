@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cavity.estimators.fingerprint import fingerprint
 from cavity.model import Model
 from cavity.optimizers import Adadelta, Adam, Optimizer, SignRates
 from cavity.problem import Problem
@@ -91,10 +91,6 @@ def _require_probit(likelihood: str, n_classes: int) -> None:
         )
 
 
-_ROWS_IN_FINGERPRINT = 1_000
-_NOT_IN_FINGERPRINT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "warm_start", "client"}
-
-
 def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None:
     """The minibatch's size, or None for all rows.
 
@@ -175,7 +171,7 @@ def training_plan(
         checkpointer=Checkpointer(
             None if estimator.checkpoint is None else Path(estimator.checkpoint),
             estimator.checkpoint_every,
-            _fingerprint(estimator, problem),
+            lambda: fingerprint(estimator, problem),
         ),
         update=update,
         enough=enough,
@@ -256,27 +252,3 @@ class _ValidationScore:
         log_proba = engine.rule.predict_log_proba(*moments)
         scores = log_proba[np.arange(len(log_proba)), self.rows.labels]
         return float(np.average(scores, weights=self.rows.weight))
-
-
-def _fingerprint(estimator: Any, problem: Problem) -> dict[str, Any]:
-    """What makes a fit this fit: estimator, parameters, and a digest of its start and some rows."""
-    parameters = {
-        name: repr(value)
-        for name, value in sorted(estimator.get_params(deep=False).items())
-        if name not in _NOT_IN_FINGERPRINT
-    }
-    engine = problem.engine
-    digest = hashlib.sha256(np.ascontiguousarray(problem.space.start).tobytes())
-    for part in (engine.standardizer.mean, engine.standardizer.scale, engine.standardizer.turn):
-        digest.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
-    rows = engine.first_rows(_ROWS_IN_FINGERPRINT)
-    digest.update(np.ascontiguousarray(rows.X).tobytes() + np.asarray(rows.labels, "i4").tobytes())
-    digest.update(b"" if rows.weight is None else np.asarray(rows.weight, "f8").tobytes())
-    return {
-        "estimator": type(estimator).__name__,
-        **parameters,
-        "number of rows": engine.n_rows,
-        "number of features": engine.n_features,
-        **({} if engine.rule.n_latents == 1 else {"number of classes": engine.rule.n_latents}),
-        "start and first rows": digest.hexdigest()[:16],
-    }

@@ -37,7 +37,7 @@ def refuse_what_a_stream_cannot_do(estimator: Any) -> None:
 
 
 class Offered:
-    """A method that some settings do not have: absent to hasattr, and whoever asks for it is told why."""
+    """A method that some settings lack: absent to hasattr, and whoever asks for it is told why."""
 
     def __init__(self, method: Callable[..., Any], why_not: Callable[[Any], str | None]) -> None:
         """Offer `method` where `why_not(estimator)` has nothing to say."""

@@ -27,8 +27,8 @@ def _why_no_stream(estimator: SVIClassifier) -> str | None:
     if estimator.posterior_update == "natural":
         return None
     return (
-        f"SVIClassifier(posterior_update={estimator.posterior_update!r}) has no partial_fit: its gradient "
-        "steps need to see rows many times, and a stream shows them once; use "
+        f"SVIClassifier(posterior_update={estimator.posterior_update!r}) has no partial_fit: its "
+        "gradient steps need to see rows many times, and a stream shows them once; use "
         'posterior_update="natural"'
     )
 
@@ -139,7 +139,7 @@ class SVIClassifier(SteppedGPClassifier):
         )
         self.posterior_update = posterior_update
 
-    partial_fit = Offered(SteppedGPClassifier.partial_fit, _why_no_stream)  # type: ignore[assignment]
+    partial_fit = Offered(SteppedGPClassifier.partial_fit, _why_no_stream)
 
     def _rule(self) -> Rule:
         natural = self.posterior_update == "natural"

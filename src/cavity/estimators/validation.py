@@ -63,8 +63,8 @@ def checked_classes(classes: Array, n_rows: int) -> Array:
     """Refuse classes that cannot be told apart by this model."""
     if len(classes) < 2:
         raise ValueError(
-            f"y has one class ({classes[0]!r}) among the rows with any weight; a classifier needs at "
-            "least two: check the target column, the filter before it, or the weights"
+            f"y has one class ({classes.tolist()[0]!r}) among the rows with any weight; a classifier "
+            "needs at least two: check the target column, the filter before it, or the weights"
         )
     if len(classes) > FEW_CLASSES and 2 * len(classes) > n_rows:
         raise ValueError(

@@ -49,7 +49,7 @@ class Subject:
         strange = known[codes] != labels
         if strange.any():
             raise ValueError(
-                f"y has the label {labels[strange][0]!r}, but the classifier knows "
+                f"y has the label {labels[strange].tolist()[0]!r}, but the classifier knows "
                 f"{known.tolist()}; leave such rows out of the report"
             )
         return codes

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -15,12 +16,14 @@ from cavity.engines.protocol import Engine
 from cavity.errors import CheckpointError
 from cavity.files import written_atomically
 from cavity.history import Iteration
+from cavity.schedules import checkpoint_file
+from cavity.schedules.fingerprint import Fingerprint
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import PosteriorUpdate
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer, TrainingState
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever an older file could no longer be read as meant."""
 
 
@@ -53,12 +56,16 @@ class Checkpointer:
     path: Path | None
     every: float
     """Seconds between two checkpoints."""
-    fingerprint: dict[str, Any]
-    """What a run must have in common with a checkpoint to go on from it."""
+    make_fingerprint: Callable[[], Fingerprint]
+    """What a run must have in common with a checkpoint to go on from it; asked for once, if at all."""
     _last: float = 0.0
 
     def __post_init__(self) -> None:
         self._last = time.monotonic()
+
+    @cached_property
+    def _fingerprint(self) -> Fingerprint:
+        return self.make_fingerprint()
 
     def after_step(
         self,
@@ -96,7 +103,7 @@ class Checkpointer:
             arrays |= _state_arrays("best", monitor.best, trainer.update)
         about = {
             "format": FORMAT,
-            "fingerprint": self.fingerprint,
+            "fingerprint": self._fingerprint.as_json(),
             "position": asdict(position),
             "seconds": progress.seconds,
         }
@@ -114,14 +121,14 @@ class Checkpointer:
         self, trainer: Trainer, progress: Progress, monitor: Monitor
     ) -> tuple[TrainingState, Position]:
         """The state and position to train from: those of the checkpoint, or the start."""
-        if self.path is None or not self.path.exists():
+        if self.path is None or not checkpoint_file.found(self.path):
             return trainer.start(), Position()
-        arrays, about = self._read(self.path)
+        arrays, about = checkpoint_file.read(self.path)
         self._check(self.path, about)
         try:
             state, position = self._restore(self.path, arrays, about, trainer, progress, monitor)
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._unreadable(self.path, error) from error
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise checkpoint_file.unreadable(self.path, error) from error
         progress.say(f"resuming from {self.path} at step {position.step}")
         return state, position
 
@@ -149,25 +156,8 @@ class Checkpointer:
     def finish(self, engine: Engine) -> None:
         """The run is over: nothing is left to resume."""
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            checkpoint_file.remove(self.path)
             engine.forget_saved_rows(self.path)
-
-    def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            about = json.loads(arrays["about"].tobytes())
-            if not isinstance(about, dict):
-                raise TypeError("no description")
-        except (OSError, EOFError, ValueError, TypeError, KeyError, AttributeError, BadZipFile) as error:
-            raise self._unreadable(path, error) from error
-        return arrays, about
-
-    def _unreadable(self, path: Path, error: Exception) -> CheckpointError:
-        return CheckpointError(
-            f"{str(path)!r} is not a readable checkpoint ({type(error).__name__}: {error}); delete it "
-            "to start afresh"
-        )
 
     def _check(self, path: Path, about: dict[str, Any]) -> None:
         if about.get("format") != FORMAT:
@@ -175,14 +165,12 @@ class Checkpointer:
                 f"{str(path)!r} has checkpoint format {about.get('format')}, this version of cavity "
                 f"reads {FORMAT}; finish that fit with the version that began it, or delete the file"
             )
-        theirs = about.get("fingerprint", {})
-        for name, mine in self.fingerprint.items():
-            if theirs.get(name) != mine:
-                raise CheckpointError(
-                    f"{str(path)!r} is the checkpoint of another fit: its {name} is "
-                    f"{theirs.get(name)!r}, this one's is {mine!r}; pass another checkpoint path, or "
-                    "delete the file to start afresh"
-                )
+        difference = self._fingerprint.difference(about.get("fingerprint"))
+        if difference is not None:
+            raise CheckpointError(
+                f"{str(path)!r} is the checkpoint of another fit: {difference}; fit with what it was "
+                "begun with, pass another checkpoint path, or delete the file to start afresh"
+            )
 
 
 def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) -> dict[str, Any]:

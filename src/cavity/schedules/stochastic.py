@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.errors import SourceError
 from cavity.schedules.budget import Budget
 from cavity.schedules.checkpoint import Checkpointer, Position
 from cavity.schedules.monitor import Monitor
@@ -112,6 +113,11 @@ class StochasticSchedule:
             for batch in batches:
                 yield position, batch
                 position = position.after_batch()
+            if position.batch == 0:  # it would go on like this for ever
+                raise SourceError(
+                    f"batches({self.batch_size}) of the source has no minibatch in epoch "
+                    f"{position.epoch}; it must yield all rows once: try cavity.sources.check_source"
+                )
             position = replace(position, epoch=position.epoch + 1, batch=0)
 
 

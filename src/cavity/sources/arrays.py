@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,19 @@ from cavity.typing import Array, IntArray
 
 _BATCHES_AHEAD = 2
 """Minibatches of a file that are read before they are asked for."""
+
+
+def is_mapped(X: Any) -> bool:
+    """Whether the values of X, an array or sparse matrix, lie in a file that is mapped into memory.
+
+    scikit-learn's validation makes plain arrays of memmaps, which still lie where they lay.
+
+    >>> is_mapped(np.eye(3))
+    False
+    """
+    while X is not None and not isinstance(X, mmap):
+        X = X.data if sparse.issparse(X) else getattr(X, "base", None)
+    return X is not None
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,9 @@ class ArraySource:
         self.n_features: int = X.shape[1]
         self.dtype = tile_precision(X.dtype)
 
+    arrangement = "array"
+    """On what the order of minibatches depends, besides seed, size and number of rows."""
+
     def of_all_rows(self, values: Array) -> Array:
         """Values [k], one a row, as values [n] of all rows of X: NaN for those that take no part.
 
@@ -145,10 +162,10 @@ class ArraySource:
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """All rows once, shuffled; the sizes of the minibatches differ by one at most.
 
-        Minibatches of a memmap are read ahead, in a thread.
+        Minibatches of a file that is mapped into memory are read ahead, in a thread.
         """
         batches = self._batches(shuffled(self.n_rows, rng), batch_count(self.n_rows, size), skip)
-        if not isinstance(self.X, np.memmap):
+        if not is_mapped(self.X):
             return batches
         return read_ahead((LoadedBlock(b.index, b.load()) for b in batches), _BATCHES_AHEAD)
 

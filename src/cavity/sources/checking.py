@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cavity.errors import SourceError
-from cavity.rows import countable
-from cavity.sources.opening import _MEMBERS
-from cavity.sources.protocol import Block, RawRows, Source
+from cavity.sources.contract import check_members, check_rows, loaded, require
+from cavity.sources.protocol import RawRows, Source
 from cavity.typing import Array, IntArray
 
 _PROBES = 500
@@ -37,7 +35,7 @@ def check_source(source: Source, size: int | None = None) -> None:
     >>> from cavity.sources import ArraySource
     >>> check_source(ArraySource(np.eye(10), np.arange(10) % 2))
     """
-    _check_members(source)
+    check_members(source)
     size = size or int(np.clip(source.n_rows // 7, 1, 1_000))
     probes = np.unique(np.linspace(0, source.n_rows - 1, _PROBES).astype(np.int64))
     values = _check_blocks(source, size, probes)
@@ -46,47 +44,23 @@ def check_source(source: Source, size: int | None = None) -> None:
     _check_sample(source)
 
 
-def _check_members(source: Any) -> None:
-    missing = [name for name in _MEMBERS if not hasattr(source, name)]
-    _require(not missing, f"{type(source).__name__} has no {', '.join(missing)}")
-    for name in ("n_rows", "n_features"):
-        value = getattr(source, name)
-        positive = isinstance(value, (int, np.integer)) and bool(value > 0)
-        _require(positive, f"{name} is {value!r}, not a positive integer")
-    _require(
-        bool(source.dtype in (np.float32, np.float64)),
-        f"dtype is {source.dtype!r}, neither float32 nor float64",
-    )
-    names = getattr(source, "feature_names", None)
-    if names is not None:
-        good = len(names) == source.n_features and all(isinstance(name, str) for name in names)
-        _require(good, f"feature_names is {names!r}, not {source.n_features} strings")
-    classes = getattr(source, "classes", None)
-    if classes is not None:
-        _require(len(classes) >= 2, f"classes is {classes!r}: fewer than two")
-        _require(
-            np.array_equal(np.unique(classes), classes),
-            f"classes is {classes!r}, not sorted and distinct",
-        )
-
-
 def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:
     """All rows once and in order; returns the rows with the numbers `probes`."""
     expected = 0
     total = 0.0
     parts = []
     for block in source.blocks(size):
-        rows, index = _load(source, block, "blocks")
-        _require(
+        rows, index = loaded(source, block, "blocks")
+        require(
             0 < len(index) <= size, f"blocks({size}) has a block of {len(index)} rows, not 1 to {size}"
         )
         in_order = np.array_equal(index, np.arange(expected, expected + len(index)))
-        _require(in_order, f"blocks({size}) is not in order, or has gaps, at row {expected}")
+        require(in_order, f"blocks({size}) is not in order, or has gaps, at row {expected}")
         expected += len(index)
         total += len(index) if rows.weight is None else float(np.sum(rows.weight))
         parts.append(_pick(rows, probes[(probes >= index[0]) & (probes <= index[-1])] - index[0]))
-    _require(expected == source.n_rows, f"blocks has {expected} rows, n_rows is {source.n_rows}")
-    _require(
+    require(expected == source.n_rows, f"blocks has {expected} rows, n_rows is {source.n_rows}")
+    require(
         bool(np.isclose(total, source.total_weight, rtol=1e-4)),
         f"total_weight is {source.total_weight}, the weights sum to {total}",
     )
@@ -104,35 +78,33 @@ def _check_batches(source: Source, size: int, probes: IntArray, values: RawRows)
     order = []
     twins = zip_longest(source.batches(size, _rng(0)), source.batches(size, _rng(0)))
     for block, twin in twins:
-        _require(
-            None not in (block, twin), "batches has different lengths for generators of equal state"
-        )
-        rows, index = _load(source, block, "batches")
-        _require(isinstance(block.index, np.ndarray), "batches: index is not an array of row numbers")
-        same, _ = _load(source, twin, "batches")
-        _require(
+        require(None not in (block, twin), "batches has different lengths for generators of equal state")
+        rows, index = loaded(source, block, "batches")
+        require(isinstance(block.index, np.ndarray), "batches: index is not an array of row numbers")
+        same, _ = loaded(source, twin, "batches")
+        require(
             np.array_equal(index, np.asarray(twin.index)) and _equal(rows, same),
             "batches is not the same for generators of equal state",
         )
         count[index] += 1
         order.append(index)
         here = np.flatnonzero(np.isin(index, probes))
-        _require(
+        require(
             _equal(_pick(rows, here), _pick(values, np.searchsorted(probes, index[here]))),
             "batches: the rows of a block are not those that blocks has under the same row numbers",
         )
-    _require(
+    require(
         bool((count == 1).all()),
         f"batches leaves out {np.sum(count == 0)} rows and repeats {np.sum(count > 1)}",
     )
     if source.n_rows >= 20 and len(order) > 1:
         other = np.concatenate([np.asarray(block.index) for block in source.batches(size, _rng(1))])
         first = np.concatenate(order)
-        _require(
+        require(
             not np.array_equal(first, other),
             "batches ignores its generator: the order is always the same",
         )
-        _require(not np.array_equal(first, np.sort(first)), "batches is not shuffled")
+        require(not np.array_equal(first, np.sort(first)), "batches is not shuffled")
 
 
 def _check_skip(source: Source, size: int) -> None:
@@ -140,52 +112,18 @@ def _check_skip(source: Source, size: int) -> None:
     for skip in {0, 1, len(whole) // 2, len(whole) - 1, len(whole), len(whole) + 3}:
         rest = [np.asarray(block.index) for block in source.batches(size, _rng(2), skip=skip)]
         same = len(rest) == len(whole[skip:]) and all(map(np.array_equal, rest, whole[skip:]))
-        _require(same, f"batches with skip={skip} is not batches without its first {skip} minibatches")
+        require(same, f"batches with skip={skip} is not batches without its first {skip} minibatches")
 
 
 def _check_sample(source: Source) -> None:
     for size in (1, source.n_rows + 5):
         rows = source.sample(size, _rng(3))
         n = min(size, source.n_rows)
-        _require(np.shape(rows.X)[0] == n, f"sample({size}) has {np.shape(rows.X)[0]} rows, not {n}")
-        _check_rows(source, rows, n, f"sample({size})")
+        require(np.shape(rows.X)[0] == n, f"sample({size}) has {np.shape(rows.X)[0]} rows, not {n}")
+        check_rows(source, rows, n, f"sample({size})")
     half = max(1, min(source.n_rows // 2, 1_000))
     same = _equal(source.sample(half, _rng(4)), source.sample(half, _rng(4)))
-    _require(same, "sample is not the same for generators of equal state")
-
-
-def _load(source: Source, block: Block, where: str) -> tuple[RawRows, IntArray]:
-    index = block.index
-    numbers: IntArray
-    if isinstance(index, slice):
-        numbers = np.arange(*index.indices(source.n_rows))
-    else:
-        numbers = np.asarray(index)
-        good = numbers.ndim == 1 and numbers.dtype.kind in "iu"
-        _require(good, f"{where}: index is neither a slice nor a 1-d integer array")
-        good = numbers.size > 0 and numbers.min() >= 0 and numbers.max() < source.n_rows
-        _require(bool(good), f"{where}: index is empty or outside 0 … n_rows − 1")
-    rows = block.load()
-    _check_rows(source, rows, len(numbers), where)
-    return rows, numbers
-
-
-def _check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
-    X, labels, weight = rows
-    _require(isinstance(X, np.ndarray), f"{where}: X is a {type(X).__name__}, not a dense array")
-    _require(X.shape == (n, source.n_features), f"{where}: X is {X.shape}, not {(n, source.n_features)}")
-    _require(X.dtype.kind in "fiu", f"{where}: X has dtype {X.dtype}, not a real one")
-    _require(bool(np.isfinite(X).all()), f"{where}: X has NaN or infinite values")
-    labels = np.asarray(labels)
-    good = labels.shape == (n,) and labels.dtype.kind in "iu"
-    _require(good, f"{where}: labels is {labels.dtype}{labels.shape}, not {n} integers")
-    classes = getattr(source, "classes", None)
-    most = np.iinfo(labels.dtype).max if classes is None else len(classes) - 1
-    low, high = int(labels.min()), int(labels.max())
-    _require(low >= 0 and high <= most, f"{where}: labels has codes {low} … {high}, not 0 … {most}")
-    if weight is not None:
-        good = np.shape(weight) == (n,) and bool(countable(weight).all())
-        _require(good, f"{where}: weight is not {n} finite numbers that are not negative")
+    require(same, "sample is not the same for generators of equal state")
 
 
 def _pick(rows: RawRows, positions: Any) -> RawRows:
@@ -201,8 +139,3 @@ def _equal(a: RawRows, b: RawRows) -> bool:
 
 def _rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise SourceError(message)

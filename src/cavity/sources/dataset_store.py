@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cavity.errors import SourceError
-from cavity.sources.parquet_files import STREAM_BYTES, reading
+from cavity.sources.parquet_files import STREAM_BYTES, damaged_column, reading
 from cavity.sources.parquet_schema import find_columns, import_pyarrow
 from cavity.sources.stores import PAGE_BYTES, Footers, without_nulls
 
@@ -47,18 +47,27 @@ class DatasetFragments:
 
     def batches(self, group: FragmentRows, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Arrow record batches of at most `rows` rows: some columns of one group, in order."""
-        with reading(group):
-            batches = group.fragment.scanner(
+
+        def read(names: list[str]) -> Iterator[Any]:
+            scanner = group.fragment.scanner(
                 schema=self.dataset.schema,
-                columns=list(columns),
+                columns=names,
                 batch_size=rows,
                 batch_readahead=1,
                 fragment_readahead=1,
                 fragment_scan_options=_scan_options(group.fragment),
                 use_threads=False,
-            ).to_batches()
+            )
+            batches: Iterator[Any] = scanner.to_batches()
+            return batches
+
+        def damaged() -> str | None:
+            return damaged_column(columns, read)
+
+        with reading(group, damaged):
+            batches = read(list(columns))
         while True:
-            with reading(group):
+            with reading(group, damaged):
                 batch = next(batches, None)
             if batch is None:
                 return

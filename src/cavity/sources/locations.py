@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 from cavity.errors import SourceError
-from cavity.sources.parquet_schema import import_pyarrow, is_parquet_name, list_files
+from cavity.sources.parquet_schema import import_pyarrow, is_parquet_name, list_files, nested_file
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:// is a drive
 
@@ -63,7 +64,16 @@ def find_files(path: str | os.PathLike[str]) -> list[File]:
     """The Parquet files that a path or URL means: itself, or those in that folder, sorted by name."""
     local = local_path(path)
     if local is not None:
-        return [*list_files(local)]
+        own = list_files(local)
+        if local.is_dir() and (nested := nested_file(local)) is not None:
+            warnings.warn(
+                f"{local}: only the {len(own)} Parquet files in the folder itself are read, and none "
+                f"of its subfolders, such as {str(nested)!r}; to read all of them pass "
+                f"pyarrow.dataset.dataset({str(local)!r})",
+                UserWarning,
+                stacklevel=3,
+            )
+        return [*own]
     url = os.fspath(path).rstrip("/")
     files = remote_files(url, lambda name: is_parquet_name(Path(name)))
     if not files:

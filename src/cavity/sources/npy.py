@@ -12,6 +12,7 @@ from cavity.errors import SourceError
 from cavity.rows import countable
 from cavity.sources.arrays import ArraySource
 from cavity.sources.blocks import encode_labels, row_number_type
+from cavity.sources.denied import permitted
 from cavity.typing import Array, IntArray
 
 
@@ -25,10 +26,13 @@ def open_npy(path: str | os.PathLike[str]) -> Any:
     (3, 3)
     """
     path = Path(path)
-    if not path.exists():
-        raise SourceError(f"{path}: there is no such file")
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        with permitted(path):
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+    except SourceError:
+        raise
+    except FileNotFoundError as error:
+        raise SourceError(f"{path}: there is no such file") from error
     except (OSError, ValueError, EOFError) as error:
         raise SourceError(
             f"{path}: not an array of numbers or strings in NumPy's .npy format ({error}); "
@@ -57,7 +61,9 @@ def npy_source(path: str | os.PathLike[str], y: Any, sample_weight: Any = None) 
     rows, weight = _rows_with_weight(path, len(X), sample_weight)
     classes, codes = encode_labels(labels if rows is None else labels[rows])
     if len(classes) < 2:
-        raise SourceError(f"{origin} has one class ({classes[0]!r}); a classifier needs at least two")
+        raise SourceError(
+            f"{origin} has one class ({classes.tolist()[0]!r}); a classifier needs at least two"
+        )
     return ArraySource(X, codes, weight, rows=rows, classes=classes, path=path)
 
 

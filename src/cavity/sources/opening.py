@@ -10,14 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import SourceError
+from cavity.sources.arrays import ArraySource
 from cavity.sources.arrow_tables import is_arrow_stream, is_dataset, is_table, table_source
+from cavity.sources.contract import MEMBERS, require
+from cavity.sources.denied import permitted
+from cavity.sources.guarded import GuardedSource
 from cavity.sources.locations import local_path
 from cavity.sources.npy import npy_source
 from cavity.sources.parquet import ParquetSource
 from cavity.sources.parquet_schema import is_parquet_name, list_files
 from cavity.sources.protocol import Source
 
-_MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches", "sample")
+_OURS = (ArraySource, ParquetSource, GuardedSource)
+"""Kinds of sources that need no guard."""
 
 
 def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | None:
@@ -38,6 +43,7 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
     """
     if isinstance(X, (str, os.PathLike)):
         return _open_path(X, y, sample_weight)
+    _refuse_paths(X, y)
     if is_dataset(X) or is_arrow_stream(X) or (is_table(X) and isinstance(y, str)):
         what = f"a {type(X).__name__}"
         target, weight = _target_name(y, what), _weight_name(sample_weight, what)
@@ -56,12 +62,26 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
             f"sample_weight={_short(sample_weight)} was passed along with a {type(X).__name__}; a "
             "source has its own weights, in the blocks that it yields: leave sample_weight out"
         )
-    return X  # type: ignore[no-any-return]
+    return X if type(X) in _OURS else GuardedSource(X)
+
+
+def _refuse_paths(X: Any, y: Any) -> None:
+    """A list of paths is no array of text, whatever validation would say of it."""
+    if not isinstance(X, (list, tuple)) or not X:
+        return
+    if not all(isinstance(path, (str, os.PathLike)) for path in X):
+        return
+    named = all(is_parquet_name(Path(path)) or Path(path).suffix.lower() == ".npy" for path in X)
+    if named or any(isinstance(path, os.PathLike) for path in X) or isinstance(y, str):
+        raise SourceError(
+            f"X is a list of {len(X)} paths, such as {os.fspath(X[0])!r}; pass the folder that the "
+            "Parquet files lie in, or pyarrow.dataset.dataset([...]) of the paths"
+        )
 
 
 def is_source(X: Any) -> bool:
     """Whether an object has the members of a `Source`; `check_source` tells whether they are right."""
-    return not isinstance(X, type) and all(hasattr(X, name) for name in _MEMBERS)
+    return not isinstance(X, type) and all(hasattr(X, name) for name in MEMBERS)
 
 
 def class_values(source: Source) -> NDArray[Any]:
@@ -74,8 +94,17 @@ def class_values(source: Source) -> NDArray[Any]:
     classes = getattr(source, "classes", None)
     if classes is not None:
         return np.asarray(classes)
-    largest = max(int(np.max(block.load().labels)) for block in source.blocks(65_536))
-    return np.arange(largest + 1)
+    seen: NDArray[Any] = np.zeros(0, np.int64)
+    for block in source.blocks(65_536):
+        seen = np.union1d(seen, block.load().labels)
+    codes = np.arange(int(seen[-1]) + 1) if len(seen) else seen
+    require(len(seen) > 0, f"{type(source).__name__}: blocks has no rows")
+    require(
+        np.array_equal(seen, codes),
+        f"{type(source).__name__}: labels has the codes {seen[:20].tolist()}; codes are the positions "
+        "0, 1, … of the classes: encode the labels, or give the source the attribute `classes`",
+    )
+    return codes
 
 
 def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Source:
@@ -86,7 +115,9 @@ def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Sou
         return ParquetSource(given, _target_name(y, what), weight=weight)
     if path.suffix.lower() == ".npy":
         return npy_source(path, y, sample_weight)
-    if path.is_file() and not _is_parquet(path):
+    with permitted(path):
+        is_file = path.is_file()
+    if is_file and not _is_parquet(path):
         raise SourceError(
             f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; convert it, for "
             "instance with pandas.read_csv(...).to_parquet(...)"
@@ -113,7 +144,7 @@ def _weight_name(sample_weight: Any, what: str) -> str | None:
 def _is_parquet(path: Path) -> bool:
     if is_parquet_name(path):
         return True
-    with path.open("rb") as file:
+    with permitted(path), path.open("rb") as file:
         return file.read(4) == b"PAR1"
 
 

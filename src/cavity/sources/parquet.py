@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,6 +131,24 @@ class ParquetSource:
         self.total_weight = float(self.class_totals.sum())
 
     @property
+    def labels(self) -> IntArray:
+        """[n]: the class codes of all rows."""
+        return self._scan.codes
+
+    @property
+    def arrangement(self) -> str:
+        """On what the order of minibatches depends, besides seed, size and number of rows."""
+        sizes = hashlib.sha256(repr(self._group_rows).encode()).hexdigest()[:8]
+        return (
+            f"{len(self._group_rows)} row groups ({sizes}), {self._n_open} read at a time into buffers "
+            f"of {self.buffer_rows} rows"
+        )
+
+    @property
+    def _n_open(self) -> int:
+        return int(np.clip(_READER_BYTES // self._scan.reader_bytes, 2, 8))
+
+    @property
     def buffer_rows(self) -> int:
         """Rows that are in memory and shuffled together at most."""
         groups = min(BUFFER_GROUPS * max(self._group_rows), BUFFER_GROUPS_BYTES // self._row_bytes)
@@ -154,8 +173,7 @@ class ParquetSource:
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """All rows once, shuffled; buffers that are skipped as a whole are not read."""
-        n_open = int(np.clip(_READER_BYTES // self._scan.reader_bytes, 2, 8))
-        cut = strands(self._group_rows, wanted=2 * n_open)
+        cut = strands(self._group_rows, wanted=2 * self._n_open)
         order = [cut[i] for i in rng.permutation(len(cut))]
         sizes = equal_windows(self.n_rows, self.buffer_rows, size)
         seeds = rng.integers(2**63, size=len(sizes))
@@ -163,7 +181,7 @@ class ParquetSource:
         while first < len(sizes) and skip >= batch_count(sizes[first], size):
             skip -= batch_count(sizes[first], size)
             first += 1
-        windows = interleaved(order, sizes, balanced(len(cut), n_open))
+        windows = interleaved(order, sizes, balanced(len(cut), self._n_open))
         return self._batches(windows[first:], seeds[first:], size, skip)
 
     def _batches(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cavity.errors import SourceError
+from cavity.sources.denied import permitted
 from cavity.sources.locations import File, RemoteFile
 from cavity.sources.parquet_schema import import_pyarrow
 from cavity.sources.stores import Group, without_nulls
@@ -44,7 +45,8 @@ class Stamp:
         """The stamp of a file as it is now."""
         if isinstance(path, RemoteFile):
             return cls(*path.size_and_time())
-        status = path.stat()
+        with permitted(path):
+            status = path.stat()
         return cls(status.st_size, status.st_mtime_ns)
 
 
@@ -53,13 +55,14 @@ def open_parquet(path: File) -> Any:
     pyarrow, parquet = import_pyarrow()
     remote = isinstance(path, RemoteFile)
     try:
-        return parquet.ParquetFile(
-            path.path if isinstance(path, RemoteFile) else path,
-            filesystem=path.filesystem if isinstance(path, RemoteFile) else None,
-            buffer_size=_REMOTE_STREAM_BYTES if remote else STREAM_BYTES,
-            pre_buffer=False,
-            page_checksum_verification=True,
-        )
+        with permitted(path):
+            return parquet.ParquetFile(
+                path.path if isinstance(path, RemoteFile) else path,
+                filesystem=path.filesystem if isinstance(path, RemoteFile) else None,
+                buffer_size=_REMOTE_STREAM_BYTES if remote else STREAM_BYTES,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
     except FileNotFoundError as error:
         raise SourceError(f"{path}: there is no such file") from error
     except (OSError, pyarrow.ArrowException) as error:
@@ -70,16 +73,21 @@ def open_parquet(path: File) -> Any:
 
 
 @contextmanager
-def reading(group: Group | str) -> Iterator[None]:
-    """Turn what Arrow raises on a damaged file into an error that names the place."""
+def reading(group: Group | str, damaged: Callable[[], str | None] = lambda: None) -> Iterator[None]:
+    """Turn what Arrow raises on a damaged file into an error that names the place.
+
+    `damaged` finds the column that cannot be read, if it is one alone.
+    """
     pyarrow, _ = import_pyarrow()
     try:
         yield
     except pyarrow.ArrowMemoryError:
         raise
     except (OSError, pyarrow.ArrowException) as error:
+        name = damaged()
+        place = f"{group}" if name is None else f"{group}, column {name!r}"
         raise SourceError(
-            f"{group}: cannot be read ({_line(error)}); the file is damaged: write it again or "
+            f"{place}: cannot be read ({_line(error)}); the file is damaged: write it again or "
             "leave it out"
         ) from error
 
@@ -87,6 +95,17 @@ def reading(group: Group | str) -> Iterator[None]:
 def _line(error: BaseException) -> str:
     """What Arrow says, on one line."""
     return " ".join(str(error).split())
+
+
+def damaged_column(columns: Sequence[str], batches: Callable[[list[str]], Iterator[Any]]) -> str | None:
+    """The first of the columns that cannot be read alone, given what reads some of them."""
+    for name in columns:
+        try:
+            for _ in batches([name]):
+                pass
+        except Exception:  # whatever it is, the whole has failed already
+            return name
+    return None
 
 
 class OpenFiles:
@@ -100,12 +119,20 @@ class OpenFiles:
     def batches(self, group: RowGroup, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Arrow record batches of at most `rows` rows: some columns of one row group, in order."""
         file = self._get(group.path)
-        with reading(group):
-            batches = file.iter_batches(
-                rows, row_groups=[group.number], columns=list(columns), use_threads=False
+
+        def read(names: list[str]) -> Iterator[Any]:
+            batches: Iterator[Any] = file.iter_batches(
+                rows, row_groups=[group.number], columns=names, use_threads=False
             )
+            return batches
+
+        def damaged() -> str | None:
+            return damaged_column(columns, read)
+
+        with reading(group, damaged):
+            batches = read(list(columns))
         while True:
-            with reading(group):
+            with reading(group, damaged):
                 batch = next(batches, None)
             if batch is None:
                 return

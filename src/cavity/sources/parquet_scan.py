@@ -58,8 +58,8 @@ def scan(
     found, codes = labels.finish()
     if len(found) < 2:
         raise SourceError(
-            f"{path}: the target {target!r} has one class ({found[0]!r}); a classifier needs at least "
-            "two: check the column or the filter before it"
+            f"{path}: the target {target!r} has one class ({found.tolist()[0]!r}); a classifier needs "
+            "at least two: check the column or the filter before it"
         )
     if labels.totals.sum() <= 0.0:
         raise SourceError(f"{path}: the weights in column {used.weight!r} sum to zero")

@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import numpy as np
 
 from cavity.errors import SourceError
 from cavity.sources.blocks import tile_precision
+from cavity.sources.denied import permitted
 
+_MOST_NESTED = 10_000
+"""Files and folders that are looked at for Parquet files in subfolders."""
 _SUFFIXES = {".parquet", ".parq", ".pq"}
 
 
@@ -46,19 +50,43 @@ def is_parquet_name(path: Path) -> bool:
 def list_files(path: str | os.PathLike[str]) -> list[Path]:
     """The Parquet files that a path means: itself, or those in that folder, sorted by name."""
     path = Path(path)
-    if not path.exists():
-        near = path.parent.iterdir() if path.parent.is_dir() else ()
-        raise SourceError(f"{path}: there is no such file or folder{_suggest(path.name, near)}")
-    if not path.is_dir():
-        return [path]
-    files = sorted(p for p in path.iterdir() if is_parquet_name(p) and p.name[0] not in "._")
+    with permitted(path):
+        if not path.exists():
+            near = path.parent.iterdir() if path.parent.is_dir() else ()
+            hint = _pattern_hint(path) or _suggest(path.name, near)
+            raise SourceError(f"{path}: there is no such file or folder{hint}")
+        if not path.is_dir():
+            return [path]
+        files = sorted(p for p in path.iterdir() if is_parquet_name(p) and p.name[0] not in "._")
     if not files:
-        nested = any(is_parquet_name(p) for p in path.rglob("*"))
+        nested = nested_file(path) is not None
         raise SourceError(
             f"{path}: the folder has no Parquet files (*.parquet)"
             + (" of its own, only in its subfolders; pass one of these" if nested else "")
         )
     return files
+
+
+def nested_file(folder: Path) -> Path | None:
+    """A Parquet file in a subfolder, if there is one; hidden ones and those of other tools aside."""
+    for path in islice(folder.rglob("*"), _MOST_NESTED):
+        inside = path.relative_to(folder)
+        if len(inside.parts) > 1 and is_parquet_name(path) and _is_plain(inside) and path.is_file():
+            return path
+    return None
+
+
+def _is_plain(path: Path) -> bool:
+    return all(part[0] not in "._" for part in path.parts)
+
+
+def _pattern_hint(path: Path) -> str:
+    if not set(path.name) & set("*?["):
+        return ""
+    return (
+        f"; patterns are not expanded: pass the folder {str(path.parent)!r}, whose *.parquet files are "
+        "read as one table"
+    )
 
 
 def find_columns(

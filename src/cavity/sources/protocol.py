@@ -79,7 +79,7 @@ class Source(Protocol):
 
         The first `skip` minibatches are left out, cheaply, and the others are what they would have been:
         this is how a fit that was interrupted goes on inside an epoch. The order depends on nothing but
-        the state of `rng`, `size` and the source.
+        the state of `rng`, `size` and the source. Iterated in a thread of its own, which reads ahead.
         """
         ...
 

@@ -1,0 +1,179 @@
+"""A checkpoint goes on with its own data and parameters, however they are written, and no others."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from cavity import CheckpointError, SEPClassifier
+from cavity.engines.local import LocalEngine
+from cavity.estimators.fingerprint import plain
+from cavity.sources import ParquetSource
+from support import OwnSource, table
+
+X, LABELS = table(3_000)
+UNSEEN = slice(1_000, None)
+"""Rows that are not among the first ones."""
+OWN_POINTS = {"inducing_points": X[:4], "standardize": False, "kernel": 1.0 * RBF(1.0)}
+
+
+class PowerCutError(Exception):
+    """What ends a run without any warning."""
+
+
+def classifier(path, **options):
+    options = {"n_inducing": 4, "batch_size": 300, "max_epochs": 1, "random_state": 0, **options}
+    return SEPClassifier(checkpoint=path, checkpoint_every=0.0, n_jobs=1, **options)
+
+
+@pytest.fixture
+def broken_off(tmp_path, monkeypatch):
+    """Breaks a fit off after three steps; the path of its checkpoint."""
+
+    def run(*rows, sample_weight=None, **options):
+        sweep, count = LocalEngine.sweep, 0
+
+        def failing(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count == 4:
+                raise PowerCutError
+            return sweep(*args, **kwargs)
+
+        path = tmp_path / "fit.ckpt"
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalEngine, "sweep", failing)
+            with pytest.raises(PowerCutError):
+                classifier(path, **options).fit(*rows, sample_weight=sample_weight)
+        return path
+
+    return run
+
+
+def test_other_labels_after_the_first_rows_are_noticed(broken_off):
+    path = broken_off(X, LABELS)
+    flipped = LABELS.copy()
+    flipped[UNSEEN] = 1 - flipped[UNSEEN]
+    with pytest.raises(CheckpointError, match="another fit: its labels are not those passed now"):
+        classifier(path).fit(X, flipped)
+
+
+def test_one_other_label_is_noticed(broken_off):
+    path = broken_off(X, LABELS, **OWN_POINTS)
+    flipped = LABELS.copy()
+    flipped[2_345] = 1 - flipped[2_345]
+    with pytest.raises(CheckpointError, match="labels"):
+        classifier(path, **OWN_POINTS).fit(X, flipped)
+
+
+def test_other_rows_after_the_first_ones_are_noticed(broken_off):
+    path = broken_off(X, LABELS, **OWN_POINTS)
+    other = X.copy()
+    other[UNSEEN] *= 3.0
+    with pytest.raises(CheckpointError, match="another fit: its rows are not those passed now"):
+        classifier(path, **OWN_POINTS).fit(other, LABELS)
+
+
+def test_another_weight_of_one_row_is_noticed(broken_off):
+    weight = np.ones(len(X))
+    path = broken_off(X, LABELS, sample_weight=weight, **OWN_POINTS)
+    weight[2_345] = 2.0
+    with pytest.raises(CheckpointError, match="weights"):
+        classifier(path, **OWN_POINTS).fit(X, LABELS, sample_weight=weight)
+
+
+def kernel(bounds):
+    return ConstantKernel(1.0) * RBF(1.0, bounds)
+
+
+def test_other_bounds_of_the_kernel_are_noticed(broken_off):
+    path = broken_off(X, LABELS, kernel=kernel((1e-3, 1e3)))
+    with pytest.raises(CheckpointError, match=r"parameters are others: kernel is .*0\.9, 1\.1"):
+        classifier(path, kernel=kernel((0.9, 1.1))).fit(X, LABELS)
+
+
+def test_another_start_is_noticed_and_said_to_be_it(broken_off):
+    path = broken_off(X, LABELS, warm_start=True)
+    model = classifier(None, warm_start=True).fit(X, LABELS).set_params(checkpoint=path)
+    with pytest.raises(CheckpointError, match=r"its start .* is another"):
+        model.fit(X, LABELS)
+
+
+SAME = {
+    "max_epochs": 1.0,
+    "random_state": np.int64(0),
+    "n_inducing": np.int32(4),
+    "kernel": ConstantKernel(1) * RBF(np.float64(1.0), [[1e-3, 1e3]]),
+    "inducing_points": X[:4].tolist(),
+    "standardize": np.bool_(False),
+    "class_weight": {np.int64(0): 1, np.int64(1): np.float64(2.0)},
+}
+FIRST = {
+    "kernel": kernel((1e-3, 1e3)),
+    "inducing_points": X[:4],
+    "standardize": False,
+    "class_weight": {0: 1.0, 1: 2},
+}
+
+
+def test_the_same_values_of_other_types_are_the_same_fit(broken_off):
+    path = broken_off(X, LABELS, **FIRST)
+    resumed = classifier(path, **{**FIRST, **SAME}).fit(X, LABELS)
+    assert not path.exists()
+    whole = classifier(None, **FIRST).fit(X, LABELS)
+    np.testing.assert_allclose(resumed.predict_proba(X), whole.predict_proba(X), rtol=0, atol=1e-12)
+
+
+def test_values_that_mean_something_else_are_told_apart():
+    assert plain(3) == plain(3.0) == plain(np.float32(3.0)) != plain(4)
+    assert plain("auto") != plain(None) != plain(0)
+    assert plain(X) == plain(X.copy()) != plain(X + 1e-9)
+    assert plain({0: 1.0}) == plain({np.int64(0): 1}) != plain({1: 1.0})
+    assert plain(RBF(1.0, "fixed")) != plain(RBF(1.0)) != plain(RBF(2.0))
+    assert plain(RBF([1.0, 1.0], [(1, 2), (1, 2)])) == plain(RBF([1, 1], (1.0, 2.0)))
+
+
+def parquet(folder, group_rows):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as pq
+
+    columns = {"a": X[:, 0], "b": X[:, 1], "y": LABELS}
+    pq.write_table(pyarrow.table(columns), folder / "rows.parquet", row_group_size=group_rows)
+    return folder / "rows.parquet"
+
+
+def test_rows_in_another_arrangement_are_noticed_for_minibatches_come_in_another_order(
+    broken_off, tmp_path
+):
+    path = broken_off(parquet(tmp_path, 1_000), "y", **OWN_POINTS)
+    rewritten = parquet(tmp_path, 700)
+    with pytest.raises(CheckpointError, match=r"its rows are others: kind of source is '3 row groups"):
+        classifier(path, **OWN_POINTS).fit(rewritten, "y")
+    with pytest.raises(CheckpointError, match=r"kind of source is .*, and 'array' now"):
+        classifier(path, **OWN_POINTS).fit(X, LABELS)
+    classifier(path, **OWN_POINTS).fit(parquet(tmp_path, 1_000), "y")
+    assert not path.exists()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_nothing_is_read_for_a_fit_that_has_no_checkpoint(monkeypatch, tmp_path):
+    samples = []
+
+    def sample(self, size, rng, draw=ParquetSource.sample):
+        samples.append(size)
+        return draw(self, size, rng)
+
+    monkeypatch.setattr(ParquetSource, "sample", sample)
+    monkeypatch.setattr(LocalEngine, "first_rows", None)
+    rows = parquet(tmp_path, 1_000)
+    classifier(None, **OWN_POINTS).fit(rows, "y")
+    assert not samples
+    classifier(tmp_path / "fit.ckpt", **OWN_POINTS).fit(rows, "y")
+    assert samples == [1_000]
+
+
+def test_a_source_of_the_users_own_is_known_by_a_sample_of_all_its_rows(broken_off):
+    path = broken_off(OwnSource(X, LABELS), **OWN_POINTS)
+    flipped = LABELS.copy()
+    flipped[UNSEEN] = 1 - flipped[UNSEEN]
+    with pytest.raises(CheckpointError, match="labels"):
+        classifier(path, **OWN_POINTS).fit(OwnSource(X, flipped))

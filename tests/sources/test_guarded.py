@@ -1,0 +1,160 @@
+"""Sources of users: refused where they break the contract, and read ahead."""
+
+import copy
+import pickle
+import threading
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from cavity import SEPClassifier
+from cavity.errors import SourceError
+from cavity.sources import ArraySource, check_source, open_source
+from cavity.sources.guarded import GuardedSource
+from support import OwnSource, table
+
+X, LABELS = table(200)
+
+
+def classifier(**options):
+    options = {"n_inducing": 4, "batch_size": 50, "max_epochs": 1, "random_state": 0, **options}
+    return SEPClassifier(n_jobs=1, **options)
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "cavity-read-ahead"]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    assert not threads()
+
+
+class Named(OwnSource):
+    """One that knows more than it must."""
+
+    classes = np.array(["no", "yes"])
+    feature_names = np.array(["a", "b"], dtype=object)
+
+
+def test_it_keeps_the_contract_and_what_the_source_knows():
+    source = open_source(Named(X, LABELS))
+    check_source(source)
+    assert source.classes.tolist() == ["no", "yes"]
+    assert source.feature_names.tolist() == ["a", "b"]
+    assert source.arrangement == "Named"
+    assert not hasattr(source, "class_totals")
+    assert open_source(source) is source
+
+
+def test_it_can_be_copied():
+    source = GuardedSource(ArraySource(X, LABELS))
+    for again in (copy.deepcopy(source), pickle.loads(pickle.dumps(source))):
+        assert_array_equal(next(iter(again.blocks(10))).load().X, X[:10])
+
+
+def test_a_fit_is_the_same_as_to_arrays():
+    own = classifier().fit(OwnSource(X, LABELS))
+    assert_array_equal(own.predict_proba(X), classifier().fit(X, LABELS).predict_proba(X))
+
+
+def changed(values, at, value):
+    values = np.array(values)
+    values[at] = value
+    return values
+
+
+class WrongWidth(OwnSource):
+    """Blocks have a column more than n_features says."""
+
+    def __init__(self, X, labels):
+        super().__init__(X, labels)
+        self.n_features += 1
+
+
+class NoBlocks(Named):
+    """Yields nothing."""
+
+    def blocks(self, size):
+        return iter(())
+
+
+class FewBlocks(Named):
+    """Loses rows."""
+
+    def blocks(self, size):
+        return super().blocks(size)[:1]
+
+
+class NoBatches(OwnSource):
+    """Yields no minibatch."""
+
+    def batches(self, size, rng, skip=0):
+        return iter(())
+
+
+BROKEN = {
+    "no rows": (lambda: OwnSource(X[:0], LABELS[:0]), "n_rows is 0"),
+    "nan": (lambda: OwnSource(changed(X, (150, 1), np.nan), LABELS), "NaN .* in column 1; impute"),
+    "infinite": (lambda: OwnSource(changed(X, (150, 0), np.inf), LABELS), "in column 0"),
+    "width": (lambda: WrongWidth(X, LABELS), r"X is \(\d+, 2\), not \(\d+, 3\)"),
+    "label 7": (lambda: OwnSource(X, changed(LABELS, 9, 7)), r"codes \[0, 1, 7\]; codes are"),
+    "label 2 of 2": (lambda: Named(X, changed(LABELS, 9, 2)), "labels has codes 0 … 2, not 0 … 1"),
+    "label -1": (lambda: OwnSource(X, changed(LABELS, 9, -1)), "labels has codes -1 … 1"),
+    "text": (lambda: OwnSource(X, np.where(LABELS, "yes", "no")), "not .* integers"),
+    "no blocks": (lambda: NoBlocks(X, LABELS), "blocks has 0 rows, n_rows is 200"),
+    "few blocks": (lambda: FewBlocks(np.tile(X, (20, 1)), np.tile(LABELS, 20)), "n_rows is 4000"),
+    "no batches": (lambda: NoBatches(X, LABELS), "no minibatch in epoch 0"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_breaks_the_contract_is_said_at_once(name):
+    make, message = BROKEN[name]
+    with pytest.raises(SourceError, match=message):
+        classifier().fit(make())
+
+
+class Slow(OwnSource):
+    """Notes when each minibatch is read, and where."""
+
+    def __init__(self, X, labels, broken=None):
+        super().__init__(X, labels)
+        self.read, self.broken = [], broken
+
+    def batches(self, size, rng, skip=0):
+        for number, batch in enumerate(super().batches(size, rng, skip)):
+            if number == self.broken:
+                raise OSError("disk on fire")
+            self.read.append(threading.current_thread().name)
+            yield batch
+
+
+def test_minibatches_are_read_ahead_in_their_order():
+    source = Slow(X, LABELS)
+    batches = open_source(source).batches(20, np.random.default_rng(0))
+    order = [next(batches).index]
+    deadline = time.monotonic() + 5.0
+    while len(source.read) < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert source.read == ["cavity-read-ahead"] * 3
+    order += [batch.index for batch in batches]
+    expected = [batch.index for batch in OwnSource(X, LABELS).batches(20, np.random.default_rng(0))]
+    for ours, theirs in zip(order, expected, strict=True):
+        assert_array_equal(ours, theirs)
+
+
+def test_an_error_comes_through():
+    with pytest.raises(OSError, match="disk on fire"):
+        classifier().fit(Slow(X, LABELS, broken=2))
+
+
+def test_a_consumer_that_stops_leaves_no_thread():
+    batches = open_source(Slow(X, LABELS)).batches(20, np.random.default_rng(0))
+    next(batches)
+    assert threads()
+    del batches
+    assert not threads()
