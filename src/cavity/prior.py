@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.kernels import BoundKernel, bind, bind_rounded
+from cavity.kernels import BoundKernel, bind
+from cavity.kernels.binding import bind_rounded
 from cavity.linalg import add_to_diagonal, inverse_lower, jittered_cholesky
 from cavity.triangular import times_lower, transposed_lower_times
 from cavity.typing import Array, Dtype

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
 
-from cavity.kernels import bind, bind_rounded, check_kernel
+from cavity.kernels import bind, check_kernel
+from cavity.kernels.binding import bind_rounded
 
 FAMILIES = {
     "rbf": RBF,

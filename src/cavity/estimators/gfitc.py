@@ -52,13 +52,12 @@ class GFITCClassifier(SparseGPClassifier):
 
     Notes
     -----
-    All other parameters and all attributes are those of `SEPClassifier`. Of its parameters there are no
-
-    * batch_size, learning_rate, max_epochs, early_stopping, validation_fraction, checkpoint and
-      checkpoint_every: an iteration of L-BFGS goes over all rows, as often as EP needs;
-    * stream_memory, because there is no `partial_fit`;
-    * damping, gradient, residual_share, residual_penalty and site_memory: EP converges between two
-      iterations, its gradient is then exact, and its evidence is climbed as it is.
+    All other parameters and all attributes are those of `SEPClassifier`. An iteration of L-BFGS goes
+    over all rows, as often as EP needs, so that there are no batch_size, learning_rate, max_epochs,
+    early_stopping, validation_fraction, checkpoint and checkpoint_every; no stream_memory, because
+    there is no `partial_fit`; and no damping, gradient, residual_share, residual_penalty and
+    site_memory, because EP converges between two iterations, its gradient is then exact, and its
+    evidence is climbed as it is.
 
     Examples
     --------

@@ -7,7 +7,7 @@ kernel type to those it knows, and `check_kernel` verifies one.
 from sklearn.gaussian_process import kernels as _sklearn
 
 from cavity.kernels.algebra import BoundPower, BoundSum, bind_product
-from cavity.kernels.binding import bind, bind_rounded, register
+from cavity.kernels.binding import bind, register
 from cavity.kernels.checking import check_kernel
 from cavity.kernels.constant import BoundConstant
 from cavity.kernels.dot_product import BoundDotProduct
@@ -17,7 +17,7 @@ from cavity.kernels.rational_quadratic import bind_rational_quadratic
 from cavity.kernels.rbf import bind_rbf
 from cavity.kernels.white import BoundWhite, noise_free
 
-__all__ = ["BoundKernel", "bind", "bind_rounded", "check_kernel", "noise_free", "register"]
+__all__ = ["BoundKernel", "bind", "check_kernel", "noise_free", "register"]
 
 register(_sklearn.ConstantKernel, BoundConstant)
 register(_sklearn.WhiteKernel, BoundWhite)
