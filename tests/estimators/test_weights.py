@@ -319,10 +319,9 @@ class TestSources:
         with pytest.raises(ValueError, match="no weight column 'v'"):
             quick().fit(parquet, "y", sample_weight="v")
 
-    def test_a_class_without_weight_is_absent(self, parquet, tmp_path):
+    def test_a_class_without_weight_is_absent(self, parquet, tmp_path_factory):
         columns = {"a": X[:, 0], "y": LABELS, "w": LABELS.astype(float)}
-        folder = tmp_path / "other"
-        folder.mkdir()
+        folder = tmp_path_factory.mktemp("other")
         pyarrow.parquet.write_table(pyarrow.table(columns), folder / "t.parquet")
         with pytest.raises(ValueError, match="at least two classes with any weight"):
             quick().fit(folder, "y", sample_weight="w")

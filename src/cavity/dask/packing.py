@@ -96,9 +96,11 @@ def for_rows(prior: Prior, *, directions: bool) -> Prior:
     The bound kernel goes along: a worker need not know how to bind a kernel that a user has registered.
     """
     prior.rows_kernel, prior.whitener  # noqa: B018  (made here, not by every worker)
+    if directions:
+        prior.L  # noqa: B018
     slim = copy.copy(prior)
     slim.Z = prior.Z[:, :0]  # the bound kernel has the points; what counts here is how many they are
-    unused = ["_K", "_tape", "L_inverse"] + ([] if directions else ["L"])
+    unused = ["_K", "_tape", "_factor", "L_inverse"] + ([] if directions else ["L"])
     if prior.dtype != np.float64:
         unused.append("_bound")
     for name in unused:
