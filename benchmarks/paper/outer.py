@@ -28,14 +28,16 @@ class OuterClassifier(GFITCClassifier):
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         engine, space, optimizer = problem.engine, problem.space, SignRates()
         x, state = space.start, optimizer.initial(len(space.start))
-        for number in range(1, self.max_iter + 1):
+        passes = 0
+        for _ in range(self.max_iter):
             prior = problem.prior(x)
             point = converge(engine, prior, tol=_EP_TOL)
             sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0, exact=self.exact))
             slope = space.pack_gradient(gradient(sums, prior, point.posterior))
             norm = float(np.linalg.norm(slope))
             info = StepInfo(point.objective, point.mean_log_predictive, norm, point.change)
-            progress.record(info, epochs=float(number))
+            passes += point.n_sweeps + 1
+            progress.record(info, epochs=float(passes))
             move, state = optimizer.step(state, slope)
             x = space.project(x + move)
         return Outcome(converge(engine, problem.prior(x)), self.max_iter, True, False)

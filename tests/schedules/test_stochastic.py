@@ -11,7 +11,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from training_runs import make_trainer, run
 
 from cavity import SEPClassifier, SVIClassifier
-from cavity.engines.local import LocalEngine
 from cavity.posterior import Naturals
 from cavity.rows import Sites
 from cavity.rules.expectation_propagation import ExpectationPropagation
@@ -340,53 +339,3 @@ def test_an_early_end_does_not_lengthen_the_steps(monkeypatch):
     model.fit(X, labels)
     assert len(rates) < 3_000
     assert max(rates) == 1.0
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("batch_size", [50, None])
-def test_ctrl_c_keeps_the_best_parameters(monkeypatch, batch_size):
-    X, labels = table(400)
-    states, step = [], Trainer.step
-
-    def interrupted(self, state, *args, **kwargs):
-        states.append(state)
-        if len(states) == 20:
-            raise KeyboardInterrupt
-        return step(self, state, *args, **kwargs)
-
-    monkeypatch.setattr(Trainer, "step", interrupted)
-    monkeypatch.setattr(Monitor, "best_or", lambda *_: states[7])
-    model = SEPClassifier(
-        n_inducing=5,
-        batch_size=batch_size,
-        max_epochs=30,
-        early_stopping="loo",
-        random_state=0,
-        n_jobs=1,
-    ).fit(X, labels)
-    assert_allclose(model.kernel_.theta, states[7].x[: len(model.kernel_.theta)], rtol=1e-12)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("seconds", [0.5, 100.0])
-def test_ctrl_c_ends_soon(monkeypatch, seconds):
-    """What makes q exact may take a moment, but not as long as the rows please."""
-    X, labels = table(400)
-    now, sweeps, sweep = 0.0, [], LocalEngine.sweep
-
-    def slow(self, prior, posterior, options, batch=None):
-        nonlocal now
-        now += seconds * (1.0 if batch is None else 0.125)
-        sweeps.append(batch)
-        if len(sweeps) == 20:
-            raise KeyboardInterrupt
-        return sweep(self, prior, posterior, options, batch)
-
-    monkeypatch.setattr(LocalEngine, "sweep", slow)
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    model = SEPClassifier(
-        n_inducing=5, batch_size=50, max_epochs=30, calibration=None, random_state=0, n_jobs=1
-    ).fit(X, labels)
-    exact = len(sweeps) - 20
-    assert exact == 0 if seconds == 100.0 else 1 < exact <= 4
-    assert np.isfinite(model.predict_log_proba(X)).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -22,11 +20,17 @@ from cavity.engines.blas import blas_threads
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads, thread_count
+from cavity.estimators.endings import warn_of_the_end
 from cavity.estimators.insight import Insight, without_caches
 from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.starting import chosen_start, continued_start
 from cavity.estimators.state import all_or_nothing, restored_state, saved_state
-from cavity.estimators.validation import validated_kernel, validated_rows, validated_source
+from cavity.estimators.validation import (
+    require_weight_on_both_sides,
+    validated_kernel,
+    validated_rows,
+    validated_source,
+)
 from cavity.memory import require_memory
 from cavity.model import Model
 from cavity.persistence import save
@@ -139,7 +143,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         stored = self._stored_directions(len(start.space.Z), source.n_rows)
         engine = self._engine(source, standardizer, threads, held_out, stored)
         if held_out is not None:
-            self._require_weight_on_both_sides(engine)
+            require_weight_on_both_sides(engine, self.validation_fraction)
         engine.adopt(start.earlier)
         problem = make_problem(
             engine, start.space, self.hyperprior, centre=start.centre, posterior=start.posterior
@@ -157,17 +161,6 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
 
     def _hold_out(self, source: Any, rng: np.random.RandomState) -> Any:
         return hold_out(source, self.validation_fraction, rng)
-
-    def _require_weight_on_both_sides(self, engine: Engine) -> None:
-        rows = engine.held_out_rows
-        assert rows is not None
-        judging = len(rows.labels) if rows.weight is None else float(rows.weight.sum())
-        if judging <= 0.0 or engine.total_weight <= 0.0:
-            raise ValueError(
-                f"validation_fraction={self.validation_fraction!r} of {engine.n_rows:,} rows leaves no "
-                f"weight to {'judge' if judging <= 0.0 else 'learn'} by; pass another fraction, or "
-                "rows without those of weight 0"
-            )
 
     def _engine(
         self, source: Any, standardizer: Standardizer, threads: Threads, held_out: Any, stored: int
@@ -225,28 +218,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         self._centre = problem.hyperprior.centre
         self._training: Engine | None = engine
         self._stream: Any = None
-        if outcome.interrupted:
-            warnings.warn(
-                f"{type(self).__name__} was interrupted after {outcome.n_iter} iterations; the "
-                "estimator is fitted with what it had learned by then",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        elif outcome.stuck:
-            warnings.warn(
-                f"{type(self).__name__} stopped after {outcome.n_iter} iterations where L-BFGS found no "
-                "way up, though the gradient is not zero; try standardize=True, other inducing_points "
-                "or tighter kernel bounds",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        elif not outcome.converged:
-            warnings.warn(
-                f"{type(self).__name__} stopped after {outcome.n_iter} iterations before it "
-                f"converged to tol={self.tol:g}; raise tol, max_iter or whatever budget was set",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        warn_of_the_end(self, outcome)
 
     def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
         """Posterior mean [n] and variance [n] of the latent function at X [n, d].

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from cavity.estimators.base import SparseGPClassifier
+from cavity.estimators.offered import Offered
 from cavity.estimators.plans import propagation_rule
 from cavity.problem import Problem
 from cavity.rules.protocol import Rule
@@ -18,17 +19,12 @@ from cavity.schedules.plan import Outcome
 from cavity.schedules.progress import Progress
 
 
-class _NoStreams:
-    """In the place of partial_fit: absent to hasattr, and whoever asks for it is told why."""
-
-    def __get__(self, instance: Any, owner: type) -> _NoStreams:
-        if instance is None:
-            return self
-        raise AttributeError(
-            f"{owner.__name__} has no partial_fit: each of its steps needs EP converged on all rows, so "
-            "it cannot learn from a stream; use SEPClassifier, which has the same fixed point, or fit "
-            "on all rows"
-        )
+def _why_no_stream(estimator: GFITCClassifier) -> str:
+    return (
+        f"{type(estimator).__name__} has no partial_fit: each of its steps needs EP converged on "
+        "all rows, so it cannot learn from a stream; use SEPClassifier, which has the same fixed point, "
+        "or fit on all rows"
+    )
 
 
 class GFITCClassifier(SparseGPClassifier):
@@ -75,7 +71,7 @@ class GFITCClassifier(SparseGPClassifier):
         "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
     }
 
-    partial_fit = _NoStreams()
+    partial_fit = Offered(None, _why_no_stream)
 
     def __init__(
         self,

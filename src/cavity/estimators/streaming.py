@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -34,24 +32,6 @@ def refuse_what_a_stream_cannot_do(estimator: Any) -> None:
             "the classes of a stream will occur; pass a dict, for instance from "
             'sklearn.utils.class_weight.compute_class_weight("balanced", ...) on a sample'
         )
-
-
-class Offered:
-    """A method that some settings lack: absent to hasattr, and whoever asks for it is told why."""
-
-    def __init__(self, method: Callable[..., Any], why_not: Callable[[Any], str | None]) -> None:
-        """Offer `method` where `why_not(estimator)` has nothing to say."""
-        self.method = method
-        self.why_not = why_not
-
-    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
-        """The method, bound to the estimator if there is one."""
-        if instance is None:
-            return self.method
-        reason = self.why_not(instance)
-        if reason is not None:
-            raise AttributeError(reason)
-        return MethodType(self.method, instance)
 
 
 def stream_settings(estimator: Any, m: int) -> StreamSettings:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from cavity.estimators.offered import Offered
 from cavity.estimators.plans import variational_rule
 from cavity.estimators.stepped import SteppedGPClassifier
-from cavity.estimators.streaming import Offered
 from cavity.optimizers import Adadelta
 from cavity.problem import Problem
 from cavity.rules.protocol import Rule

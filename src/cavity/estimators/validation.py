@@ -10,6 +10,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from cavity.engines.protocol import Engine
 from cavity.estimators.weights import validated_sample_weight, weighted_arrays, weighted_source
 from cavity.sources import Source
 from cavity.sources.opening import class_values, open_source
@@ -95,4 +96,17 @@ def validated_kernel(kernel: Any) -> None:
         raise TypeError(
             f"kernel={kernel!r} is a {type(kernel).__name__}; pass a kernel object of "
             "sklearn.gaussian_process.kernels, for instance ConstantKernel(1.0) * RBF(1.0), or None"
+        )
+
+
+def require_weight_on_both_sides(engine: Engine, fraction: float) -> None:
+    """Refuse a held-out fraction after which there is nothing to judge by, or to learn from."""
+    rows = engine.held_out_rows
+    assert rows is not None
+    judging = len(rows.labels) if rows.weight is None else float(rows.weight.sum())
+    if judging <= 0.0 or engine.total_weight <= 0.0:
+        raise ValueError(
+            f"validation_fraction={fraction!r} of {engine.n_rows:,} rows leaves no weight to "
+            f"{'judge' if judging <= 0.0 else 'learn'} by; pass another fraction, or rows without those "
+            "of weight 0"
         )

@@ -84,8 +84,9 @@ class _Ascent:
     def after_iteration(self, _: Array) -> None:
         """Take note of an iteration, and end the ascent if it was the last."""
         self.record()
-        before = self.values[-1 - self.window] if len(self.values) > self.window else -np.inf
-        self.still = self.values[-1] - before < self.tol * max(1.0, abs(before))
+        if len(self.values) > self.window:
+            before = self.values[-1 - self.window]
+            self.still = self.values[-1] - before < self.tol * max(1.0, abs(before))
         if self.still or self.progress.seconds >= self.max_seconds:
             raise _EnoughError
 
