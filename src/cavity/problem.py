@@ -49,6 +49,8 @@ class Problem:
     """Relative jitter of K; None is what the precision needs."""
     pretrained: bool = False
     """Whether the start has been trained on all these rows before, so that little is left to do."""
+    interrupted: bool = False
+    """Whether the user has had enough while the start was sought: it is to be the end, too."""
 
     def prior(self, x: Array, jitter: float | None = None) -> Prior:
         """The prior at a parameter vector."""

@@ -11,7 +11,7 @@ import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.estimators import growing, plans, starting
 from cavity.schedules.growth import Growth
-from support import table
+from support import interrupt_at, table
 
 X, LABELS = table(150)
 X_STAR, _ = table(30, seed=9)
@@ -198,3 +198,44 @@ def test_a_budget_in_seconds_holds():
 def test_a_sparse_or_unknown_word_is_refused():
     with pytest.raises(ValueError, match="n_inducing"):
         auto(n_inducing="many").fit(X, LABELS)
+
+
+class TestInterruption:
+    """While the points grow: a round has 15 steps and some sweeps."""
+
+    @pytest.mark.parametrize("number", [25, 45, 60])
+    @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
+    def test_leaves_a_fitted_estimator_and_a_warning(self, monkeypatch, kind, number):
+        interrupt_at(monkeypatch, number)
+        fit = auto(kind)
+        with pytest.warns(ConvergenceWarning, match="interrupted after 0 iterations"):
+            survive(fit, X, LABELS)
+        assert fit.n_iter_ == 0
+        assert fit.history_ == []
+        assert len(fit.inducing_points_) >= 25
+        assert fit.score(X, LABELS) > 0.8
+        assert np.isfinite(fit.loo_score_)
+
+    def test_of_a_pilot_too(self, monkeypatch):
+        monkeypatch.setattr(growing, "WHOLE_ROWS", 100)
+        monkeypatch.setattr(growing, "PILOT_ROWS", 80)
+        interrupt_at(monkeypatch, 40)
+        fit = auto()
+        with pytest.warns(ConvergenceWarning, match="interrupted"):
+            survive(fit, X, LABELS)
+        assert fit.loo_log_proba_.shape == (150,)
+        assert fit.score(X, LABELS) > 0.8
+
+    def test_before_anything_is_learned_there_is_nothing_to_keep(self, monkeypatch):
+        interrupt_at(monkeypatch, 3)
+        fit = auto()
+        with pytest.raises(KeyboardInterrupt):
+            fit.fit(X, LABELS)
+        assert not hasattr(fit, "model_")
+
+
+def survive(fit, X, y):
+    try:
+        fit.fit(X, y)
+    except KeyboardInterrupt:
+        pytest.fail("the interruption lost what had been learned")

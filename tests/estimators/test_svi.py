@@ -191,6 +191,15 @@ def test_plain_gradients_over_all_rows_heed_what_they_are_given_or_say_that_they
     assert heeded[name] or name in str(complaint)
 
 
+def test_what_goes_by_the_number_of_rows_is_refused_before_any_work(monkeypatch):
+    def work(*_, **__):
+        pytest.fail("the start has been sought first")
+
+    monkeypatch.setattr(SVIClassifier, "_problem", work)
+    with pytest.raises(ValueError, match=r"damping=0\.1 does not go with"):
+        classifier(posterior_update="gradient", damping=0.1).fit(X, LABELS)
+
+
 def complaint_of(model):
     try:
         model.fit(X, LABELS)

@@ -40,7 +40,7 @@ from cavity.rules.protocol import Rule
 from cavity.schedules.calibration import calibrated
 from cavity.schedules.converged import converge
 from cavity.schedules.evaluation import gradient
-from cavity.schedules.plan import Outcome
+from cavity.schedules.plan import Outcome, left_as_it_is
 from cavity.schedules.progress import Progress
 from cavity.sources.protocol import Source
 from cavity.standardize import Standardizer
@@ -91,16 +91,23 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         n_jobs = thread_count(self.n_jobs)
         with all_or_nothing(self):
             source, self.classes_ = self._validated_source(X, y, sample_weight)
+            self._refuse_what_does_not_suit(source.n_rows)
             rng = check_random_state(self.random_state)
             progress = self._progress(source)
             with computing(n_jobs) as threads:
                 problem = self._problem(source, threads, rng, progress)
-                outcome = self._train(problem, progress, seed=rng.randint(2**31))
+                if problem.interrupted:
+                    outcome = left_as_it_is(problem, progress)
+                else:
+                    outcome = self._train(problem, progress, seed=rng.randint(2**31))
         self._store(problem, outcome, progress)
         return self
 
     def _refuse_what_does_not_go_together(self) -> None:
         """Raise if parameters contradict each other, before any work."""
+
+    def _refuse_what_does_not_suit(self, n_rows: int) -> None:
+        """Raise if parameters do so for this number of rows."""
 
     @abstractmethod
     def _rule(self) -> Rule:
@@ -133,7 +140,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         held_out = None
         if getattr(self, "early_stopping", None) == "validation":
             held_out = self._hold_out(source, rng)
-        rule = self._rule()
+        rule = self._site_rule()  # points grow where q is a sum of sites
         if self.warm_start and hasattr(self, "model_"):
             start = continued_start(self, standardizer, rule)
         else:
@@ -148,7 +155,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         problem = make_problem(
             engine, start.space, self.hyperprior, centre=start.centre, posterior=start.posterior
         )
-        return replace(problem, pretrained=start.pretrained)
+        return replace(problem, pretrained=start.pretrained, interrupted=start.interrupted)
 
     def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array]:
         return validated_source(self, X, y, sample_weight)

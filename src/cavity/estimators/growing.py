@@ -53,6 +53,8 @@ class GrownStart(NamedTuple):
     """Whether the growth has seen them all, not a pilot."""
     engine: LocalEngine | None
     """Has the rows' sites, if the growth has seen all rows in their order."""
+    interrupted: bool
+    """Whether the user has stopped the growth, and the fit with it."""
 
 
 def grown_start(
@@ -91,7 +93,15 @@ def grown_start(
     seen = source.n_rows == pilot.n_rows
     adopted = isinstance(source, ArraySource) and seen
     adopted = adopted and not estimator._stored_directions(len(grown.Z), source.n_rows)
-    return GrownStart(grown.kernel, grown.Z, kernel.theta, grown.path, seen, engine if adopted else None)
+    return GrownStart(
+        grown.kernel,
+        grown.Z,
+        kernel.theta,
+        grown.path,
+        on_all_rows=seen,
+        engine=engine if adopted else None,
+        interrupted=grown.interrupted,
+    )
 
 
 def half_believed(grown: GrownStart) -> Any:

@@ -31,6 +31,8 @@ class Start(NamedTuple):
     """An engine whose rows have sites to go on with."""
     pretrained: bool = False
     """See `Problem.pretrained`."""
+    interrupted: bool = False
+    """See `Problem.interrupted`."""
 
 
 def continued_start(estimator: Any, standardizer: Standardizer, rule: Rule) -> Start:
@@ -72,18 +74,18 @@ def chosen_start(
     holds_out: bool,
 ) -> Start:
     """Inducing points chosen among the rows; without `progress` it is the beginning of a stream."""
-    m, kernel, before = estimator.n_inducing, estimator.kernel, None
+    m, kernel, before, interrupted = estimator.n_inducing, estimator.kernel, None, False
     if m == "auto":
         m = STREAM_POINTS
         if estimator.inducing_points is None and progress is not None:
             grown = grown_start(estimator, source, standardizer, rule, threads, rng, progress)
-            m, estimator.inducing_path_ = len(grown.Z), grown.path
+            m, estimator.inducing_path_, interrupted = len(grown.Z), grown.path, grown.interrupted
             if not holds_out:  # the growth has seen rows that are to be held out
                 before = grown.theta
                 if grown.on_all_rows:
                     space = _space(estimator, grown.kernel, grown.Z)
                     centre = space.pack(before, grown.Z)
-                    return Start(space, centre, earlier=grown.engine, pretrained=True)
+                    return Start(space, centre, None, grown.engine, True, interrupted)
                 kernel = half_believed(grown)
     kernel, Z = starting_point(
         source,
@@ -95,7 +97,7 @@ def chosen_start(
         rng=rng,
     )
     space = _space(estimator, kernel, Z)
-    return Start(space, None if before is None else space.pack(before, Z))
+    return Start(space, None if before is None else space.pack(before, Z), interrupted=interrupted)
 
 
 def _space(estimator: Any, kernel: Any, Z: Array) -> ParameterSpace:

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from cavity.estimators.offered import Offered
-from cavity.estimators.plans import variational_rule
+from cavity.estimators.plans import resolved_batch_size, variational_rule
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.optimizers import Adadelta
 from cavity.problem import Problem
@@ -162,11 +162,8 @@ class SVIClassifier(SteppedGPClassifier):
         return GradientUpdate(GaussianSpace(problem.engine.rule.n_latents, len(problem.space.Z)))
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        batch_size = self._batch_size(problem)
-        # To keep the parameters is a matter of all rows, whatever the minibatches would be.
-        if self.posterior_update == "natural" or (self._learns and batch_size is not None):
+        if not self._climbs(problem.engine.n_rows):
             return super()._train(problem, progress, seed)
-        self._refuse_what_lbfgs_cannot_do()
         trainer = Trainer(problem, Adadelta(), SweepOptions(), self._update(problem))
         max_iter = self.max_iter if self.max_epochs is None else min(self.max_iter, self.max_epochs)
         outcome = fit_gradient_batch(
@@ -183,7 +180,15 @@ class SVIClassifier(SteppedGPClassifier):
             return "adadelta"
         return self.optimizer
 
-    def _refuse_what_lbfgs_cannot_do(self) -> None:
+    def _climbs(self, n_rows: int) -> bool:
+        """Whether this is a run of L-BFGS over all rows."""
+        # To keep the parameters is a matter of all rows, whatever the minibatches would be.
+        whole = not self._learns or resolved_batch_size(self.batch_size, n_rows, m=1) is None
+        return self.posterior_update == "gradient" and whole
+
+    def _refuse_what_does_not_suit(self, n_rows: int) -> None:
+        if not self._climbs(n_rows):
+            return
         unused = {"checkpoint": None, "early_stopping": None, "learning_rate": None, "damping": "auto"}
         for name, default in unused.items():
             value = getattr(self, name)

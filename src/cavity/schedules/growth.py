@@ -68,7 +68,9 @@ class Grown(NamedTuple):
     sites: Sites
     """Of the engine's rows."""
     path: list[Rung]
-    """Every rung that was tried."""
+    """Every rung that was tried to its end."""
+    interrupted: bool = False
+    """Whether the user has stopped the climb."""
 
 
 class _Trial(NamedTuple):
@@ -99,6 +101,16 @@ class Gain(NamedTuple):
         return self.value - self.error >= price
 
 
+@dataclass
+class _Course:
+    """How far a climb has come."""
+
+    best: _Trial | None = None
+    last: Gain = field(default_factory=lambda: Gain(0.0))
+    """Of the last rung that was worth its price."""
+    path: list[Rung] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Growth:
     """How far to climb."""
@@ -120,35 +132,48 @@ class Growth:
         X [n, d] are the rows of the engine's source, standardised. The first rung is always tried, the
         second if there is time; another one only if it promises to be worth its price.
         """
-        begun, climb = clock.seconds, _Climb(self, engine, X, _weight(engine, len(X)), kernel.theta)
-        path: list[Rung] = []
-        last = Gain(0.0)
-        best: _Trial | None = None
+        climb = _Climb(self, engine, X, _weight(engine, len(X)), kernel.theta)
+        course, interrupted = _Course(), False
+        try:
+            self._follow(course, climb, kernel, ladder, clock)
+        except KeyboardInterrupt:
+            if course.best is None:  # nothing has been learned
+                raise
+            interrupted = True
+        assert course.best is not None
+        prior = course.best.point.prior
+        return Grown(prior.kernel, prior.Z, course.best.sites, course.path, interrupted)
+
+    def _follow(
+        self, course: _Course, climb: _Climb, kernel: Any, ladder: Sequence[int], clock: Progress
+    ) -> None:
+        """Climb as long as it pays; the course has whatever has been reached."""
+        begun, engine, X = clock.seconds, climb.engine, climb.X
         Z: Array = np.zeros((0, X.shape[1]))
         for m, following in zip(ladder, [*ladder[1:], None], strict=True):
-            started = clock.seconds
+            started, best = clock.seconds, course.best
             precision = np.ones(len(X)) if best is None else engine.sites.precision.sum(axis=0)
             Z = extended_greedily(Z, X, precision, m, kernel)
             trial = climb.round(kernel, Z)
             gain = Gain(np.inf) if best is None else climb.gain(best, trial)
             taken = gain.is_worth(self.price_of(m))
-            climbs = taken and len(Z) == m and self._promises(last, gain, following)
+            climbs = taken and len(Z) == m and self._promises(course.last, gain, following)
+            if taken:
+                course.best, course.last = trial, gain
             if climbs:
                 left = self.max_seconds - (clock.seconds - begun)
                 trial = climb.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, clock, left)
-            if taken:
-                best, last = trial, gain
+                course.best = trial
             kernel, Z = trial.point.prior.kernel, trial.point.prior.Z
-            path.append(_rung(trial, clock.seconds - started))
+            rung = _rung(trial, clock.seconds - started)
+            course.path.append(rung)
             clock.say(
-                f"m = {len(Z)}: leave-one-out NLL {-path[-1].loo_score:.4f} + {trial.charge:.4f}, "
-                f"{path[-1].seconds:.2f} s"
+                f"m = {len(Z)}: leave-one-out NLL {-rung.loo_score:.4f} + {trial.charge:.4f}, "
+                f"{rung.seconds:.2f} s"
             )
-            affordable = clock.seconds - begun + _COST * path[-1].seconds <= self.max_seconds
+            affordable = clock.seconds - begun + _COST * rung.seconds <= self.max_seconds
             if not (climbs and affordable):
                 break
-        assert best is not None
-        return Grown(best.point.prior.kernel, best.point.prior.Z, best.sites, path)
 
     def price_of(self, m: int) -> float:
         """The gain that m points must be worth.
@@ -186,6 +211,8 @@ class _Climb:
         problem = make_problem(engine, space, growth.deviation, centre=space.pack(self.centre, Z))
         x = self._steps(problem) if growth.learn_kernel else space.start
         point = converge(engine, problem.prior(x), tol=_EP_TOL, max_sweeps=_MOST_SWEEPS)
+        if point.interrupted:
+            raise KeyboardInterrupt
         return self._scored(point)
 
     def trained(self, trial: _Trial, n_rounds: int, clock: Progress, max_seconds: float) -> _Trial:

@@ -40,6 +40,18 @@ class Outcome(NamedTuple):
     """Whether it ended on a slope, no way up being found."""
 
 
+def left_as_it_is(problem: Problem, progress: Progress) -> Outcome:
+    """What a problem comes to if the user has stopped it before training: q at its start."""
+    deadline = progress.seconds + _MOMENT
+    point = converge(
+        problem.engine,
+        problem.prior(problem.space.start),
+        tol=POLISHING_TOL,
+        seconds_left=lambda: deadline - progress.seconds,
+    )
+    return Outcome(point, 0, converged=False, interrupted=True)
+
+
 @dataclass(frozen=True)
 class Plan:
     """How to fit: the optimiser (None: parameters stay), the schedule, the polishing."""
