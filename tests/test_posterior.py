@@ -72,6 +72,20 @@ def test_naturals_to_moments_and_back(naturals):
     assert_allclose(again.divergence, q.divergence)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_factors_alone_say_the_same_of_a_pass_as_the_covariance(naturals, dtype):
+    whole = Posterior.from_naturals(naturals)
+    q = Posterior.from_factors(whole.mean, np.linalg.cholesky(whole.covariance), np.dtype(dtype))
+    A = np.random.default_rng(1).normal(size=(5, 4)).astype(dtype)
+    products, variance = q.along(A)
+    for c, product in enumerate(products):
+        assert product.dtype == dtype
+        assert_allclose(product, A @ whole.covariance[c], rtol=1e-5, atol=1e-6)
+        assert_allclose(variance[c], np.diag(A @ whole.covariance[c] @ A.T), rtol=1e-5)
+    assert_allclose(q.divergence, whole.divergence, rtol=1e-6)
+    assert_array_equal(q.mean_in(np.dtype(dtype)), whole.mean.astype(dtype))
+
+
 def test_scaling_repeats_every_site(naturals):
     assert_array_equal(naturals.scaled(3.0).precision, 3.0 * naturals.precision)
     assert_array_equal(naturals.scaled(3.0).shift, 3.0 * naturals.shift)

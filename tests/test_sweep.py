@@ -174,6 +174,15 @@ def test_a_pass_without_gradient_sums_the_same(state):
     assert sums.objective == full.objective
 
 
+def test_a_pass_without_the_part_through_the_inducing_points_is_the_same_otherwise(state):
+    rows, sites, prior, q = state
+    _, sums = sweep(rows, sites, prior, q, RULE, SweepOptions(bracket=False))
+    _, full = sweep(rows, sites, prior, q, RULE, SweepOptions())
+    assert sums.bracket is None
+    for name in ("precision", "shift", "theta", "Z"):
+        assert_array_equal(getattr(sums, name), getattr(full, name))
+
+
 def test_nothing_given_is_modified(state):
     rows, sites, prior, q = state
     kept = [A.copy() for A in (rows.X, sites.precision, sites.shift, q.mean, q.covariance)]

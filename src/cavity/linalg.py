@@ -98,23 +98,6 @@ def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[A
     )
 
 
-def times_own_transpose(L: Array) -> Array:
-    """LLᵀ for lower triangular L [m, m], skipping the zero blocks of L."""
-    (_, stop), *others = _column_blocks(len(L))
-    product: Array = L[:, :stop] @ L[:, :stop].T  # NumPy sees a syrk here
-    for start, stop in others:
-        product[start:, start:] += L[start:, start:stop] @ L[start:, start:stop].T
-    return product
-
-
-def lower_of_product(S: Array, L: Array) -> Array:
-    """SL for S [m, m] and lower triangular L [m, m]; valid on and below the diagonal only."""
-    out = np.zeros_like(L)
-    for start, stop in _column_blocks(len(L)):
-        np.matmul(S[start:, start:], L[start:, start:stop], out=out[start:, start:stop])
-    return out
-
-
 @lru_cache(maxsize=64)
 def _column_blocks(m: int) -> tuple[tuple[int, int], ...]:
     n_blocks = min(5, max(1, m // _BLOCK))
@@ -132,6 +115,11 @@ def add_to_diagonal(A: Array, values: float | Array) -> None:
     """Add a number, or one each, to the diagonal of A [m, m], in place."""
     diagonal = np.einsum("ii->i", A)  # a view, and half the price of `A.flat`
     diagonal += values
+
+
+def row_dots(A: Array, B: Array) -> Array:
+    """Σ_j A_ij B_ij [n], in float64, for A and B [n, m]."""
+    return np.asarray(np.einsum("ij,ij->i", A, B), dtype=np.float64)
 
 
 def stacked(arrays: Sequence[Array]) -> Array:

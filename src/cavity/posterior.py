@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
@@ -14,11 +14,11 @@ from cavity.linalg import (
     add_to_diagonal,
     cholesky_in_place,
     inverse_lower,
+    row_dots,
     solved_by_cholesky,
     stacked,
-    times_own_transpose,
 )
-from cavity.triangular import gram_of_lower
+from cavity.triangular import gram_of_lower, times_lower, times_transposed_lower
 from cavity.typing import FLOAT64, Array, Dtype
 
 Each: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
@@ -73,6 +73,9 @@ class Posterior:
     """½ Σ log|covariance|."""
     naturals: Naturals
     """The summed sites that give this q."""
+    factors: Array | None = None
+    """R [C, m, m], lower triangular with covariance RRᵀ, in a q that was made for a variational pass:
+    it has neither covariance nor naturals, which such a pass can do without."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
@@ -95,21 +98,44 @@ class Posterior:
         precision = stacked([gram_of_lower(inverse_lower(R)) for R in factors])
         shift = np.matmul(precision, mean[:, :, None])[:, :, 0]
         naturals = Naturals(precision - np.eye(mean.shape[1]), shift)
-        return replace(cls.without_naturals(mean, factors), naturals=naturals)
+        covariance = np.matmul(factors, factors.transpose(0, 2, 1))
+        return cls(mean, covariance, _sum_of_logs(factors), naturals)
 
     @classmethod
-    def without_naturals(cls, mean: Array, factors: Array, dtype: Dtype = FLOAT64) -> Posterior:
-        """The same, with all that a variational pass needs and no inverse; the covariance in `dtype`."""
-        covariance = stacked([times_own_transpose(R.astype(dtype, copy=False)) for R in factors])
-        return cls(mean, covariance, _sum_of_logs(factors), Naturals.zeros(len(mean), 0))
+    def from_factors(cls, mean: Array, factors: Array, dtype: Dtype) -> Posterior:
+        """The same for a variational pass over tiles of a precision, without a product or an inverse."""
+        nothing = Naturals.zeros(len(mean), 0)
+        log_root = _sum_of_logs(factors)
+        return cls(mean, nothing.precision, log_root, nothing, factors.astype(dtype, copy=False))
 
-    def moments_in(self, dtype: Dtype) -> tuple[Array, Array]:
-        """Mean and covariance in the precision of the tiles, converted once for all of them."""
-        return self._moments32 if dtype == np.float32 else (self.mean, self.covariance)
+    def mean_in(self, dtype: Dtype) -> Array:
+        """The mean in the precision of the tiles, converted once for all of them."""
+        return self._mean32 if dtype == np.float32 else self.mean
+
+    def along(self, A: Array) -> tuple[list[Array], Array]:
+        """For A [t, m]: the products A·covariance_c, and the variances of Aᵀu_c [C, t] in float64."""
+        if self.factors is None:
+            S = self._covariance32 if A.dtype == np.float32 else self.covariance
+            products = [A @ S_c for S_c in S]
+            return products, stacked([row_dots(A, product) for product in products])
+        factors = self._factors32 if A.dtype == np.float32 else self.factors
+        roots = [times_lower(A, R) for R in factors]
+        variance = stacked([row_dots(root, root) for root in roots])
+        pairs = zip(roots, factors, strict=True)
+        return [times_transposed_lower(root, R, overwrite=True) for root, R in pairs], variance
 
     @cached_property
-    def _moments32(self) -> tuple[Array, Array]:
-        return self.mean.astype(np.float32), self.covariance.astype(np.float32, copy=False)
+    def _mean32(self) -> Array:
+        return self.mean.astype(np.float32)
+
+    @cached_property
+    def _covariance32(self) -> Array:
+        return self.covariance.astype(np.float32, copy=False)
+
+    @cached_property
+    def _factors32(self) -> Array:
+        assert self.factors is not None
+        return self.factors.astype(np.float32, copy=False)
 
     @property
     def log_partition(self) -> float:
@@ -119,8 +145,11 @@ class Posterior:
     @property
     def divergence(self) -> float:
         """KL[q ‖ prior]."""
-        traces = np.trace(self.covariance, axis1=1, axis2=2, dtype=np.float64).sum()
-        return 0.5 * float(traces + np.sum(self.mean**2) - self.mean.size) - (self.half_log_determinant)
+        if self.factors is None:
+            trace = np.trace(self.covariance, axis1=1, axis2=2, dtype=np.float64).sum()
+        else:
+            trace = sum(row_dots(R, R).sum() for R in self.factors)
+        return 0.5 * float(trace + np.sum(self.mean**2) - self.mean.size) - self.half_log_determinant
 
     def prior_minus_second_moment(self) -> Array:
         """M_w = Σ_c (I − covariance_c − mean_c mean_cᵀ) [m, m], the paper's M, whitened.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavity.linalg import stacked
+from cavity.linalg import row_dots, stacked
 from cavity.posterior import Naturals, Posterior
 from cavity.prior import Prior
 from cavity.rows import Rows, Sites
@@ -46,6 +46,8 @@ class SweepOptions:
     """Bound on ν̃v for the cavity; below 1 − ε only matters when q lags behind the kernel."""
     gradient: bool = True
     """Whether to form the gradient by theta and Z."""
+    bracket: bool = True
+    """Whether to form its part through K_mm; that of the variational bound follows from the sites."""
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
     stretch: float = 1.0
@@ -114,16 +116,10 @@ def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
 
 def _marginals(K: Array, diagonal: Array, prior: Prior, posterior: Posterior) -> Marginals:
     A = times_transposed_lower(K, prior.whitener)
-    residual = np.maximum(diagonal - _row_dots(A, A), 0.0)
-    q_mean, q_covariance = posterior.moments_in(A.dtype)
-    Q = [A @ S for S in q_covariance]
-    variance = stacked([_row_dots(A, q) for q in Q])
-    mean = (q_mean @ A.T).astype(np.float64, copy=False)
+    residual = np.maximum(diagonal - row_dots(A, A), 0.0)
+    Q, variance = posterior.along(A)
+    mean = (posterior.mean_in(A.dtype) @ A.T).astype(np.float64, copy=False)
     return Marginals(A, Q, mean, np.maximum(variance, 0.0), residual)
-
-
-def _row_dots(A: Array, B: Array) -> Array:
-    return np.asarray(np.einsum("ij,ij->i", A, B), dtype=np.float64)
 
 
 def sweep(
@@ -175,9 +171,10 @@ def sweep(
         if half_gamma.any():  # not if the residual has no part in the likelihood
             correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
             P += correction
-        sums.bracket = P.T @ at.A
-        if options.exact:
-            sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
+        if options.bracket:
+            sums.bracket = P.T @ at.A
+            if options.exact:
+                sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
         if correction is not None:
             P += correction
         theta, sums.Z = kernel.pull_back(cross_tape, times_lower(P, prior.whitener, overwrite=True))
@@ -203,9 +200,9 @@ def _seen_today(
     precisions, shifts = [], []
     for c, (nu, mu) in enumerate(zip(sites.precision, sites.shift, strict=True)):
         product = stored @ posterior.covariance[c].astype(stored.dtype)
-        own_variance = _row_dots(stored, product)
+        own_variance = row_dots(stored, product)
         own_mean = (stored @ posterior.mean[c].astype(stored.dtype)).astype(np.float64)
-        covariance = _row_dots(at.A, product)
+        covariance = row_dots(at.A, product)
         nu, mu = limit_leverage(nu, mu, own_variance, options.max_leverage)
         kept = 1.0 - nu * own_variance
         variance = np.maximum(at.variance[c], 1e-12)
@@ -251,7 +248,7 @@ def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: A
 def _row_gradient(at: Marginals, terms: RowTerms, weight: Array, posterior: Posterior) -> Array:
     """Σ_c (w α_c μ_cᵀ + w h_c Q_c) [t, m]; reuses the memory of Q."""
     dtype = at.A.dtype
-    means, _ = posterior.moments_in(dtype)
+    means = posterior.mean_in(dtype)
     for Q, h, alpha, mean in zip(at.Q, terms.h, terms.alpha, means, strict=True):
         Q *= (weight * h).astype(dtype)[:, None]
         add_outer(Q, (weight * alpha).astype(dtype), mean)

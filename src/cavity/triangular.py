@@ -29,13 +29,15 @@ def times_lower(G: Array, L: Array, *, overwrite: bool = False) -> Array:
     return _multiplied(_own(G, overwrite), L, b"L", b"N")
 
 
-def times_transposed_lower(K: Array, L: Array) -> Array:
+def times_transposed_lower(K: Array, L: Array, *, overwrite: bool = False) -> Array:
     """K Lᵀ for K [n, m] and lower triangular L [m, m], at half the flops of a product.
+
+    With `overwrite` a K in C order is lost, its memory being that of the result.
 
     >>> times_transposed_lower(np.ones((1, 2)), np.array([[1.0, 0.0], [2.0, 3.0]]))
     array([[1., 5.]])
     """
-    return _multiplied(_own(K), L, b"L", b"T")
+    return _multiplied(_own(K, overwrite), L, b"L", b"T")
 
 
 def transposed_lower_times(L: Array, B: Array, *, overwrite: bool = False) -> Array:

@@ -16,6 +16,7 @@ from cavity.dask.messages import Message, Packed, Setting
 from cavity.dask.packing import (
     for_rows,
     lower,
+    opened,
     packed_message,
     packed_sums,
     symmetric,
@@ -76,6 +77,18 @@ def test_a_worker_sweeps_with_a_message_as_the_driver_would(dtype, directions):
     assert_array_equal(back.Z, np.asarray(here.Z, dtype))
     assert back.Z.dtype == np.float64
     assert_array_equal(back.bracket, here.bracket)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_factored_posterior_travels_as_its_factors(dtype):
+    prior, whole = problem(8, 3, dtype)
+    posterior = Posterior.from_factors(whole.mean, np.linalg.cholesky(whole.covariance), prior.dtype)
+    message = message_of(prior, posterior, SweepOptions(bracket=False))
+    received = opened(pickle.loads(pickle.dumps(packed_message(message)))).posterior
+    A = RNG.standard_normal((20, 8)).astype(dtype)
+    for here, there in zip(posterior.along(A), received.along(A), strict=True):
+        assert_array_equal(there, here)
+    assert received.divergence == posterior.divergence
 
 
 @pytest.mark.parametrize(("m", "d"), [(60, 100), (200, 4)])

@@ -196,8 +196,11 @@ def test_what_goes_by_the_number_of_rows_is_refused_before_any_work(monkeypatch)
         pytest.fail("the start has been sought first")
 
     monkeypatch.setattr(SVIClassifier, "_problem", work)
-    with pytest.raises(ValueError, match=r"damping=0\.1 does not go with"):
-        classifier(posterior_update="gradient", damping=0.1).fit(X, LABELS)
+    with pytest.raises(ValueError, match=r"learning_rate=0\.1 does not go with"):
+        classifier(posterior_update="gradient", learning_rate=0.1).fit(X, LABELS)
+    for batch_size in (None, 20):
+        with pytest.raises(ValueError, match=r"damping=0\.1 does not go with"):
+            classifier(posterior_update="gradient", damping=0.1, batch_size=batch_size).fit(X, LABELS)
 
 
 def complaint_of(model):

@@ -65,6 +65,16 @@ def test_natural_moves_mix_the_refined_sites_in(gain):
     assert_allclose(moved.shift, (1 - gain) * q.shift + gain * refined.shift)
 
 
+def test_plain_gradients_know_no_damping():
+    """Sums of damped sites would be the gradient of nothing; a failed step leaves a damping behind."""
+    trainer = make_trainer(
+        *table(30), rule=Variational(), kernel=KERNELS["noisy"], Z=points(M), update=UPDATES["gradient"]
+    )
+    state = trainer.start()
+    slopes = [trainer.evaluate(state.x, state.q, damping).slope for damping in (0.25, 1.0)]
+    assert_array_equal(*slopes)
+
+
 def test_plain_moves_go_where_the_optimiser_goes():
     trainer = make_trainer(
         *table(30), rule=Variational(), kernel=KERNELS["noisy"], Z=points(M), update=UPDATES["gradient"]

@@ -84,9 +84,10 @@ def opened(message: Packed) -> Message:
         if name in vars(prior):
             setattr(prior, name, lower(vars(prior)[name]))
     posterior = small.posterior
-    if posterior is not None:
-        covariance = np.stack([symmetric(half) for half in posterior.covariance])
-        posterior = replace(posterior, covariance=covariance)
+    if posterior is not None and posterior.factors is not None:
+        posterior = replace(posterior, factors=np.stack([lower(half) for half in posterior.factors]))
+    elif posterior is not None:
+        posterior = replace(posterior, covariance=_symmetrics(posterior.covariance))
     return replace(small, prior=prior, posterior=posterior)
 
 
@@ -117,9 +118,11 @@ def _halved(prior: Prior) -> Prior:
 
 
 def _moments_only(posterior: Posterior, dtype: Dtype) -> Posterior:
-    halves = np.stack([triangle(S.astype(dtype, copy=False)) for S in posterior.covariance])
     nothing = Naturals.zeros(len(posterior.mean), 0)
-    return Posterior(posterior.mean, halves, posterior.half_log_determinant, nothing)
+    if posterior.factors is not None:
+        return replace(posterior, factors=_triangles(posterior.factors))
+    halves = _triangles(posterior.covariance.astype(dtype, copy=False))
+    return replace(posterior, covariance=halves, naturals=nothing)
 
 
 def packed_sums(sums: Sums, dtype: Dtype) -> Sums:

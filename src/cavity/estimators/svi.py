@@ -187,9 +187,14 @@ class SVIClassifier(SteppedGPClassifier):
         return self.posterior_update == "gradient" and whole
 
     def _refuse_what_does_not_suit(self, n_rows: int) -> None:
+        if self.posterior_update == "gradient" and self.damping != "auto":
+            raise ValueError(
+                f'damping={self.damping!r} does not go with posterior_update="gradient", whose q is not '
+                'made of sites; use learning_rate, or posterior_update="natural"'
+            )
         if not self._climbs(n_rows):
             return
-        unused = {"checkpoint": None, "early_stopping": None, "learning_rate": None, "damping": "auto"}
+        unused = {"checkpoint": None, "early_stopping": None, "learning_rate": None}
         for name, default in unused.items():
             value = getattr(self, name)
             if value != default:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,10 +44,11 @@ class Adam:
         square = np.square(gradient)
         square *= 1 - self.decay_second
         second += square
-        spread = np.divide(second, 1 - self.decay_second**count, out=square)
-        np.sqrt(spread, out=spread)
-        spread += self.epsilon
-        step = (rate * state.scale / (1 - self.decay_first**count)) * self.learning_rate * first
+        # With the corrections for the moments' start at zero taken out of the square root.
+        root = math.sqrt(1 - self.decay_second**count)
+        spread = np.sqrt(second, out=square)
+        spread += root * self.epsilon
+        step = (rate * state.scale * root / (1 - self.decay_first**count)) * self.learning_rate * first
         step /= spread
         return step, AdamState(count, first, second, state.scale)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
-from cavity.linalg import add_to_diagonal, is_lower, lower_of_product, stacked
+from cavity.linalg import add_to_diagonal, is_lower, stacked
 from cavity.posterior import Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.sums import Sums
+from cavity.triangular import add_outer, times_lower, times_transposed_lower
 from cavity.typing import FLOAT64, Array, Dtype
 
 
@@ -39,44 +39,46 @@ class GaussianSpace:
         return Posterior.from_moments(*self.unpack(q))
 
     def moments(self, q: Array, dtype: Dtype) -> Posterior:
-        """The same without its naturals, for a pass over tiles of a precision."""
-        return Posterior.without_naturals(*self.unpack(q), dtype)
-
-    def gradient(self, q: Array, sums: Sums, dtype: Dtype = FLOAT64) -> Array:
-        """Derivative of the ELBO by the vector, from undamped sums of a pass at this q.
-
-        With Λ = −Σ βAAᵀ and η = Σ (α − βe)A, the sums of natural-gradient sites,
-
-            ∂/∂m = Σ αA − m = η − Λm − m,   ∂/∂S = ½(S⁻¹ − I − Λ),   ∂/∂R = tril(2 ∂/∂S · R).
-
-        ΛR is formed in `dtype`: in minibatches that of the tiles, which have made Λ.
-        """
-        mean, factors = self.unpack(q)
-        by_mean = sums.shift - np.matmul(sums.precision, mean[:, :, None])[:, :, 0] - mean
-        by_factors = []
-        for precision, R in zip(sums.precision, factors, strict=True):
-            by_factor = R + lower_of_product(
-                precision.astype(dtype, copy=False), R.astype(dtype, copy=False)
-            )
-            np.negative(by_factor, out=by_factor)
-            add_to_diagonal(by_factor, 1.0 / R.diagonal())
-            by_factors.append(by_factor)
-        return self.pack(by_mean, stacked(by_factors))
+        """The same for a variational pass over tiles of a precision."""
+        return Posterior.from_factors(*self.unpack(q), dtype)
 
 
-def whitened_gradient(sums: Sums, prior: Prior) -> ParameterGradient:
-    """Derivative of the ELBO by theta and Z with the whitened q held, from undamped sums.
+def bound_gradient(
+    q: Array, sums: Sums, prior: Prior, space: GaussianSpace, dtype: Dtype = FLOAT64
+) -> tuple[ParameterGradient, Array]:
+    """Derivative of the ELBO by theta and Z with the whitened q held, and by the vector q.
 
-    Only A = L⁻¹k moves: dA = L⁻¹dk − L⁻¹dL A with L⁻¹dL = Φ(L⁻¹dK L⁻ᵀ), where Φ keeps the lower
-    triangle and half of the diagonal. The KL divergence does not move at all.
+    From undamped sums of a pass at this q. With Λ = −Σ βAAᵀ and η = Σ (α − βe)A, the sums of
+    natural-gradient sites, and a = Σ αA = η − Λm,
+
+        ∂/∂m = a − m,   ∂/∂S = ½(S⁻¹ − I − Λ),   ∂/∂R = tril(2 ∂/∂S · R) = diag(1/R) − tril(R + ΛR).
+
+    Of the rest only A = L⁻¹k moves with theta and Z: dA = L⁻¹dk − L⁻¹dL A, L⁻¹dL = Φ(L⁻¹dK L⁻ᵀ), where
+    Φ keeps the lower triangle and half of the diagonal. The pass has the part through dk; the part
+    through dL needs Σ GAᵀ for the rows' derivatives G by A, and as G = αm + β(S − I)A that is
+
+        Σ GAᵀ = m aᵀ + Λ − SΛ.
+
+    Products are formed in `dtype`: in minibatches that of the tiles, which have made Λ.
     """
-    assert sums.bracket is not None
     assert sums.theta is not None
     assert sums.Z is not None
-    # The pass gives Σ(G − ½γA)Aᵀ, and γ = ν̃ for this rule.
-    whole = np.multiply(0.5, reduce(np.add, sums.precision), dtype=sums.bracket.dtype)
-    whole += sums.bracket
-    whole *= 0.5
+    mean, factors = space.unpack(q)
+    a = sums.shift - np.matmul(sums.precision, mean[:, :, None])[:, :, 0]
+    whole = np.zeros((space.m, space.m), dtype)
+    by_factors = []
+    for m_c, a_c, precision, R in zip(mean, a, sums.precision, factors, strict=True):
+        add_outer(whole, m_c.astype(dtype), a_c.astype(dtype))
+        narrow, narrow_R = precision.astype(dtype, copy=False), R.astype(dtype, copy=False)
+        product = times_lower(narrow, narrow_R)  # ΛR
+        by_factor = -R
+        by_factor -= product
+        add_to_diagonal(by_factor, 1.0 / R.diagonal())
+        by_factors.append(by_factor)
+        whole += narrow
+        whole -= times_transposed_lower(product, narrow_R, overwrite=True).T
     # The symmetric part of Φ: half of the lower triangle, mirrored.
-    through_K = prior.pull_back(np.where(is_lower(len(whole)), whole, whole.T))
-    return ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
+    whole *= 0.5
+    through_K = prior.pull_back(np.where(is_lower(space.m), whole, whole.T))
+    by_parameters = ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
+    return by_parameters, space.pack(a - mean, stacked(by_factors))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy as np
 from cavity.posterior import Each, Naturals, Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.schedules.evaluation import Evaluation, gradient
-from cavity.schedules.gaussian import GaussianSpace, whitened_gradient
+from cavity.schedules.gaussian import GaussianSpace, bound_gradient
 from cavity.sums import Sums
+from cavity.sweep import SweepOptions
 from cavity.typing import FLOAT64, Array, Dtype
 
 
@@ -25,6 +27,10 @@ class PosteriorUpdate(Protocol):
     @property
     def is_whitened(self) -> bool:
         """Whether q is held on u, so that its moments need no prior."""
+        ...
+
+    def options(self, options: SweepOptions, damping: float) -> SweepOptions:
+        """How a pass must treat its rows."""
         ...
 
     def posterior(self, q: Any, prior: Prior | None = None) -> Posterior:
@@ -68,6 +74,10 @@ class NaturalUpdate:
     def start(self, posterior: Posterior, prior: Prior) -> Naturals:
         """The summed sites of the posterior."""
         return posterior.naturals
+
+    def options(self, options: SweepOptions, damping: float) -> SweepOptions:
+        """With this damping of the sites."""
+        return options if damping == options.damping else replace(options, damping=damping)
 
     def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
@@ -135,6 +145,10 @@ class GradientUpdate:
         """Mean and Cholesky factor of the posterior."""
         return self.space.pack(posterior.mean, np.linalg.cholesky(posterior.covariance))
 
+    def options(self, options: SweepOptions, damping: float) -> SweepOptions:
+        """Undamped, whatever else is: q is not made of the sites, and their sums are its gradient."""
+        return _for_plain_gradients(options)
+
     def posterior(self, q: Array, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
         return self.space.posterior(q)
@@ -147,7 +161,8 @@ class GradientUpdate:
         self, q: Array, sums: Sums, prior: Prior, posterior: Posterior
     ) -> tuple[ParameterGradient, Array]:
         """The bound's gradient with the whitened q held, and by q."""
-        return whitened_gradient(sums, prior), self.space.gradient(q, sums, posterior.covariance.dtype)
+        assert posterior.factors is not None
+        return bound_gradient(q, sums, prior, self.space, posterior.factors.dtype)
 
     def moved(self, q: Array, evaluation: Evaluation, gain: float, move: Array) -> Array:
         """Where the optimiser goes."""
@@ -160,3 +175,8 @@ class GradientUpdate:
     def from_arrays(self, arrays: dict[str, Array]) -> Array:
         """The vector."""
         return arrays["moments"]
+
+
+@lru_cache(maxsize=8)  # asked in every step
+def _for_plain_gradients(options: SweepOptions) -> SweepOptions:
+    return replace(options, damping=1.0, bracket=False)

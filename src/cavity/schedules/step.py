@@ -133,9 +133,7 @@ class Trainer:
         # Beside all rows float64 costs nothing, and line searches go by the last digits.
         dtype = FLOAT64 if batch is None else self.problem.dtype
         prior, q, posterior = self._prior_and_posterior(x, q, dtype)
-        options = self.options
-        if damping != options.damping:
-            options = replace(options, damping=damping)
+        options = self.update.options(self.options, damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
             sums = self.engine.sweep(prior, posterior, options, batch)
             if sums.weight == 0.0:
