@@ -6,8 +6,6 @@ from itertools import pairwise
 import dask
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
@@ -15,12 +13,9 @@ from cavity.dask.graph import Share, pass_graph
 from cavity.dask.messages import Message, Packed, Setting
 from cavity.dask.packing import (
     for_rows,
-    lower,
     opened,
     packed_message,
     packed_sums,
-    symmetric,
-    triangle,
     unpacked,
     unpacked_sums,
 )
@@ -34,16 +29,6 @@ from cavity.sweep import SweepOptions, sweep
 
 RNG = np.random.default_rng(0)
 RULE = ExpectationPropagation()
-
-
-@given(m=st.integers(1, 30), dtype=st.sampled_from([np.float32, np.float64]))
-def test_triangles_are_half_of_a_matrix_and_all_of_it(m, dtype):
-    M = np.random.default_rng(m).standard_normal((m, m)).astype(dtype)
-    half = triangle(M)
-    assert half.dtype == dtype
-    assert_array_equal(half, M[np.tril_indices(m)])
-    assert_array_equal(lower(half), np.tril(M))
-    assert_array_equal(symmetric(half), np.tril(M) + np.tril(M, -1).T)
 
 
 def problem(m, d, dtype):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cavity.linalg import add_to_diagonal, is_lower, stacked
+from cavity.linalg import add_to_diagonal, stacked
+from cavity.packed import lower, symmetric, triangle
 from cavity.posterior import Posterior
 from cavity.prior import ParameterGradient, Prior
 from cavity.sums import Sums
@@ -23,15 +24,12 @@ class GaussianSpace:
 
     def pack(self, mean: Array, factors: Array) -> Array:
         """The vector: all means, then the lower triangles row by row."""
-        lower = is_lower(self.m)
-        return np.concatenate([mean.ravel(), *(R[lower] for R in factors)])
+        return np.concatenate([mean.ravel(), *map(triangle, factors)])
 
     def unpack(self, q: Array) -> tuple[Array, Array]:
         """Means and factors of a vector."""
-        lower, split = is_lower(self.m), self.n_latents * self.m
-        factors = np.zeros((self.n_latents, self.m, self.m))
-        for R, values in zip(factors, q[split:].reshape(self.n_latents, -1), strict=True):
-            R[lower] = values
+        split = self.n_latents * self.m
+        factors = stacked([lower(half) for half in q[split:].reshape(self.n_latents, -1)])
         return q[:split].reshape(self.n_latents, self.m), factors
 
     def posterior(self, q: Array) -> Posterior:
@@ -68,17 +66,17 @@ def bound_gradient(
     whole = np.zeros((space.m, space.m), dtype)
     by_factors = []
     for m_c, a_c, precision, R in zip(mean, a, sums.precision, factors, strict=True):
-        add_outer(whole, m_c.astype(dtype), a_c.astype(dtype))
         narrow, narrow_R = precision.astype(dtype, copy=False), R.astype(dtype, copy=False)
         product = times_lower(narrow, narrow_R)  # ΛR
         by_factor = -R
         by_factor -= product
         add_to_diagonal(by_factor, 1.0 / R.diagonal())
         by_factors.append(by_factor)
+        add_outer(whole, m_c.astype(dtype), a_c.astype(dtype))
         whole += narrow
-        whole -= times_transposed_lower(product, narrow_R, overwrite=True).T
-    # The symmetric part of Φ: half of the lower triangle, mirrored.
+        whole -= times_transposed_lower(product, narrow_R, overwrite=True).T  # SΛ
     whole *= 0.5
-    through_K = prior.pull_back(np.where(is_lower(space.m), whole, whole.T))
+    # The symmetric part of Φ: half of the lower triangle, mirrored.
+    through_K = prior.pull_back(symmetric(triangle(whole)))
     by_parameters = ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
     return by_parameters, space.pack(a - mean, stacked(by_factors))
