@@ -103,10 +103,16 @@ def test_a_fit_here_fails_with_its_reason():
         HereSEP()(data, data, {"seed": 0, "parameters": {"n_inducing": -1}}, None)
 
 
-def test_step_rates_go_by_the_best_round():
+def test_step_rates_go_by_the_best_round_and_the_threads_that_suit_a_peer():
     def steps(label, split, rate):
         return Repetition("w", label, label, "d", split, {}, extra={"steps_per_second": rate})
 
-    rounds = [("cavity", (100.0, 300.0, 250.0)), (step_rate.COMPARED, (150.0, 90.0, 140.0))]
+    adam, natural = step_rate.COMPARED
+    rounds = [
+        ("cavity", (100.0, 300.0, 250.0)),
+        (f"{adam}, 1 thread", (150.0, 90.0, 140.0)),
+        (f"{adam}, all threads", (120.0, 80.0, 100.0)),
+        (f"{natural}, 1 thread", (50.0, 75.0, 60.0)),
+    ]
     text = step_rate.table([steps(label, k, r) for label, rates in rounds for k, r in enumerate(rates)])
-    assert "| cavity | 300 | 250 | 2.00 |" in text
+    assert "| cavity | 300 | 250 | 2.00 | 4.00 |" in text
