@@ -16,6 +16,7 @@ SECONDS = 60.0
 SEEDS = (0, 1)
 """What a fit draws, its start and its minibatches, moves the NLL too: one fit of each would mostly find
 the luckiest."""
+NEAR = 0.01
 AUTO = Contender("auto", "cavity-sep")
 ALTERNATIVES = tuple(
     Contender(f"{factor}m, rate {rate}", "cavity-sep", {"factor": factor, "rate": rate})
@@ -27,24 +28,27 @@ Of many rows, or with few points, the automatic minibatches are larger, and few 
 
 
 def _sets(quick: bool) -> list[Split]:
-    sets = [holdout("airline", 10_000), fixed("mnist"), holdout("covtype", 10_000)]
+    # On covertype 10,000 rows tell the losses of two fits apart to .9 % only (a standard error).
+    sets = [holdout("airline", 10_000), fixed("mnist"), holdout("covtype", 100_000)]
     return sets[:1] if quick else sets
 
 
-def _table(repetitions: Sequence[Repetition]) -> str:
+def table(repetitions: Sequence[Repetition]) -> str:
     """Means over the seeds; the seeds' range says how much of a difference may be luck."""
     losses: dict[tuple[str, int], dict[str, list[float]]] = {}
     for r in repetitions:
         if r.failure is None:
             cell = losses.setdefault((r.dataset, r.settings["m"]), {})
             cell.setdefault(r.label, []).append(r.metrics["nll"])
-    rows = []
+    rows, near = [], 0
     for (dataset, m), cell in losses.items():
         if AUTO.label not in cell:
             continue
-        auto, mean = cell[AUTO.label], {label: fmean(values) for label, values in cell.items()}
+        auto = cell[AUTO.label]
+        mean = {label: fmean(values) for label, values in cell.items() if len(values) == len(auto)}
         best = min(mean, key=mean.__getitem__)
-        luck = (max(auto) - min(auto)) / mean[AUTO.label]
+        excess = mean[AUTO.label] / mean[best] - 1.0
+        near += excess <= NEAR
         rows.append(
             [
                 dataset,
@@ -52,18 +56,19 @@ def _table(repetitions: Sequence[Repetition]) -> str:
                 f"{mean[AUTO.label]:.4f}",
                 f"{mean[best]:.4f}",
                 best,
-                f"{100 * (mean[AUTO.label] / mean[best] - 1):.1f} %",
-                f"{100 * luck:.1f} %",
+                f"{100 * excess:.1f} %",
+                f"{100 * (max(auto) - min(auto)) / mean[AUTO.label]:.1f} %",
             ]
         )
     header = ["set", "m", "auto NLL", "best NLL", "best setting", "auto is worse by", "auto's own range"]
-    return tables.markdown(header, rows) + tables.failures(repetitions)
+    verdict = f"\n\nauto is within {100 * NEAR:.0f} % of the best on {near} of {len(rows)}."
+    return tables.markdown(header, rows) + verdict + tables.failures(repetitions)
 
 
 @benchmark(
     "sizes",
     "m = 50 … 1000 at equal seconds on airline, MNIST and covertype; auto settings",
-    table=_table,
+    table=table,
 )
 def run(context: Context) -> None:
     """The automatic minibatch and rate at every m, and other choices beside them."""

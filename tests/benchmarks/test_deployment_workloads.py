@@ -12,7 +12,7 @@ from benchmarks.methods import MethodFailedError
 from benchmarks.records import Repetition, read
 from benchmarks.registry import benchmarks
 from benchmarks.results import TEMPLATE
-from benchmarks.workloads import auto_m, defaults, step_rate
+from benchmarks.workloads import auto_m, defaults, sizes, step_rate
 
 
 def fit(label, nll, *, dataset="d", split=0, seconds=1.0, m=25, ece=0.01):
@@ -101,6 +101,20 @@ def test_a_fit_here_fails_with_its_reason():
     data = Dataset(np.eye(20), np.tile([-1, 1], 10).astype(np.int8), "d")
     with pytest.raises(MethodFailedError, match="n_inducing"):
         HereSEP()(data, data, {"seed": 0, "parameters": {"n_inducing": -1}}, None)
+
+
+def test_sizes_compare_means_over_the_seeds():
+    """A setting that was lucky once is not the best, nor one that lacks a seed."""
+
+    def loss(label, seed, nll, m=50):
+        return Repetition("w", label, label, "d", 0, {"m": m, "seed": seed}, metrics={"nll": nll})
+
+    cells = [("auto", 0.200, 0.206), ("5m", 0.150, 0.300), ("10m", 0.200, 0.200)]
+    repetitions = [loss(label, k, nll) for label, *both in cells for k, nll in enumerate(both)]
+    text = sizes.table([*repetitions, loss("2m", 0, 0.1), loss("auto", 0, 0.3, m=100)])
+    assert "| d | 50 | 0.2030 | 0.2000 | 10m | 1.5 % | 3.0 % |" in text
+    assert "| d | 100 | 0.3000 | 0.3000 | auto | 0.0 % | 0.0 % |" in text
+    assert "within 1 % of the best on 1 of 2." in text
 
 
 def test_step_rates_go_by_the_best_round_and_the_threads_that_suit_a_peer():
