@@ -207,3 +207,14 @@ def test_after_a_failed_line_search_it_goes_on_from_the_best_point():
     maximum, _ = climb(moody)
     assert maximum.converged
     assert_allclose(maximum.x, CENTRE, atol=1e-4)
+
+
+def test_where_nothing_can_move_the_start_is_the_top():
+    def flat(x):
+        assert x.shape == (0,)
+        return Evaluated(x, StepInfo(-3.0, -1.0, 0.0, 0.0))
+
+    maximum, history = climb(flat, start=(), bounds=np.zeros((0, 2)))
+    assert maximum.converged
+    assert not maximum.stuck
+    assert [entry.objective for entry in history] == [-3.0]
