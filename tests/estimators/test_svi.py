@@ -10,7 +10,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.engines.local import LocalEngine
 from cavity.history import Iteration
+from cavity.schedules import plan
 from reference import central_differences, exact_log_evidence
 from support import evidence_differences, signs, table
 
@@ -167,6 +169,7 @@ def test_minibatches_of_plain_gradients_use_adadelta_by_default():
         {"early_stopping": "validation"},
         {"max_seconds": 0.2, "max_iter": 100_000, "tol": 0.0},
         {"max_epochs": 3},
+        {"max_epochs": 0.5},
         {"learning_rate": 0.5},
         {"damping": 0.1},
     ],
@@ -185,7 +188,7 @@ def test_plain_gradients_over_all_rows_heed_what_they_are_given_or_say_that_they
         "learning_rate": False,
         "damping": False,
         "max_seconds": complaint is None and model.history_[-1].seconds < 2.0,
-        "max_epochs": complaint is None and model.n_iter_ <= 3,
+        "max_epochs": complaint is None and model.n_iter_ <= max(1, options.get("max_epochs", 0)),
     }
     name = next(iter(options))
     assert heeded[name] or name in str(complaint)
@@ -229,3 +232,34 @@ def test_the_bound_of_three_classes_has_its_gradient_whatever_the_update():
     theta = model.kernel_.theta
     _, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
     assert_allclose(slope, evidence_differences(model, theta), atol=1e-4)
+
+
+@quietly
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    "options", [{"max_iter": 3}, {"batch_size": 20, "max_epochs": 1, "calibration": "loo"}], ids=str
+)
+def test_rows_can_be_left_out_of_a_q_that_is_far_from_its_best(n_classes, options):
+    """Early in a run by gradients q is wider than all rows together would make it."""
+    labels = LABELS if n_classes == 2 else np.digitize(X[:, 0], [-0.4, 0.6])
+    wide = ConstantKernel(100.0) * RBF([1.0, 1.0])
+    model = classifier(kernel=wide, posterior_update="gradient", **options).fit(X, labels)
+    assert model.loo_log_proba_.min() > -50.0
+    assert_allclose(model.loo_score_, model.loo_log_proba_.mean())
+    assert min(entry.leave_one_out for entry in model.history_) > -10.0
+
+
+@pytest.mark.parametrize("posterior_update", ["natural", "gradient"])
+def test_sweeps_that_would_outlast_max_seconds_are_left_out(monkeypatch, posterior_update):
+    sweep = LocalEngine.sweep
+
+    def of_minibatches(self, prior, posterior, options, batch=None):
+        assert batch is not None, "a sweep over all rows"
+        return sweep(self, prior, posterior, options, batch)
+
+    monkeypatch.setattr(LocalEngine, "sweep", of_minibatches)
+    monkeypatch.setattr(plan, "_seconds_per_sweep", lambda *_: 1e6)
+    options = {"batch_size": 20, "max_seconds": 0.2, "calibration": None}
+    model = classifier(posterior_update=posterior_update, **options).fit(X, LABELS)
+    assert np.isnan(model.log_marginal_likelihood_value_)
+    assert_allclose(model.loo_score_, model.history_[-1].leave_one_out)

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from cavity.estimators.offered import Offered
-from cavity.estimators.plans import resolved_batch_size, variational_rule
+from cavity.estimators.plans import most_iterations, resolved_batch_size, variational_rule
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.optimizers import Adadelta
 from cavity.problem import Problem
@@ -20,7 +20,7 @@ from cavity.schedules.plan import Outcome
 from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer
-from cavity.sweep import SweepOptions
+from cavity.sweep import LAGGING_LEVERAGE, SweepOptions
 
 
 def _why_no_stream(estimator: SVIClassifier) -> str | None:
@@ -164,12 +164,13 @@ class SVIClassifier(SteppedGPClassifier):
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         if not self._climbs(problem.engine.n_rows):
             return super()._train(problem, progress, seed)
-        trainer = Trainer(problem, Adadelta(), SweepOptions(), self._update(problem))
-        max_iter = self.max_iter if self.max_epochs is None else min(self.max_iter, self.max_epochs)
+        # On its way q is not what the rows' sites would make it.
+        options = SweepOptions(max_leverage=LAGGING_LEVERAGE)
+        trainer = Trainer(problem, Adadelta(), options, self._update(problem))
         outcome = fit_gradient_batch(
             trainer,
             progress,
-            max_iter=int(max_iter),
+            max_iter=most_iterations(self),
             tol=self.tol,
             max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
         )
