@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from training_runs import make_trainer
 
 from cavity import NumericalError, SEPClassifier
+from cavity.engines.local import LocalEngine
+from cavity.optimizers import Adam
+from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.variational import Variational
 from support import KERNELS, points, table, tried, watch_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -103,3 +108,28 @@ def test_steps_that_leave_the_range_of_floats_come_back():
     else:
         assert np.isfinite(fitted.predict_proba(table(10, seed=3)[0])).all()
         assert np.isfinite(fitted.log_marginal_likelihood_value_)
+
+
+@pytest.mark.parametrize("rule", [ExpectationPropagation(), Variational()], ids=["ep", "vi"])
+def test_after_failed_passes_q_is_again_made_of_whole_sites(monkeypatch, rule):
+    """A minibatch's sums of halved sites would make a q of half of the rows, for a whole epoch."""
+    X, labels = table(400)
+
+    def precision(failures):
+        trainer = make_trainer(X, labels, rule=rule, optimizer=Adam(1e-6))
+        state, sweep, passes = trainer.start(), LocalEngine.sweep, []
+
+        def failing(self, *args):
+            passes.append(args)
+            if len(passes) in failures:
+                raise np.linalg.LinAlgError
+            return sweep(self, *args)
+
+        monkeypatch.setattr(LocalEngine, "sweep", failing)
+        for step, batch in enumerate(trainer.engine.batches(20, np.random.default_rng(0)), start=1):
+            state, _ = trainer.step(state, batch, gain=max(0.2, 1.0 / step))
+        monkeypatch.setattr(LocalEngine, "sweep", sweep)
+        assert state.damping == trainer.options.damping
+        return np.trace(state.q.precision[0])
+
+    assert_allclose(precision({2, 5, 6}), precision(set()), rtol=0.05)
