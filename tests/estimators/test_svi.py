@@ -206,6 +206,19 @@ def test_what_goes_by_the_number_of_rows_is_refused_before_any_work(monkeypatch)
             classifier(posterior_update="gradient", damping=0.1, batch_size=batch_size).fit(X, LABELS)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"posterior_update": "gradient", "batch_size": 20}, {"optimizer": "adadelta"}],
+    ids=["by default", "by name"],
+)
+def test_a_learning_rate_is_refused_where_the_optimizer_has_none(options):
+    with pytest.raises(ValueError, match=r"learning_rate=0\.1 does not go with ADADELTA.*adam"):
+        classifier(learning_rate=0.1, **options).fit(X, LABELS)
+    classifier(**{**options, "optimizer": "adam"}, learning_rate=0.1, max_epochs=30, tol=1.0).fit(
+        X, LABELS
+    )
+
+
 def complaint_of(model):
     try:
         model.fit(X, LABELS)

@@ -191,9 +191,10 @@ class SVIClassifier(SteppedGPClassifier):
         if self.posterior_update == "gradient" and self.damping != "auto":
             raise ValueError(
                 f'damping={self.damping!r} does not go with posterior_update="gradient", whose q is not '
-                'made of sites; use learning_rate, or posterior_update="natural"'
+                'made of sites; leave it out, or use posterior_update="natural"'
             )
         if not self._climbs(n_rows):
+            super()._refuse_what_does_not_suit(n_rows)
             return
         unused = {"checkpoint": None, "early_stopping": None, "learning_rate": None}
         for name, default in unused.items():
