@@ -276,3 +276,17 @@ def test_sweeps_that_would_outlast_max_seconds_are_left_out(monkeypatch, posteri
     model = classifier(posterior_update=posterior_update, **options).fit(X, LABELS)
     assert np.isnan(model.log_marginal_likelihood_value_)
     assert_allclose(model.loo_score_, model.history_[-1].leave_one_out)
+
+
+@pytest.mark.parametrize("kind", [SVIClassifier, SEPClassifier])
+def test_the_value_of_a_minibatch_fit_is_that_at_its_own_theta(kind):
+    """Its jitter is that of float32, and near-copies among the inducing points let that matter."""
+    rows, labels = table(400)
+    options = {"learn_inducing": False, "batch_size": 50, "max_epochs": 3, "random_state": 0}
+    model = kind(100.0 * RBF([2.0, 2.0]), n_inducing=100, n_jobs=1, **options).fit(rows, labels)
+    assert model.model_.jitter > 1e-6
+    assert_allclose(
+        model.log_marginal_likelihood(model.kernel_.theta),
+        model.log_marginal_likelihood_value_,
+        atol=1e-3,
+    )
