@@ -119,6 +119,28 @@ def test_stops_only_where_a_sweep_moves_nothing(rule, damping):
     assert np.sqrt(sums.site_change / sums.weight) < 1e-6
 
 
+def test_the_change_is_that_of_a_whole_sweep_whatever_the_damping():
+    X, labels = table(60)
+    prior = make_prior(KERNELS["noisy"], points(6))
+    whole, damped = (
+        converge(make_engine(X, labels), prior, damping=damping, tol=0.0, max_sweeps=1).change
+        for damping in (1.0, 0.1)
+    )
+    assert_allclose(damped, whole, rtol=1e-9)
+
+
+def test_sites_are_not_taken_out_of_a_foreign_q_as_if_it_were_made_of_them():
+    """Here the sites of a fit and a q without any: in the prior a row's ν̃v would exceed 1."""
+    X, labels = table(60)
+    engine, prior = make_engine(X, labels), make_prior(100.0 * KERNELS["noisy"], points(6))
+    fixed_point(engine, prior)
+    start = Naturals.zeros(1, 6)
+    variance = marginals(X, prior, Posterior.from_naturals(start)).variance[0]
+    assert (engine.sites.precision[0] * variance).max() > 1.0
+    converge(engine, prior, start=start, tol=0.0, max_sweeps=1)
+    assert engine.log_predictive.min() > -20.0
+
+
 def test_the_start_of_the_sites_does_not_matter():
     X, labels = table(60)
     prior = make_prior(KERNELS["noisy"], points(6))
