@@ -13,6 +13,7 @@ from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.history import Iteration
 from cavity.schedules import plan
+from cavity.schedules.step import Trainer
 from reference import central_differences, exact_log_evidence
 from support import evidence_differences, signs, table
 
@@ -290,3 +291,19 @@ def test_the_value_of_a_minibatch_fit_is_that_at_its_own_theta(kind):
         model.log_marginal_likelihood_value_,
         atol=1e-3,
     )
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "batch_size", "damping"), [(2, None, 1.0), (3, None, 0.5), (3, 20, 1.0)]
+)
+def test_steps_are_whole_but_for_many_classes_on_all_rows(monkeypatch, n_classes, batch_size, damping):
+    labels = LABELS if n_classes == 2 else np.digitize(X[:, 0], [-0.4, 0.6])
+    seen, step = [], Trainer.step
+
+    def noted(self, state, *args, **options):
+        seen.append(state.damping)
+        return step(self, state, *args, **options)
+
+    monkeypatch.setattr(Trainer, "step", noted)
+    classifier(batch_size=batch_size, max_epochs=35, tol=1.0).fit(X, labels)
+    assert set(seen) == {damping}

@@ -109,7 +109,7 @@ class Trainer:
                 state = replace(
                     state,
                     x=0.5 * (state.x + last_x),
-                    q=last_q,
+                    q=self.update.retreated(state.q, last_q),
                     optimizer_state=self.optimizer.shrunk(state.optimizer_state),
                     damping=0.5 * state.damping,
                 )
