@@ -249,6 +249,22 @@ def test_the_bound_of_three_classes_has_its_gradient_whatever_the_update():
 
 
 @quietly
+def test_of_three_classes_it_is_found_in_few_sweeps_whatever_the_update(monkeypatch):
+    """By centred sites: those that are the gradient of plain steps would creep there."""
+    labels = np.digitize(X[:, 0], [-0.4, 0.6])
+    model = classifier(posterior_update="gradient", max_iter=10).fit(X, labels)
+    sweeps, sweep = [], LocalEngine.sweep
+
+    def counted(self, *args):
+        sweeps.append(args)
+        return sweep(self, *args)
+
+    monkeypatch.setattr(LocalEngine, "sweep", counted)
+    model.log_marginal_likelihood(model.kernel_.theta + 0.1)
+    assert len(sweeps) < 100
+
+
+@quietly
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize(
     "options", [{"max_iter": 3}, {"batch_size": 20, "max_epochs": 1, "calibration": "loo"}], ids=str

@@ -11,6 +11,8 @@ from cavity.engines.local import LocalEngine
 from cavity.optimizers import Adam
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.variational import Variational
+from cavity.schedules.gaussian import GaussianSpace
+from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate
 from cavity.schedules.step import Trainer
 from support import KERNELS, points, table, tried, watch_training
 
@@ -160,3 +162,16 @@ def test_after_a_failed_pass_stored_factors_still_add_up_to_q(monkeypatch):
     SEPClassifier(n_inducing=5, random_state=0, n_jobs=1, **options).fit(X, labels)
     assert len(gaps) == 20
     assert max(gaps) < 1e-4
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "natural"])
+def test_the_gradient_norm_is_that_of_kernel_and_inducing_points(plain):
+    """Whatever else the optimiser moves: so it is comparable between methods."""
+    X, labels = table(60)
+    update = GradientUpdate(GaussianSpace(1, 6)) if plain else NaturalUpdate()
+    trainer = make_trainer(X, labels, rule=Variational(), update=update)
+    state = trainer.start()
+    found = trainer.evaluate(state.x, state.q, damping=1.0)
+    slope = found.slope[: len(state.x)]
+    assert np.linalg.norm(slope) > 1.5  # not one, whose square it is
+    assert_allclose(found.info.gradient_norm, np.linalg.norm(slope), rtol=1e-12)
