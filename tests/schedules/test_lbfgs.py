@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from cavity import NumericalError
-from cavity.schedules.lbfgs import Evaluated, maximize
+from cavity.schedules.lbfgs import Evaluated, _Ascent, maximize
 from cavity.schedules.progress import Progress, StepInfo
 
 CENTRE = np.array([1.0, -2.0, 0.5])
@@ -218,3 +218,13 @@ def test_where_nothing_can_move_the_start_is_the_top():
     assert maximum.converged
     assert not maximum.stuck
     assert [entry.objective for entry in history] == [-3.0]
+
+
+@pytest.mark.parametrize(("place", "outward"), [(0, -1.0), (1, 1.0)], ids=["lower", "upper"])
+def test_at_a_bound_a_slope_that_leads_out_is_no_way_up(place, outward):
+    bounds = np.array([[-2.0, 3.0], [-2.0, 3.0]])
+    at = np.array([bounds[0, place], 0.0])
+    for slope, flat in ((outward, True), (-outward, False)):
+        ascent = _Ascent(hill, Progress(), at, tol=0.0, window=1, max_seconds=np.inf)
+        ascent.best = Evaluated(np.array([5.0 * slope, 0.0]), StepInfo(-1.0, -1.0, 5.0, 0.0))
+        assert ascent.is_flat(bounds) is flat
