@@ -1,5 +1,7 @@
 """L-BFGS-B: it climbs inside its bounds, survives points that cannot be evaluated, keeps the best."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -228,3 +230,18 @@ def test_at_a_bound_a_slope_that_leads_out_is_no_way_up(place, outward):
         ascent = _Ascent(hill, Progress(), at, tol=0.0, window=1, max_seconds=np.inf)
         ascent.best = Evaluated(np.array([5.0 * slope, 0.0]), StepInfo(-1.0, -1.0, 5.0, 0.0))
         assert ascent.is_flat(bounds) is flat
+
+
+def test_a_point_that_fails_is_worse_than_any_however_low_the_objective():
+    calls = 0
+
+    def low(x):
+        nonlocal calls
+        calls += 1
+        if calls in (2, 3):
+            raise NumericalError
+        good = hill(x)
+        return Evaluated(good.gradient, replace(good.info, objective=good.info.objective - 1e4))
+
+    maximum, _ = climb(low)
+    assert_allclose(maximum.x, CENTRE, atol=1e-3)

@@ -175,3 +175,21 @@ def test_the_gradient_norm_is_that_of_kernel_and_inducing_points(plain):
     slope = found.slope[: len(state.x)]
     assert np.linalg.norm(slope) > 1.5  # not one, whose square it is
     assert_allclose(found.info.gradient_norm, np.linalg.norm(slope), rtol=1e-12)
+
+
+def test_a_failed_pass_is_repeated_with_the_q_of_before(monkeypatch):
+    X, labels = table(60)
+    trainer = make_trainer(X, labels)
+    first = trainer.start()
+    second, _ = trainer.step(first)
+    asked, evaluate = [], Trainer.evaluate
+
+    def failing(self, x, q, *args):
+        asked.append(q)
+        if len(asked) == 1:
+            raise NumericalError
+        return evaluate(self, x, q, *args)
+
+    monkeypatch.setattr(Trainer, "evaluate", failing)
+    trainer.step(second)
+    assert asked == [second.q, first.q]
