@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,13 @@ class Problem:
         """The prior at a parameter vector."""
         kernel, Z = self.space.unpack(x)
         return Prior(kernel, Z, self.dtype, self.jitter if jitter is None else jitter)
+
+    def for_minibatches(self) -> Problem:
+        """The problem in float32: minibatches are noisy beyond its rounding.
+
+        That needs a larger jitter, which belongs to the whitened coordinates of the q that is trained.
+        """
+        return replace(self, dtype=np.dtype(np.float32))
 
 
 def standardizer_of(source: Source, threads: Threads, *, whiten: bool = False) -> Standardizer:

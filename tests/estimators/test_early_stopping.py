@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import RBF
 
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines.local import HeldOut
@@ -14,9 +15,10 @@ from cavity.problem import held_out_numbers, hold_out
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.variational import Variational
 from cavity.schedules.converged import converge
+from cavity.schedules.step import Trainer
 from cavity.sources.arrays import ArraySource
 from cavity.sources.protocol import RawRows
-from cavity.sweep import SweepOptions
+from cavity.sweep import SweepOptions, marginals
 from support import KERNELS, make_engine, make_prior, points, table, watch_training
 
 X, LABELS = table(300)
@@ -191,3 +193,39 @@ def test_the_best_state_is_kept_even_without_early_stopping(monkeypatch):
     watch_training(monkeypatch, spoil)
     spoilt = classifier(max_epochs=20, learning_rate=0.05, hyperprior=None).fit(X, LABELS)
     assert nll(spoilt) < nll(good) + 0.1
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("batch_size", [30, None])
+def test_the_validation_score_is_that_of_the_q_that_is_trained(monkeypatch, batch_size):
+    """In its own whitened coordinates: those of float32 tiles have another jitter."""
+    scores, score, problems, step = [], plans._ValidationScore.__call__, [], Trainer.step
+
+    def scored(self, state):
+        scores.append((self, state, score(self, state)))
+        return scores[-1][-1]
+
+    def trained(self, *args, **options):
+        problems.append(self.problem)
+        return step(self, *args, **options)
+
+    monkeypatch.setattr(plans._ValidationScore, "__call__", scored)
+    monkeypatch.setattr(Trainer, "step", trained)
+    steps = 20
+    model = classifier(
+        SVIClassifier,
+        batch_size=batch_size,
+        max_epochs=steps if batch_size is None else steps / 10,
+        early_stopping="validation",
+        n_inducing=100,  # close together: the jitter matters
+        kernel=100.0 * RBF(3.0),
+        learn_inducing=False,
+    )
+    model.fit(X, LABELS)
+    judge, state, value = scores[-1]
+    prior, engine = problems[-1].prior(state.x), problems[-1].engine
+    q = judge.update.posterior(state.q, prior)
+    at = marginals(engine.standardizer.apply(judge.rows.X, prior.dtype), prior, q)
+    log_proba = engine.rule.predict_log_proba(at.mean, at.variance + at.residual)
+    expected = log_proba[np.arange(len(log_proba)), judge.rows.labels].mean()
+    assert_allclose(value, expected, atol=5e-4)

@@ -80,6 +80,15 @@ class TestAtAFixedKernel:
         )
         assert_allclose(one.predict_proba(X_STAR), other.predict_proba(X_STAR), atol=1e-8)
 
+    def test_a_kernel_without_free_parameters_at_points_that_stay_is_one(self):
+        fixed = ConstantKernel(1.5, "fixed") * RBF([0.8, 1.2], "fixed")
+        one = classifier(kernel=fixed, learn_inducing=False).fit(X, LABELS)
+        other = at_fixed_kernel(kernel=fixed).fit(X, LABELS)
+        assert_allclose(
+            one.log_marginal_likelihood_value_, other.log_marginal_likelihood_value_, atol=1e-6
+        )
+        assert len(one.history_) == one.n_iter_ == 1
+
     def test_too_few_sweeps_are_said_so(self):
         with pytest.warns(ConvergenceWarning, match="max_iter"):
             classifier(optimizer=None, max_iter=1).fit(X, LABELS)

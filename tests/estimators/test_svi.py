@@ -10,7 +10,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.engines.local import LocalEngine
 from cavity.history import Iteration
+from cavity.schedules import plan
+from cavity.schedules.step import Trainer
 from reference import central_differences, exact_log_evidence
 from support import evidence_differences, signs, table
 
@@ -167,6 +170,7 @@ def test_minibatches_of_plain_gradients_use_adadelta_by_default():
         {"early_stopping": "validation"},
         {"max_seconds": 0.2, "max_iter": 100_000, "tol": 0.0},
         {"max_epochs": 3},
+        {"max_epochs": 0.5},
         {"learning_rate": 0.5},
         {"damping": 0.1},
     ],
@@ -185,7 +189,7 @@ def test_plain_gradients_over_all_rows_heed_what_they_are_given_or_say_that_they
         "learning_rate": False,
         "damping": False,
         "max_seconds": complaint is None and model.history_[-1].seconds < 2.0,
-        "max_epochs": complaint is None and model.n_iter_ <= 3,
+        "max_epochs": complaint is None and model.n_iter_ <= max(1, options.get("max_epochs", 0)),
     }
     name = next(iter(options))
     assert heeded[name] or name in str(complaint)
@@ -201,6 +205,19 @@ def test_what_goes_by_the_number_of_rows_is_refused_before_any_work(monkeypatch)
     for batch_size in (None, 20):
         with pytest.raises(ValueError, match=r"damping=0\.1 does not go with"):
             classifier(posterior_update="gradient", damping=0.1, batch_size=batch_size).fit(X, LABELS)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"posterior_update": "gradient", "batch_size": 20}, {"optimizer": "adadelta"}],
+    ids=["by default", "by name"],
+)
+def test_a_learning_rate_is_refused_where_the_optimizer_has_none(options):
+    with pytest.raises(ValueError, match=r"learning_rate=0\.1 does not go with ADADELTA.*adam"):
+        classifier(learning_rate=0.1, **options).fit(X, LABELS)
+    classifier(**{**options, "optimizer": "adam"}, learning_rate=0.1, max_epochs=30, tol=1.0).fit(
+        X, LABELS
+    )
 
 
 def complaint_of(model):
@@ -229,3 +246,80 @@ def test_the_bound_of_three_classes_has_its_gradient_whatever_the_update():
     theta = model.kernel_.theta
     _, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
     assert_allclose(slope, evidence_differences(model, theta), atol=1e-4)
+
+
+@quietly
+def test_of_three_classes_it_is_found_in_few_sweeps_whatever_the_update(monkeypatch):
+    """By centred sites: those that are the gradient of plain steps would creep there."""
+    labels = np.digitize(X[:, 0], [-0.4, 0.6])
+    model = classifier(posterior_update="gradient", max_iter=10).fit(X, labels)
+    sweeps, sweep = [], LocalEngine.sweep
+
+    def counted(self, *args):
+        sweeps.append(args)
+        return sweep(self, *args)
+
+    monkeypatch.setattr(LocalEngine, "sweep", counted)
+    model.log_marginal_likelihood(model.kernel_.theta + 0.1)
+    assert len(sweeps) < 100
+
+
+@quietly
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    "options", [{"max_iter": 3}, {"batch_size": 20, "max_epochs": 1, "calibration": "loo"}], ids=str
+)
+def test_rows_can_be_left_out_of_a_q_that_is_far_from_its_best(n_classes, options):
+    """Early in a run by gradients q is wider than all rows together would make it."""
+    labels = LABELS if n_classes == 2 else np.digitize(X[:, 0], [-0.4, 0.6])
+    wide = ConstantKernel(100.0) * RBF([1.0, 1.0])
+    model = classifier(kernel=wide, posterior_update="gradient", **options).fit(X, labels)
+    assert model.loo_log_proba_.min() > -50.0
+    assert_allclose(model.loo_score_, model.loo_log_proba_.mean())
+    assert min(entry.leave_one_out for entry in model.history_) > -10.0
+
+
+@pytest.mark.parametrize("posterior_update", ["natural", "gradient"])
+def test_sweeps_that_would_outlast_max_seconds_are_left_out(monkeypatch, posterior_update):
+    sweep = LocalEngine.sweep
+
+    def of_minibatches(self, prior, posterior, options, batch=None):
+        assert batch is not None, "a sweep over all rows"
+        return sweep(self, prior, posterior, options, batch)
+
+    monkeypatch.setattr(LocalEngine, "sweep", of_minibatches)
+    monkeypatch.setattr(plan, "_seconds_per_sweep", lambda *_: 1e6)
+    options = {"batch_size": 20, "max_seconds": 0.2, "calibration": None}
+    model = classifier(posterior_update=posterior_update, **options).fit(X, LABELS)
+    assert np.isnan(model.log_marginal_likelihood_value_)
+    assert_allclose(model.loo_score_, model.history_[-1].leave_one_out)
+
+
+@pytest.mark.parametrize("kind", [SVIClassifier, SEPClassifier])
+def test_the_value_of_a_minibatch_fit_is_that_at_its_own_theta(kind):
+    """Its jitter is that of float32, and near-copies among the inducing points let that matter."""
+    rows, labels = table(400)
+    options = {"learn_inducing": False, "batch_size": 50, "max_epochs": 3, "random_state": 0}
+    model = kind(100.0 * RBF([2.0, 2.0]), n_inducing=100, n_jobs=1, **options).fit(rows, labels)
+    assert model.model_.jitter > 1e-6
+    assert_allclose(
+        model.log_marginal_likelihood(model.kernel_.theta),
+        model.log_marginal_likelihood_value_,
+        atol=1e-3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "batch_size", "damping"), [(2, None, 1.0), (3, None, 0.5), (3, 20, 1.0)]
+)
+def test_steps_are_whole_but_for_many_classes_on_all_rows(monkeypatch, n_classes, batch_size, damping):
+    labels = LABELS if n_classes == 2 else np.digitize(X[:, 0], [-0.4, 0.6])
+    seen, step = [], Trainer.step
+
+    def noted(self, state, *args, **options):
+        seen.append(state.damping)
+        return step(self, state, *args, **options)
+
+    monkeypatch.setattr(Trainer, "step", noted)
+    classifier(batch_size=batch_size, max_epochs=35, tol=1.0).fit(X, labels)
+    assert set(seen) == {damping}

@@ -290,6 +290,14 @@ def test_tilted_terms_are_those_of_a_log_concave_likelihood(likelihood, mean, ex
     )
 
 
+@BOTH
+def test_gamma_is_what_curvature_and_slope_leave(likelihood):
+    """Draws at random seldom meet the far left of a wide normal, which has formulas of its own."""
+    tilted = likelihood.tilted(*grid())
+    scale = np.maximum(1.0, tilted.slope**2)
+    assert_allclose(tilted.gamma / scale, (tilted.curvature - tilted.slope**2) / scale, atol=1e-9)
+
+
 # --- prediction -------------------------------------------------------------------------------------
 
 

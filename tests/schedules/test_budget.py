@@ -245,3 +245,21 @@ def test_batch_training_is_bounded_by_its_iterations(monkeypatch):
 @given(st.integers(1, 40))
 def test_the_share_used_is_linear_in_the_epochs(epochs):
     assert_allclose(Budget(40.0).used(epochs, 0.0), epochs / 40.0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "model",
+    [
+        GFITCClassifier(),
+        GFITCClassifier(optimizer=None),
+        SVIClassifier(posterior_update="gradient"),
+        SVIClassifier(posterior_update="gradient", optimizer=None),
+        SVIClassifier(optimizer=None),
+    ],
+    ids=repr,
+)
+def test_nothing_begins_after_the_seconds_on_all_rows(model):
+    X, labels = table(100)
+    model.set_params(n_inducing=5, max_seconds=1e-6, tol=0.0, random_state=0, n_jobs=1)
+    assert model.fit(X, labels).n_iter_ == 1

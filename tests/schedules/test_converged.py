@@ -5,10 +5,11 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+from cavity.posterior import Naturals, Posterior
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.variational import Variational
-from cavity.schedules.converged import converge
-from cavity.sweep import SweepOptions, marginals
+from cavity.schedules.converged import converge, settled
+from cavity.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions, marginals
 from reference import (
     exact_log_evidence,
     expectation_propagation,
@@ -118,6 +119,28 @@ def test_stops_only_where_a_sweep_moves_nothing(rule, damping):
     assert np.sqrt(sums.site_change / sums.weight) < 1e-6
 
 
+def test_the_change_is_that_of_a_whole_sweep_whatever_the_damping():
+    X, labels = table(60)
+    prior = make_prior(KERNELS["noisy"], points(6))
+    whole, damped = (
+        converge(make_engine(X, labels), prior, damping=damping, tol=0.0, max_sweeps=1).change
+        for damping in (1.0, 0.1)
+    )
+    assert_allclose(damped, whole, rtol=1e-9)
+
+
+def test_sites_are_not_taken_out_of_a_foreign_q_as_if_it_were_made_of_them():
+    """Here the sites of a fit and a q without any: in the prior a row's ν̃v would exceed 1."""
+    X, labels = table(60)
+    engine, prior = make_engine(X, labels), make_prior(100.0 * KERNELS["noisy"], points(6))
+    fixed_point(engine, prior)
+    start = Naturals.zeros(1, 6)
+    variance = marginals(X, prior, Posterior.from_naturals(start)).variance[0]
+    assert (engine.sites.precision[0] * variance).max() > 1.0
+    converge(engine, prior, start=start, tol=0.0, max_sweeps=1)
+    assert engine.log_predictive.min() > -20.0
+
+
 def test_the_start_of_the_sites_does_not_matter():
     X, labels = table(60)
     prior = make_prior(KERNELS["noisy"], points(6))
@@ -148,3 +171,38 @@ def test_one_sweep_at_a_foreign_q_knows_no_evidence():
     two = converge(make_engine(X, labels), prior, tol=tol, start=start, max_sweeps=2)
     assert np.isnan(one.objective)
     assert np.isfinite(two.objective)
+
+
+class TestLeftAsItIs:
+    """A q that plain gradients have made: it is not the sum of its rows' sites."""
+
+    def test_at_the_fixed_point_rows_are_left_out_as_sweeps_leave_them_out(self):
+        X, labels = table(60)
+        prior = make_prior(100.0 * KERNELS["noisy"], points(6))
+        swept, engine = (make_engine(X, labels, rule=Variational()) for _ in range(2))
+        point = fixed_point(swept, prior)
+        left = settled(engine, prior, point.posterior)
+        assert_allclose(left.objective, point.objective, atol=1e-9)
+        assert_allclose(engine.log_predictive, swept.log_predictive, atol=1e-8)
+        assert_allclose(left.max_leverage, EXACT_LEVERAGE, atol=1e-6)
+
+    def test_far_from_it_no_row_claims_more_of_q_than_there_is(self):
+        """The prior is wider than any sum of sites: ν̃v > 1, as if all of q were one row's."""
+        X, labels = table(60)
+        prior = make_prior(100.0 * KERNELS["noisy"], points(6))
+        q = Posterior.from_naturals(Naturals.zeros(1, 6))
+        engine = make_engine(X, labels, rule=Variational())
+        point = settled(engine, prior, q)
+        assert (engine.sites.precision[0] * marginals(X, prior, q).variance[0]).max() > 1.0
+        assert point.max_leverage == LAGGING_LEVERAGE
+        assert engine.log_predictive.min() > -10.0
+        assert_allclose(point.mean_log_predictive, engine.log_predictive.mean())
+
+    def test_without_seconds_there_is_no_second_sweep(self):
+        X, labels = table(60)
+        prior = make_prior(KERNELS["noisy"], points(6))
+        engine = make_engine(X, labels, rule=Variational())
+        q = fixed_point(make_engine(X, labels, rule=Variational()), prior).posterior
+        point = settled(engine, prior, q, seconds_left=lambda: 0.0)
+        assert point.n_sweeps == 1
+        assert np.isfinite(point.objective)

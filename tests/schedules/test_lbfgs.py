@@ -1,11 +1,13 @@
 """L-BFGS-B: it climbs inside its bounds, survives points that cannot be evaluated, keeps the best."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from cavity import NumericalError
-from cavity.schedules.lbfgs import Evaluated, maximize
+from cavity.schedules.lbfgs import Evaluated, _Ascent, maximize
 from cavity.schedules.progress import Progress, StepInfo
 
 CENTRE = np.array([1.0, -2.0, 0.5])
@@ -207,3 +209,39 @@ def test_after_a_failed_line_search_it_goes_on_from_the_best_point():
     maximum, _ = climb(moody)
     assert maximum.converged
     assert_allclose(maximum.x, CENTRE, atol=1e-4)
+
+
+def test_where_nothing_can_move_the_start_is_the_top():
+    def flat(x):
+        assert x.shape == (0,)
+        return Evaluated(x, StepInfo(-3.0, -1.0, 0.0, 0.0))
+
+    maximum, history = climb(flat, start=(), bounds=np.zeros((0, 2)))
+    assert maximum.converged
+    assert not maximum.stuck
+    assert [entry.objective for entry in history] == [-3.0]
+
+
+@pytest.mark.parametrize(("place", "outward"), [(0, -1.0), (1, 1.0)], ids=["lower", "upper"])
+def test_at_a_bound_a_slope_that_leads_out_is_no_way_up(place, outward):
+    bounds = np.array([[-2.0, 3.0], [-2.0, 3.0]])
+    at = np.array([bounds[0, place], 0.0])
+    for slope, flat in ((outward, True), (-outward, False)):
+        ascent = _Ascent(hill, Progress(), at, tol=0.0, window=1, max_seconds=np.inf)
+        ascent.best = Evaluated(np.array([5.0 * slope, 0.0]), StepInfo(-1.0, -1.0, 5.0, 0.0))
+        assert ascent.is_flat(bounds) is flat
+
+
+def test_a_point_that_fails_is_worse_than_any_however_low_the_objective():
+    calls = 0
+
+    def low(x):
+        nonlocal calls
+        calls += 1
+        if calls in (2, 3):
+            raise NumericalError
+        good = hill(x)
+        return Evaluated(good.gradient, replace(good.info, objective=good.info.objective - 1e4))
+
+    maximum, _ = climb(low)
+    assert_allclose(maximum.x, CENTRE, atol=1e-3)

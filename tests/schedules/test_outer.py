@@ -4,6 +4,7 @@ import pytest
 from numpy.testing import assert_allclose
 from training_runs import make_trainer
 
+from cavity.engines.local import LocalEngine
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.likelihoods import Logit, Probit
 from cavity.schedules import outer
@@ -52,6 +53,26 @@ def test_parameters_stay_inside_their_bounds(fitted):
     lower, upper = KERNEL.bounds.T
     assert (theta >= lower - 1e-9).all()
     assert (theta <= upper + 1e-9).all()
+
+
+def test_epochs_are_all_passes_over_the_rows(monkeypatch):
+    """So that curves of all methods can be drawn over one axis."""
+    sweeps, sweep, told, record = [], LocalEngine.sweep, [], Progress.record
+
+    def counted(self, *args):
+        sweeps.append(args)
+        return sweep(self, *args)
+
+    def noted(self, info, epochs, share=None):
+        told.append((epochs, float(len(sweeps))))
+        return record(self, info, epochs, share)
+
+    monkeypatch.setattr(LocalEngine, "sweep", counted)
+    monkeypatch.setattr(Progress, "record", noted)
+    fit_outer(problem(), Progress(), max_iter=5, tol=0.0)
+    assert len(told) == 5
+    for epochs, passes in told:
+        assert epochs == passes
 
 
 @pytest.mark.parametrize("likelihood", [Probit(), Logit()])

@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from training_runs import make_trainer
 
 from cavity import NumericalError, SEPClassifier
+from cavity.engines.local import LocalEngine
+from cavity.optimizers import Adam
+from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.variational import Variational
+from cavity.schedules.gaussian import GaussianSpace
+from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate
+from cavity.schedules.step import Trainer
 from support import KERNELS, points, table, tried, watch_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -103,3 +111,85 @@ def test_steps_that_leave_the_range_of_floats_come_back():
     else:
         assert np.isfinite(fitted.predict_proba(table(10, seed=3)[0])).all()
         assert np.isfinite(fitted.log_marginal_likelihood_value_)
+
+
+@pytest.mark.parametrize("rule", [ExpectationPropagation(), Variational()], ids=["ep", "vi"])
+def test_after_failed_passes_q_is_again_made_of_whole_sites(monkeypatch, rule):
+    """A minibatch's sums of halved sites would make a q of half of the rows, for a whole epoch."""
+    X, labels = table(400)
+
+    def precision(failures):
+        trainer = make_trainer(X, labels, rule=rule, optimizer=Adam(1e-6))
+        state, sweep, passes = trainer.start(), LocalEngine.sweep, []
+
+        def failing(self, *args):
+            passes.append(args)
+            if len(passes) in failures:
+                raise np.linalg.LinAlgError
+            return sweep(self, *args)
+
+        monkeypatch.setattr(LocalEngine, "sweep", failing)
+        for step, batch in enumerate(trainer.engine.batches(20, np.random.default_rng(0)), start=1):
+            state, _ = trainer.step(state, batch, gain=max(0.2, 1.0 / step))
+        monkeypatch.setattr(LocalEngine, "sweep", sweep)
+        assert state.damping == trainer.options.damping
+        return np.trace(state.q.precision[0])
+
+    assert_allclose(precision({2, 5, 6}), precision(set()), rtol=0.05)
+
+
+def test_after_a_failed_pass_stored_factors_still_add_up_to_q(monkeypatch):
+    """The rows have replaced theirs: a q without them would be off for good."""
+    X, labels = table(200)
+    sweep, step, passes, gaps = LocalEngine.sweep, Trainer.step, [], []
+
+    def failing(self, *args):
+        passes.append(args)
+        if len(passes) in {4, 7, 8}:
+            raise np.linalg.LinAlgError
+        return sweep(self, *args)
+
+    def compared(self, *args, **options):
+        state, info = step(self, *args, **options)
+        directions = self.engine.sites.directions.astype(float)
+        summed = (directions.T * self.engine.sites.precision[0]) @ directions
+        gaps.append(np.abs(summed - state.q.precision[0]).max() / np.abs(summed).max())
+        return state, info
+
+    monkeypatch.setattr(LocalEngine, "sweep", failing)
+    monkeypatch.setattr(Trainer, "step", compared)
+    options = {"site_memory": "factors", "batch_size": 20, "max_epochs": 2}
+    SEPClassifier(n_inducing=5, random_state=0, n_jobs=1, **options).fit(X, labels)
+    assert len(gaps) == 20
+    assert max(gaps) < 1e-4
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "natural"])
+def test_the_gradient_norm_is_that_of_kernel_and_inducing_points(plain):
+    """Whatever else the optimiser moves: so it is comparable between methods."""
+    X, labels = table(60)
+    update = GradientUpdate(GaussianSpace(1, 6)) if plain else NaturalUpdate()
+    trainer = make_trainer(X, labels, rule=Variational(), update=update)
+    state = trainer.start()
+    found = trainer.evaluate(state.x, state.q, damping=1.0)
+    slope = found.slope[: len(state.x)]
+    assert np.linalg.norm(slope) > 1.5  # not one, whose square it is
+    assert_allclose(found.info.gradient_norm, np.linalg.norm(slope), rtol=1e-12)
+
+
+def test_a_failed_pass_is_repeated_with_the_q_of_before(monkeypatch):
+    X, labels = table(60)
+    trainer = make_trainer(X, labels)
+    first = trainer.start()
+    second, _ = trainer.step(first)
+    asked, evaluate = [], Trainer.evaluate
+
+    def failing(self, x, q, *args):
+        asked.append(q)
+        if len(asked) == 1:
+            raise NumericalError
+        return evaluate(self, x, q, *args)
+
+    monkeypatch.setattr(Trainer, "evaluate", failing)
+    trainer.step(second)
+    assert asked == [second.q, first.q]

@@ -304,7 +304,9 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
             )
         engine = self._training.fresh(self._site_rule())
         with computing(thread_count(self.n_jobs)) as engine.threads:
-            prior = Prior(self.kernel_.clone_with_theta(theta), self.model_.Z, self.model_.dtype)
+            kernel = self.kernel_.clone_with_theta(theta)
+            # The jitter is part of the model: with another one the fitted theta has another value.
+            prior = Prior(kernel, self.model_.Z, self.model_.dtype, self.model_.jitter)
             share = getattr(self, "_share", 1.0)
             point = converge(engine, prior, tol=1e-8, max_sweeps=500, residual_share=share)
             if point.interrupted:

@@ -164,7 +164,7 @@ def training_plan(
         optimizer=method,
         options=options,
         budget=budget,
-        max_iter=_most_sweeps(estimator),
+        max_iter=most_iterations(estimator),
         tol=estimator.tol,
         stochastic=stochastic,
         monitor=_monitor(estimator, problem, stochastic, update),
@@ -193,8 +193,8 @@ def _budget(estimator: Any, batch_size: int | None, n_rows: int, enough: float) 
     return Budget(float(epochs), np.inf if seconds is None else float(seconds))
 
 
-def _most_sweeps(estimator: Any) -> int:
-    """If nothing is learned: a sweep is then an iteration and an epoch alike."""
+def most_iterations(estimator: Any) -> int:
+    """Where all rows are seen in each, so that it is an epoch, too; one at least."""
     epochs = estimator.max_epochs
     return int(estimator.max_iter if epochs is None else max(1, min(estimator.max_iter, epochs)))
 
@@ -226,7 +226,8 @@ def _monitor(
 ) -> Monitor:
     patience = None if estimator.early_stopping is None else PATIENCE
     held_out = problem.engine.held_out_rows
-    score = None if held_out is None else _ValidationScore(problem, update, held_out)
+    trained = problem if stochastic is None else problem.for_minibatches()
+    score = None if held_out is None else _ValidationScore(trained, update, held_out)
     if stochastic is None:
         return Monitor(window=5, patience=patience, score=score)
     steps = problem.engine.n_rows / stochastic.batch_size * stochastic.budget.max_epochs
@@ -243,11 +244,11 @@ class _ValidationScore:
         self.rows = rows
 
     def __call__(self, state: TrainingState) -> float:
-        engine = self.problem.engine
-        kernel, Z = self.problem.space.unpack(state.x)
-        posterior = self.update.posterior(state.q, self.problem.prior(state.x))
-        dtype, jitter = self.problem.dtype, self.problem.prior(state.x).jitter
-        model = Model(kernel, Z, posterior, engine.standardizer, engine.rule, dtype, jitter)
+        engine, prior = self.problem.engine, self.problem.prior(state.x)
+        posterior, dtype = self.update.posterior(state.q, prior), engine.dtype
+        model = Model(
+            prior.kernel, prior.Z, posterior, engine.standardizer, engine.rule, dtype, prior.jitter
+        )
         moments = model.latent_moments(self.rows.X, engine.threads)
         log_proba = engine.rule.predict_log_proba(*moments)
         scores = log_proba[np.arange(len(log_proba)), self.rows.labels]

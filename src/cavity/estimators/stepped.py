@@ -191,6 +191,13 @@ class SteppedGPClassifier(SparseGPClassifier):
                 "same place; give n_inducing a number, or max_epochs instead of max_seconds"
             )
 
+    def _refuse_what_does_not_suit(self, n_rows: int) -> None:
+        if self.learning_rate is not None and self._optimizer_name() == "adadelta":
+            raise ValueError(
+                f"learning_rate={self.learning_rate!r} does not go with ADADELTA, which has none (here "
+                f'optimizer={self.optimizer!r}); leave it out, or pass optimizer="adam"'
+            )
+
     def _calibrates(self, problem: Problem) -> bool:
         if self.calibration == "auto":
             if problem.engine.stores_directions:  # the paper's scheme

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from cavity.estimators.offered import Offered
-from cavity.estimators.plans import resolved_batch_size, variational_rule
+from cavity.estimators.plans import most_iterations, resolved_batch_size, variational_rule
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.optimizers import Adadelta
 from cavity.problem import Problem
@@ -20,7 +20,7 @@ from cavity.schedules.plan import Outcome
 from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer
-from cavity.sweep import SweepOptions
+from cavity.sweep import LAGGING_LEVERAGE, SweepOptions
 
 
 def _why_no_stream(estimator: SVIClassifier) -> str | None:
@@ -164,12 +164,13 @@ class SVIClassifier(SteppedGPClassifier):
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         if not self._climbs(problem.engine.n_rows):
             return super()._train(problem, progress, seed)
-        trainer = Trainer(problem, Adadelta(), SweepOptions(), self._update(problem))
-        max_iter = self.max_iter if self.max_epochs is None else min(self.max_iter, self.max_epochs)
+        # On its way q is not what the rows' sites would make it.
+        options = SweepOptions(max_leverage=LAGGING_LEVERAGE)
+        trainer = Trainer(problem, Adadelta(), options, self._update(problem))
         outcome = fit_gradient_batch(
             trainer,
             progress,
-            max_iter=int(max_iter),
+            max_iter=most_iterations(self),
             tol=self.tol,
             max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
         )
@@ -190,9 +191,10 @@ class SVIClassifier(SteppedGPClassifier):
         if self.posterior_update == "gradient" and self.damping != "auto":
             raise ValueError(
                 f'damping={self.damping!r} does not go with posterior_update="gradient", whose q is not '
-                'made of sites; use learning_rate, or posterior_update="natural"'
+                'made of sites; leave it out, or use posterior_update="natural"'
             )
         if not self._climbs(n_rows):
+            super()._refuse_what_does_not_suit(n_rows)
             return
         unused = {"checkpoint": None, "early_stopping": None, "learning_rate": None}
         for name, default in unused.items():

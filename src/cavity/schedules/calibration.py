@@ -18,7 +18,7 @@ import numpy as np
 from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
 from cavity.schedules.converged import FixedPoint
-from cavity.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
+from cavity.sweep import LAGGING_LEVERAGE, SweepOptions
 
 _ROWS = 10_000
 """Rows that decide: enough for a single number."""
@@ -49,7 +49,7 @@ def calibrated(
     pass. Sites and q stay as they are. Predictions have the residual s in full, and so do the scores,
     even if training went by a share of it.
     """
-    leverage = EXACT_LEVERAGE if point.converged else LAGGING_LEVERAGE
+    leverage = point.max_leverage if point.converged else LAGGING_LEVERAGE
 
     def score(log_stretch: float, rows: Any) -> tuple[float, float]:
         # Damping 0 leaves the sites alone: the pass only looks.

@@ -34,6 +34,8 @@ class FixedPoint(NamedTuple):
     interrupted: bool = False
     stretch: float = 1.0
     """Factor on the latent means in predictions; see `schedules.calibration`."""
+    max_leverage: float = EXACT_LEVERAGE
+    """Bound on ν̃v for cavities of this q; less than that where it is not made of the sites."""
 
 
 _COUPLED_DAMPING = 0.6
@@ -127,20 +129,49 @@ def _sweep(
     return FixedPoint(prior, posterior, value, score, n_sweeps, change, change <= tol), sums
 
 
-def settled(engine: Engine, prior: Prior, posterior: Posterior) -> FixedPoint:
-    """A point that is left as it is: the rows' sites are those that its q would give them."""
+def settled(
+    engine: Engine,
+    prior: Prior,
+    posterior: Posterior,
+    seconds_left: Callable[[], float] = lambda: np.inf,
+) -> FixedPoint:
+    """A point that is left as it is: the rows' sites are those that its q would give them.
+
+    The second of two sweeps leaves out the sites that the first has found, if the seconds suffice.
+    """
+    leverage = LAGGING_LEVERAGE
     point = FixedPoint(prior, posterior, np.nan, np.nan, 0, np.nan, converged=True)
-    options = SweepOptions(damping=1.0, gradient=False)
     try:
-        for n_sweeps in (1, 2):  # the second leaves out the sites that the first has found
+        for n_sweeps in (1, 2):
+            begun = time.perf_counter()
+            options = SweepOptions(1.0, leverage, gradient=False)
             sums = engine.sweep(prior, posterior, options)
             engine.commit()
+            leverage = _credible_leverage(sums.naturals, posterior)
             point = point._replace(
                 objective=objective(sums, posterior, engine.rule),
                 mean_log_predictive=sums.log_predictive / sums.weight,
                 n_sweeps=n_sweeps,
                 change=float(np.sqrt(sums.site_change / sums.weight)),
+                max_leverage=leverage,
             )
+            if seconds_left() < time.perf_counter() - begun:
+                break
     except KeyboardInterrupt:
         return point._replace(interrupted=True)
     return point
+
+
+def _credible_leverage(sites: Naturals, posterior: Posterior) -> float:
+    """Bound on a row's own share of a q that was not made of its sites, but may be close to that.
+
+    If q is up to 1 + δ times as wide as the sites would make it, so is a row's ν̃v, and 1 − ν̃v is not
+    known better than δ: of a q that is far off, a row would seem to hold more than there is.
+    """
+    widest = 0.0
+    surplus = sites.precision - posterior.naturals.precision
+    for D, covariance in zip(surplus, posterior.covariance, strict=True):
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        widest = max(widest, float(np.linalg.eigvalsh(root.T @ D @ root)[-1]))
+    return float(np.clip(1.0 - widest, LAGGING_LEVERAGE, EXACT_LEVERAGE))

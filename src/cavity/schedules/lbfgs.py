@@ -18,7 +18,7 @@ _FLAT = 1e-3
 """Largest slope, against the objective's size, at which a failed line search means the top."""
 _WORSE = 1e3
 """How much worse a point that cannot be evaluated counts than the best so far."""
-_OUT_OF_ITERATIONS, _NO_WAY_UP = 1, 2
+_AT_THE_TOP, _OUT_OF_ITERATIONS, _NO_WAY_UP = 0, 1, 2
 """What SciPy's status says."""
 
 
@@ -126,6 +126,9 @@ def maximize(
     ascent = _Ascent(evaluate, progress, start, tol, window, max_seconds)
     result, height = OptimizeResult(status=_NO_WAY_UP), -np.inf
     try:
+        if not len(start):  # there is nothing to climb over, and SciPy takes no empty vector
+            ascent.negative(start)
+            result.status = _AT_THE_TOP
         while result.status == _NO_WAY_UP and len(ascent.values) < max_iter:
             left = max_iter - len(ascent.values)
             result = minimize(

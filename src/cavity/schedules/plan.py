@@ -79,8 +79,7 @@ class Plan:
         natural = isinstance(self.update, NaturalUpdate)
         rebuild = natural and self.stochastic is None and self._rebuilds(problem)
         leverage = EXACT_LEVERAGE if rebuild else LAGGING_LEVERAGE
-        # Minibatches are noisy beyond float32's rounding; the polishing is in full precision.
-        rough = problem if self.stochastic is None else replace(problem, dtype=np.dtype(np.float32))
+        rough = problem if self.stochastic is None else problem.for_minibatches()
         options = replace(self.options, max_leverage=leverage)
         if self.stochastic is not None:
             thinning, spared = self.stochastic.thinning, self.stochastic.spared
@@ -140,12 +139,12 @@ class Plan:
         # The same jitter gives the same whitened coordinates, in which q was trained.
         prior = problem.prior(state.x, trainer.problem.prior(state.x).jitter)
         posterior = self.update.posterior(state.q, prior)
-        if not isinstance(self.update, NaturalUpdate):
-            return settled(problem.engine, prior, posterior)
         # Without a single step, there are at least the sites of one sweep.
         if progress.history and deadline - progress.seconds < _seconds_per_sweep(trained, progress):
             score = progress.history[-1].leave_one_out
             return FixedPoint(prior, posterior, np.nan, score, 0, np.nan, converged=False)
+        if not isinstance(self.update, NaturalUpdate):
+            return settled(problem.engine, prior, posterior, lambda: deadline - progress.seconds)
         return converge(
             problem.engine,
             prior,

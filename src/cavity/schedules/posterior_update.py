@@ -54,6 +54,10 @@ class PosteriorUpdate(Protocol):
         """The next q, from what a pass said and the optimiser's move."""
         ...
 
+    def retreated(self, q: Any, before: Any) -> Any:
+        """The q to go on with after a pass at q has failed, given that before the last step."""
+        ...
+
     def as_arrays(self, q: Any) -> dict[str, Array]:
         """q for a file."""
         ...
@@ -97,6 +101,10 @@ class NaturalUpdate:
         """(1 − gain)·q + gain·refined."""
         return q.mixed_with(evaluation.sums.naturals, gain)
 
+    def retreated(self, q: Naturals, before: Naturals) -> Naturals:
+        """That before the step."""
+        return before
+
     def as_arrays(self, q: Naturals) -> dict[str, Array]:
         """Precision and shift."""
         return {"precision": q.precision, "shift": q.shift}
@@ -133,6 +141,10 @@ class FactorUpdate(NaturalUpdate):
         change = Naturals(sums.precision - sums.replaced_precision, sums.shift - sums.replaced_shift)
         return q + change.mapped(evaluation.prior.L_inverse).scaled(evaluation.share)
 
+    def retreated(self, q: Naturals, before: Naturals) -> Naturals:
+        """The same: it is the sum of what the rows hold, and they have replaced their factors."""
+        return q
+
 
 @dataclass(frozen=True)
 class GradientUpdate:
@@ -167,6 +179,10 @@ class GradientUpdate:
     def moved(self, q: Array, evaluation: Evaluation, gain: float, move: Array) -> Array:
         """Where the optimiser goes."""
         return q + move
+
+    def retreated(self, q: Array, before: Array) -> Array:
+        """That before the step."""
+        return before
 
     def as_arrays(self, q: Array) -> dict[str, Array]:
         """The vector."""

@@ -99,7 +99,7 @@ class Trainer:
 
         A batch without any weight moves nothing and has no info. A pass that fails numerically is
         repeated half-way back to the last good parameters, with the optimiser's steps and the damping
-        halved.
+        halved; the damping comes back with the steps that succeed.
         """
         for _ in range(_MAX_RETRIES):
             try:
@@ -109,7 +109,7 @@ class Trainer:
                 state = replace(
                     state,
                     x=0.5 * (state.x + last_x),
-                    q=last_q,
+                    q=self.update.retreated(state.q, last_q),
                     optimizer_state=self.optimizer.shrunk(state.optimizer_state),
                     damping=0.5 * state.damping,
                 )
@@ -182,7 +182,8 @@ class Trainer:
             x=self.problem.space.project(state.x + move[:split]),
             q=self.update.moved(state.q, evaluation, gain, move[split:]),
             optimizer_state=optimizer_state,
-            damping=state.damping,
+            # Damped for good, a q of minibatches would be made of halves of sites.
+            damping=min(self.options.damping, 2.0 * state.damping),
             previous=(state.x, state.q),
         )
 
