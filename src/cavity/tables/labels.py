@@ -31,6 +31,11 @@ class LabelScan:
 
     def add(self, array: Any, weights: Array | None = None) -> None:
         """Count the next values, of rows with these weights [t]; 1 unless they are given."""
+        if import_arrow()[0].types.is_nested(array.type):
+            raise SourceError(
+                f"the target {self.target!r} is {array.type}; classes are whole numbers, strings or "
+                "truth values"
+            )
         for value, count, total in _value_counts(array, weights):
             if value is None:
                 self.missing += count
