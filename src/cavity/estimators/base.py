@@ -138,7 +138,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
             else Standardizer.identity(source.n_features)
         )
         held_out = None
-        if getattr(self, "early_stopping", None) == "validation":
+        if getattr(self, "early_stopping", None) == "validation" and progress is not None:
             held_out = self._hold_out(source, rng)
         rule = self._site_rule()  # points grow where q is a sum of sites
         if self.warm_start and hasattr(self, "model_"):
