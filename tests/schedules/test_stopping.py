@@ -1,6 +1,7 @@
 """Ctrl-C in the middle of training: what is kept, and how long it takes."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import SEPClassifier
 from cavity.engines.local import LocalEngine
+from cavity.estimators.base import computing
 from cavity.schedules import plan
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.step import Trainer
@@ -100,3 +102,19 @@ def test_ctrl_c_while_memory_is_returned_loses_nothing(monkeypatch, number):
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model.fit(X, labels)
     assert_allclose(model.kernel_.theta, expected, rtol=1e-12)
+
+
+def test_ctrl_c_while_the_threads_end_loses_nothing(monkeypatch):
+    """They are not waited for, unless they are still at work."""
+    shutdown, waits = ThreadPoolExecutor.shutdown, []
+
+    def noted(self, wait=True, **options):
+        waits.append(wait)
+        shutdown(self, wait, **options)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", noted)
+    with computing(2):
+        pass
+    with pytest.raises(KeyboardInterrupt), computing(2):
+        raise KeyboardInterrupt
+    assert waits == [False, True]

@@ -338,5 +338,8 @@ def computing(n_threads: int) -> Iterator[Threads]:
     try:
         with blas_threads(1), np.errstate(all="ignore"):
             yield threads
-    finally:
-        threads.close()
+    except BaseException:
+        threads.close()  # they may be at work on rows that will be gone
+        raise
+    # They are idle. Ctrl-C while they were waited for would cost a fit that is done.
+    threads.close(wait=False)
