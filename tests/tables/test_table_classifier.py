@@ -286,3 +286,9 @@ def test_a_disk_that_fills_up_while_rows_are_written(tmp_path, monkeypatch):
     with pytest.raises(SourceError, match=r"could not be written .*Errno 28.*make room"):
         small(max_memory=1, folder=tmp_path).fit(frame, "delayed")
     assert not any(tmp_path.iterdir())
+
+
+def test_the_file_of_a_constant_target_is_named(tmp_path):
+    parquet.write_table(pa.table({"hour": [1, 2], "late": [1, 1]}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"t\.parquet: the target 'late' has one value \(1\)"):
+        small().fit(tmp_path / "t.parquet", "late")
