@@ -97,6 +97,13 @@ class FewBatches(OwnSource):
         return itertools.islice(super().batches(size, rng, skip), 3)
 
 
+class FewSamples(OwnSource):
+    """Draws fewer rows than it is asked for."""
+
+    def sample(self, size, rng):
+        return super().sample(size - 1, rng)
+
+
 class NoBatches(OwnSource):
     """Yields no minibatch."""
 
@@ -116,6 +123,7 @@ BROKEN = {
     "no blocks": (lambda: NoBlocks(X, LABELS), "blocks has 0 rows, n_rows is 200"),
     "few blocks": (lambda: FewBlocks(np.tile(X, (20, 1)), np.tile(LABELS, 20)), "n_rows is 4000"),
     "few batches": (lambda: FewBatches(X, LABELS), "batches has 150 rows, n_rows is 200"),
+    "few samples": (lambda: FewSamples(X, LABELS), r"FewSamples\.sample: X is \(199, 2\)"),
     "no batches": (lambda: NoBatches(X, LABELS), "no minibatch in epoch 0"),
 }
 
