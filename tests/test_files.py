@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -108,3 +109,28 @@ def test_only_what_was_to_become_this_file_is_removed(tmp_path):
         ".b.bin.0123abcd.part",
         ".a.bin.notes.part",
     }
+
+
+def test_what_another_process_is_writing_is_not_taken_for_litter(tmp_path):
+    path = tmp_path / "a.bin"
+    pytest.importorskip("fcntl")
+    (tmp_path / ".a.bin.0123abcd.part").write_bytes(b"of a process that was killed")
+    with written_atomically(path) as file:
+        file.write(b"new")
+        remove_unfinished(path)
+        assert len(list(tmp_path.iterdir())) == 1
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_it_is_held_until_it_has_its_name(tmp_path, monkeypatch):
+    path, replace = tmp_path / "a.bin", Path.replace
+    pytest.importorskip("fcntl")
+
+    def interrupted_by_others(self, target):
+        remove_unfinished(path)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted_by_others)
+    write(path)
+    assert path.read_bytes() == b"new"

@@ -239,3 +239,9 @@ def survive(fit, X, y):
         fit.fit(X, y)
     except KeyboardInterrupt:
         pytest.fail("the interruption lost what had been learned")
+
+
+def test_the_path_of_an_earlier_fit_does_not_outlive_it():
+    model = auto().fit(X, LABELS)
+    assert model.inducing_path_
+    assert not hasattr(model.set_params(n_inducing=5).fit(X, LABELS), "inducing_path_")

@@ -1,6 +1,7 @@
 """Between two chunks parameters may change, chunks may be odd, and a fit may follow."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier, load
 from cavity.estimators import streaming
+from cavity.sources import ArraySource
 
 both = pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
 X, LABELS = make_moons(600, noise=0.3, random_state=0)
@@ -192,3 +194,16 @@ class TestWhatFails:
             getattr(model, method)(X[:50], np.zeros(50, dtype=int))
         with pytest.raises(NotFittedError):
             model.predict(X)
+
+
+@pytest.mark.parametrize("kind", [str, Path, lambda _: ArraySource(X, LABELS)])
+def test_files_and_sources_are_for_fit(tmp_path, kind):
+    with pytest.raises(TypeError, match=r"X is .*; partial_fit takes the rows of a chunk"):
+        classifier().partial_fit(kind(tmp_path / "X.npy"), LABELS)
+
+
+@pytest.mark.filterwarnings("ignore:the first chunk has too few")
+def test_nothing_is_held_out_of_a_stream():
+    watched = {"early_stopping": "validation"}
+    assert classifier(**watched).partial_fit(X[:1], LABELS[:1], classes=[0, 1]).n_iter_ == 1
+    assert_array_equal(begun(**watched).predict_proba(X), begun().predict_proba(X))

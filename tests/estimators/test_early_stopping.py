@@ -2,6 +2,7 @@
 
 import time
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from sklearn.gaussian_process.kernels import RBF
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines.local import HeldOut
 from cavity.estimators import plans
-from cavity.problem import held_out_numbers, hold_out
+from cavity.parameters import ParameterSpace
+from cavity.problem import held_out_numbers, hold_out, make_problem
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.variational import Variational
 from cavity.schedules.converged import converge
+from cavity.schedules.posterior_update import NaturalUpdate
 from cavity.schedules.step import Trainer
 from cavity.sources.arrays import ArraySource
 from cavity.sources.protocol import RawRows
@@ -101,6 +104,30 @@ class TestHeldOutRows:
         assert_allclose(sums.Z, fewer.Z, atol=1e-6)
         assert (with_them.sites.precision[0, self.mask] == 0).all()
         assert (with_them.sites.shift[0, self.mask] == 0).all()
+
+    def test_the_others_count_what_they_weigh(self):
+        weight, kept = np.random.default_rng(1).uniform(0.5, 2.0, 300), ~self.mask
+        with_them = make_engine(X, LABELS, weight=weight)
+        with_them.held_out = HeldOut(
+            self.mask, RawRows(X[self.mask], LABELS[self.mask], weight[self.mask])
+        )
+        without = make_engine(X[kept], LABELS[kept], weight=weight[kept])
+        assert_allclose(with_them.total_weight, without.total_weight)
+        prior = make_prior(KERNELS["noisy"], points(6))
+        one, other = (converge(engine, prior, tol=1e-9) for engine in (with_them, without))
+        assert_allclose(one.objective, other.objective, atol=1e-8)
+        assert_allclose(one.posterior.mean, other.posterior.mean, atol=1e-8)
+
+    def test_are_weighed_when_they_judge(self):
+        problem = make_problem(make_engine(X, LABELS), ParameterSpace(KERNELS["noisy"], points(6)), None)
+        point = converge(problem.engine, problem.prior(problem.space.start))
+        state = SimpleNamespace(x=problem.space.start, q=point.posterior.naturals)
+
+        def score(rows, weight):
+            held_out = RawRows(X[rows], LABELS[rows], weight)
+            return plans._ValidationScore(problem, NaturalUpdate(), held_out)(state)
+
+        assert_allclose(score([0, 1], np.array([3.0, 1.0])), score([0, 0, 0, 1], None))
 
     @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
     def test_may_have_any_label(self, rule):

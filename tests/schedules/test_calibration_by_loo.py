@@ -11,7 +11,7 @@ from cavity.errors import NumericalError
 from cavity.rules.many_classes import ManyClassPropagation
 from cavity.schedules import calibration
 from cavity.schedules.calibration import calibrated
-from cavity.sweep import SweepOptions
+from cavity.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
 from support import KERNELS, fixed_point, interrupt_at, make_engine, make_prior, points, table
 
 X, LABELS = table(200)
@@ -23,9 +23,9 @@ def converged(**options):
     return engine, fixed_point(engine, PRIOR)
 
 
-def left_out(engine, point, stretch):
+def left_out(engine, point, stretch, leverage=EXACT_LEVERAGE):
     """Log probabilities of the left-out labels, straight from the pass."""
-    options = SweepOptions(0.0, gradient=False, stretch=stretch)
+    options = SweepOptions(0.0, leverage, gradient=False, stretch=stretch)
     engine.sweep(point.prior, point.posterior, options)
     engine.commit()
     return engine.log_predictive.copy()
@@ -143,3 +143,13 @@ def test_the_vertex_of_a_parabola_is_found(top, bend):
 @pytest.mark.parametrize(("slope", "end"), [(1.0, 3.15), (-1.0, -2.65)])
 def test_without_a_maximum_it_goes_as_far_as_it_may(slope, end):
     assert calibration._highest(lambda x: slope * x) == pytest.approx(end)
+
+
+def test_sites_that_q_is_not_made_of_are_not_left_out_in_full():
+    """After a budget without exact sweeps, q is an average, and sites may say more than it knows."""
+    engine, point = converged()
+    engine.sites.precision[:] *= 30.0
+    stretch = calibrated(engine, point._replace(converged=False), seed=0).stretch
+    scores = engine.log_predictive.copy()
+    assert_allclose(scores, left_out(engine, point, stretch, LAGGING_LEVERAGE), atol=1e-12)
+    assert not np.allclose(scores, left_out(engine, point, stretch), atol=0.01)

@@ -1,5 +1,6 @@
 """The file of a checkpoint: what is none, where it cannot be, and what becomes of it."""
 
+import os
 import zipfile
 
 import numpy as np
@@ -202,3 +203,10 @@ def test_what_was_being_written_when_a_run_was_killed_does_not_stay(tmp_path):
         (tmp_path / name).write_bytes(b"half")
     classifier(path).set_params(**SELDOM).fit(X, LABELS)
     assert {file.name for file in tmp_path.iterdir()} == others
+
+
+def test_what_is_no_file_is_refused_before_the_work_and_not_to_be_deleted(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "fit.ckpt")
+    message = refused_at_once(monkeypatch, tmp_path / "fit.ckpt")
+    assert "it is no regular file" in message
+    assert "delete" not in message

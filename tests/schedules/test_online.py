@@ -13,6 +13,7 @@ from cavity.rules.variational import Variational
 from cavity.schedules.converged import converge
 from cavity.schedules.online import Stream, StreamSettings, absorb
 from cavity.schedules.progress import Progress
+from cavity.schedules.step import Trainer
 from cavity.sources.arrays import ArraySource
 from support import KERNELS, make_engine, make_prior, points, table
 
@@ -156,3 +157,19 @@ def test_streams_of_old_files_do_not_say_what_they_stand_for():
     old, new = twenty_more(replace(stream, stands_for=None)), twenty_more(stream)
     assert old.stands_for == new.stands_for == 120.0
     assert_array_equal(old.state.q.precision, new.state.q.precision)
+
+
+def test_what_forgets_keeps_its_pace_and_what_does_not_settles(monkeypatch):
+    rates, step = [], Trainer.step
+
+    def noted(self, *args, rate, **options):
+        rates.append(rate)
+        return step(self, *args, rate=rate, **options)
+
+    monkeypatch.setattr(Trainer, "step", noted)
+    listen([slice(0, 200)], StreamSettings(batch_size=2, memory=60.0))
+    assert rates == [1.0] * 100
+    rates.clear()
+    listen([slice(0, 200)], StreamSettings(batch_size=2))
+    assert rates[:30] == [1.0] * 30
+    assert_allclose(rates[-1], 0.3)

@@ -11,7 +11,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from training_runs import make_trainer, run
 
 from cavity import SEPClassifier, SVIClassifier
+from cavity.engines.local import LocalEngine
 from cavity.posterior import Naturals
+from cavity.prior import Prior
 from cavity.rows import Sites
 from cavity.rules.expectation_propagation import ExpectationPropagation
 from cavity.rules.variational import Variational
@@ -123,6 +125,31 @@ def test_the_evidence_of_a_fit_is_that_of_the_fixed_point():
     fit.fit(X, labels)
     converged = fit.log_marginal_likelihood(fit.kernel_.theta)
     assert_allclose(fit.log_marginal_likelihood_value_, converged, rtol=1e-5)
+
+
+def test_minibatches_are_in_single_precision_and_the_polishing_in_double_whatever_the_rows(monkeypatch):
+    X, labels = table(300)
+    seen, sweep = set(), LocalEngine.sweep
+
+    def noted(self, prior, posterior, options, batch=None):
+        seen.add((batch is not None, prior.dtype))
+        return sweep(self, prior, posterior, options, batch)
+
+    monkeypatch.setattr(LocalEngine, "sweep", noted)
+    fit = SEPClassifier(n_inducing=5, batch_size=30, max_epochs=2, random_state=0, n_jobs=1)
+    for rows in (X, X.astype(np.float32)):
+        seen.clear()
+        fit.fit(rows, labels)
+        assert seen == {(True, FLOAT32), (False, FLOAT64)}
+
+
+def test_q_stays_in_the_coordinates_that_it_was_trained_in():
+    """Whitened by the Cholesky factor of K with the jitter that single precision needs."""
+    X, labels = table(300)
+    fit = SEPClassifier(n_inducing=5, batch_size=30, max_epochs=2, random_state=0, n_jobs=1)
+    model = fit.fit(X, labels).model_
+    single, double = (Prior(model.kernel, model.Z, dtype).jitter for dtype in (FLOAT32, FLOAT64))
+    assert model.jitter == single > double
 
 
 def test_rows_that_were_never_visited_get_their_sites_from_the_polishing():

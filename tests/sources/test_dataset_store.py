@@ -131,3 +131,10 @@ def test_a_file_that_shrinks_after_it_was_scanned(folder):
 def test_an_empty_dataset():
     with pytest.raises(SourceError, match="the dataset: has no rows"):
         ParquetSource(ds.dataset(TABLE.slice(0, 0)), "y")
+
+
+def test_a_file_that_is_gone_after_it_was_scanned(folder):
+    source = ParquetSource(ds.dataset(folder), "y")
+    (folder / "part-1.parquet").unlink()
+    with pytest.raises(SourceError, match=r"part-1\.parquet.* there is no such file any more"):
+        rows(source)

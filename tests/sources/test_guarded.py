@@ -1,6 +1,7 @@
 """Sources of users: refused where they break the contract, and read ahead."""
 
 import copy
+import itertools
 import pickle
 import threading
 import time
@@ -89,6 +90,20 @@ class FewBlocks(Named):
         return super().blocks(size)[:1]
 
 
+class FewBatches(OwnSource):
+    """Loses rows on the way."""
+
+    def batches(self, size, rng, skip=0):
+        return itertools.islice(super().batches(size, rng, skip), 3)
+
+
+class FewSamples(OwnSource):
+    """Draws fewer rows than it is asked for."""
+
+    def sample(self, size, rng):
+        return super().sample(size - 1, rng)
+
+
 class NoBatches(OwnSource):
     """Yields no minibatch."""
 
@@ -107,6 +122,8 @@ BROKEN = {
     "text": (lambda: OwnSource(X, np.where(LABELS, "yes", "no")), "not .* integers"),
     "no blocks": (lambda: NoBlocks(X, LABELS), "blocks has 0 rows, n_rows is 200"),
     "few blocks": (lambda: FewBlocks(np.tile(X, (20, 1)), np.tile(LABELS, 20)), "n_rows is 4000"),
+    "few batches": (lambda: FewBatches(X, LABELS), "batches has 150 rows, n_rows is 200"),
+    "few samples": (lambda: FewSamples(X, LABELS), r"FewSamples\.sample: X is \(199, 2\)"),
     "no batches": (lambda: NoBatches(X, LABELS), "no minibatch in epoch 0"),
 }
 
@@ -115,7 +132,7 @@ BROKEN = {
 def test_what_breaks_the_contract_is_said_at_once(name):
     make, message = BROKEN[name]
     with pytest.raises(SourceError, match=message):
-        classifier().fit(make())
+        classifier(max_epochs=2).fit(make())
 
 
 class Slow(OwnSource):
@@ -158,3 +175,9 @@ def test_a_consumer_that_stops_leaves_no_thread():
     assert threads()
     del batches
     assert not threads()
+
+
+def test_a_fit_that_goes_on_inside_an_epoch_has_the_rest_of_its_rows():
+    source = GuardedSource(OwnSource(X, LABELS))
+    batches = source.batches(50, np.random.default_rng(0), skip=2)
+    assert sum(len(batch.index) for batch in batches) == 100

@@ -1,11 +1,14 @@
 """What a path, or an object, means to `fit`."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import sparse
 
 from cavity import SEPClassifier
 from cavity.errors import SourceError
 from cavity.sources import ArraySource, ParquetSource, check_source, open_source
+from cavity.sources.opening import class_values
 from support import no_more_rights_than_files_give
 
 X = np.random.default_rng(0).normal(size=(30, 2))
@@ -129,3 +132,80 @@ def test_a_constant_target_is_shown_as_it_is(npy, value):
         open_source(npy, [value] * 30)
     with pytest.raises(ValueError, match=rf"one class \({value!r}\)"):
         SEPClassifier().fit(X, [value] * 30)
+
+
+def changed(values, at, value):
+    values = np.array(values)
+    values[at] = value
+    return values
+
+
+CODES = np.arange(30) % 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((changed(X, (20, 1), np.nan), CODES), "NaN or infinite values in column 1; impute"),
+        ((X.astype(object), CODES), "dtype object"),
+        ((X, CODES[:-5]), r"labels has shape \(25,\), but there are 30 rows"),
+        ((X, np.r_[CODES, CODES]), r"labels has shape \(60,\), but there are 30 rows"),
+        ((X, CODES.astype(float)), "not 30 integers"),
+        ((X, Y), "not 30 integers"),
+        ((X, CODES, np.ones(29)), r"weight has shape \(29,\)"),
+        ((X, CODES, -np.ones(30)), "not negative"),
+    ],
+)
+def test_arrays_that_a_user_has_put_together_are_checked_before_the_work(arguments, message):
+    with pytest.raises(SourceError, match=message):
+        open_source(ArraySource(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [(["b", "a"], "not sorted"), (["a"], "fewer than two"), (["a", "b"], r"codes 0 … 3, not 0 … 1")],
+)
+def test_classes_that_a_user_has_put_together(classes, message):
+    with pytest.raises(SourceError, match=message):
+        open_source(ArraySource(X, 3 * CODES, classes=classes))
+
+
+def test_a_code_beyond_all_memory_is_no_class():
+    with pytest.raises(SourceError, match=r"codes \[0, 1000000000000\]; codes are the positions"):
+        class_values(ArraySource(X, 10**12 * CODES))
+
+
+def test_wide_rows_are_not_all_made_dense_for_their_labels(monkeypatch):
+    asked, blocks = [], ArraySource.blocks
+
+    def noted(self, size):
+        asked.append(size * self.n_features * 8)
+        return blocks(self, size)
+
+    monkeypatch.setattr(ArraySource, "blocks", noted)
+    source = ArraySource(sparse.csr_matrix((600, 20_000)), np.arange(600) % 2)
+    assert class_values(open_source(source)).tolist() == [0, 1]
+    assert len(asked) == 2
+    assert max(asked) < 100_000_000
+
+
+@pytest.mark.parametrize("labels", [["a", None], ["a", np.nan], ["a", 1]])
+def test_labels_of_several_kinds(npy, labels):
+    y = np.array(labels, dtype=object)[CODES]
+    for source in (npy, X):
+        with pytest.raises(ValueError, match=r"labels of the kinds .* and .*|contains NaN"):
+            SEPClassifier().fit(source, y)
+
+
+def test_names_of_an_earlier_fit_do_not_outlive_it(npy):
+    model = SEPClassifier(n_inducing=2)
+    model.fit(pd.DataFrame(X, columns=["a", "b"]), Y)
+    assert not hasattr(model.fit(npy, Y), "feature_names_in_")
+
+
+def test_rows_of_no_weight_are_among_the_scores_of_a_file_whatever_classes_weigh(npy):
+    weight = np.ones(30)
+    weight[3] = 0.0
+    model = SEPClassifier(n_inducing=2, class_weight="balanced").fit(npy, Y, sample_weight=weight)
+    assert np.flatnonzero(np.isnan(model.loo_log_proba_)).tolist() == [3]
+    assert len(model.loo_log_proba_) == 30

@@ -319,3 +319,17 @@ def test_without_pyarrow(write, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"pip install 'cavity\[parquet\]'"):
         train(path)
+
+
+def test_a_target_of_lists(write):
+    path = write(delayed=[[0]] * 50 + [[1]] * 50)
+    with pytest.raises(SourceError, match=r"row group 0: the target 'delayed' is list<.*; classes are"):
+        ParquetSource(path, "delayed")
+
+
+def test_an_index_that_pandas_wrote_into_later_parts_alone_is_no_column(tmp_path):
+    frame = pytest.importorskip("pandas").DataFrame(columns())
+    frame.to_parquet(tmp_path / "1.parquet")
+    frame[frame["age"] > 0].to_parquet(tmp_path / "2.parquet")
+    assert "__index_level_0__" in pq.read_schema(tmp_path / "2.parquet").names
+    assert ParquetSource(tmp_path, "delayed").feature_names.tolist() == ["age", "distance"]

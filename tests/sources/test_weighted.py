@@ -15,7 +15,8 @@ class WithoutTotals:
     """A source that has not counted its classes."""
 
     def __init__(self, source):
-        self.source = source
+        self.source, self.n_features = source, source.n_features
+        self.n_rows, self.dtype = source.n_rows, source.dtype
 
     def blocks(self, size):
         return self.source.blocks(size)
@@ -42,3 +43,12 @@ def test_class_totals_by_a_pass_are_those_of_the_source():
     expected = [WEIGHT[code == LABELS].sum() for code in range(3)]
     assert_allclose(source.class_totals, expected)
     assert_allclose(class_totals(WithoutTotals(source), 3), expected)
+
+
+def test_values_of_rows_are_those_of_all_rows_that_there_were():
+    rows = np.array([0, 2, 5])
+    source = ArraySource(X[:7], LABELS[rows], rows=rows)
+    values = ClassWeightedSource(source, FACTORS, 3.0).of_all_rows(np.ones(3))
+    assert np.flatnonzero(values == 1.0).tolist() == rows.tolist()
+    assert len(values) == 7
+    assert ClassWeightedSource(WithoutTotals(source), FACTORS, 3.0).of_all_rows(values) is values

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from cavity.errors import SourceError
 from cavity.tables import open_table
@@ -183,3 +184,24 @@ def test_frames_that_are_no_tables_are_explained(data, words):
 def test_what_is_no_table_at_all():
     with pytest.raises(TypeError, match="a list is no table"):
         open_table([1, 2])
+
+
+def test_a_damaged_row_group_is_named_with_its_column(tmp_path):
+    path = tmp_path / "t.parquet"
+    rng = np.random.default_rng(0)
+    table = pa.table({"a": rng.normal(size=100), "b": rng.normal(size=100)})
+    parquet.write_table(table, path, row_group_size=25, use_dictionary=False)
+    place = parquet.read_metadata(path).row_group(2).column(1)
+    content = bytearray(path.read_bytes())
+    start, size = place.data_page_offset, place.total_compressed_size
+    content[start : start + size] = b"\xff" * size
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=r"t\.parquet, row group 2, column 'b': cannot be read"):
+        rows_of(open_table(path))
+
+
+def test_a_parquet_file_with_two_columns_of_a_name(tmp_path):
+    table = pa.table([[1, 2], [3, 4]], names=["a", "a"])
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"t\.parquet has more than one column named 'a'"):
+        open_table(tmp_path / "t.parquet")

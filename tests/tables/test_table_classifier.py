@@ -2,7 +2,9 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from sklearn.base import clone
 
 import cavity
@@ -252,3 +254,41 @@ def test_parameters_are_cloned_with_the_classifier_inside():
     assert twin.max_levels == 3
     assert twin.classifier.n_inducing == 8
     assert twin.set_params(classifier__n_inducing=4).classifier.n_inducing == 4
+
+
+def test_a_target_of_lists_is_refused():
+    with pytest.raises(SourceError, match=r"the target 'late' is list<.*; classes are"):
+        small().fit(pa.table({"hour": [1, 2], "late": [[0], [1]]}), "late")
+
+
+@pytest.mark.parametrize("error", [SourceError("no"), KeyboardInterrupt()])
+def test_a_fit_that_fails_leaves_the_model_before_it_whole(monkeypatch, error):
+    frame = pd.DataFrame({"hour": [6, 7, 8, 18, 19, 20] * 5, "carrier": ["AA", "UA", "DL"] * 10})
+    frame["late"] = frame["hour"] > 12
+    model = small().fit(frame, "late")
+    before = model.predict_proba(frame)
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(SEPClassifier, "fit", fail)
+    with pytest.raises(type(error)):
+        model.fit(frame.assign(carrier=frame["carrier"].replace("AA", "B6")), "late")
+    np.testing.assert_array_equal(model.predict_proba(frame), before)
+
+
+def test_a_disk_that_fills_up_while_rows_are_written(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError("[Errno 28] Error writing bytes to file")
+
+    monkeypatch.setattr(parquet.ParquetWriter, "write_table", full)
+    frame = flights(200)
+    with pytest.raises(SourceError, match=r"could not be written .*Errno 28.*make room"):
+        small(max_memory=1, folder=tmp_path).fit(frame, "delayed")
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_file_of_a_constant_target_is_named(tmp_path):
+    parquet.write_table(pa.table({"hour": [1, 2], "late": [1, 1]}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"t\.parquet: the target 'late' has one value \(1\)"):
+        small().fit(tmp_path / "t.parquet", "late")

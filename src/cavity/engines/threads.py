@@ -75,10 +75,10 @@ class Threads:
             pending.cancel()
             raise
 
-    def close(self) -> None:
-        """Let the threads end."""
+    def close(self, *, wait: bool = True) -> None:
+        """Let the threads end, and wait until they have."""
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown(wait, cancel_futures=True)
 
 
 def _quietly(function: Callable[[Item], Result], item: Item) -> Result:

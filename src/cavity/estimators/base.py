@@ -138,7 +138,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
             else Standardizer.identity(source.n_features)
         )
         held_out = None
-        if getattr(self, "early_stopping", None) == "validation":
+        if getattr(self, "early_stopping", None) == "validation" and progress is not None:
             held_out = self._hold_out(source, rng)
         rule = self._site_rule()  # points grow where q is a sum of sites
         if self.warm_start and hasattr(self, "model_"):
@@ -340,5 +340,8 @@ def computing(n_threads: int) -> Iterator[Threads]:
     try:
         with blas_threads(1), np.errstate(all="ignore"):
             yield threads
-    finally:
-        threads.close()
+    except BaseException:
+        threads.close()  # they may be at work on rows that will be gone
+        raise
+    # They are idle. Ctrl-C while they were waited for would cost a fit that is done.
+    threads.close(wait=False)

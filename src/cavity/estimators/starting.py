@@ -75,6 +75,7 @@ def chosen_start(
 ) -> Start:
     """Inducing points chosen among the rows; without `progress` it is the beginning of a stream."""
     m, kernel, before, interrupted = estimator.n_inducing, estimator.kernel, None, False
+    vars(estimator).pop("inducing_path_", None)  # of an earlier fit
     if m == "auto":
         m = STREAM_POINTS
         if estimator.inducing_points is None and progress is not None:

@@ -27,6 +27,7 @@ from cavity.estimators.streaming import (
     check_classes,
     moved_to,
     refuse_what_a_stream_cannot_do,
+    refuse_what_is_no_chunk,
     stream_classes,
     stream_settings,
     thinned,
@@ -48,6 +49,7 @@ from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
 from cavity.schedules.step import Trainer
 from cavity.sources.arrays import ArraySource
+from cavity.sources.blocks import require_one_kind
 from cavity.sweep import SweepOptions
 
 STREAM_RATE = 0.05
@@ -219,9 +221,11 @@ class SteppedGPClassifier(SparseGPClassifier):
         self._validate_params()
         refuse_what_a_stream_cannot_do(self)
         validated_kernel(self.kernel)
+        refuse_what_is_no_chunk(X)
         first = not hasattr(self, "model_")
         with all_or_nothing(self):
             X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
+            require_one_kind(y)
             check_classification_targets(y)
             weight = validated_sample_weight(sample_weight, len(y))
             if first:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from numbers import Integral
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from cavity.optimizers import Optimizer
 from cavity.parameters import ParameterSpace
 from cavity.schedules.online import StreamSettings
 from cavity.schedules.step import TrainingState
+from cavity.sources.arrow_tables import is_arrow_stream, is_dataset
+from cavity.sources.opening import is_source
 from cavity.typing import Array
 
 SETTLING_ROWS = 25
@@ -31,6 +34,16 @@ def refuse_what_a_stream_cannot_do(estimator: Any) -> None:
             'class_weight="balanced" is not supported by partial_fit, which cannot know how often '
             "the classes of a stream will occur; pass a dict, for instance from "
             'sklearn.utils.class_weight.compute_class_weight("balanced", ...) on a sample'
+        )
+
+
+def refuse_what_is_no_chunk(X: Any) -> None:
+    """Raise for what `fit` can read and a stream cannot."""
+    if isinstance(X, (str, PathLike)) or is_dataset(X) or is_arrow_stream(X) or is_source(X):
+        what = repr(str(X)) if isinstance(X, (str, PathLike)) else f"a {type(X).__name__}"
+        raise TypeError(
+            f"X is {what}; partial_fit takes the rows of a chunk as an array, data frame or sparse "
+            "matrix: read them, or call fit, which goes over files and sources itself"
         )
 
 
@@ -64,8 +77,8 @@ def check_classes(y: Array, classes: Any, known: Array) -> None:
     unknown = np.setdiff1d(y, known)
     if len(unknown):
         raise ValueError(
-            f"y has the label {unknown[0]!r}, but the classes of this stream are {known.tolist()}; "
-            "fit another estimator for other classes"
+            f"y has the label {unknown.tolist()[0]!r}, but the classes of this stream are "
+            f"{known.tolist()}; fit another estimator for other classes"
         )
 
 

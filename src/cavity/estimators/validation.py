@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from cavity.engines.protocol import Engine
 from cavity.estimators.weights import validated_sample_weight, weighted_arrays, weighted_source
 from cavity.sources import Source
+from cavity.sources.blocks import require_one_kind
 from cavity.sources.opening import class_values, open_source
 from cavity.typing import Array
 
@@ -32,6 +33,7 @@ def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
     if source is None:
         _refuse_stream(estimator, X)
         X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
+        require_one_kind(y)
         check_classification_targets(y)
         weight = validated_sample_weight(sample_weight, len(y))
         X = X if X.dtype.kind != "b" else X.astype(np.uint8)
@@ -42,6 +44,8 @@ def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
         names = getattr(source, "feature_names", None)
         if names is not None:
             estimator.feature_names_in_ = np.asarray(names, dtype=object)
+        else:  # those of an earlier fit are not these columns'
+            vars(estimator).pop("feature_names_in_", None)
         source = weighted_source(source, classes, estimator.class_weight)
     return source, checked_classes(classes, source.n_rows)
 

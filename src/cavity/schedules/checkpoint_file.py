@@ -21,6 +21,8 @@ def found(path: Path) -> bool:
             raise CheckpointError(
                 f"checkpoint={str(path)!r} is a folder; name a file, for instance {str(example)!r}"
             )
+        if path.exists() and not path.is_file():
+            raise _unusable(path, "it is no regular file")
         check_writable(path)
         remove_unfinished(path)  # of a run that was killed while it wrote
         path.stat()

@@ -54,8 +54,9 @@ class Fingerprint:
             return f"its {' and '.join(causes)} are not those passed now"
         if others:
             return (
-                "its start (kernel, inducing points, standardisation) is another, although rows and "
-                "parameters are the same: was it another version of cavity, NumPy or scikit-learn, or "
-                "an estimator with warm_start that had been fitted?"
+                "its start (kernel, inducing points, standardisation) is another, although parameters, "
+                "labels and the rows that were compared are the same: are other rows not, was it "
+                "another version of cavity, NumPy or scikit-learn, or an estimator with warm_start that "
+                "had been fitted?"
             )
         return None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from cavity.allocation import return_freed_memory
+from cavity.engines.protocol import Engine
 from cavity.optimizers import Optimizer
+from cavity.posterior import Posterior
+from cavity.prior import Prior
 from cavity.problem import Problem
 from cavity.schedules.batch import WARM_UP, train_batch
 from cavity.schedules.budget import Budget
@@ -18,7 +22,7 @@ from cavity.schedules.converged import POLISHING_TOL, FixedPoint, converge, sett
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
-from cavity.schedules.step import Trained, Trainer
+from cavity.schedules.step import Trained, Trainer, TrainingState
 from cavity.schedules.stochastic import StochasticSchedule
 from cavity.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
 
@@ -92,13 +96,16 @@ class Plan:
             trained = train_batch(*context, budget=self.budget, tol=self.tol, warm_up=warm_up)
         else:
             trained = self.stochastic.run(*context)
-            return_freed_memory()  # of shuffled rows: the sweeps to come read in order
+        arrived = partial(self._arrived, problem, trainer, trained.state)
+        try:
+            prior, posterior = arrived()
+        except KeyboardInterrupt:  # what has been learned is worth another moment
+            trained = replace(trained, interrupted=True)
+            prior, posterior = arrived()
         deadline = self.budget.max_seconds
         if trained.interrupted:
             deadline = min(deadline, progress.seconds + _MOMENT)
-        point = self._polish(problem, trainer, trained, progress, deadline)
-        if self.stochastic is not None:
-            return_freed_memory()  # of all rows' refined sites: calibration draws few rows
+        point = self._polish(problem.engine, prior, posterior, trained, progress, deadline)
         point = self._calibrate(problem, point, progress, deadline)
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
@@ -124,29 +131,35 @@ class Plan:
         point = self._calibrate(problem, point, progress, self.budget.max_seconds)
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
 
+    def _arrived(
+        self, problem: Problem, trainer: Trainer, state: TrainingState
+    ) -> tuple[Prior, Posterior]:
+        """The prior and q that training has come to, in the precision of what is to follow."""
+        if self.stochastic is not None:
+            return_freed_memory()  # of shuffled rows: the sweeps to come read in order
+            problem = replace(problem, dtype=np.dtype(np.float64))
+        # The same jitter gives the same whitened coordinates, in which q was trained.
+        prior = problem.prior(state.x, trainer.problem.prior(state.x).jitter)
+        return prior, self.update.posterior(state.q, prior)
+
     def _polish(
         self,
-        problem: Problem,
-        trainer: Trainer,
+        engine: Engine,
+        prior: Prior,
+        posterior: Posterior,
         trained: Trained,
         progress: Progress,
         deadline: float,
     ) -> FixedPoint:
         """Exact sweeps at the final parameters, as far as time allows: the true q of all rows."""
-        state = trained.state
-        if self.stochastic is not None:
-            problem = replace(problem, dtype=np.dtype(np.float64))
-        # The same jitter gives the same whitened coordinates, in which q was trained.
-        prior = problem.prior(state.x, trainer.problem.prior(state.x).jitter)
-        posterior = self.update.posterior(state.q, prior)
         # Without a single step, there are at least the sites of one sweep.
         if progress.history and deadline - progress.seconds < _seconds_per_sweep(trained, progress):
             score = progress.history[-1].leave_one_out
             return FixedPoint(prior, posterior, np.nan, score, 0, np.nan, converged=False)
         if not isinstance(self.update, NaturalUpdate):
-            return settled(problem.engine, prior, posterior, lambda: deadline - progress.seconds)
+            return settled(engine, prior, posterior, lambda: deadline - progress.seconds)
         return converge(
-            problem.engine,
+            engine,
             prior,
             tol=POLISHING_TOL,
             start=posterior.naturals,
@@ -166,6 +179,11 @@ class Plan:
         self, problem: Problem, point: FixedPoint, progress: Progress, deadline: float
     ) -> FixedPoint:
         """The factor on the means of predictions, if one is wanted."""
+        try:
+            if self.stochastic is not None:
+                return_freed_memory()  # of all rows' refined sites: calibration draws few rows
+        except KeyboardInterrupt:
+            return point._replace(interrupted=True)
         if self.calibration_seed is None or point.interrupted:
             return point
         seconds = deadline - progress.seconds

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.errors import SourceError
 from cavity.sources.protocol import RawRows
 from cavity.typing import Array, IntArray
 
@@ -44,6 +45,15 @@ def tile_precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
     (dtype('float32'), dtype('float64'))
     """
     return np.dtype(np.float32 if np.can_cast(dtype, np.float32, "safe") else np.float64)
+
+
+def rows_to_look_at(n_features: int) -> int:
+    """Rows of a block that is read for its labels or values alone: many, but of wide rows fewer.
+
+    >>> rows_to_look_at(8), rows_to_look_at(50_000)
+    (65536, 256)
+    """
+    return int(np.clip(16_000_000 // (8 * n_features), 256, 65_536))
 
 
 def row_number_type(n_rows: int) -> np.dtype[Any]:
@@ -84,5 +94,27 @@ def encode_labels(y: Any) -> tuple[NDArray[Any], IntArray]:
     >>> encode_labels(["b", "a", "b"])
     (array(['a', 'b'], dtype='<U1'), array([1, 0, 1], dtype=int8))
     """
-    classes, codes = np.unique(np.asarray(y), return_inverse=True)
+    y = np.asarray(y)
+    require_one_kind(y)
+    classes, codes = np.unique(y, return_inverse=True)
     return classes, codes.astype(np.int8 if len(classes) <= 128 else np.int32)
+
+
+def require_one_kind(y: NDArray[Any]) -> None:
+    """Refuse labels y [n] that cannot be put in order, such as numbers among strings, or None.
+
+    >>> require_one_kind(np.array(["b", None], dtype=object))
+    Traceback (most recent call last):
+    cavity.errors.SourceError: y has labels of the kinds NoneType and str; classes are all of one \
+kind: drop the rows without a label, or convert the others, for instance with y.astype(str)
+    """
+    if y.dtype.kind != "O":
+        return
+    try:
+        np.unique(y)
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in y.ravel().tolist()})
+        raise SourceError(
+            f"y has labels of the kinds {' and '.join(kinds)}; classes are all of one kind: drop the "
+            "rows without a label, or convert the others, for instance with y.astype(str)"
+        ) from error

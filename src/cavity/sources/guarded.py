@@ -79,9 +79,14 @@ class GuardedSource:
         return read_ahead(self._loaded(size, rng, skip), _BATCHES_AHEAD)
 
     def _loaded(self, size: int, rng: np.random.Generator, skip: int) -> Generator[Block, None, None]:
+        n_rows = 0
         for batch in self.source.batches(size, rng, skip):
             rows, index = loaded(self.source, batch, f"{self._name}.batches")
+            n_rows += len(index)
             yield LoadedBlock(index, rows)
+        if n_rows and not skip:  # of none the schedule has more to say
+            words = f"{self._name}.batches has {n_rows} rows, n_rows is {self.n_rows}"
+            require(n_rows == self.n_rows, words)
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """Rows drawn at random without replacement."""

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from cavity.errors import SourceError
 from cavity.sources.arrays import ArraySource
 from cavity.sources.arrow_tables import is_arrow_stream, is_dataset, is_table, table_source
-from cavity.sources.contract import MEMBERS, require
+from cavity.sources.blocks import rows_to_look_at
+from cavity.sources.contract import MEMBERS, check_members, loaded, require
 from cavity.sources.denied import permitted
 from cavity.sources.guarded import GuardedSource
 from cavity.sources.locations import local_path
@@ -62,7 +63,22 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
             f"sample_weight={_short(sample_weight)} was passed along with a {type(X).__name__}; a "
             "source has its own weights, in the blocks that it yields: leave sample_weight out"
         )
+    if type(X) is ArraySource:
+        _check_arrays(X)
     return X if type(X) in _OURS else GuardedSource(X)
+
+
+def _check_arrays(source: ArraySource) -> None:
+    """Refuse arrays that a user has put together and that break the contract, in one pass over them."""
+    check_members(source)
+    n, name = source.n_rows, type(source).__name__
+    for what in ("labels", "weight"):
+        values: Any = getattr(source, what)
+        fits = values is None or np.shape(values) == (n,)
+        require(fits, f"{name}: {what} has shape {np.shape(values)}, but there are {n} rows")
+    if source.path is None:  # else its rows are checked whenever they are read
+        for block in source.blocks(rows_to_look_at(source.n_features)):
+            loaded(source, block, name)
 
 
 def _refuse_paths(X: Any, y: Any) -> None:
@@ -95,16 +111,15 @@ def class_values(source: Source) -> NDArray[Any]:
     if classes is not None:
         return np.asarray(classes)
     seen: NDArray[Any] = np.zeros(0, np.int64)
-    for block in source.blocks(65_536):
+    for block in source.blocks(rows_to_look_at(source.n_features)):
         seen = np.union1d(seen, block.load().labels)
-    codes = np.arange(int(seen[-1]) + 1) if len(seen) else seen
     require(len(seen) > 0, f"{type(source).__name__}: blocks has no rows")
     require(
-        np.array_equal(seen, codes),
+        bool(seen[0] == 0 and seen[-1] == len(seen) - 1),
         f"{type(source).__name__}: labels has the codes {seen[:20].tolist()}; codes are the positions "
         "0, 1, … of the classes: encode the labels, or give the source the attribute `classes`",
     )
-    return codes
+    return seen
 
 
 def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Source:

@@ -83,6 +83,8 @@ def reading(group: Group | str, damaged: Callable[[], str | None] = lambda: None
         yield
     except pyarrow.ArrowMemoryError:
         raise
+    except FileNotFoundError as error:
+        raise SourceError(f"{group}: cannot be read, for there is no such file any more") from error
     except (OSError, pyarrow.ArrowException) as error:
         name = damaged()
         place = f"{group}" if name is None else f"{group}, column {name!r}"

@@ -34,6 +34,11 @@ class Labels:
         types = pyarrow.types
         if types.is_decimal(column.type):
             column = column.cast(pyarrow.float64())
+        if types.is_nested(column.type):
+            raise SourceError(
+                f"{group}: the target {self.target!r} is {column.type}; classes are numbers, strings or "
+                "booleans"
+            )
         encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
         indices = encoded.indices.to_numpy()
         values = encoded.dictionary.to_pylist()

@@ -101,9 +101,7 @@ def find_columns(
         if name is not None and name not in names:
             raise SourceError(f"{path}: has no {role} column {name!r}{_suggest(name, names)}")
     if columns is None:
-        # pandas writes the index of a frame as a column; it is not a feature of the frame.
-        index = (schema.pandas_metadata or {}).get("index_columns", [])
-        features = [name for name in names if name not in (target, weight, *filter(_is_str, index))]
+        features = [name for name in names if name not in (target, weight, *_index_columns(schema))]
     else:
         features = [columns] if isinstance(columns, str) else list(columns)
     for name in features:
@@ -136,11 +134,11 @@ def check_same_schema(schema: Any, path: Any, first: Any, first_path: Any, colum
 
 def check_no_more_columns(schema: Any, path: Any, first: Any, first_path: Any) -> None:
     """Refuse a file that has columns which the first has not: are they features?"""
-    extra = [name for name in schema.names if name not in first.names]
+    extra = [name for name in schema.names if name not in (*first.names, *_index_columns(schema))]
     if extra:
         raise SourceError(
-            f"{path}: has columns {extra}, which {first_path.name} has not; name the features with "
-            "`columns`, or write the files with the same columns"
+            f"{path}: has columns {extra}, which {first_path.name} has not; name the features, as in "
+            "ParquetSource(path, target, columns=[...]), or write the files with the same columns"
         )
 
 
@@ -162,7 +160,7 @@ def _feature_dtypes(schema: Any, path: Any, names: Sequence[str]) -> list[np.dty
         raise SourceError(
             f"{path}: columns that are not numeric: {', '.join(refused)}; encode them as numbers before "
             "writing the file (sklearn.preprocessing.OneHotEncoder, OrdinalEncoder or TargetEncoder; "
-            "dates as days), or leave them out with `columns`"
+            "dates as days), or leave them out (of files, by ParquetSource(path, target, columns=[...]))"
         )
     return dtypes
 
@@ -178,5 +176,7 @@ def _suggest(name: str, among: Any) -> str:
     return f"; did you mean {original!r}?"
 
 
-def _is_str(value: object) -> bool:
-    return isinstance(value, str)
+def _index_columns(schema: Any) -> list[str]:
+    """What pandas writes of the index of a frame; it is not a feature of the frame."""
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    return [name for name in index if isinstance(name, str)]

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from cavity.sources.blocks import rows_to_look_at
 from cavity.sources.protocol import Block, RawRows, Source
 from cavity.typing import Array, IntArray
-
-_ROWS = 65_536
 
 
 def class_totals(source: Source, n_classes: int) -> Array:
@@ -25,7 +24,7 @@ def class_totals(source: Source, n_classes: int) -> Array:
     if known is not None:
         return np.asarray(known, dtype=np.float64)
     totals = np.zeros(n_classes)
-    for block in source.blocks(_ROWS):
+    for block in source.blocks(rows_to_look_at(source.n_features)):
         _, labels, weight = block.load()
         totals += np.bincount(labels, weight, minlength=n_classes)
     return totals
@@ -56,6 +55,11 @@ class ClassWeightedSource:
         self.n_rows = source.n_rows
         self.n_features = source.n_features
         self.dtype: np.dtype[Any] = source.dtype
+
+    def of_all_rows(self, values: Array) -> Array:
+        """Values [k], one a row, as values [n] of all rows, if the other source left some out."""
+        spread = getattr(self.source, "of_all_rows", None)
+        return values if spread is None else np.asarray(spread(values))
 
     def blocks(self, size: int) -> Iterable[Block]:
         """All rows in order."""

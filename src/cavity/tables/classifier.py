@@ -17,6 +17,7 @@ from cavity.errors import SourceError
 from cavity.estimators.base import computing
 from cavity.estimators.notebook import NotebookRepr
 from cavity.estimators.sep import SEPClassifier
+from cavity.estimators.state import all_or_nothing
 from cavity.memory import peak_bytes
 from cavity.persistence import save
 from cavity.sources import ArraySource
@@ -100,8 +101,9 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         weight = None
         if sample_weight is not None:
             table, weight = _with_column(table, sample_weight, "sample_weight", _WEIGHTS)
-        self.learn_columns(table, target, weight)
-        self.train(table)
+        with all_or_nothing(self):  # the columns of one table and the classifier of another are no model
+            self.learn_columns(table, target, weight)
+            self.train(table)
         self.note_costs(time.perf_counter() - begun)
         return self
 

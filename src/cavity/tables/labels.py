@@ -21,8 +21,9 @@ MOST_CLASSES = 100
 class LabelScan:
     """Counts of the values of a target, chunk by chunk."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, table: str | None = None) -> None:
         self.target = target
+        self._named = f"the target {target!r}" if table is None else f"{table}: the target {target!r}"
         self.missing = 0
         self.weightless = 0
         """Rows that were left out because they have no weight."""
@@ -31,6 +32,10 @@ class LabelScan:
 
     def add(self, array: Any, weights: Array | None = None) -> None:
         """Count the next values, of rows with these weights [t]; 1 unless they are given."""
+        if import_arrow()[0].types.is_nested(array.type):
+            raise SourceError(
+                f"{self._named} is {array.type}; classes are whole numbers, strings or truth values"
+            )
         for value, count, total in _value_counts(array, weights):
             if value is None:
                 self.missing += count
@@ -41,7 +46,7 @@ class LabelScan:
         if len(self.counts) > MOST_CLASSES:
             examples = listed([str(value) for value in list(self.counts)[:3]])
             raise SourceError(
-                f"the target {self.target!r} has more than {MOST_CLASSES} different values (such as "
+                f"{self._named} has more than {MOST_CLASSES} different values (such as "
                 f"{examples}): it looks like a quantity or a name, not like classes; cut it into a few "
                 "classes, or choose another column"
             )
@@ -53,17 +58,17 @@ class LabelScan:
             return int(value)
         what = "is a fraction" if isinstance(value, float) else f"is a {type(value).__name__}"
         raise SourceError(
-            f"the target {self.target!r} has the value {shown(value)}, which {what}; classes are whole "
+            f"{self._named} has the value {shown(value)}, which {what}; classes are whole "
             "numbers, strings or truth values: cut a quantity into a few classes"
         )
 
     def finish(self) -> Classes:
         """The classes."""
         if not self.counts:
-            raise SourceError(f"the target {self.target!r} has no values: every row lacks it")
+            raise SourceError(f"{self._named} has no values: every row lacks it")
         if len(self.counts) == 1:
             raise SourceError(
-                f"the target {self.target!r} has one value ({next(iter(self.counts))!r}); a classifier "
+                f"{self._named} has one value ({next(iter(self.counts))!r}); a classifier "
                 "needs at least two"
             )
         values = sorted(self.counts)

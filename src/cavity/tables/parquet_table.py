@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 from cavity.errors import SourceError
 from cavity.sources.locations import File
-from cavity.sources.parquet_files import open_parquet
+from cavity.sources.parquet_files import damaged_column, open_parquet
 from cavity.tables.arrow import import_arrow, one_line
 from cavity.tables.opening import CHUNK_ROWS, check_columns, check_same_columns
 
@@ -32,9 +33,9 @@ class ParquetTable:
             ]
             columns = [name for name in schema.names if name not in index]
             if path == self.files[0]:
+                check_columns(columns, str(path))
                 self.columns = columns
                 self.types = {name: schema.field(name).type for name in columns}
-                check_columns(columns, str(path))
             else:
                 check_same_columns(path, columns, self.files[0], self.columns)
             file.close()
@@ -64,11 +65,29 @@ class ParquetTable:
                 ):
                     yield _as_the_first(batch.select(list(columns)), wanted, path)
             except (OSError, pa.ArrowException) as error:
+                place = _damaged_place(file, self.row_groups, columns)
                 raise SourceError(
-                    f"{path}: cannot be read ({one_line(error)}); the file is damaged: write it again"
+                    f"{path}{place}: cannot be read ({one_line(error)}); the file is damaged: write it "
+                    "again"
                 ) from error
             finally:
                 file.close()
+
+
+def _damaged_place(file: Any, row_groups: Sequence[int] | None, columns: Sequence[str]) -> str:
+    """The first row group that cannot be read, and which of its columns, as an error names them."""
+    for number in range(file.num_row_groups) if row_groups is None else row_groups:
+        name = damaged_column(columns, partial(_batches_of, file, number))
+        if name is not None:
+            return f", row group {number}, column {name!r}"
+    return ""
+
+
+def _batches_of(file: Any, row_group: int, columns: list[str]) -> Iterator[Any]:
+    batches: Iterator[Any] = file.iter_batches(
+        CHUNK_ROWS, row_groups=[row_group], columns=columns, use_threads=False
+    )
+    return batches
 
 
 def _as_the_first(batch: Any, types: Mapping[str, Any], path: File) -> Any:

@@ -77,7 +77,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         types = {} if table.typed else text_types(table, read)
         scans: dict[str, ColumnScan] = {}
         self.notes_: list[str] = []
-        labels = None if target is None else LabelScan(target)
+        labels = None if target is None else LabelScan(target, table.name)
         for whole in table.chunks(read, types):
             chunk, weights = weighted_rows(whole, weight)
             if not scans:

@@ -16,7 +16,7 @@ from cavity.errors import SourceError
 from cavity.memory import available_bytes
 from cavity.sources import ArraySource, ParquetSource, Source
 from cavity.sources.readahead import read_ahead
-from cavity.tables.arrow import import_arrow
+from cavity.tables.arrow import import_arrow, one_line
 from cavity.tables.labels import Classes
 from cavity.tables.opening import Table
 from cavity.tables.preprocessor import TablePreprocessor
@@ -150,12 +150,26 @@ def _write(rows: Iterator[EncodedRows], folder: Path) -> None:
             if weight is not None:
                 columns[_WEIGHT] = pa.array(weight)
             block = pa.table(columns)
-            if writer is None:
-                path = folder / "rows.parquet"
-                writer = parquet.ParquetWriter(
-                    path, block.schema, compression="lz4", use_dictionary=False
-                )
-            writer.write_table(block, row_group_size=_GROUP_ROWS)
+            with _room_in(folder.parent):
+                if writer is None:
+                    path = folder / "rows.parquet"
+                    writer = parquet.ParquetWriter(
+                        path, block.schema, compression="lz4", use_dictionary=False
+                    )
+                writer.write_table(block, row_group_size=_GROUP_ROWS)
     finally:
         if writer is not None:
-            writer.close()
+            with _room_in(folder.parent):
+                writer.close()
+
+
+@contextmanager
+def _room_in(place: Path) -> Iterator[None]:
+    """Turn what Arrow raises on a full disk, which names no file, into an error that does."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(
+            f"the rows could not be written to a folder in {place} ({one_line(error)}); make room "
+            "there, or set TMPDIR to another place"
+        ) from error
