@@ -1,6 +1,9 @@
 """The commands in one process: what they write, what they print and where."""
 
+import errno
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +14,8 @@ from typer.testing import CliRunner
 import cavity
 from cavity.cli import fitting
 from cavity.cli.app import app
+from cavity.errors import ModelFileError
+from cavity.tables import TableClassifier
 from flights_table import flights
 from support import interrupt_at
 
@@ -61,6 +66,25 @@ def test_a_fit_for_people_says_it_on_standard_error(folder, tmp_path):
     assert result.stdout == ""
     assert "200 rows, 5 columns" in result.stderr
     assert "leave-one-out NLL" in result.stderr
+
+
+def test_a_model_for_which_there_is_no_room_any_more_is_kept_elsewhere(folder, tmp_path, monkeypatch):
+    output, save = tmp_path / "m.cavity", TableClassifier.save
+
+    def saved(model, path):
+        if path != output:
+            return save(model, path)
+        full = OSError(errno.ENOSPC, "No space left on device", str(path))
+        raise ModelFileError(f"{path}: cannot be written") from full
+
+    monkeypatch.setattr(TableClassifier, "save", saved)
+    result = run("fit", folder / "new.parquet", *FIT, "-o", output)
+    assert result.exit_code == 1
+    *_, rescued, failure = result.stderr.splitlines()
+    assert failure.endswith("m.cavity: No space left on device")
+    elsewhere = Path(rescued.split("it is ")[1])
+    assert cavity.load(elsewhere).predict_proba(flights(5)).shape == (5, 2)
+    shutil.rmtree(elsewhere.parent)
 
 
 def test_quiet_shows_no_progress(folder, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -84,13 +85,22 @@ def run_fit(request: FitRequest, json: bool) -> None:
 
 
 def _save(model: Any, output: Path) -> None:
-    """Write the model; that the disk is full by now is a failure, not bad input."""
+    """Write the model; a disk that is full by now is a failure, not bad input, and the model is kept."""
     from cavity.errors import ModelFileError
 
     try:
         model.save(output)
     except ModelFileError as error:
-        raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from None
+        if not isinstance(error.__cause__, OSError):
+            raise
+        elsewhere = Path(tempfile.mkdtemp(prefix="cavity-")) / output.name
+        try:
+            model.save(elsewhere)
+        except ModelFileError:
+            elsewhere.parent.rmdir()
+        else:
+            say(f"the model could not be written where it should be; it is {elsewhere}")
+        raise error.__cause__ from None
 
 
 def _parameters(request: FitRequest) -> dict[str, Any]:
