@@ -32,7 +32,7 @@ LARGEST_BATCH_PROBLEM = 10_000
 """Rows up to which batch_size="auto" trains on all of them at every step."""
 BATCH_PER_POINT = 5
 """Rows a minibatch has for each inducing point: enough to be worth the m×m algebra of a step."""
-LEAST_BATCH = 500
+LEAST_BATCH = 1_000
 """Rows it has all the same, if the points are few: a step's own price is that of some hundred rows."""
 BATCHES_PER_EPOCH = 1_000
 """Minibatches of many rows are larger: with so many steps less noise is worth more than more steps."""
@@ -95,9 +95,9 @@ def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> in
     """The minibatch's size, or None for all rows.
 
     >>> [resolved_batch_size("auto", n_rows, m=100) for n_rows in (10_000, 60_000, 1_000_000, 10**8)]
-    [None, 500, 1000, 2000]
-    >>> [resolved_batch_size("auto", 60_000, m) for m in (20, 50, 200)]
-    [400, 500, 1000]
+    [None, 1000, 1000, 2000]
+    >>> [resolved_batch_size("auto", 60_000, m) for m in (20, 100, 500)]
+    [400, 1000, 2500]
     """
     if batch_size == "auto":
         if n_rows <= LARGEST_BATCH_PROBLEM:
