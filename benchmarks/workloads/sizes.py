@@ -28,7 +28,7 @@ Of many rows, or with few points, the automatic minibatches are larger, and few 
 
 
 def _sets(quick: bool) -> list[Split]:
-    # On covertype 10,000 rows tell the losses of two fits apart to .9 % only (a standard error).
+    # Of covertype there are rows enough to tell fits a percent apart.
     sets = [holdout("airline", 10_000), fixed("mnist"), holdout("covtype", 100_000)]
     return sets[:1] if quick else sets
 

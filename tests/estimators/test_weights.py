@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.utils.class_weight import compute_sample_weight
+from weighted_fits import LABELS, X_STAR, N, X, assert_same_fit, quick
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.estimators.weights import class_factors
@@ -18,32 +19,15 @@ from cavity.parameters import ParameterSpace
 from cavity.posterior import Naturals, Posterior
 from cavity.problem import make_problem
 from cavity.schedules.step import Trainer
-from cavity.sources import ArraySource
 from cavity.sweep import SweepOptions
-from support import evidence_differences, make_engine, make_prior, points, table
+from support import evidence_differences, make_engine, make_prior, points
 
-N = 40
-X, LABELS = table(N)
-X_STAR, _ = table(15, seed=9)
 KINDS = [SEPClassifier, SVIClassifier, GFITCClassifier]
 every_kind = pytest.mark.parametrize("kind", KINDS)
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:X does not have valid feature names"),
 ]
-
-
-def quick(kind=SEPClassifier, **options):
-    return kind(**{"n_inducing": 6, "max_iter": 25, "random_state": 0, "n_jobs": 1, **options})
-
-
-def assert_same_fit(one, other, *, rtol=1e-5):
-    assert_allclose(one.log_marginal_likelihood_value_, other.log_marginal_likelihood_value_, rtol=rtol)
-    assert_allclose(one.kernel_.theta, other.kernel_.theta, rtol=rtol, atol=rtol)
-    assert_allclose(one.inducing_points_, other.inducing_points_, rtol=rtol, atol=rtol)
-    one_p, other_p = (fit.predict_proba(X_STAR) for fit in (one, other))
-    assert_allclose(one_p, other_p, rtol=rtol, atol=rtol)
-    assert_allclose(one.loo_score_, other.loo_score_, rtol=rtol)
 
 
 @every_kind
@@ -265,68 +249,6 @@ class TestStreams:
     def test_balanced_cannot_be_known(self):
         with pytest.raises(ValueError, match="not supported by partial_fit"):
             quick(class_weight="balanced").partial_fit(X, LABELS)
-
-
-class TestSources:
-    WEIGHT = np.random.default_rng(4).integers(0, 4, N).astype(float)
-
-    @pytest.fixture
-    def parquet(self, tmp_path):
-        columns = {"a": X[:, 0], "b": X[:, 1], "y": LABELS, "w": self.WEIGHT}
-        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet", row_group_size=9)
-        return tmp_path
-
-    def test_a_column_of_a_parquet_file(self, parquet):
-        model = quick().fit(parquet, "y", sample_weight="w")
-        assert_array_equal(model.feature_names_in_, ["a", "b"])
-        assert_same_fit(model, quick().fit(X, LABELS, sample_weight=self.WEIGHT))
-
-    def test_a_column_of_a_table_in_memory(self, parquet):
-        table = pyarrow.parquet.read_table(parquet / "t.parquet")
-        by_array = quick().fit(X, LABELS, sample_weight=self.WEIGHT)
-        assert_same_fit(quick().fit(table, "y", sample_weight="w"), by_array)
-        assert_same_fit(quick().fit(table.to_pandas(), "y", sample_weight="w"), by_array)
-        with pytest.raises(ValueError, match="name of the weight column"):
-            quick().fit(table, "y", sample_weight=self.WEIGHT)
-
-    def test_class_weight_on_top(self, parquet):
-        model = quick(class_weight="balanced").fit(parquet, "y", sample_weight="w")
-        by_array = quick(class_weight="balanced").fit(X, LABELS, sample_weight=self.WEIGHT)
-        assert_same_fit(model, by_array)
-
-    def test_npy(self, tmp_path):
-        for name, array in (("X", X), ("y", LABELS), ("w", self.WEIGHT)):
-            np.save(tmp_path / f"{name}.npy", array)
-        by_array = quick().fit(X, LABELS, sample_weight=self.WEIGHT)
-        for weight in (tmp_path / "w.npy", self.WEIGHT):
-            model = quick().fit(tmp_path / "X.npy", tmp_path / "y.npy", sample_weight=weight)
-            assert_same_fit(model, by_array, rtol=1e-12)
-            assert_array_equal(np.isnan(model.loo_log_proba_), self.WEIGHT == 0)
-        with pytest.raises(ValueError, match="needs 40 numbers"):
-            quick().fit(tmp_path / "X.npy", LABELS, sample_weight=np.ones(3))
-        with pytest.raises(ValueError, match="negative"):
-            quick().fit(tmp_path / "X.npy", LABELS, sample_weight=-np.ones(N))
-
-    def test_a_source_brings_its_own(self):
-        source = ArraySource(X, LABELS, self.WEIGHT)
-        assert_same_fit(quick().fit(source), quick().fit(X, LABELS, sample_weight=self.WEIGHT))
-        with pytest.raises(ValueError, match="its own weights"):
-            quick().fit(source, sample_weight=self.WEIGHT)
-
-    def test_a_parquet_file_wants_a_name(self, parquet):
-        with pytest.raises(ValueError, match="name of the weight column"):
-            quick().fit(parquet, "y", sample_weight=self.WEIGHT)
-        with pytest.raises(ValueError, match="no weight column 'v'"):
-            quick().fit(parquet, "y", sample_weight="v")
-
-    def test_a_class_without_weight_is_absent(self, parquet, tmp_path_factory):
-        columns = {"a": X[:, 0], "y": LABELS, "w": LABELS.astype(float)}
-        folder = tmp_path_factory.mktemp("other")
-        pyarrow.parquet.write_table(pyarrow.table(columns), folder / "t.parquet")
-        with pytest.raises(ValueError, match="at least two classes with any weight"):
-            quick().fit(folder, "y", sample_weight="w")
-        with pytest.raises(ValueError, match="at least two classes with any weight"):
-            quick(class_weight={1: 0.0}).fit(parquet, "y")
 
 
 @pytest.mark.parametrize("batch_size", [None, 10])

@@ -110,10 +110,11 @@ kind: drop the rows without a label, or convert the others, for instance with y.
     """
     if y.dtype.kind != "O":
         return
+    examples = {type(label): label for label in y.ravel().tolist()}
     try:
-        np.unique(y)
+        sorted(examples.values())
     except TypeError as error:
-        kinds = sorted({type(label).__name__ for label in y.ravel().tolist()})
+        kinds = sorted(kind.__name__ for kind in examples)
         raise SourceError(
             f"y has labels of the kinds {' and '.join(kinds)}; classes are all of one kind: drop the "
             "rows without a label, or convert the others, for instance with y.astype(str)"
