@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from training_runs import make_trainer
 
 from cavity import CheckpointError, SVIClassifier
+from cavity.engines.local import LocalEngine
 from cavity.optimizers import Adadelta, Adam, SignRates
 from cavity.rules.variational import Variational
 from cavity.schedules.checkpoint import Checkpointer, Position
@@ -200,3 +201,51 @@ def test_a_copy_of_a_checkpoint_can_be_resumed_twice(checkpoint, tmp_path):
     shutil.copy(checkpoint, copy)
     one, other = (classifier(path).fit(X, LABELS) for path in (checkpoint, copy))
     assert_array_equal(one.predict_proba(X_STAR), other.predict_proba(X_STAR))
+
+
+def during(monkeypatch, number, event):
+    """Have something happen before a pass of the fits to come."""
+    passes = iter(range(1, 1_000_000))
+
+    def eventful(*args, sweep=LocalEngine.sweep, **kwargs):
+        if next(passes) == number:
+            event()
+        return sweep(*args, **kwargs)
+
+    monkeypatch.setattr(LocalEngine, "sweep", eventful)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_checkpoint_that_another_fit_is_writing_is_left_to_it(checkpoint, monkeypatch, resumed):
+    """The same fit started twice by mistake: the second one says so instead of taking turns with it."""
+    path, written = checkpoint.with_name("fit2.ckpt"), []
+    if resumed:
+        shutil.copy(checkpoint, path)
+
+    def other_fit_writes():
+        shutil.copy(checkpoint, path)
+        os.utime(path, ns=(1, 1))
+        written.append(path.read_bytes())
+
+    with monkeypatch.context() as patch:
+        during(patch, 3, other_fit_writes)
+        with pytest.raises(CheckpointError, match="another fit while this one was running") as caught:
+            classifier(path).fit(X, LABELS)
+    assert str(path) in str(caught.value)
+    assert written == [path.read_bytes()]
+
+
+def test_a_fit_that_ends_leaves_the_checkpoint_of_another(checkpoint, monkeypatch):
+    path = checkpoint.with_name("fit2.ckpt")
+    with monkeypatch.context() as patch:
+        during(patch, 3, lambda: shutil.copy(checkpoint, path))
+        classifier(path).set_params(checkpoint_every=1e6).fit(X, LABELS)
+    assert path.read_bytes() == checkpoint.read_bytes()
+
+
+def test_a_checkpoint_that_was_deleted_is_written_again(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+    with monkeypatch.context() as patch:
+        during(patch, 5, path.unlink)
+        break_off(monkeypatch, classifier(path))
+    assert path.exists()

@@ -59,6 +59,8 @@ class Checkpointer:
     make_fingerprint: Callable[[], Fingerprint]
     """What a run must have in common with a checkpoint to go on from it; asked for once, if at all."""
     _last: float = 0.0
+    _known: checkpoint_file.Stamp | None = None
+    """The file as this run has read or written it; another one is that of another run."""
 
     def __post_init__(self) -> None:
         self._last = time.monotonic()
@@ -91,6 +93,7 @@ class Checkpointer:
         monitor: Monitor,
     ) -> None:
         """Write a checkpoint; the one before stays whole until this one is."""
+        checkpoint_file.require_unchanged(path, self._known)
         engine = trainer.engine
         arrays = {
             **_state_arrays("state", state, trainer.update),
@@ -111,6 +114,7 @@ class Checkpointer:
         try:
             with written_atomically(path) as file:
                 np.savez(file, **arrays)
+            self._known = checkpoint_file.stamp(path)
         except OSError as error:
             raise CheckpointError(
                 f"could not write the checkpoint {str(path)!r}: {error}; the last one, if any, is "
@@ -123,6 +127,7 @@ class Checkpointer:
         """The state and position to train from: those of the checkpoint, or the start."""
         if self.path is None or not checkpoint_file.found(self.path):
             return trainer.start(), Position()
+        self._known = checkpoint_file.stamp(self.path)
         arrays, about = checkpoint_file.read(self.path)
         self._check(self.path, about)
         try:
@@ -154,8 +159,8 @@ class Checkpointer:
         return state, position
 
     def finish(self, engine: Engine) -> None:
-        """The run is over: nothing is left to resume."""
-        if self.path is not None:
+        """The run is over: nothing is left to resume. What another run has written there stays."""
+        if self.path is not None and checkpoint_file.stamp(self.path) in (None, self._known):
             checkpoint_file.remove(self.path)
             engine.forget_saved_rows(self.path)
 

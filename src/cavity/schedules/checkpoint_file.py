@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from cavity.errors import CheckpointError
 from cavity.files import check_writable, remove_unfinished
+
+Stamp: TypeAlias = tuple[int, int]
+"""When a file was written, in nanoseconds, and its size."""
 
 
 def found(path: Path) -> bool:
@@ -35,6 +38,25 @@ def found(path: Path) -> bool:
     except (OSError, ValueError) as error:
         raise _unusable(path, getattr(error, "strerror", None) or str(error)) from error
     return True
+
+
+def stamp(path: Path) -> Stamp | None:
+    """What tells one state of the file at `path` from another; None if there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def require_unchanged(path: Path, known: Stamp | None) -> None:
+    """Raise if the file at `path` is no longer the one that this fit has read or written last."""
+    now = stamp(path)
+    if now is not None and now != known:
+        raise CheckpointError(
+            f"the checkpoint {str(path)!r} was written by another fit while this one was running, and is "
+            "left as it is; give each fit a checkpoint path of its own"
+        )
 
 
 def _unusable(path: Path, why: str) -> CheckpointError:
