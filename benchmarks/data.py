@@ -95,11 +95,12 @@ def fixed(name: str) -> Split:
     Pixels are not standardised: border pixels are lit in a handful of training rows, and a unit
     variance would make each of them as loud as the middle of the image.
     """
-    data = load(name)
-    if not data.n_test:
-        raise ValueError(f"{name!r} has no test rows of its own; use splits or holdout")
-    train, test = data.take(slice(None, -data.n_test)), data.take(slice(-data.n_test, None))
-    return _scaled(train, test, 0, lambda X: X / np.float32(255.0))
+    return _with_own_number_of_test_rows(load(name), lambda n: slice(None), 0)
+
+
+def redrawn(name: str, seed: int) -> Split:
+    """The same with as many test rows drawn at random from all: the luck of one choice can be told."""
+    return _with_own_number_of_test_rows(load(name), np.random.default_rng(seed).permutation, seed)
 
 
 def whitened(split: Split) -> Split:
@@ -108,6 +109,16 @@ def whitened(split: Split) -> Split:
     return _scaled(
         split.train, split.test, split.index, lambda X: standardizer.apply(X, np.dtype(X.dtype))
     )
+
+
+def _with_own_number_of_test_rows(
+    data: Dataset, order: Callable[[int], NDArray[np.integer] | slice], index: int
+) -> Split:
+    if not data.n_test:
+        raise ValueError(f"{data.name!r} has no test rows of its own; use splits or holdout")
+    rows, n_test = data.take(order(len(data.y))), data.n_test
+    train, test = rows.take(slice(None, -n_test)), rows.take(slice(-n_test, None))
+    return _scaled(train, test, index, lambda X: X / np.float32(255.0))
 
 
 def _random_split(data: Dataset, n_test: int, seed: int, index: int) -> Split:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tiny_data
-from benchmarks.data import DataNotFoundError, fixed, holdout, load, splits, whitened
+from benchmarks.data import DataNotFoundError, fixed, holdout, load, redrawn, splits, whitened
 from benchmarks.start import starting_point
 
 
@@ -67,9 +67,23 @@ def test_mnist_keeps_its_own_split_and_digits():
     np.testing.assert_array_equal(split.test.digit % 2 == 1, split.test.y == 1)
 
 
-def test_a_set_without_test_rows_says_so():
+def test_mnist_redrawn_has_other_test_rows_for_every_seed():
+    """As many as its own, and no row twice."""
+    own, first, second = fixed("mnist"), redrawn("mnist", 0), redrawn("mnist", 1)
+    for split in (first, second):
+        assert (len(split.train.y), len(split.test.y)) == (30, 10)
+        rows = np.concatenate([split.train.X, split.test.X])
+        everything = np.concatenate([own.train.X, own.test.X])
+        np.testing.assert_array_equal(np.sort(rows.sum(axis=1)), np.sort(everything.sum(axis=1)))
+        np.testing.assert_array_equal(split.test.digit % 2 == 1, split.test.y == 1)
+    assert not np.array_equal(first.test.X, second.test.X)
+    np.testing.assert_array_equal(redrawn("mnist", 1).test.X, second.test.X)
+
+
+@pytest.mark.parametrize("split", [fixed, lambda name: redrawn(name, 0)])
+def test_a_set_without_test_rows_says_so(split):
     with pytest.raises(ValueError, match="no test rows of its own"):
-        fixed("heart")
+        split("heart")
 
 
 def test_airline_counts_age_from_the_issue_date_and_fills_the_unknown():

@@ -55,11 +55,11 @@ class SEPClassifier(SteppedGPClassifier):
         and 0.02 on minibatches, or up to 0.05 where the budget has fewer than 3,000 of them. ADADELTA
         has none.
     batch_size : int, "auto" or None
-        Rows a step sees. None is all of them; "auto" is all up to 10,000 rows, beyond that 5m, or 500 or
-        a thousandth of all rows if that is more, up to 20m.
+        Rows a step sees. None is all of them; "auto" is all up to 10,000 rows, beyond that 5m, or 1,000
+        or a thousandth of all rows if that is more, up to 20m.
     max_iter : int
-        Steps at most when every step sees all rows. After n_inducing="auto" has seen them all, a
-        quarter of these is enough, or 50 if that is more.
+        Steps at most when every step sees all rows. After n_inducing="auto" has seen them all, 75 are
+        enough, or three eighths of these if that is more.
     max_epochs, max_seconds : float or None
         Budget in passes over the data and in seconds; whichever binds first. Steps and gains shrink in
         its second half. With max_seconds the result depends on the clock. Without either, minibatch
