@@ -54,8 +54,8 @@ def require_unchanged(path: Path, known: Stamp | None) -> None:
     now = stamp(path)
     if now is not None and now != known:
         raise CheckpointError(
-            f"the checkpoint {str(path)!r} was written by another fit while this one was running, and is "
-            "left as it is; give each fit a checkpoint path of its own"
+            f"the checkpoint {str(path)!r} was written by another fit while this one was running, and "
+            "is left as it is; give each fit a checkpoint path of its own"
         )
 
 
