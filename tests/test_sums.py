@@ -7,6 +7,7 @@ from cavity.sums import Sums
 
 GRADIENT_SHAPES = {
     "bracket": (2, 2),
+    "pull": (1, 2),
     "theta": (3,),
     "Z": (2, 1),
     "replaced_precision": (1, 2, 2),

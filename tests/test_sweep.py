@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from cavity.posterior import Naturals, Posterior
 from cavity.rows import Rows, Sites
 from cavity.rules.expectation_propagation import ExpectationPropagation
+from cavity.rules.variational import Variational
 from cavity.sweep import SweepOptions, marginals, sweep
 from reference import projections
 from support import FLOAT32, KERNELS, make_prior, points, table
@@ -176,8 +177,8 @@ def test_a_pass_without_gradient_sums_the_same(state):
 
 def test_a_pass_without_the_part_through_the_inducing_points_is_the_same_otherwise(state):
     rows, sites, prior, q = state
-    _, sums = sweep(rows, sites, prior, q, RULE, SweepOptions(bracket=False))
-    _, full = sweep(rows, sites, prior, q, RULE, SweepOptions())
+    _, sums = sweep(rows, sites, prior, q, Variational(), SweepOptions(bracket=False))
+    _, full = sweep(rows, sites, prior, q, Variational(), SweepOptions())
     assert sums.bracket is None
     for name in ("precision", "shift", "theta", "Z"):
         assert_array_equal(getattr(sums, name), getattr(full, name))

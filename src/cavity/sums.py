@@ -33,7 +33,9 @@ class Sums:
     site_change: float
     """Σ w of squared changes of the sites, on the scale of the marginals."""
     bracket: Array | None = None
-    """[m, m]: the rows' part of the gradient through K_mm, before symmetrisation; see above."""
+    """[m, m]: the rows' part of the gradient through K_mm, before symmetrisation; see `cavity.sweep`."""
+    pull: Array | None = None
+    """Σ w α A [C, m]: with the summed sites, what makes the bracket where the rows have not."""
     theta: Array | None = None
     """[p]: the rows' part of the gradient through K_mn and k(x, x)."""
     Z: Array | None = None

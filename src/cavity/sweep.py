@@ -5,7 +5,7 @@ For a tile with kernel rows K [t, m], in whitened coordinates (`docs/design.md`)
     A = K L⁻ᵀ,  s = k(x, x) − |A|²,  Q_c = A B_c⁻¹,  v_c = Σ A∘Q_c,  e_c = A μ_c
     rule: (labels, e, v, s, sites) → refined sites and the scalars α, h, γ
     Λ_c = Aᵀ diag(w ν̃_c) A,   η_c = Aᵀ(w μ̃_c)
-    P = Σ_c (α_c μ_cᵀ + h_c Q_c) + ½ γ A     →  bracket = PᵀA
+    P = Σ_c (α_c μ_cᵀ + h_c Q_c) + ½ γ A     →  bracket = PᵀA, or pull_c = Aᵀα_c (see `SweepOptions`)
     G = P + ½ γ A                            →  ∂/∂K = G L⁻¹,   ∂/∂k(x, x) = −½ γ
 
 that is, per row and latent function, one m×m product each for Q and Λ, and per row three more for all
@@ -47,7 +47,8 @@ class SweepOptions:
     gradient: bool = True
     """Whether to form the gradient by theta and Z."""
     bracket: bool = True
-    """Whether to form its part through K_mm; that of the variational bound follows from the sites."""
+    """Whether to form its part through K_mm from the rows. If not, that part is to follow from the
+    summed sites, and h is −ν̃ in all of the gradient: so it is in VI, and at the fixed point of EP."""
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
     stretch: float = 1.0
@@ -73,6 +74,15 @@ class SweepOptions:
     overfitting by inducing points and on large data a ridge of ever growing amplitudes. With the charge,
     the gradient takes the s inside EP's own integrals as given. Sites and q are untouched by it.
     """
+
+
+def site_gamma(rule: Rule, options: SweepOptions) -> float | None:
+    """What γ is of ν̃ in a pass, if that is the same in all rows."""
+    if options.residual_penalty:
+        return options.residual_penalty
+    if options.residual_share == 0.0:
+        return 0.0
+    return None if rule.site_gamma is None else rule.site_gamma * options.residual_share
 
 
 class RefinedRows(NamedTuple):
@@ -165,6 +175,9 @@ def sweep(
         sums.objective -= 0.5 * float(weight @ (charge.sum(axis=0) * at.residual))
         terms = terms._replace(gamma=charge)
     if options.gradient:
+        if not options.bracket:
+            terms = terms._replace(h=-terms.precision)
+            sums.pull = np.matmul((weight * terms.alpha).astype(at.A.dtype), at.A).astype(np.float64)
         P = _row_gradient(at, terms, weight, posterior)
         half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
         correction = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from cavity.schedules.posterior_update import FactorUpdate, NaturalUpdate, Poste
 from cavity.schedules.step import TrainingState
 from cavity.schedules.stochastic import StochasticSchedule
 from cavity.sources.protocol import RawRows
-from cavity.sweep import SweepOptions
+from cavity.sweep import SweepOptions, site_gamma
 
 LARGEST_BATCH_PROBLEM = 10_000
 """Rows up to which batch_size="auto" trains on all of them at every step."""
@@ -53,6 +53,9 @@ SPARED = 0.05
 """Share of the rows that minibatches never have, if they are to judge the probabilities in the end …"""
 LEAST_TO_SPARE = 25_000
 """… and there are more rows than this: of fewer, a twentieth is too few to judge by."""
+ROWS_TO_SUM_UP = 2
+"""Rows of a minibatch, for each point and latent function, from which the gradient through K_mm is made
+of the summed sites instead of the rows: with fewer there is nothing to gain."""
 DEFAULT_STEPS = 3_000
 GAIN_WINDOW = 100
 """q averages over about this many rows for each inducing point."""
@@ -143,7 +146,7 @@ def training_plan(
     calibration_seed: int | None = None,
 ) -> Plan:
     """The plan of an estimator with the parameters of `SEPClassifier`."""
-    n_rows, m = problem.engine.n_rows, len(problem.space.Z)
+    n_rows, m, rule = problem.engine.n_rows, len(problem.space.Z), problem.engine.rule
     batch_size = estimator._batch_size(problem)
     stochastic, enough, spared = None, np.inf, 0.0
     if problem.pretrained and batch_size is None:
@@ -157,6 +160,8 @@ def training_plan(
         budget = replace(budget, epochs_after=epochs_needed(n_rows, spared))
     method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size, problem.pretrained)
     if batch_size is not None:
+        if _averages(update) and not options.exact and batch_size >= ROWS_TO_SUM_UP * rule.n_latents * m:
+            update = replace(update, gamma=site_gamma(rule, options))
         stochastic = _stochastic(budget, batch_size, m, seed, update, spared)
         if estimator.learning_rate is None and isinstance(method, Adam):
             stochastic = replace(stochastic, steps_at_rate=DEFAULT_STEPS)
@@ -199,7 +204,7 @@ def most_iterations(estimator: Any) -> int:
     return int(estimator.max_iter if epochs is None else max(1, min(estimator.max_iter, epochs)))
 
 
-def _averages(update: PosteriorUpdate) -> bool:
+def _averages(update: PosteriorUpdate) -> TypeGuard[NaturalUpdate]:
     """Whether q is an average of minibatches, so that it does without some rows; not in the paper's."""
     return type(update) is NaturalUpdate
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from cavity.rules.cavity_moments import Cavity, leave_out
 from cavity.rules.protocol import RowTerms
@@ -23,6 +23,8 @@ class LatentMarginals(NamedTuple):
 
 class CavityRule(ABC):
     """The `Rule` of those that start from the cavity; a subclass says what follows from it."""
+
+    site_gamma: ClassVar[float | None] = None
 
     def __call__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from cavity.posterior import Posterior
 from cavity.rules.cavity_moments import Cavity
@@ -78,6 +79,7 @@ class ManyClassVariational(_ManyClasses):
     """
 
     centred: bool = True
+    site_gamma: ClassVar[float | None] = 1.0
 
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
         """Terms of t rows; see `CavityRule`."""

@@ -39,6 +39,11 @@ class Rule(Protocol):
         """Number C of latent functions, each with its own posterior."""
         ...
 
+    @property
+    def site_gamma(self) -> float | None:
+        """What γ is of ν̃, if that is the same in all rows."""
+        ...
+
     def __call__(
         self,
         labels: IntArray,

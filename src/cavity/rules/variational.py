@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cavity.posterior import Posterior
 from cavity.rules.cavity_moments import Cavity
@@ -31,6 +32,8 @@ class Variational(TwoClassRule):
     >>> terms.precision.round(4), terms.objective.round(4)
     (array([[0.5956]]), array([-1.]))
     """
+
+    site_gamma: ClassVar[float | None] = 1.0
 
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
         """Terms of t rows; see `CavityRule`."""

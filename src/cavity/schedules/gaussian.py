@@ -46,8 +46,8 @@ def bound_gradient(
 ) -> tuple[ParameterGradient, Array]:
     """Derivative of the ELBO by theta and Z with the whitened q held, and by the vector q.
 
-    From undamped sums of a pass at this q. With Λ = −Σ βAAᵀ and η = Σ (α − βe)A, the sums of
-    natural-gradient sites, and a = Σ αA = η − Λm,
+    From undamped sums of a pass at this q that has left the bracket to the sites. With Λ = −Σ βAAᵀ, that
+    of natural-gradient sites, and a = Σ αA, their pull,
 
         ∂/∂m = a − m,   ∂/∂S = ½(S⁻¹ − I − Λ),   ∂/∂R = tril(2 ∂/∂S · R) = diag(1/R) − tril(R + ΛR).
 
@@ -61,11 +61,11 @@ def bound_gradient(
     """
     assert sums.theta is not None
     assert sums.Z is not None
+    assert sums.pull is not None
     mean, factors = space.unpack(q)
-    a = sums.shift - np.matmul(sums.precision, mean[:, :, None])[:, :, 0]
     whole = np.zeros((space.m, space.m), dtype)
     by_factors = []
-    for m_c, a_c, precision, R in zip(mean, a, sums.precision, factors, strict=True):
+    for m_c, a_c, precision, R in zip(mean, sums.pull, sums.precision, factors, strict=True):
         narrow, narrow_R = precision.astype(dtype, copy=False), R.astype(dtype, copy=False)
         product = times_lower(narrow, narrow_R)  # ΛR
         by_factor = -R
@@ -79,4 +79,4 @@ def bound_gradient(
     # The symmetric part of Φ: half of the lower triangle, mirrored.
     through_K = prior.pull_back(symmetric(triangle(whole)))
     by_parameters = ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
-    return by_parameters, space.pack(a - mean, stacked(by_factors))
+    return by_parameters, space.pack(sums.pull - mean, stacked(by_factors))

@@ -74,14 +74,20 @@ class NaturalUpdate:
     is_whitened: ClassVar[bool] = True
     each: Each = map
     """How to go over the latent functions: an engine's threads, if there are several."""
+    gamma: float | None = None
+    """What γ is of ν̃, where it is the same in all rows and the gradient through K_mm may follow from the
+    summed sites; None: it is summed over the rows."""
 
     def start(self, posterior: Posterior, prior: Prior) -> Naturals:
         """The summed sites of the posterior."""
         return posterior.naturals
 
     def options(self, options: SweepOptions, damping: float) -> SweepOptions:
-        """With this damping of the sites."""
-        return options if damping == options.damping else replace(options, damping=damping)
+        """With this damping of the sites; from damped ones the bracket does not follow."""
+        bracket = self.gamma is None or damping != 1.0
+        if (damping, bracket) == (options.damping, options.bracket):
+            return options
+        return _with(options, damping, bracket)
 
     def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
@@ -95,7 +101,7 @@ class NaturalUpdate:
         self, q: Naturals, sums: Sums, prior: Prior, posterior: Posterior
     ) -> tuple[ParameterGradient, Array]:
         """The objective's gradient with the factors on f̄ held; the optimiser moves nothing of q."""
-        return gradient(sums, prior, posterior), np.zeros(0)
+        return gradient(sums, prior, posterior, self.gamma or 0.0), np.zeros(0)
 
     def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
         """(1 − gain)·q + gain·refined."""
@@ -159,7 +165,7 @@ class GradientUpdate:
 
     def options(self, options: SweepOptions, damping: float) -> SweepOptions:
         """Undamped, whatever else is: q is not made of the sites, and their sums are its gradient."""
-        return _for_plain_gradients(options)
+        return _with(options, damping=1.0, bracket=False)
 
     def posterior(self, q: Array, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
@@ -194,5 +200,5 @@ class GradientUpdate:
 
 
 @lru_cache(maxsize=8)  # asked in every step
-def _for_plain_gradients(options: SweepOptions) -> SweepOptions:
-    return replace(options, damping=1.0, bracket=False)
+def _with(options: SweepOptions, damping: float, bracket: bool) -> SweepOptions:
+    return replace(options, damping=damping, bracket=bracket)
