@@ -178,6 +178,19 @@ def test_the_history_of_a_stream_is_one():
     assert epochs == sorted(epochs)
 
 
+@both
+def test_there_is_no_evidence_of_rows_that_are_gone(kind):
+    """A minibatch's estimate of the objective can be anything, positive too."""
+    model = kind(n_inducing=10, tol=1e-2, random_state=0, n_jobs=1).fit(X[:300], LABELS[:300])
+    assert model.log_marginal_likelihood() < 0.0
+    assert np.isnan(model.partial_fit(X[300:600], LABELS[300:600]).log_marginal_likelihood())
+
+
+def test_a_learning_rate_is_refused_where_the_optimizer_has_none():
+    with pytest.raises(ValueError, match=r"learning_rate=0\.5 does not go with ADADELTA"):
+        classifier(optimizer="adadelta", learning_rate=0.5).partial_fit(X[:300], LABELS[:300])
+
+
 def test_any_form_of_rows():
     dense = stream(classifier(), X[:300], LABELS[:300])
     thin = classifier()

@@ -97,3 +97,47 @@ def test_too_few_iterations_are_no_convergence():
     outcome = fit_outer(problem(), Progress(), max_iter=2, tol=0.0)
     assert not outcome.converged
     assert outcome.n_iter == 2
+
+
+class SweepClock(Progress):
+    """A clock on which every pass over the rows takes a second, and nothing else any time."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.sweeps = 0
+
+        def counted(engine, *args, sweep=LocalEngine.sweep):
+            self.sweeps += 1
+            return sweep(engine, *args)
+
+        monkeypatch.setattr(LocalEngine, "sweep", counted)
+
+    @property
+    def seconds(self):
+        return float(self.sweeps)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0, 40.0, 60.0])
+def test_no_evaluation_begins_after_the_seconds(monkeypatch, seconds):
+    """What is under way ends with a sweep and its gradient; then EP has one sweep at the best point."""
+    clock = SweepClock(monkeypatch)
+    outcome = fit_outer(problem(), clock, max_iter=150, tol=0.0, max_seconds=seconds)
+    assert seconds <= clock.sweeps <= seconds + 3
+    assert not outcome.converged
+    assert len(clock.history) >= 1
+    values = [entry.objective for entry in clock.history]
+    assert values == sorted(values)
+
+
+def test_an_evaluation_that_was_cut_short_does_not_count(monkeypatch):
+    """Its evidence is that of a q on the way, and may be anything."""
+    ends = {}
+    for seconds in (40.0, 41.0, 42.0, 43.0, 44.0, 45.0):
+        with monkeypatch.context() as patch:
+            clock = SweepClock(patch)
+            outcome = fit_outer(problem(), clock, max_iter=150, tol=0.0, max_seconds=seconds)
+        ends[seconds] = outcome.point.prior
+    for prior in ends.values():
+        exact = fixed_point(make_engine(X, LABELS), prior).objective
+        start = fixed_point(make_engine(X, LABELS), make_prior(KERNEL, points(5))).objective
+        assert exact > start

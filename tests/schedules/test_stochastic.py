@@ -176,6 +176,13 @@ def test_as_many_steps_as_the_epochs_have_minibatches(monkeypatch, epochs, batch
     assert_allclose(fit.history_[-1].epochs, epochs, atol=1.0 / per_epoch)
 
 
+@pytest.mark.parametrize("batch_size", [7, 9, 3])
+def test_the_history_has_at_most_fifty_records_an_epoch(batch_size):
+    X, labels = table(500)
+    fit = SEPClassifier(n_inducing=3, batch_size=batch_size, max_epochs=2, n_jobs=1, random_state=0)
+    assert 50 <= len(fit.fit(X, labels).history_) <= 100
+
+
 def test_the_order_of_rows_depends_on_seed_and_epoch_only():
     X, labels = table(50)
     trainer = make_trainer(X, labels)

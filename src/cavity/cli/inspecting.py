@@ -59,7 +59,7 @@ def description(model: Any) -> dict[str, Any]:
 
 
 def _evidence(value: float) -> float | None:
-    """NaN, which JSON does not have, says that a budget left no time for exact sweeps."""
+    """NaN, which JSON does not have, says that there was no exact sweep to sum it up."""
     return float(value) if np.isfinite(value) else None
 
 

@@ -190,11 +190,12 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
             return problem.engine.rule.n_latents > 1
         return bool(self.calibration == "loo")
 
-    def _calibrated(self, problem: Problem, outcome: Outcome, seed: int) -> Outcome:
+    def _calibrated(self, problem: Problem, outcome: Outcome, seed: int, progress: Progress) -> Outcome:
         """What a schedule without a plan has come to, with its means stretched if that is wanted."""
         if outcome.interrupted or not self._calibrates(problem):
             return outcome
-        point = calibrated(problem.engine, outcome.point, seed)
+        seconds = np.inf if self.max_seconds is None else self.max_seconds - progress.seconds
+        point = calibrated(problem.engine, outcome.point, seed, seconds=seconds)
         return outcome._replace(point=point, interrupted=point.interrupted)
 
     def _stored_directions(self, m: int, n_rows: int) -> int:

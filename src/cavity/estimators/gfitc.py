@@ -42,13 +42,15 @@ class GFITCClassifier(SparseGPClassifier):
     max_iter : int
         Iterations of L-BFGS at most, or sweeps with optimizer=None.
     max_seconds : float or None
-        No iteration or sweep begins after so many.
+        When they are over, no evaluation begins, and EP at the best parameters has one more sweep. The
+        calibration, if there is one, comes on top: nine passes over 10,000 rows at most.
     tol : float
         Relative rise of the evidence at which L-BFGS stops, or site change with optimizer=None.
 
     Notes
     -----
-    All other parameters and all attributes are those of `SEPClassifier`. An iteration of L-BFGS goes
+    All other parameters and all attributes are those of `SEPClassifier`, with defaults of their own for
+    max_iter and tol. An iteration of L-BFGS goes
     over all rows, as often as EP needs, so that there are no batch_size, learning_rate, max_epochs,
     early_stopping, validation_fraction, checkpoint and checkpoint_every; no stream_memory, because
     there is no `partial_fit`; and no damping, gradient, residual_share, residual_penalty and
@@ -118,7 +120,7 @@ class GFITCClassifier(SparseGPClassifier):
         return propagation_rule(self.likelihood, len(self.classes_))
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        return self._calibrated(problem, self._converged(problem, progress), seed)
+        return self._calibrated(problem, self._converged(problem, progress), seed, progress)
 
     def _converged(self, problem: Problem, progress: Progress) -> Outcome:
         max_seconds = np.inf if self.max_seconds is None else self.max_seconds

@@ -52,11 +52,12 @@ class SEPClassifier(SteppedGPClassifier):
         minibatches) are the paper's. None keeps them and runs EP to convergence.
     learning_rate : float or None
         The optimiser's step; None is 0.1 on all rows (0.03 from inducing points that have grown on them)
-        and 0.02 on minibatches, or up to 0.05 where the budget has fewer than 3,000 of them. ADADELTA
-        has none.
+        and 0.02 on minibatches, or up to 0.05 where the budget has fewer than 3,000 of them, and 0.05 in
+        `partial_fit`. ADADELTA has none.
     batch_size : int, "auto" or None
         Rows a step sees. None is all of them; "auto" is all up to 10,000 rows, beyond that 5m, or 1,000
-        or a thousandth of all rows if that is more, up to 20m.
+        or a thousandth of all rows if that is more, up to 20m. `partial_fit` learns a chunk 5m rows at a
+        time, or as many as the number says.
     max_iter : int
         Steps at most when every step sees all rows. After n_inducing="auto" has seen them all, 75 are
         enough, or three eighths of these if that is more.
@@ -85,9 +86,9 @@ class SEPClassifier(SteppedGPClassifier):
     residual_share : float in [0, 1] or "auto"
         Share of the variance s that inducing points leave unexplained by which training blurs the
         likelihood of a row. 1 is the paper's model; less of it excuses hard rows less, which learns
-        more of them and makes bolder claims. "auto" is 0 on minibatches of more than 25,000 rows, if
-        the kernel learns, the result is calibrated and no rows are held out for early stopping; it is 1
-        otherwise. Predictions have s in full.
+        more of them and makes bolder claims. "auto" is 0 when more than 25,000 rows are trained on in
+        minibatches, the kernel learns, the result is calibrated and no rows are held out for early
+        stopping; it is 1 otherwise. Predictions have s in full.
     residual_penalty : float or "auto"
         Charge c for the variance s that inducing points leave unexplained: training maximises
         log Z_q − ½ c Σ ν̃ s, as the variational bound would charge it, which keeps inducing points from
@@ -126,7 +127,8 @@ class SEPClassifier(SteppedGPClassifier):
     kernel_ : the fitted kernel, on standardised inputs
     inducing_points_ : array [m, d], in the units of X
     log_marginal_likelihood_value_ : float
-        log Z_q of all rows; NaN if a budget in seconds left no time for the exact sweeps that it needs.
+        log Z_q of all rows; NaN after `partial_fit`, whose rows are gone, and if a budget in seconds
+        left no time for the exact sweeps that it needs.
     loo_log_proba_ : array [n]
         Log probability of each training label with its row left out, free from the cavities; NaN for
         rows that a budget in seconds left no time to visit, and for rows of no weight.

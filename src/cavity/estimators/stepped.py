@@ -225,6 +225,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         first = not hasattr(self, "model_")
         with all_or_nothing(self):
             X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
+            self._refuse_what_does_not_suit(len(y))
             require_one_kind(y)
             check_classification_targets(y)
             weight = validated_sample_weight(sample_weight, len(y))
@@ -299,7 +300,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         )
         self.kernel_ = kernel
         self.inducing_points_ = engine.standardizer.invert(Z)
-        self.log_marginal_likelihood_value_ = progress.history[-1].objective
+        self.log_marginal_likelihood_value_ = np.nan  # what a stream has forgotten cannot be summed up
         self.loo_log_proba_ = engine.of_all_rows(engine.log_predictive)
         self.loo_score_ = weighted_mean(engine.log_predictive, engine.source)
         self.n_iter_ = getattr(self, "n_iter_", 0) + len(progress.history)

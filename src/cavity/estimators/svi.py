@@ -56,9 +56,10 @@ class SVIClassifier(SteppedGPClassifier):
 
     Notes
     -----
-    All other parameters and all attributes are those of `SEPClassifier`. Four of its parameters are
-    missing: residual_penalty and residual_share, because the bound has its own way with the residual;
-    gradient and site_memory, because they choose between forms of EP.
+    All other parameters and all attributes are those of `SEPClassifier`, but max_iter is 250 by default,
+    as in the paper's L-BFGS. Four of its parameters are missing: residual_penalty and residual_share,
+    because the bound has its own way with the residual; gradient and site_memory, because they choose
+    between forms of EP.
     `log_marginal_likelihood_value_` is the bound (ELBO).
 
     Examples
@@ -174,7 +175,7 @@ class SVIClassifier(SteppedGPClassifier):
             tol=self.tol,
             max_seconds=np.inf if self.max_seconds is None else self.max_seconds,
         )
-        return self._calibrated(problem, outcome, seed)
+        return self._calibrated(problem, outcome, seed, progress)
 
     def _optimizer_name(self) -> str | None:
         if self.posterior_update == "gradient" and self.optimizer == "auto":

@@ -29,6 +29,8 @@ class Evaluated(NamedTuple):
     info: StepInfo
     passes: int = 1
     """Over all rows, that it took to know."""
+    complete: bool = True
+    """Whether there was time for all of them; without, the objective is but an estimate."""
 
 
 class Maximum(NamedTuple):
@@ -64,6 +66,8 @@ class _Ascent:
 
     def negative(self, x: Array) -> tuple[float, Array]:
         """What SciPy is to make small."""
+        if self.best is not None and self.progress.seconds >= self.max_seconds:
+            raise _EnoughError
         try:
             now = self.evaluate(x)
             self.passes += now.passes
@@ -77,6 +81,8 @@ class _Ascent:
                     "parameters or inducing_points, or standardize=True"
                 )
             return _WORSE - self.best.info.objective, np.zeros_like(x)
+        if self.best is not None and not now.complete:
+            raise _EnoughError
         if self.best is None or now.info.objective > self.best.info.objective:
             self.x, self.best = x.copy(), now
         return -now.info.objective, -now.gradient
@@ -145,6 +151,8 @@ def maximize(
                 break
             height = ascent.best.info.objective
     except _EnoughError:
+        if not progress.history:
+            ascent.record()
         return Maximum(ascent.x, converged=ascent.still, interrupted=False)
     except KeyboardInterrupt:
         return Maximum(ascent.x, converged=False, interrupted=True)

@@ -22,13 +22,18 @@ def fit_outer(
 ) -> Outcome:
     """Maximise the evidence over the parameters, q at its fixed point throughout.
 
-    The sites of one evaluation are the start of the next, so most evaluations take few sweeps.
+    The sites of one evaluation are the start of the next, so most evaluations take few sweeps. When the
+    seconds are over, each of what is still to be done, the first evaluation and EP at the best
+    parameters, has one sweep.
     """
     engine, hyperprior = problem.engine, problem.hyperprior
 
+    def seconds_left() -> float:
+        return max_seconds - progress.seconds
+
     def evaluate(x: Array) -> Evaluated:
         prior = problem.prior(x)
-        point = converge(engine, prior, tol=_EP_TOL)
+        point = converge(engine, prior, tol=_EP_TOL, seconds_left=seconds_left)
         if point.interrupted:
             raise KeyboardInterrupt
         sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))
@@ -37,7 +42,8 @@ def fit_outer(
         value = point.objective + hyperprior.log_density(x)
         norm = float(np.linalg.norm(slope))
         info = StepInfo(value, point.mean_log_predictive, norm, point.change)
-        return Evaluated(slope, info, passes=point.n_sweeps + 1)
+        complete = point.converged or seconds_left() > 0.0
+        return Evaluated(slope, info, passes=point.n_sweeps + 1, complete=complete)
 
     space = problem.space
     maximum = maximize(
@@ -49,6 +55,7 @@ def fit_outer(
         tol=tol,
         max_seconds=max_seconds,
     )
-    point = converge(engine, problem.prior(maximum.x), tol=POLISHING_TOL)
+    prior = problem.prior(maximum.x)
+    point = converge(engine, prior, tol=POLISHING_TOL, seconds_left=seconds_left)
     interrupted = maximum.interrupted or point.interrupted
     return Outcome(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)

@@ -54,7 +54,7 @@ class StochasticSchedule:
     ) -> Trained:
         """Train from a state at a position."""
         share = self.batch_size / trainer.engine.n_rows
-        window = RunningInfo(every=max(1, round(1.0 / (share * _RECORDS_PER_EPOCH))))
+        window = RunningInfo(every=max(1, math.ceil(1.0 / (share * _RECORDS_PER_EPOCH))))
         ending, begun, visited = position.ending, progress.seconds, 0.0
         resumed = position.step
         try:
