@@ -77,6 +77,17 @@ def test_a_large_offset_keeps_its_digits_in_float32():
     assert_allclose(learn(X).apply(X, FLOAT32), (X - X.mean()) / X.std(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("offset", [3e4, 1e7])
+def test_the_precision_of_the_rows_does_not_matter_far_from_the_origin(offset, whiten):
+    """The mean has more digits than float32: rows in it are to be the same as in float64."""
+    X = (100.0 * np.random.default_rng(0).normal(size=(500, 2)) + offset).astype(np.float32)
+    standardizer = learn(X, whiten=whiten)
+    narrow = standardizer.apply(X, np.dtype(np.float32))
+    wide = standardizer.apply(X.astype(np.float64), np.dtype(np.float64))
+    assert_allclose(narrow, wide, atol=3e-6)
+
+
 def test_identity_changes_nothing():
     X = np.random.default_rng(0).normal(size=(5, 2))
     identity = Standardizer.identity(2)

@@ -15,6 +15,9 @@ from cavity.blocks import cached_rows
 from cavity.typing import Array, Dtype
 from cavity.whitening import residual_units
 
+_NEGLIGIBLE = 1e-6
+"""Error of a mean, in units of the scale, that no one would notice."""
+
 
 @dataclass(frozen=True)
 class Standardizer:
@@ -41,16 +44,25 @@ class Standardizer:
             return np.ascontiguousarray(X, dtype=dtype)
         out = np.empty(X.shape, dtype=dtype)
         # Subtract in the wider of the two precisions: float64 inputs with a large offset would lose
-        # their digits if they were rounded to float32 first.
+        # their digits if they were rounded to float32 first; and of a mean that is far from 0 in terms
+        # of the scale, what rounding has left over has to be subtracted, too.
         wide = np.result_type(X.dtype, dtype)
         mean, rate = self.mean.astype(wide), (1.0 / self.scale).astype(wide)
+        left_over = (self.mean - mean).astype(wide)
+        if not (np.abs(left_over) > _NEGLIGIBLE * self.scale).any():
+            left_over = None
         turn = None if self.turn is None else self.turn.astype(wide)
         for rows in cached_rows(len(X), out.itemsize * X.shape[1]):
             if wide == dtype and turn is None:
                 np.subtract(X[rows], mean, out=out[rows])
+                if left_over is not None:
+                    out[rows] -= left_over
                 out[rows] *= rate
             else:
-                scaled = (X[rows] - mean) * rate
+                scaled = X[rows] - mean
+                if left_over is not None:
+                    scaled -= left_over
+                scaled *= rate
                 out[rows] = scaled if turn is None else scaled @ turn
         return out
 

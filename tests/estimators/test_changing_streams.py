@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier, load
 from cavity.estimators import streaming
+from cavity.progress import reporting
 from cavity.sources import ArraySource
 
 both = pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
@@ -207,3 +208,51 @@ def test_nothing_is_held_out_of_a_stream():
     watched = {"early_stopping": "validation"}
     assert classifier(**watched).partial_fit(X[:1], LABELS[:1], classes=[0, 1]).n_iter_ == 1
     assert_array_equal(begun(**watched).predict_proba(X), begun().predict_proba(X))
+
+
+class BreakingOff:
+    """A reporter that ends a fit in its eighth step."""
+
+    def update(self, iteration, share):
+        if iteration.iteration == 8:
+            raise RuntimeError("enough")
+
+
+def test_a_warm_start_that_fails_leaves_the_rows_their_sites():
+    """What goes on from the fit before must not depend on what has failed in between."""
+    model = classifier(warm_start=True, tol=1.0).fit(X, LABELS)
+    before = model._training.sites.precision.copy()
+    with pytest.raises(RuntimeError, match="enough"), reporting(BreakingOff()):
+        model.fit(X, 1 - LABELS)
+    assert_array_equal(model._training.sites.precision, before)
+
+
+@pytest.mark.parametrize("memory", ["factors", "sites"])
+def test_a_warm_start_heeds_another_memory_of_sites(memory):
+    other = {"factors": "sites", "sites": "factors"}[memory]
+    options = {"batch_size": 50, "max_epochs": 2, "warm_start": True}
+    model = classifier(site_memory=other, **options).fit(X, LABELS)
+    model.set_params(site_memory=memory).fit(X, LABELS)
+    assert model._training.stores_directions == (memory == "factors")
+    assert model.score(X, LABELS) > 0.85
+
+
+def test_a_chunk_without_weight_changes_nothing():
+    model = begun(class_weight={0: 1.0, 1: 1.0})
+    before, steps = model.predict_proba(X), model.n_iter_
+    model.partial_fit(X[:2], LABELS[:2], sample_weight=[0.0, 0.0])
+    model.set_params(class_weight={0: 0.0}).partial_fit(X[LABELS == 0], LABELS[LABELS == 0])
+    assert_array_equal(model.predict_proba(X), before)
+    assert model.n_iter_ == steps
+    with pytest.raises(ValueError, match="sample_weight of every row is zero"):
+        classifier().partial_fit(X, LABELS, sample_weight=np.zeros(len(X)))
+
+
+def test_a_generator_is_no_chunk():
+    with pytest.raises(TypeError, match="X is a generator; partial_fit takes the rows of one chunk"):
+        classifier().partial_fit((row for row in X), LABELS)
+
+
+def test_classes_that_are_announced_must_be_of_one_kind():
+    with pytest.raises(ValueError, match="classes has labels of the kinds NoneType and str"):
+        classifier().partial_fit(X, np.where(LABELS, "a", "b"), classes=["a", "b", None])

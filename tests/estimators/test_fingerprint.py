@@ -179,3 +179,25 @@ def test_a_source_of_the_users_own_is_known_by_a_sample_of_all_its_rows(broken_o
     flipped[UNSEEN] = 1 - flipped[UNSEEN]
     with pytest.raises(CheckpointError, match="labels"):
         classifier(path, **OWN_POINTS).fit(OwnSource(X, flipped))
+
+
+def test_what_a_source_calls_labels_need_not_be_codes(tmp_path):
+    """The contract does not reserve the names."""
+    source = OwnSource(X, LABELS)
+    source.labels, source.weight = np.where(LABELS == 1, "yes", "no"), np.full(len(X), None)
+    path = tmp_path / "fit.ckpt"
+    classifier(path).fit(source)
+    assert not path.exists()
+
+
+def test_a_fingerprint_that_cannot_be_taken_is_known_before_the_work(tmp_path, monkeypatch):
+    passes = []
+
+    class Unreadable(OwnSource):
+        def label_digests(self):
+            raise OSError("gone")
+
+    monkeypatch.setattr(LocalEngine, "sweep", lambda *_: passes.append(1))
+    with pytest.raises(OSError, match="gone"):
+        classifier(tmp_path / "fit.ckpt").fit(Unreadable(X, LABELS))
+    assert not passes

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_ndtr, ndtri_exp
 
+from cavity.engines.local import LocalEngine
 from cavity.errors import NumericalError
 from cavity.rules.many_classes import ManyClassPropagation
 from cavity.schedules import calibration
@@ -97,6 +98,29 @@ def test_without_seconds_for_a_pass_the_rows_keep_their_scores(monkeypatch):
     result = calibrated(engine, point, seed=0, seconds=0.0)
     assert result.stretch != 1.0
     assert_array_equal(engine.log_predictive, before)
+
+
+def test_with_few_seconds_few_rows_decide(monkeypatch):
+    """Better a factor by fewer rows than none, or than one that takes as long as it takes."""
+    clock = iter(np.arange(0.0, 1e6))
+    seen = []
+
+    def timed(self, prior, posterior, options, batch=None, sweep=LocalEngine.sweep):
+        seen.append(len(X) if batch is None else len(batch.index))
+        return sweep(self, prior, posterior, options, batch)
+
+    monkeypatch.setattr(calibration, "_FEWEST_ROWS", 20)
+    monkeypatch.setattr(calibration.time, "monotonic", lambda: next(clock))  # a second a look
+    monkeypatch.setattr(LocalEngine, "sweep", timed)
+    engine, point = converged()
+    seen.clear()
+    result = calibrated(engine, point, seed=0, seconds=4.0)
+    assert seen[0] == 200
+    assert set(seen[1:]) == {66}  # a third: three seconds for nine looks
+    assert result.stretch != 1.0
+    seen.clear()
+    calibrated(engine, point, seed=0, seconds=100.0)
+    assert set(seen) == {200}
 
 
 def test_interrupted_it_keeps_what_it_has(monkeypatch):

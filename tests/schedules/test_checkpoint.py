@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,6 +157,7 @@ def test_a_fit_without_a_seed_cannot_be_resumed_and_says_so_at_once(tmp_path, ra
 
 
 def rewrite(path, **about):
+    path = Path(path)
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
     stored = {**json.loads(arrays["about"].tobytes()), **about}
@@ -223,8 +226,7 @@ def test_a_checkpoint_that_another_fit_is_writing_is_left_to_it(checkpoint, monk
         shutil.copy(checkpoint, path)
 
     def other_fit_writes():
-        shutil.copy(checkpoint, path)
-        os.utime(path, ns=(1, 1))
+        rewrite(shutil.copy(checkpoint, path), run="another")
         written.append(path.read_bytes())
 
     with monkeypatch.context() as patch:
@@ -241,6 +243,34 @@ def test_a_fit_that_ends_leaves_the_checkpoint_of_another(checkpoint, monkeypatc
         during(patch, 3, lambda: shutil.copy(checkpoint, path))
         classifier(path).set_params(checkpoint_every=1e6).fit(X, LABELS)
     assert path.read_bytes() == checkpoint.read_bytes()
+
+
+def test_a_checkpoint_that_was_only_touched_is_still_ones_own(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+    with monkeypatch.context() as patch:
+        during(patch, 5, lambda: os.utime(path, ns=(1, 1)))
+        classifier(path).fit(X, LABELS)
+    assert not path.exists()
+
+
+def test_what_is_no_checkpoint_any_more_is_left_alone(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+    with monkeypatch.context() as patch:
+        during(patch, 5, lambda: path.write_text("notes"))
+        with pytest.raises(CheckpointError, match="another fit"):
+            classifier(path).fit(X, LABELS)
+    assert path.read_text() == "notes"
+
+
+def test_a_history_goes_on_as_it_would_have(tmp_path, monkeypatch):
+    """A record is the mean of several steps, and a run may be killed between two of them."""
+    options = {"batch_size": 1, "max_epochs": 1}
+    path = tmp_path / "fit.ckpt"
+    break_off(monkeypatch, classifier(path, **options))
+    resumed, whole = (classifier(path, **options).fit(X, LABELS) for path in (path, None))
+    assert len(whole.history_) == 40
+    for one, other in zip(resumed.history_, whole.history_, strict=True):
+        assert replace(one, seconds=0.0) == replace(other, seconds=0.0)
 
 
 def test_a_checkpoint_that_was_deleted_is_written_again(tmp_path, monkeypatch):

@@ -17,7 +17,17 @@ from reference import (
     fitc_cross_covariance,
     predict,
 )
-from support import FLOAT32, KERNELS, fixed_point, make_engine, make_prior, points, signs, table
+from support import (
+    FLOAT32,
+    KERNELS,
+    fixed_point,
+    interrupt_at,
+    make_engine,
+    make_prior,
+    points,
+    signs,
+    table,
+)
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
@@ -171,6 +181,26 @@ def test_one_sweep_at_a_foreign_q_knows_no_evidence():
     two = converge(make_engine(X, labels), prior, tol=tol, start=start, max_sweeps=2)
     assert np.isnan(one.objective)
     assert np.isfinite(two.objective)
+
+
+@pytest.mark.parametrize("start", [None, Naturals.zeros(1, 6)], ids=["sites", "q"])
+def test_one_sweep_from_nothing_is_not_in_vain(start):
+    """What it has found is the answer, not the prior that it was found with."""
+    X, labels = table(60)
+    prior = make_prior(KERNELS["rbf"], points(6))
+    one = converge(make_engine(X, labels), prior, tol=1e-12, max_sweeps=1, start=start)
+    two = converge(make_engine(X, labels), prior, tol=1e-12, max_sweeps=2)
+    assert_allclose(one.posterior.mean, two.posterior.mean)
+    assert np.abs(one.posterior.mean).max() > 0.1
+    assert np.isnan(one.objective)
+
+
+def test_interrupted_before_the_first_sweep_has_ended_there_is_nothing(monkeypatch):
+    X, labels = table(60)
+    engine, prior = make_engine(X, labels), make_prior(KERNELS["rbf"], points(6))
+    interrupt_at(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        converge(engine, prior)
 
 
 class TestLeftAsItIs:

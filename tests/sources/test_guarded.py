@@ -181,3 +181,57 @@ def test_a_fit_that_goes_on_inside_an_epoch_has_the_rest_of_its_rows():
     source = GuardedSource(OwnSource(X, LABELS))
     batches = source.batches(50, np.random.default_rng(0), skip=2)
     assert sum(len(batch.index) for batch in batches) == 100
+
+
+class Tuples(OwnSource):
+    """Rows as plain tuples."""
+
+    def blocks(self, size):
+        return [Plain(block) for block in super().blocks(size)]
+
+    def sample(self, size, rng):
+        return tuple(super().sample(size, rng))
+
+
+class Plain:
+    def __init__(self, block):
+        self.index, self._block = block.index, block
+
+    def load(self):
+        return tuple(self._block.load())
+
+
+def test_rows_may_be_plain_tuples():
+    model = classifier(batch_size=None, max_epochs=None, tol=1.0)
+    ours = model.fit(ArraySource(X, LABELS)).predict_proba(X)
+    assert_array_equal(model.fit(Tuples(X, LABELS)).predict_proba(X), ours)
+
+
+class OneArray(OwnSource):
+    """Features without labels."""
+
+    def sample(self, size, rng):
+        return super().sample(size, rng).X
+
+
+def test_rows_that_are_no_rows_are_named():
+    with pytest.raises(SourceError, match=r"OneArray\.sample: the rows are a ndarray, not a RawRows"):
+        classifier().fit(OneArray(X, LABELS))
+
+
+@pytest.mark.parametrize("dtype", ["float32", np.float32, np.dtype(np.float64), "f8"])
+def test_a_precision_may_be_written_in_any_way(dtype):
+    source = OwnSource(X, LABELS)
+    source.dtype = dtype
+    assert open_source(source).dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("total_weight", 0.0), ("total_weight", np.nan), ("total_weight", "many"), ("dtype", "number")],
+)
+def test_senseless_members_are_named(name, value):
+    source = OwnSource(X, LABELS)
+    setattr(source, name, value)
+    with pytest.raises(SourceError, match=f"{name} is {value!r}"):
+        open_source(source)

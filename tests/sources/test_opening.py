@@ -8,11 +8,13 @@ from scipy import sparse
 from cavity import SEPClassifier
 from cavity.errors import SourceError
 from cavity.sources import ArraySource, ParquetSource, check_source, open_source
+from cavity.sources.arrays import is_mapped
 from cavity.sources.opening import class_values
 from support import no_more_rights_than_files_give
 
 X = np.random.default_rng(0).normal(size=(30, 2))
 Y = np.where(X[:, 0] > 0, "up", "down")
+CODES = np.arange(30) % 2
 
 
 @pytest.fixture
@@ -51,6 +53,9 @@ def test_an_npy_file_with_an_array_or_a_file_of_labels(npy, kind):
         (X[:, 0], "continuous"),
         (np.full(30, np.nan), "continuous or has NaN"),
         (np.zeros(30, int), "one class"),
+        (np.where(CODES, 1.0, np.nan).astype(object), "labels that are missing"),
+        (np.where(CODES, np.datetime64("2026-01-01"), np.datetime64("NaT")), "labels that are missing"),
+        (CODES * 1j, "dtype complex128"),
         ("nowhere.npy", "no such file"),
     ],
 )
@@ -140,9 +145,6 @@ def changed(values, at, value):
     return values
 
 
-CODES = np.arange(30) % 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -193,8 +195,26 @@ def test_wide_rows_are_not_all_made_dense_for_their_labels(monkeypatch):
 def test_labels_of_several_kinds(npy, labels):
     y = np.array(labels, dtype=object)[CODES]
     for source in (npy, X):
-        with pytest.raises(ValueError, match=r"labels of the kinds .* and .*|contains NaN"):
+        with pytest.raises(ValueError, match=r"labels of the kinds .* and .*|contains NaN|missing"):
             SEPClassifier().fit(source, y)
+
+
+def test_truth_values_on_disk_stay_there(tmp_path):
+    """To copy them, n×d bytes, would also end the reading ahead."""
+    np.save(tmp_path / "bits.npy", X > 0.0)
+    bits = np.load(tmp_path / "bits.npy", mmap_mode="r")
+    model = SEPClassifier(n_inducing=2, random_state=0).fit(bits, Y)
+    assert is_mapped(model._training.source.X)
+    as_numbers = SEPClassifier(n_inducing=2, random_state=0).fit((X > 0.0).astype(float), Y)
+    assert np.allclose(
+        model.predict_proba(bits), as_numbers.predict_proba(bits.astype(float)), atol=1e-5
+    )
+
+
+def test_lists_are_arrays():
+    model = SEPClassifier(n_inducing=2, random_state=0)
+    listed = model.fit(ArraySource(X.tolist(), CODES.tolist())).predict_proba(X)
+    assert np.array_equal(listed, model.fit(ArraySource(X, CODES)).predict_proba(X))
 
 
 def test_names_of_an_earlier_fit_do_not_outlive_it(npy):

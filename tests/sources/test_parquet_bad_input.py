@@ -333,3 +333,32 @@ def test_an_index_that_pandas_wrote_into_later_parts_alone_is_no_column(tmp_path
     frame[frame["age"] > 0].to_parquet(tmp_path / "2.parquet")
     assert "__index_level_0__" in pq.read_schema(tmp_path / "2.parquet").names
     assert ParquetSource(tmp_path, "delayed").feature_names.tolist() == ["age", "distance"]
+
+
+def test_weights_whose_sum_is_no_number(write):
+    path = write(weight=np.full(N, 1e308))
+    for rows in (path, pq.read_table(path)):
+        with pytest.raises(SourceError, match=r"weights in column 'weight' is not finite; divide"):
+            open_source(rows, "delayed", "weight")
+
+
+def test_classes_beyond_the_range_of_signed_integers(write):
+    """Hashes, for instance; a float has too few digits to tell them apart."""
+    largest = 2**64 - 1
+    target = pa.array([largest - i % 2 for i in range(N)], pa.uint64())
+    path = write(delayed=target)
+    for rows in (path, pq.read_table(path)):
+        source = open_source(rows, "delayed")
+        assert source.classes.tolist() == [largest - 1, largest]
+        assert source.classes.dtype == np.uint64
+
+
+def test_a_text_file_of_another_type_than_the_first_is_not_called_damaged(tmp_path):
+    dataset = pytest.importorskip("pyarrow.dataset")
+    for name, value in (("a", 1), ("b", 0.5)):
+        rows = "".join(f"{value},{i % 2}\n" for i in range(10))
+        (tmp_path / f"{name}.csv").write_text(f"age,delayed\n{rows}")
+    source = ParquetSource(dataset.dataset(tmp_path, format="csv"), "delayed")
+    with pytest.raises(SourceError, match=r"b\.csv.*'age'.*schema=") as caught:
+        [block.load() for block in source.blocks(100)]
+    assert "damaged" not in str(caught.value)

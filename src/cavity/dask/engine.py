@@ -193,17 +193,20 @@ class DaskEngine(SourceFacts):
         """The values: a row of no weight has its place among the shards."""
         return values
 
-    def adopt(self, previous: Any) -> None:
+    def adopt(self, previous: Any) -> bool:
         """Go on with the sites of an earlier engine on the same cluster over as many rows."""
-        if (
+        if not (
             isinstance(previous, DaskEngine)
             and previous.n_rows == self.n_rows
             and previous.source.groups == self.source.groups
             and previous._client is self._client
+            and previous.stores_directions == self.stores_directions
         ):
-            self._states.keys = list(previous._states.keys)
-            self._history.forget()
-            self._predecessor = previous  # it holds the states until this one has its own
+            return False
+        self._states.keys = list(previous._states.keys)
+        self._history.forget()
+        self._predecessor = previous  # it holds the states until this one has its own
+        return True
 
     def saved_rows(self, path: Path) -> dict[str, Array]:
         """Have each worker write the state of its shards beside the checkpoint."""

@@ -180,10 +180,19 @@ class LocalEngine(SourceFacts):
         """At most `count` rows from the beginning."""
         return next(iter(self.source.blocks(count))).load()
 
-    def adopt(self, previous: Any) -> None:
-        """Go on with the sites of an earlier engine over as many rows."""
-        if isinstance(previous, LocalEngine) and previous.n_rows == self.n_rows:
-            self.sites = previous.sites
+    def adopt(self, previous: Any) -> bool:
+        """Go on with copies of the sites of an earlier engine over as many rows, if they are enough."""
+        if not isinstance(previous, LocalEngine) or previous.n_rows != self.n_rows:
+            return False
+        precision, shift, directions = previous.sites
+        if precision.shape != self.sites.precision.shape:
+            return False
+        if self.sites.directions is not None:
+            if directions is None or directions.shape != self.sites.directions.shape:
+                return False
+            self.sites.directions[:] = directions
+        self.sites.precision[:], self.sites.shift[:] = precision, shift
+        return True
 
     def saved_rows(self, path: Path) -> dict[str, Array]:
         """Sites and leave-one-out probabilities, for a checkpoint."""

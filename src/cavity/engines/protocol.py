@@ -105,8 +105,11 @@ class Engine(Protocol):
         """The same rows, with sites that say nothing yet, by another rule if one is given."""
         ...
 
-    def adopt(self, previous: Any) -> None:
-        """Go on with the sites of an earlier engine, if it has the same kind of rows and as many."""
+    def adopt(self, previous: Any) -> bool:
+        """Go on with the sites of an earlier engine, if it has the same kind of them and as many.
+
+        Returns whether it does. What becomes of them does not change the earlier engine.
+        """
         ...
 
     def saved_rows(self, path: Path) -> dict[str, Array]:

@@ -151,9 +151,11 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         engine = self._engine(source, standardizer, threads, held_out, stored)
         if held_out is not None:
             require_weight_on_both_sides(engine, self.validation_fraction)
-        engine.adopt(start.earlier)
+        adopted = engine.adopt(start.earlier)
+        # Where q is the sum of stored factors, it has none without them.
+        posterior = None if stored and not adopted else start.posterior
         problem = make_problem(
-            engine, start.space, self.hyperprior, centre=start.centre, posterior=start.posterior
+            engine, start.space, self.hyperprior, centre=start.centre, posterior=posterior
         )
         return replace(problem, pretrained=start.pretrained, interrupted=start.interrupted)
 

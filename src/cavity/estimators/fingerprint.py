@@ -114,18 +114,18 @@ def _labels(table: Any, sample: RawRows) -> str:
     some = np.asarray(sample.labels, dtype=np.int32)
     if hasattr(table, "label_digests"):  # they lie elsewhere
         return digest(some, np.array(table.label_digests()))
-    known = _of_all_rows(table, "labels")
+    known = _of_all_rows(table, "labels", "iu")
     return digest(some, None if known is None else known.astype(np.int32))
 
 
 def _weights(table: Any, sample: RawRows) -> str:
     some = None if sample.weight is None else np.asarray(sample.weight, dtype=np.float64)
-    known = _of_all_rows(table, "weight")
+    known = _of_all_rows(table, "weight", "fiu")
     return digest(some, None if known is None else known.astype(np.float64))
 
 
-def _of_all_rows(table: Any, name: str) -> Any:
-    """Values [n] that a source holds in memory, or None."""
-    values = getattr(table, name, None)
+def _of_all_rows(table: Any, name: str, kinds: str) -> Any:
+    """Values [n] of some kinds that a source holds in memory, or None: a user's may hold anything."""
+    values: Any = getattr(table, name, None)
     known = isinstance(values, np.ndarray) and values.shape == (table.n_rows,)
-    return values if known else None
+    return values if known and values.dtype.kind in kinds else None

@@ -33,8 +33,9 @@ from cavity.estimators.streaming import (
     thinned,
     warn_of_few_points,
 )
-from cavity.estimators.validation import validated_kernel
+from cavity.estimators.validation import numbers, validated_kernel
 from cavity.estimators.weights import (
+    any_weight,
     validated_sample_weight,
     weighted_arrays,
     weighted_mean,
@@ -216,7 +217,8 @@ class SteppedGPClassifier(SparseGPClassifier):
         The first call on an estimator that is not fitted takes standardisation and inducing points from
         its chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream
         goes on from the fitted posterior. With `stream_memory` the posterior stands for about that many
-        of the latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out.
+        of the latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out,
+        and a later chunk without any weight changes nothing.
         """
         self._validate_params()
         refuse_what_a_stream_cannot_do(self)
@@ -228,12 +230,13 @@ class SteppedGPClassifier(SparseGPClassifier):
             self._refuse_what_does_not_suit(len(y))
             require_one_kind(y)
             check_classification_targets(y)
-            weight = validated_sample_weight(sample_weight, len(y))
+            weight = validated_sample_weight(sample_weight, len(y), some=first)
             if first:
                 self.classes_ = stream_classes(y, classes)
             check_classes(y, classes, self.classes_)
-            X = X if X.dtype.kind != "b" else X.astype(np.uint8)
-            chunk, _ = weighted_arrays(X, y, weight, self.class_weight, self.classes_)
+            if not first and not any_weight(y, weight, self.class_weight, self.classes_):
+                return self
+            chunk, _ = weighted_arrays(numbers(X), y, weight, self.class_weight, self.classes_)
             history = getattr(self, "history_", [])
             progress = Progress(int(self.verbose), history[-1].iteration if history else 0)
             if history:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from numbers import Integral
 from os import PathLike
@@ -18,6 +19,7 @@ from cavity.parameters import ParameterSpace
 from cavity.schedules.online import StreamSettings
 from cavity.schedules.step import TrainingState
 from cavity.sources.arrow_tables import is_arrow_stream, is_dataset
+from cavity.sources.blocks import require_one_kind
 from cavity.sources.opening import is_source
 from cavity.typing import Array
 
@@ -38,7 +40,12 @@ def refuse_what_a_stream_cannot_do(estimator: Any) -> None:
 
 
 def refuse_what_is_no_chunk(X: Any) -> None:
-    """Raise for what `fit` can read and a stream cannot."""
+    """Raise for what `fit` can read and a stream cannot, and for chunks that were not taken out."""
+    if isinstance(X, Iterator) and not hasattr(X, "__array__"):
+        raise TypeError(
+            f"X is a {type(X).__name__}; partial_fit takes the rows of one chunk: call it for each of "
+            "those that this yields"
+        )
     if isinstance(X, (str, PathLike)) or is_dataset(X) or is_arrow_stream(X) or is_source(X):
         what = repr(str(X)) if isinstance(X, (str, PathLike)) else f"a {type(X).__name__}"
         raise TypeError(
@@ -58,6 +65,8 @@ def stream_settings(estimator: Any, m: int) -> StreamSettings:
 
 def stream_classes(y: Array, classes: Any) -> Array:
     """The classes [C] of a stream that begins with labels y [n]."""
+    if classes is not None:
+        require_one_kind(np.asarray(classes), "classes")
     known: Array = np.unique(np.unique(y) if classes is None else np.asarray(classes))
     if len(known) < 2:
         raise ValueError(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
@@ -23,8 +24,18 @@ FEW_CLASSES = 20
 
 def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     """X as a dense array or CSR matrix in its own numeric dtype, finite, of the right width."""
-    X = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric")
-    return X if X.dtype.kind != "b" else X.astype(np.uint8)
+    return numbers(validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric"))
+
+
+def numbers(X: Any) -> Any:
+    """X, with truth values as 0 and 1; an array, on disk too, stays where it is.
+
+    >>> numbers(np.array([[True, False]]))
+    array([[1, 0]], dtype=uint8)
+    """
+    if X.dtype.kind != "b":
+        return X
+    return X.astype(np.uint8) if sparse.issparse(X) else X.view(np.uint8)
 
 
 def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Source, Array]:
@@ -36,8 +47,7 @@ def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
         require_one_kind(y)
         check_classification_targets(y)
         weight = validated_sample_weight(sample_weight, len(y))
-        X = X if X.dtype.kind != "b" else X.astype(np.uint8)
-        source, classes = weighted_arrays(X, y, weight, estimator.class_weight)
+        source, classes = weighted_arrays(numbers(X), y, weight, estimator.class_weight)
     else:
         classes = class_values(source)
         estimator.n_features_in_ = source.n_features

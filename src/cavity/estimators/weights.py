@@ -14,8 +14,10 @@ from cavity.sources.weighted import ClassWeightedSource, class_totals
 from cavity.typing import Array, IntArray
 
 
-def validated_sample_weight(sample_weight: Any, n_rows: int) -> Array | None:
+def validated_sample_weight(sample_weight: Any, n_rows: int, *, some: bool = True) -> Array | None:
     """Weights [n] of n rows, finite and not negative, or None if every row counts once.
+
+    some: whether one of them at least must count.
 
     >>> validated_sample_weight([1, 0, 2.5], 3)
     array([1. , 0. , 2.5])
@@ -35,7 +37,7 @@ def validated_sample_weight(sample_weight: Any, n_rows: int) -> Array | None:
             f"sample_weight has shape {weight.shape}, but there are {n_rows} rows: pass one weight a row"
         )
     check_countable(weight)
-    if not weight.any():
+    if some and not weight.any():
         raise ValueError("the sample_weight of every row is zero; at least one must count")
     with np.errstate(over="ignore"):
         finite = np.isfinite(weight.sum())
@@ -94,6 +96,18 @@ def _factors_of_mapping(class_weight: Mapping[Any, Any], classes: Array) -> Arra
                 "negative"
             )
     return factors
+
+
+def any_weight(y: Array, sample_weight: Array | None, class_weight: Any, classes: Array) -> bool:
+    """Whether one of the rows with labels y [n] counts.
+
+    >>> any_weight(np.array(["a", "a"]), None, {"a": 0.0}, np.array(["a", "b"]))
+    False
+    """
+    counted = np.ones(len(y)) if sample_weight is None else sample_weight
+    if class_weight is not None:
+        counted = counted * _factors_of_mapping(class_weight, classes)[np.searchsorted(classes, y)]
+    return bool(counted.any())
 
 
 def weighted_arrays(

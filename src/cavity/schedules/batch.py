@@ -40,9 +40,12 @@ def train_batch(
     interrupted = False
     while True:
         ending = position.ending
-        now = budget if ending is None else budget.ending_soon(ending)
+        now = budget
+        if position.step and np.isfinite(budget.max_seconds):
+            now = budget.without_polishing(progress.seconds / position.step)
+        now = now if ending is None else now.ending_soon(ending)
         used = now.used(position.step, progress.seconds)
-        if used >= 1.0:
+        if used >= 1.0 and position.step:  # one step at least, or there is nothing learned at all
             break
         try:
             state, info = trainer.step(state, rate=now.rate(used))

@@ -21,22 +21,25 @@ from cavity.schedules.converged import FixedPoint
 from cavity.sweep import LAGGING_LEVERAGE, SweepOptions
 
 _ROWS = 10_000
-"""Rows that decide: enough for a single number."""
+"""Rows that decide: enough for a single number …"""
+_FEWEST_ROWS = 500
+"""… and if there is little time left, as many as there is time for, but no fewer."""
 _DEVIATION = 0.5
 """Of the logarithm of the factor, a priori: rows that the inducing points have overfitted exaggerate."""
 _START = 0.25
 _REACHES = (0.6, 0.6, 0.25)
 """Distances, in logarithm, of the points through which parabolas are drawn, one after the other: after
 training with a share of the residual the factor may be far from one."""
+_PASSES = 3 * len(_REACHES)
 
 
-def epochs_needed(n_rows: int, spared: float = 0.0) -> float:
-    """Passes over all rows that the search for the factor is worth.
+def epochs_needed(n_rows: int, spared: float = 0.0, most: int | None = None) -> float:
+    """Passes over all rows that the search for the factor is worth, if so many rows decide at most.
 
     >>> epochs_needed(5_000), epochs_needed(60_000), round(epochs_needed(60_000, 0.05), 3)
     (9.0, 1.5, 0.45)
     """
-    return 3 * len(_REACHES) * min(spared or 1.0, _ROWS / n_rows)
+    return _PASSES * min(spared or 1.0, (most or _ROWS) / n_rows)
 
 
 def calibrated(
@@ -46,9 +49,11 @@ def calibrated(
 
     spared: share of the rows that training has not seen and that decide; without, any rows do. The
     leave-one-out probabilities of the rows are brought up to date, if the seconds suffice for one more
-    pass. Sites and q stay as they are. Predictions have the residual s in full, and so do the scores,
-    even if training went by a share of it.
+    pass; if they do not even suffice for the search, fewer rows decide. Sites and q stay as they are.
+    Predictions have the residual s in full, and so do the scores, even if training went by a share of
+    it.
     """
+    called = time.monotonic()
     leverage = point.max_leverage if point.converged else LAGGING_LEVERAGE
 
     def score(log_stretch: float, rows: Any) -> tuple[float, float]:
@@ -61,7 +66,15 @@ def calibrated(
         return sums.log_predictive / max(sums.weight, 1e-300), sums.weight
 
     try:
-        rows = _judges(engine, seed, spared)
+        most, rows = _ROWS, _judges(engine, seed, spared, _ROWS)
+        begin = time.monotonic()
+        if np.isfinite(seconds):
+            score(_START, rows)
+            affordable = seconds / max(time.monotonic() - begin, 1e-9) - 1.0  # passes over these rows
+            if affordable < _PASSES:
+                judging = min(_ROWS, (spared or 1.0) * engine.n_rows)
+                most = max(_FEWEST_ROWS, int(judging * affordable / _PASSES))
+                rows = _judges(engine, seed, spared, most)
         begin = time.monotonic()
 
         def penalised(log_stretch: float) -> float:
@@ -76,7 +89,8 @@ def calibrated(
             )
         point = point._replace(stretch=float(np.exp(best)))
         taken = time.monotonic() - begin
-        enough = taken + taken / epochs_needed(engine.n_rows, spared) <= seconds
+        left = seconds - (time.monotonic() - called)
+        enough = taken / epochs_needed(engine.n_rows, spared, most) <= left
         point = point._replace(mean_log_predictive=score(best, None if enough else rows)[0])
     except KeyboardInterrupt:
         return point._replace(interrupted=True)
@@ -85,12 +99,12 @@ def calibrated(
     return point
 
 
-def _judges(engine: Engine, seed: int, spared: float) -> Any:
+def _judges(engine: Engine, seed: int, spared: float, most: int) -> Any:
     """The rows that decide, as a minibatch; None for all of them."""
     rng = np.random.default_rng(seed)
     if spared:
-        return engine.spared_rows(spared, _ROWS, rng)
-    return next(iter(engine.batches(_ROWS, rng))) if engine.n_rows > _ROWS else None
+        return engine.spared_rows(spared, most, rng)
+    return next(iter(engine.batches(most, rng))) if engine.n_rows > most else None
 
 
 def _highest(function: Callable[[float], float]) -> float:

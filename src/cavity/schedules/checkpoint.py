@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from cavity.schedules import checkpoint_file
 from cavity.schedules.fingerprint import Fingerprint
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import PosteriorUpdate
-from cavity.schedules.progress import Progress
+from cavity.schedules.progress import Progress, StepInfo
 from cavity.schedules.step import Trainer, TrainingState
 
 FORMAT = 2
@@ -59,11 +60,12 @@ class Checkpointer:
     make_fingerprint: Callable[[], Fingerprint]
     """What a run must have in common with a checkpoint to go on from it; asked for once, if at all."""
     _last: float = 0.0
-    _known: checkpoint_file.Stamp | None = None
-    """The file as this run has read or written it; another one is that of another run."""
+    _writer: str | None = None
+    """The run that has written the file, as far as this one knows; None if there was no file."""
 
     def __post_init__(self) -> None:
         self._last = time.monotonic()
+        self._run = secrets.token_hex(8)
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:
@@ -93,12 +95,13 @@ class Checkpointer:
         monitor: Monitor,
     ) -> None:
         """Write a checkpoint; the one before stays whole until this one is."""
-        checkpoint_file.require_unchanged(path, self._known)
+        checkpoint_file.require_own(path, self._writer)
         engine = trainer.engine
         arrays = {
             **_state_arrays("state", state, trainer.update),
             **engine.saved_rows(path),
             "history": np.array([list(asdict(entry).values()) for entry in progress.history]),
+            "history.pending": np.array([astuple(info) for info in progress.pending]),
             "scores": np.array(monitor.scores),
             "scores.window": np.array(monitor.seen),
         }
@@ -106,6 +109,7 @@ class Checkpointer:
             arrays |= _state_arrays("best", monitor.best, trainer.update)
         about = {
             "format": FORMAT,
+            "run": self._run,
             "fingerprint": self._fingerprint.as_json(),
             "position": asdict(position),
             "seconds": progress.seconds,
@@ -114,7 +118,7 @@ class Checkpointer:
         try:
             with written_atomically(path) as file:
                 np.savez(file, **arrays)
-            self._known = checkpoint_file.stamp(path)
+            self._writer = self._run
         except OSError as error:
             raise CheckpointError(
                 f"could not write the checkpoint {str(path)!r}: {error}; the last one, if any, is "
@@ -125,11 +129,15 @@ class Checkpointer:
         self, trainer: Trainer, progress: Progress, monitor: Monitor
     ) -> tuple[TrainingState, Position]:
         """The state and position to train from: those of the checkpoint, or the start."""
-        if self.path is None or not checkpoint_file.found(self.path):
+        if self.path is None:
             return trainer.start(), Position()
-        self._known = checkpoint_file.stamp(self.path)
+        found = checkpoint_file.found(self.path)
+        self._fingerprint  # noqa: B018  (what is wrong with it is to be known before the work)
+        if not found:
+            return trainer.start(), Position()
         arrays, about = checkpoint_file.read(self.path)
         self._check(self.path, about)
+        self._writer = str(about.get("run"))
         try:
             state, position = self._restore(self.path, arrays, about, trainer, progress, monitor)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -151,6 +159,7 @@ class Checkpointer:
         progress.history = [
             Iteration(int(row[0]), *(float(value) for value in row[1:])) for row in arrays["history"]
         ]
+        progress.pending[:] = [StepInfo(*map(float, row)) for row in arrays.get("history.pending", ())]
         progress.resume_at(float(about["seconds"]))
         monitor.scores = arrays["scores"].tolist()
         monitor.seen = arrays["scores.window"].tolist()
@@ -160,7 +169,7 @@ class Checkpointer:
 
     def finish(self, engine: Engine) -> None:
         """The run is over: nothing is left to resume. What another run has written there stays."""
-        if self.path is not None and checkpoint_file.stamp(self.path) in (None, self._known):
+        if self.path is not None and checkpoint_file.writer(self.path) in (None, self._writer):
             checkpoint_file.remove(self.path)
             engine.forget_saved_rows(self.path)
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from cavity.errors import CheckpointError
 from cavity.files import check_writable, remove_unfinished
-
-Stamp: TypeAlias = tuple[int, int]
-"""When a file was written, in nanoseconds, and its size."""
 
 
 def found(path: Path) -> bool:
@@ -40,19 +37,20 @@ def found(path: Path) -> bool:
     return True
 
 
-def stamp(path: Path) -> Stamp | None:
-    """What tells one state of the file at `path` from another; None if there is none."""
+def writer(path: Path) -> str | None:
+    """Which run has written the checkpoint at `path`; None if there is none."""
     try:
-        status = path.stat()
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return str(json.loads(archive["about"].tobytes()).get("run"))
     except FileNotFoundError:
         return None
-    return status.st_mtime_ns, status.st_size
+    except Exception:  # whatever it is, it is not what a run of ours has left there
+        return "unknown"
 
 
-def require_unchanged(path: Path, known: Stamp | None) -> None:
-    """Raise if the file at `path` is no longer the one that this fit has read or written last."""
-    now = stamp(path)
-    if now is not None and now != known:
+def require_own(path: Path, known: str | None) -> None:
+    """Raise if the checkpoint at `path` is of another run than the one known to have written it."""
+    if writer(path) not in (None, known):
         raise CheckpointError(
             f"the checkpoint {str(path)!r} was written by another fit while this one was running, and "
             "is left as it is; give each fit a checkpoint path of its own"

@@ -97,12 +97,15 @@ def converge(
     except KeyboardInterrupt:
         if point is not None:
             return point._replace(interrupted=True)
-        if naturals is None:
+        if naturals is None or not naturals.precision.any():  # nothing has been learned yet
             raise
         q = Posterior.from_naturals(naturals)
         return FixedPoint(prior, q, np.nan, np.nan, 0, np.inf, converged=False, interrupted=True)
     assert point is not None
-    if start is not None and point.n_sweeps == 1:
+    if point.n_sweeps == 1 and not point.posterior.naturals.precision.any():
+        # An only sweep from nothing: the sites that it has found are all that is known.
+        return point._replace(posterior=Posterior.from_naturals(naturals), objective=np.nan)
+    if point.n_sweeps == 1 and start is not None:
         # The terms of the rows belong to their sites, of which the q of this sweep was not made.
         return point._replace(objective=np.nan)
     return point

@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.problem import Problem
 from cavity.schedules.converged import POLISHING_TOL, converge
-from cavity.schedules.evaluation import gradient
+from cavity.schedules.evaluation import gradient, objective
 from cavity.schedules.lbfgs import Evaluated, maximize
 from cavity.schedules.plan import Outcome
 from cavity.schedules.progress import Progress, StepInfo
@@ -39,7 +39,10 @@ def fit_outer(
         sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))
         slope = problem.space.pack_gradient(gradient(sums, prior, point.posterior))
         slope = slope + hyperprior.gradient(x)
-        value = point.objective + hyperprior.log_density(x)
+        value = point.objective
+        if np.isnan(value):  # there was time for one sweep only
+            value = objective(sums, point.posterior, engine.rule)
+        value += hyperprior.log_density(x)
         norm = float(np.linalg.norm(slope))
         info = StepInfo(value, point.mean_log_predictive, norm, point.change)
         complete = point.converged or seconds_left() > 0.0

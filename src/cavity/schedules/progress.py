@@ -27,23 +27,26 @@ class StepInfo:
 
 
 class RunningInfo:
-    """Means of what `every` steps saw: minibatches are noisy, and a long run has many of them."""
+    """Means of what `every` steps saw: minibatches are noisy, and a long run has many of them.
 
-    def __init__(self, every: int) -> None:
+    `pending` are the steps that no mean has had yet; it is changed where it is.
+    """
+
+    def __init__(self, every: int, pending: list[StepInfo]) -> None:
         self.every = every
-        self._seen: list[StepInfo] = []
+        self._pending = pending
 
     def add(self, info: StepInfo, step: int) -> StepInfo | None:
         """The mean of the steps since the last multiple of `every`, if this one is the next."""
-        self._seen.append(info)
+        self._pending.append(info)
         return None if step % self.every else self.rest()
 
     def rest(self) -> StepInfo | None:
-        """The mean of the steps that no mean has had yet; None if there are none."""
-        if not self._seen:
+        """The mean of the pending steps; None if there are none."""
+        if not self._pending:
             return None
-        means = np.mean([astuple(seen) for seen in self._seen], axis=0)
-        self._seen = []
+        means = np.mean([astuple(seen) for seen in self._pending], axis=0)
+        self._pending.clear()
         return StepInfo(*(float(value) for value in means))
 
 
@@ -57,6 +60,8 @@ class Progress:
         self.verbose = verbose
         self._iterations_before = iterations_before
         self.history: list[Iteration] = []
+        self.pending: list[StepInfo] = []
+        """Minibatch steps that the history has no record of yet."""
         self._started = time.perf_counter()
         self._last_line = -1.0
         self._reporter = current_reporter()

@@ -54,7 +54,8 @@ class StochasticSchedule:
     ) -> Trained:
         """Train from a state at a position."""
         share = self.batch_size / trainer.engine.n_rows
-        window = RunningInfo(every=max(1, math.ceil(1.0 / (share * _RECORDS_PER_EPOCH))))
+        every = max(1, math.ceil(1.0 / (share * _RECORDS_PER_EPOCH)))
+        window = RunningInfo(every, progress.pending)
         ending, begun, visited = position.ending, progress.seconds, 0.0
         resumed = position.step
         try:

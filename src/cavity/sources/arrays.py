@@ -120,9 +120,10 @@ class ArraySource:
         feature_names: Any = None,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
+        X = X if hasattr(X, "shape") else np.asarray(X)
         # Of the sparse formats only CSR is cut into rows at the cost of those rows.
         self.X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
-        self.labels = labels
+        self.labels = np.asarray(labels)
         self.weight = weight
         self.rows = rows
         self.path = path

@@ -11,7 +11,7 @@ from cavity.errors import SourceError
 from cavity.sources.arrays import ArraySource
 from cavity.sources.parquet_labels import Labels
 from cavity.sources.parquet_read import check_finite, numbers
-from cavity.sources.parquet_scan import column_weights
+from cavity.sources.parquet_scan import check_total, column_weights
 from cavity.sources.parquet_schema import find_columns, import_pyarrow
 from cavity.sources.stores import without_nulls
 
@@ -76,6 +76,8 @@ def table_source(X: Any, target: str, weight: str | None = None) -> ArraySource:
             weights[first : first + len(batch)] = column_weights(batch.column(weight), part, weight)
         labels.add(batch.column(target), part)
         first += len(batch)
+    if weights is not None:
+        check_total(weights, name, weight)
     classes, codes = labels.finish()
     return ArraySource(rows, codes, weights, classes=classes, feature_names=used.features)
 

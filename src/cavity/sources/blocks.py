@@ -100,14 +100,19 @@ def encode_labels(y: Any) -> tuple[NDArray[Any], IntArray]:
     return classes, codes.astype(np.int8 if len(classes) <= 128 else np.int32)
 
 
-def require_one_kind(y: NDArray[Any]) -> None:
-    """Refuse labels y [n] that cannot be put in order, such as numbers among strings, or None.
+def require_one_kind(y: NDArray[Any], name: str = "y") -> None:
+    """Refuse labels y [n] that are missing, or cannot be put in order, such as numbers among strings.
 
     >>> require_one_kind(np.array(["b", None], dtype=object))
     Traceback (most recent call last):
     cavity.errors.SourceError: y has labels of the kinds NoneType and str; classes are all of one \
 kind: drop the rows without a label, or convert the others, for instance with y.astype(str)
     """
+    if y.dtype.kind == "c":
+        raise SourceError(f"{name} has dtype {y.dtype}; classes are whole numbers, strings or booleans")
+    missing = np.isnat(y).any() if y.dtype.kind in "Mm" else y.dtype.kind == "O" and _any_nan(y)
+    if missing:
+        raise SourceError(f"{name} has labels that are missing (NaN or NaT); drop their rows")
     if y.dtype.kind != "O":
         return
     examples = {type(label): label for label in y.ravel().tolist()}
@@ -116,6 +121,11 @@ kind: drop the rows without a label, or convert the others, for instance with y.
     except TypeError as error:
         kinds = sorted(kind.__name__ for kind in examples)
         raise SourceError(
-            f"y has labels of the kinds {' and '.join(kinds)}; classes are all of one kind: drop the "
-            "rows without a label, or convert the others, for instance with y.astype(str)"
+            f"{name} has labels of the kinds {' and '.join(kinds)}; classes are all of one kind: drop "
+            "the rows without a label, or convert the others, for instance with y.astype(str)"
         ) from error
+
+
+def _any_nan(y: NDArray[Any]) -> bool:
+    """Whether one of the objects y [n] is NaN or NaT: those are not even equal to themselves."""
+    return any(isinstance(label, (float, np.generic)) and label != label for label in y.ravel().tolist())

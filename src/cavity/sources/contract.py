@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def check_members(source: Any) -> None:
         positive = isinstance(value, (int, np.integer)) and bool(value > 0)
         require(positive, f"{name} is {value!r}, not a positive integer")
     require(
-        bool(source.dtype in (np.float32, np.float64)),
+        _is_real(source.dtype),
         f"dtype is {source.dtype!r}, neither float32 nor float64",
     )
     names = getattr(source, "feature_names", None)
@@ -37,6 +38,13 @@ def check_members(source: Any) -> None:
             np.array_equal(np.unique(classes), classes),
             f"classes is {classes!r}, not sorted and distinct",
         )
+
+
+def check_total_weight(source: Any) -> None:
+    """Refuse a source whose total weight cannot be one; reads no row."""
+    total = source.total_weight
+    good = isinstance(total, Real) and 0.0 < float(total) < np.inf
+    require(good, f"total_weight is {total!r}, not a positive number: the sum of all weights, or n_rows")
 
 
 def loaded(source: Source, block: Block, where: str) -> tuple[RawRows, IntArray]:
@@ -53,11 +61,15 @@ def loaded(source: Source, block: Block, where: str) -> tuple[RawRows, IntArray]
         require(bool(good), f"{where}: index is empty or outside 0 … n_rows − 1")
     rows = block.load()
     check_rows(source, rows, len(numbers), where)
-    return rows, numbers
+    return RawRows(*rows), numbers
 
 
 def check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
     """Refuse rows that are not n, or have other columns, senseless labels or values."""
+    require(
+        isinstance(rows, tuple) and len(rows) == 3,
+        f"{where}: the rows are a {type(rows).__name__}, not a RawRows(X, labels, weight)",
+    )
     X, labels, weight = rows
     require(isinstance(X, np.ndarray), f"{where}: X is a {type(X).__name__}, not a dense array")
     require(X.shape == (n, source.n_features), f"{where}: X is {X.shape}, not {(n, source.n_features)}")
@@ -79,6 +91,13 @@ def check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
     if weight is not None:
         good = np.shape(weight) == (n,) and bool(countable(weight).all())
         require(good, f"{where}: weight is not {n} finite numbers that are not negative")
+
+
+def _is_real(dtype: Any) -> bool:
+    try:
+        return np.dtype(dtype) in (np.float32, np.float64)
+    except TypeError:
+        return False
 
 
 def require(condition: bool, message: str) -> None:

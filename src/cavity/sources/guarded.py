@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cavity.sources.blocks import LoadedBlock
-from cavity.sources.contract import check_members, check_rows, loaded, require
+from cavity.sources.contract import check_members, check_rows, check_total_weight, loaded, require
 from cavity.sources.protocol import Block, RawRows, Source
 from cavity.sources.readahead import read_ahead
 from cavity.typing import IntArray
@@ -47,6 +47,7 @@ class GuardedSource:
 
     def __init__(self, source: Source) -> None:
         check_members(source)
+        check_total_weight(source)
         self.source = source
         self.n_rows = int(source.n_rows)
         self.n_features = int(source.n_features)
@@ -92,4 +93,4 @@ class GuardedSource:
         """Rows drawn at random without replacement."""
         rows = self.source.sample(size, rng)
         check_rows(self.source, rows, min(size, self.n_rows), f"{self._name}.sample")
-        return rows
+        return RawRows(*rows)

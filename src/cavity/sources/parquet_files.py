@@ -86,12 +86,14 @@ def reading(group: Group | str, damaged: Callable[[], str | None] = lambda: None
     except FileNotFoundError as error:
         raise SourceError(f"{group}: cannot be read, for there is no such file any more") from error
     except (OSError, pyarrow.ArrowException) as error:
-        name = damaged()
+        name, words = damaged(), _line(error)
         place = f"{group}" if name is None else f"{group}, column {name!r}"
-        raise SourceError(
-            f"{place}: cannot be read ({_line(error)}); the file is damaged: write it again or "
-            "leave it out"
-        ) from error
+        way_out = "the file is damaged: write it again or leave it out"
+        if "conversion error" in words:  # of text, whose types were guessed from the first file
+            way_out = (
+                "give the dataset the types of its columns: pyarrow.dataset.dataset(..., schema=...)"
+            )
+        raise SourceError(f"{place}: cannot be read ({words}); {way_out}") from error
 
 
 def _line(error: BaseException) -> str:

@@ -90,9 +90,12 @@ class Labels:
                 f"the target {self.target!r} has {self.n_seen} rows, the footers say {len(self.codes)}; "
                 "a file is damaged"
             )
-        classes = np.array(sorted(self.code_of))
+        values = sorted(self.code_of)
+        classes = np.array(values)
+        if classes.dtype.kind == "f" and all(isinstance(value, int) for value in values):
+            classes = np.array(values, dtype=np.uint64)  # beyond the range of int64
         position = np.empty(len(classes), dtype=self.codes.dtype)
-        order = [self.code_of[value] for value in classes.tolist()]
+        order = [self.code_of[value] for value in values]
         position[order] = np.arange(len(classes))
         self.totals = self.totals[order]
         return classes, position[self.codes]

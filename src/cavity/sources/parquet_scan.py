@@ -61,9 +61,21 @@ def scan(
             f"{path}: the target {target!r} has one class ({found.tolist()[0]!r}); a classifier needs "
             "at least two: check the column or the filter before it"
         )
-    if labels.totals.sum() <= 0.0:
-        raise SourceError(f"{path}: the weights in column {used.weight!r} sum to zero")
+    check_total(labels.totals, path, used.weight)
     return Scan(used, groups, found, codes, labels.totals, reader_bytes)
+
+
+def check_total(weights: NDArray[np.float64], path: object, column: str | None) -> None:
+    """Refuse weights, or totals of them, whose sum is zero or no number."""
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if total <= 0.0:
+        raise SourceError(f"{path}: the weights in column {column!r} sum to zero")
+    if not np.isfinite(total):
+        raise SourceError(
+            f"{path}: the sum of the weights in column {column!r} is not finite; divide them by a "
+            "constant"
+        )
 
 
 def _target_batches(store: Store, footers: Footers) -> Iterator[tuple[Group, Any]]:
