@@ -137,16 +137,7 @@ class Watch:
     def _predict(self) -> NDArray[np.floating]:
         assert self._model is not None
         engine, prior, posterior = self._model
-        model = Model(
-            prior.kernel,
-            prior.Z,
-            posterior,
-            engine.standardizer,
-            engine.rule,
-            prior.dtype,
-            prior.jitter,
-        )
-        moments = model.latent_moments(self.X_test, engine.threads)
+        moments = Model.at(prior, posterior, engine).latent_moments(self.X_test, engine.threads)
         return np.asarray(engine.rule.predict_log_proba(*moments))
 
 

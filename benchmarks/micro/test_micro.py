@@ -106,10 +106,7 @@ def test_prediction(benchmark: Any) -> None:
     trainer = trainer_of("ep")
     state, _ = trainer.step(trainer.start())
     prior, engine = trainer.problem.prior(state.x), trainer.engine
-    posterior = Posterior.from_naturals(state.q)
-    model = Model(
-        prior.kernel, prior.Z, posterior, engine.standardizer, engine.rule, prior.dtype, prior.jitter
-    )
+    model = Model.at(prior, Posterior.from_naturals(state.q), engine)
     X, _ = rows()
     benchmark(model.latent_moments, X, engine.threads)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cavity.engines.local import tile_rows
+from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 from cavity.kernels import bind, noise_free
 from cavity.posterior import Posterior
@@ -34,6 +35,28 @@ class Model:
     """Relative jitter of K: it belongs to the whitened coordinates of the posterior."""
     stretch: float = 1.0
     """Factor on the latent means of the posterior, by which its probabilities are calibrated."""
+
+    @classmethod
+    def at(
+        cls,
+        prior: Prior,
+        posterior: Posterior,
+        engine: Engine,
+        *,
+        stretch: float = 1.0,
+        dtype: Dtype | None = None,
+    ) -> Model:
+        """What q over a prior predicts, of rows as an engine sees them; in its precision, or another."""
+        return cls(
+            prior.kernel,
+            prior.Z,
+            posterior,
+            engine.standardizer,
+            engine.rule,
+            dtype or prior.dtype,
+            prior.jitter,
+            stretch,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches

@@ -58,9 +58,8 @@ def test_a_fit_that_is_ended_is_so_many_steps_of_the_plain_loop():
         state, _ = trainer.step(state)
     prior = problem.prior(state.x)
     q = Posterior.from_naturals(engine.summed_sites(prior))
-    rule = engine.rule
-    model = Model(prior.kernel, prior.Z, q, engine.standardizer, rule, prior.dtype, prior.jitter)
-    expected = rule.predict_log_proba(*model.latent_moments(TEST, threads))
+    model = Model.at(prior, q, engine)
+    expected = engine.rule.predict_log_proba(*model.latent_moments(TEST, threads))
     assert watch.steps == steps
     np.testing.assert_allclose(watch.log_p, expected, rtol=1e-9)
     np.testing.assert_allclose(watch.inducing_points, prior.Z)

@@ -71,8 +71,8 @@ def test_of_the_variational_bound_it_is_the_same_at_any_q(classes, weight):
 )
 def test_of_the_evidence_it_is_the_same_at_the_fixed_point(classes, weight, options):
     engine, options = engine_of(PROPAGATION[classes], weight), SweepOptions(**options)
-    prior, share = make_prior(KERNEL, points(M)), options.residual_share
-    point = converge(engine, prior, tol=1e-12, max_sweeps=3000, residual_share=share)
+    prior = make_prior(KERNEL, points(M))
+    point = converge(engine, prior, tol=1e-12, max_sweeps=3000, options=options)
     assert point.converged
     assert_same(*gradients(engine, point.posterior, options))
 

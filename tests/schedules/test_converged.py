@@ -122,7 +122,7 @@ def test_float32_tiles_agree_with_the_oracle_to_their_own_precision():
 def test_stops_only_where_a_sweep_moves_nothing(rule, damping):
     X, labels = table(60)
     engine, prior = make_engine(X, labels, rule=rule), make_prior(KERNELS["noisy"], points(6))
-    point = converge(engine, prior, damping=damping, tol=1e-7, max_sweeps=500)
+    point = converge(engine, prior, options=SweepOptions(damping), tol=1e-7, max_sweeps=500)
     assert point.converged
     assert point.change <= 1e-7
     sums = engine.sweep(prior, point.posterior, SweepOptions(damping=1.0, gradient=False))
@@ -133,7 +133,9 @@ def test_the_change_is_that_of_a_whole_sweep_whatever_the_damping():
     X, labels = table(60)
     prior = make_prior(KERNELS["noisy"], points(6))
     whole, damped = (
-        converge(make_engine(X, labels), prior, damping=damping, tol=0.0, max_sweeps=1).change
+        converge(
+            make_engine(X, labels), prior, options=SweepOptions(damping), tol=0.0, max_sweeps=1
+        ).change
         for damping in (1.0, 0.1)
     )
     assert_allclose(damped, whole, rtol=1e-9)

@@ -27,7 +27,7 @@ X, CODES = load_iris(return_X_y=True)
 
 
 def shared_point(engine, prior, share, tol=1e-12):
-    point = converge(engine, prior, tol=tol, max_sweeps=2000, residual_share=share)
+    point = converge(engine, prior, tol=tol, max_sweeps=2000, options=SweepOptions(residual_share=share))
     assert point.converged
     return point
 

@@ -40,7 +40,7 @@ from cavity.rules.protocol import Rule
 from cavity.schedules.calibration import calibrated
 from cavity.schedules.converged import converge
 from cavity.schedules.evaluation import gradient
-from cavity.schedules.plan import Outcome, left_as_it_is
+from cavity.schedules.plan import Outcome, stopped_before_training
 from cavity.schedules.progress import Progress
 from cavity.sources.protocol import Source
 from cavity.standardize import Standardizer
@@ -97,7 +97,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
             with computing(n_jobs) as threads:
                 problem = self._problem(source, threads, rng, progress)
                 if problem.interrupted:
-                    outcome = left_as_it_is(problem, progress)
+                    outcome = stopped_before_training(problem, progress)
                 else:
                     outcome = self._train(problem, progress, seed=rng.randint(2**31))
         self._store(problem, outcome, progress)
@@ -206,16 +206,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
 
     def _store(self, problem: Problem, outcome: Outcome, progress: Progress) -> None:
         engine, prior = problem.engine, outcome.point.prior
-        self.model_ = Model(
-            prior.kernel,
-            prior.Z,
-            outcome.point.posterior,
-            engine.standardizer,
-            engine.rule,
-            prior.dtype,
-            prior.jitter,
-            outcome.point.stretch,
-        )
+        self.model_ = Model.at(prior, outcome.point.posterior, engine, stretch=outcome.point.stretch)
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = outcome.point.objective
@@ -311,13 +302,13 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
             # The jitter is part of the model: with another one the fitted theta has another value.
             prior = Prior(kernel, self.model_.Z, self.model_.dtype, self.model_.jitter)
             share = getattr(self, "_share", 1.0)
-            point = converge(engine, prior, tol=1e-8, max_sweeps=500, residual_share=share)
+            options = SweepOptions(residual_share=share)
+            point = converge(engine, prior, options=options, tol=1e-8, max_sweeps=500)
             if point.interrupted:
                 raise KeyboardInterrupt
             if not eval_gradient:
                 return point.objective
-            options = SweepOptions(damping=0.0, residual_share=share)
-            sums = engine.sweep(prior, point.posterior, options)
+            sums = engine.sweep(prior, point.posterior, replace(options, damping=0.0))
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:

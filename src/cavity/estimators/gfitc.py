@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from cavity.estimators.offered import Offered
 from cavity.estimators.plans import propagation_rule
 from cavity.problem import Problem
 from cavity.rules.protocol import Rule
-from cavity.schedules.converged import converge
+from cavity.schedules.converged import converge, record_sweep
 from cavity.schedules.outer import fit_outer
 from cavity.schedules.plan import Outcome
 from cavity.schedules.progress import Progress
@@ -133,7 +134,7 @@ class GFITCClassifier(SparseGPClassifier):
             problem.prior(problem.space.start),
             tol=self.tol,
             max_sweeps=self.max_iter,
-            progress=progress,
-            seconds_left=lambda: max_seconds - progress.seconds,
+            heard=partial(record_sweep, progress),
+            time_for=lambda taken: progress.seconds + taken <= max_seconds,
         )
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)

@@ -104,7 +104,7 @@ def grown_start(
     )
 
 
-def half_believed(grown: GrownStart) -> Any:
+def halfway_kernel(grown: GrownStart) -> Any:
     """The kernel half way, in log scale, from that before the growth to the one that a pilot has led to.
 
     All rows show more detail than a pilot, in features too that do not seem to matter in it.

@@ -110,6 +110,13 @@ def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> in
     return None if batch_size is None else min(n_rows, int(batch_size))
 
 
+def calibration_share(estimator: Any, problem: Problem, update: PosteriorUpdate) -> float:
+    """Share of the rows that training leaves to calibration, if there is any."""
+    if not (estimator._learns and _averages(update) and estimator._calibrates(problem)):
+        return 0.0
+    return spared_share(estimator._batch_size(problem), problem.engine.n_rows)
+
+
 def spared_share(batch_size: int | None, n_rows: int) -> float:
     """Share of the rows that minibatches of a size leave to calibration.
 
@@ -155,8 +162,7 @@ def training_plan(
     if isinstance(update, FactorUpdate):  # the paper's scheme does not cool
         budget = replace(budget, cooling_starts=1.0)
     if calibration_seed is not None:
-        learns = optimizer is not None and _averages(update)
-        spared = spared_share(batch_size, n_rows) if learns else 0.0
+        spared = calibration_share(estimator, problem, update)
         budget = replace(budget, epochs_after=epochs_needed(n_rows, spared))
     method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size, problem.pretrained)
     if batch_size is not None:
@@ -250,10 +256,8 @@ class _ValidationScore:
 
     def __call__(self, state: TrainingState) -> float:
         engine, prior = self.problem.engine, self.problem.prior(state.x)
-        posterior, dtype = self.update.posterior(state.q, prior), engine.dtype
-        model = Model(
-            prior.kernel, prior.Z, posterior, engine.standardizer, engine.rule, dtype, prior.jitter
-        )
+        posterior = self.update.posterior(state.q, prior)
+        model = Model.at(prior, posterior, engine, dtype=engine.dtype)
         moments = model.latent_moments(self.rows.X, engine.threads)
         log_proba = engine.rule.predict_log_proba(*moments)
         scores = log_proba[np.arange(len(log_proba)), self.rows.labels]

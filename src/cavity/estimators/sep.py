@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cavity.estimators.plans import propagation_rule, resolved_batch_size, spared_share
+from cavity.estimators.plans import calibration_share, propagation_rule, resolved_batch_size
 from cavity.estimators.stepped import SteppedGPClassifier
 from cavity.memory import require_memory
 from cavity.problem import Problem
@@ -254,12 +254,10 @@ class SEPClassifier(SteppedGPClassifier):
         return FactorUpdate(each) if stored else NaturalUpdate(each)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        spares = spared_share(self._batch_size(problem), problem.engine.n_rows) > 0.0
-        judged = self._learns and self._calibrates(problem) and spares
+        judged = calibration_share(self, problem, self._update(problem)) > 0.0
         # Held-out rows watch the training, and what is not calibrated yet would get worse and worse.
         watched = problem.engine.held_out_rows is not None
-        averages = self.site_memory == "sites"
-        self._residual_share = 0.0 if judged and averages and not watched else 1.0
+        self._residual_share = 0.0 if judged and not watched else 1.0
         return super()._train(problem, progress, seed)
 
     @property

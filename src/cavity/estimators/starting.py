@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.engines.threads import Threads
-from cavity.estimators.growing import STREAM_POINTS, grown_start, half_believed
+from cavity.estimators.growing import STREAM_POINTS, grown_start, halfway_kernel
 from cavity.estimators.validation import validated_inducing_points
 from cavity.parameters import ParameterSpace
 from cavity.posterior import Posterior
@@ -87,7 +87,7 @@ def chosen_start(
                     space = _space(estimator, grown.kernel, grown.Z)
                     centre = space.pack(before, grown.Z)
                     return Start(space, centre, None, grown.engine, True, interrupted)
-                kernel = half_believed(grown)
+                kernel = halfway_kernel(grown)
     kernel, Z = starting_point(
         source,
         standardizer,

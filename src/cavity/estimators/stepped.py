@@ -285,24 +285,14 @@ class SteppedGPClassifier(SparseGPClassifier):
     def _store_stream(self, problem: Problem, record: StreamRecord, progress: Progress) -> None:
         engine, stream = problem.engine, record.stream
         assert isinstance(engine, LocalEngine)  # a chunk is an array
-        kernel, Z = problem.space.unpack(stream.state.x)
-        posterior = Posterior.from_naturals(stream.state.q)
         self._stream, self._weight_seen = record, stream.seen
         self._centre = problem.hyperprior.centre
         prior = problem.prior(stream.state.x)
         self.stretch_ = getattr(self, "stretch_", 1.0)  # a stream goes on with that of its fit
-        self.model_ = Model(
-            kernel,
-            Z,
-            posterior,
-            engine.standardizer,
-            engine.rule,
-            prior.dtype,
-            prior.jitter,
-            self.stretch_,
-        )
-        self.kernel_ = kernel
-        self.inducing_points_ = engine.standardizer.invert(Z)
+        posterior = Posterior.from_naturals(stream.state.q)
+        self.model_ = Model.at(prior, posterior, engine, stretch=self.stretch_)
+        self.kernel_ = prior.kernel
+        self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = np.nan  # what a stream has forgotten cannot be summed up
         self.loo_log_proba_ = engine.of_all_rows(engine.log_predictive)
         self.loo_score_ = weighted_mean(engine.log_predictive, engine.source)

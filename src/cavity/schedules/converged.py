@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ class FixedPoint(NamedTuple):
 
 _COUPLED_DAMPING = 0.6
 """Damping at most when a row has several sites: each is refined as if the others stood still."""
+_PLAIN = SweepOptions()
 POLISHING_TOL = 1e-4
 """Site change at which predictions after training no longer move in any digit that matters."""
 
@@ -48,27 +50,24 @@ def converge(
     engine: Engine,
     prior: Prior,
     *,
-    damping: float = 1.0,
+    options: SweepOptions = _PLAIN,
     tol: float = 1e-6,
     max_sweeps: int = 100,
     start: Naturals | None = None,
-    residual_share: float = 1.0,
-    progress: Progress | None = None,
-    polishing: Progress | None = None,
-    seconds_left: Callable[[], float] | None = None,
-    sweeps_after: float = 0.0,
+    heard: Callable[[FixedPoint], object] | None = None,
+    time_for: Callable[[float], bool] | None = None,
 ) -> FixedPoint:
     """Iterate the engine's sites to the fixed point of its rule.
 
     Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
-    are exact; only the first may be given another q to `start` from. The damping adapts: it tightens
-    when a sweep overshoots and relaxes when it does not. A sweep is an iteration in the history of
-    `progress`; `polishing` hears of it, too, but keeps no record. There is no other sweep if that and
-    `sweeps_after` others would take longer than the `seconds_left`.
+    are exact; only the first may be given another q to `start` from. The damping, that of the options to
+    begin with, adapts: it tightens when a sweep overshoots and relaxes when it does not. Every sweep is
+    `heard` of, and there is another one only if there is `time_for` it, given the seconds of the last.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
     most = 1.0 if engine.rule.n_latents == 1 else _COUPLED_DAMPING
-    damping = min(damping, most)
+    damping = min(options.damping, most)
+    options = replace(options, gradient=False, residual_penalty=0.0)  # the evidence itself is wanted
     naturals = start
     try:
         if naturals is None:
@@ -77,13 +76,10 @@ def converge(
             leverage = LAGGING_LEVERAGE
         for n_sweeps in range(1, max_sweeps + 1):
             begun = time.perf_counter()
-            options = SweepOptions(damping, leverage, gradient=False, residual_share=residual_share)
-            point, sums = _sweep(engine, prior, naturals, options, n_sweeps, tol)
-            if progress is not None:
-                score = point.mean_log_predictive
-                progress.record(StepInfo(point.objective, score, 0.0, point.change), float(n_sweeps))
-            if polishing is not None:
-                polishing.swept(n_sweeps, point.change)
+            now = replace(options, damping=damping, max_leverage=leverage)
+            point, sums = _sweep(engine, prior, naturals, now, n_sweeps, tol)
+            if heard is not None:
+                heard(point)
             engine.commit()
             if point.converged:
                 return point
@@ -91,8 +87,7 @@ def converge(
             overshot = point.change > last_change
             damping = max(0.05, 0.5 * damping) if overshot else min(most, 1.1 * damping)
             last_change = point.change
-            taken = time.perf_counter() - begun
-            if seconds_left is not None and seconds_left() < (1.0 + sweeps_after) * taken:
+            if time_for is not None and not time_for(time.perf_counter() - begun):
                 break
     except KeyboardInterrupt:
         if point is not None:
@@ -109,6 +104,12 @@ def converge(
         # The terms of the rows belong to their sites, of which the q of this sweep was not made.
         return point._replace(objective=np.nan)
     return point
+
+
+def record_sweep(progress: Progress, point: FixedPoint) -> None:
+    """A sweep as an iteration of a history."""
+    info = StepInfo(point.objective, point.mean_log_predictive, 0.0, point.change)
+    progress.record(info, epochs=float(point.n_sweeps))
 
 
 def _sweep(

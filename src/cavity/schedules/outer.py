@@ -28,12 +28,12 @@ def fit_outer(
     """
     engine, hyperprior = problem.engine, problem.hyperprior
 
-    def seconds_left() -> float:
-        return max_seconds - progress.seconds
+    def time_for(taken: float) -> bool:
+        return progress.seconds + taken <= max_seconds
 
     def evaluate(x: Array) -> Evaluated:
         prior = problem.prior(x)
-        point = converge(engine, prior, tol=_EP_TOL, seconds_left=seconds_left)
+        point = converge(engine, prior, tol=_EP_TOL, time_for=time_for)
         if point.interrupted:
             raise KeyboardInterrupt
         sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))
@@ -45,7 +45,7 @@ def fit_outer(
         value += hyperprior.log_density(x)
         norm = float(np.linalg.norm(slope))
         info = StepInfo(value, point.mean_log_predictive, norm, point.change)
-        complete = point.converged or seconds_left() > 0.0
+        complete = point.converged or time_for(0.0)
         return Evaluated(slope, info, passes=point.n_sweeps + 1, complete=complete)
 
     space = problem.space
@@ -59,6 +59,6 @@ def fit_outer(
         max_seconds=max_seconds,
     )
     prior = problem.prior(maximum.x)
-    point = converge(engine, prior, tol=POLISHING_TOL, seconds_left=seconds_left)
+    point = converge(engine, prior, tol=POLISHING_TOL, time_for=time_for)
     interrupted = maximum.interrupted or point.interrupted
     return Outcome(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)

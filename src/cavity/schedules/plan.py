@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from cavity.schedules.batch import WARM_UP, train_batch
 from cavity.schedules.budget import Budget
 from cavity.schedules.calibration import calibrated
 from cavity.schedules.checkpoint import Checkpointer
-from cavity.schedules.converged import POLISHING_TOL, FixedPoint, converge, settled
+from cavity.schedules.converged import POLISHING_TOL, FixedPoint, converge, record_sweep, settled
 from cavity.schedules.monitor import Monitor
 from cavity.schedules.posterior_update import NaturalUpdate, PosteriorUpdate
 from cavity.schedules.progress import Progress
@@ -27,7 +28,7 @@ from cavity.schedules.stochastic import StochasticSchedule
 from cavity.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
 
 _MOST_SWEEPS = 100
-_MOMENT = 2.0
+_GRACE_SECONDS = 2.0
 """Seconds that an interrupted fit may still take to make its q exact."""
 _ROWS_TO_REBUILD = 10_000
 """Rows up to which batch training rebuilds q before each pass: it is cheap, and exact."""
@@ -44,14 +45,14 @@ class Outcome(NamedTuple):
     """Whether it ended on a slope, no way up being found."""
 
 
-def left_as_it_is(problem: Problem, progress: Progress) -> Outcome:
+def stopped_before_training(problem: Problem, progress: Progress) -> Outcome:
     """What a problem comes to if the user has stopped it before training: q at its start."""
-    deadline = progress.seconds + _MOMENT
+    deadline = progress.seconds + _GRACE_SECONDS
     point = converge(
         problem.engine,
         problem.prior(problem.space.start),
         tol=POLISHING_TOL,
-        seconds_left=lambda: deadline - progress.seconds,
+        time_for=lambda taken: progress.seconds + taken <= deadline,
     )
     return Outcome(point, 0, converged=False, interrupted=True)
 
@@ -104,7 +105,7 @@ class Plan:
             prior, posterior = arrived()
         deadline = self.budget.max_seconds
         if trained.interrupted:
-            deadline = min(deadline, progress.seconds + _MOMENT)
+            deadline = min(deadline, progress.seconds + _GRACE_SECONDS)
         point = self._polish(problem.engine, prior, posterior, trained, progress, deadline)
         point = self._calibrate(problem, point, progress, deadline)
         interrupted = trained.interrupted or point.interrupted
@@ -120,13 +121,11 @@ class Plan:
         point = converge(
             problem.engine,
             problem.prior(problem.space.start),
-            damping=self.options.damping,
+            options=self.options,
             tol=self.tol,
             max_sweeps=self.max_iter,
-            residual_share=self.options.residual_share,
-            progress=progress,
-            seconds_left=lambda: self.budget.max_seconds - progress.seconds,
-            sweeps_after=self._sweeps_after,
+            heard=partial(record_sweep, progress),
+            time_for=self._time_until(self.budget.max_seconds, progress),
         )
         point = self._calibrate(problem, point, progress, self.budget.max_seconds)
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
@@ -162,18 +161,18 @@ class Plan:
             engine,
             prior,
             tol=POLISHING_TOL,
+            options=replace(self.options, damping=1.0),
             start=posterior.naturals,
             max_sweeps=_MOST_SWEEPS,
-            residual_share=self.options.residual_share,
-            polishing=progress,
-            seconds_left=lambda: deadline - progress.seconds,
-            sweeps_after=self._sweeps_after,
+            heard=lambda point: progress.swept(point.n_sweeps, point.change),
+            time_for=self._time_until(deadline, progress),
         )
 
-    @property
-    def _sweeps_after(self) -> float:
-        """Sweeps' worth of time that calibration will take; one more scores the rows."""
-        return 0.0 if self.calibration_seed is None else self.budget.epochs_after + 1.0
+    def _time_until(self, deadline: float, progress: Progress) -> Callable[[float], bool]:
+        """Whether there is time for a sweep, given the seconds it takes, and for what comes after."""
+        # The calibration is worth some sweeps, and one more scores the rows.
+        after = 0.0 if self.calibration_seed is None else self.budget.epochs_after + 1.0
+        return lambda taken: progress.seconds + (1.0 + after) * taken <= deadline
 
     def _calibrate(
         self, problem: Problem, point: FixedPoint, progress: Progress, deadline: float

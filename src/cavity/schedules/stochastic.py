@@ -17,7 +17,7 @@ from cavity.schedules.step import Trained, Trainer, TrainingState
 from cavity.sources.protocol import Block
 
 _RECORDS_PER_EPOCH = 50
-_MOST_HASTE = 2.5
+_MOST_BOOST = 2.5
 """Factor at most on the steps of a run that has few of them."""
 
 
@@ -69,8 +69,8 @@ class StochasticSchedule:
                 step = before.step + 1
                 gain = max(1.0 / step, self.smallest_gain * budget.gain(used))
                 done = before.step - resumed
-                steps = _in_all(resumed, done, seconds - begun, planned.max_seconds - begun)
-                rate = budget.rate(used) * self._haste(min(steps, planned.max_epochs / share))
+                steps = _expected_steps(resumed, done, seconds - begun, planned.max_seconds - begun)
+                rate = budget.rate(used) * self._rate_boost(min(steps, planned.max_epochs / share))
                 state, info = trainer.step(state, batch, gain=gain, rate=rate)
                 position = before.after_batch()
                 if info is None:
@@ -102,9 +102,9 @@ class StochasticSchedule:
             return self.budget
         return self.budget.without_polishing(seconds / visited)
 
-    def _haste(self, steps: float) -> float:
+    def _rate_boost(self, steps: float) -> float:
         """Factor on the optimiser's steps in a run of so many: few of them must go further."""
-        return min(max(1.0, math.sqrt(self.steps_at_rate / steps)), _MOST_HASTE)
+        return min(max(1.0, math.sqrt(self.steps_at_rate / steps)), _MOST_BOOST)
 
     def _batches(self, trainer: Trainer, position: Position) -> Iterator[tuple[Position, Block]]:
         """Every minibatch from a position on, without end, with the position before it."""
@@ -122,13 +122,15 @@ class StochasticSchedule:
             position = replace(position, epoch=position.epoch + 1, batch=0)
 
 
-def _in_all(resumed: int, done: int, seconds: float, most: float) -> float:
+def _expected_steps(resumed: int, done: int, seconds: float, most: float) -> float:
     """Steps of a run, of which some were taken before and others now, if `most` seconds are left to it.
 
     The pace is that of the steps taken now; before a run's very first step, that may be its last.
 
-    >>> _in_all(50, 10, 2.0, 60.0), _in_all(0, 0, 0.0, 60.0), _in_all(0, 0, 0.0, np.inf)
-    (350.0, 1, inf)
+    >>> _expected_steps(50, 10, 2.0, 60.0), _expected_steps(0, 0, 0.0, 60.0)
+    (350.0, 1)
+    >>> _expected_steps(0, 0, 0.0, np.inf)
+    inf
     """
     if done and seconds > 0.0:
         return resumed + done * most / seconds
