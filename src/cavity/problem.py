@@ -42,7 +42,7 @@ class Problem:
     space: ParameterSpace
     hyperprior: Hyperprior
     dtype: Dtype
-    """Precision of the tiles: that of the data."""
+    """Precision of the tiles: that of the data, or float32 for minibatches."""
     posterior: Posterior
     """q to start from: the prior, unless an earlier fit is continued."""
     jitter: float | None = None

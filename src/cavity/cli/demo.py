@@ -117,7 +117,7 @@ def explanation(line: dict[str, Any], model: dict[str, Any]) -> str:
 
 
 def examples(model: SEPClassifier, X: Array, y: NDArray[np.bool_]) -> str:
-    """Three flights, from probably on time to probably late, and how sure the model is of each."""
+    """Three flights, from probably in time to probably late, and how sure the model is of each."""
     mean, variance = model.latent_mean_and_variance(X)
     probability = model.predict_proba(X)[:, 1]
     in_order = np.argsort(probability, kind="stable")
@@ -127,7 +127,7 @@ def examples(model: SEPClassifier, X: Array, y: NDArray[np.bool_]) -> str:
         low, high = ndtr(mean[i] + ndtri([0.1, 0.9]) * np.sqrt(variance[i]))
         lines.append(
             f"  {describe(X[i]):26}{probability[i]:17.0%}   {f'{low:.0%} to {high:.0%}':28}"
-            f"{'late' if y[i] else 'on time'}"
+            f"{'late' if y[i] else 'in time'}"
         )
     return "\n".join(lines)
 

@@ -166,11 +166,19 @@ def training_plan(
         budget = replace(budget, epochs_after=epochs_needed(n_rows, spared))
     method = resolved_optimizer(optimizer, estimator.learning_rate, batch_size, problem.pretrained)
     if batch_size is not None:
-        if _averages(update) and not options.exact and batch_size >= ROWS_TO_SUM_UP * rule.n_latents * m:
-            update = replace(update, gamma=site_gamma(rule, options))
-        stochastic = _stochastic(budget, batch_size, m, seed, update, spared)
-        if estimator.learning_rate is None and isinstance(method, Adam):
-            stochastic = replace(stochastic, steps_at_rate=DEFAULT_STEPS)
+        if _averages(update):
+            thins = batch_size >= SMALLEST_THINNED
+            options = replace(options, thinning=LEAST_KEPT if thins else 1.0, spared=spared)
+            if not options.exact and batch_size >= ROWS_TO_SUM_UP * rule.n_latents * m:
+                update = replace(update, gamma=site_gamma(rule, options))
+        own_rate = estimator.learning_rate is not None or not isinstance(method, Adam)
+        stochastic = StochasticSchedule(
+            batch_size,
+            budget,
+            smallest_gain=min(1.0, batch_size / (GAIN_WINDOW * m)),
+            seed=seed,
+            steps_at_rate=0.0 if own_rate else DEFAULT_STEPS,
+        )
     return Plan(
         optimizer=method,
         options=options,
@@ -213,20 +221,6 @@ def most_iterations(estimator: Any) -> int:
 def _averages(update: PosteriorUpdate) -> TypeGuard[NaturalUpdate]:
     """Whether q is an average of minibatches, so that it does without some rows; not in the paper's."""
     return type(update) is NaturalUpdate
-
-
-def _stochastic(
-    budget: Budget, batch_size: int, m: int, seed: int, update: PosteriorUpdate, spared: float
-) -> StochasticSchedule:
-    thins = _averages(update) and batch_size >= SMALLEST_THINNED
-    return StochasticSchedule(
-        batch_size=batch_size,
-        budget=budget,
-        smallest_gain=min(1.0, batch_size / (GAIN_WINDOW * m)),
-        seed=seed,
-        thinning=LEAST_KEPT if thins else 1.0,
-        spared=spared,
-    )
 
 
 def _monitor(

@@ -86,9 +86,6 @@ class Plan:
         leverage = EXACT_LEVERAGE if rebuild else LAGGING_LEVERAGE
         rough = problem if self.stochastic is None else problem.for_minibatches()
         options = replace(self.options, max_leverage=leverage)
-        if self.stochastic is not None:
-            thinning, spared = self.stochastic.thinning, self.stochastic.spared
-            options = replace(options, thinning=thinning, spared=spared)
         trainer = Trainer(rough, self.optimizer, options, self.update, rebuild)
         state, position = self.checkpointer.resume(trainer, progress, self.monitor)
         context = (trainer, state, progress, self.monitor, self.checkpointer, position)
@@ -186,8 +183,7 @@ class Plan:
         if self.calibration_seed is None or point.interrupted:
             return point
         seconds = deadline - progress.seconds
-        spared = 0.0 if self.stochastic is None else self.stochastic.spared
-        return calibrated(problem.engine, point, self.calibration_seed, spared, seconds)
+        return calibrated(problem.engine, point, self.calibration_seed, self.options.spared, seconds)
 
 
 def _seconds_per_sweep(trained: Trained, progress: Progress) -> float:

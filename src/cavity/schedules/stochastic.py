@@ -36,10 +36,6 @@ class StochasticSchedule:
     budget: Budget
     smallest_gain: float
     seed: int
-    thinning: float = 1.0
-    """Smallest probability with which a row takes part when its turn comes; see `SweepOptions`."""
-    spared: float = 0.0
-    """Share of the rows that no minibatch has, for calibration; see `SweepOptions`."""
     steps_at_rate: float = 0.0
     """Steps of a run that goes at the optimiser's own rate; a shorter one takes longer steps."""
 
@@ -78,7 +74,8 @@ class StochasticSchedule:
                     continue
                 visited += share * info.visited
                 if (mean := window.add(info, step)) is not None:
-                    progress.record(mean, position.epochs(share), share=used)
+                    now = position.epochs(share)
+                    progress.record(mean, now, share=budget.used(now, progress.seconds))
                 if monitor.plateau_after(state, info) and ending is None:
                     ending = position.epochs(share)
                 position = replace(position, ending=ending)
