@@ -232,7 +232,7 @@ def test_variational_gradient_away_from_the_optimum():
     def evaluated(theta, q):
         prior = make_prior(kernel.clone_with_theta(theta), Z)
         posterior = space.posterior(q)
-        sums = engine.sweep(prior, posterior, SweepOptions(damping=1.0))
+        sums = engine.sweep(prior, posterior, SweepOptions(bracket=False))
         return objective(sums, posterior, engine.rule), sums, prior
 
     _, sums, prior = evaluated(kernel.theta, q)

@@ -15,7 +15,7 @@ from cavity.dask.layout import ShardLayout, slot_of, slots, spans
 from cavity.dask.messages import GroupRows, itself
 from cavity.dask.tasks import moments_of, picked
 from cavity.estimators.weights import checked_class_factors
-from cavity.sources.blocks import joined, tile_precision
+from cavity.sources.blocks import code_type, joined, tile_precision
 from cavity.sources.protocol import RawRows
 from cavity.standardize import Standardizer, learn_standardizer
 from cavity.typing import Array, IntArray
@@ -155,7 +155,7 @@ def read_group(
     factors: Array | None,
 ) -> GroupRows:
     """The rows of some shards from the partitions they lie in; runs on a worker."""
-    code = np.int8 if len(classes) < 128 else np.int32
+    code = code_type(len(classes))
     shards = []
     for shard in pieces:
         X = np.concatenate([partitions[i].X[start:stop] for i, start, stop in shard])

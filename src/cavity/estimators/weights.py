@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.rows import countable
 from cavity.sources import ArraySource, Source
-from cavity.sources.blocks import row_number_type
+from cavity.sources.blocks import code_type, row_number_type
 from cavity.sources.weighted import ClassWeightedSource, class_totals
 from cavity.typing import Array, IntArray
 
@@ -133,8 +133,7 @@ def weighted_arrays(
         weight, codes = weight[rows], codes[rows]
         if not known:
             found, codes = _encoded(y[rows], None)
-    codes = codes.astype(np.int8 if len(found) < 100 else np.int32)
-    return ArraySource(X, codes, weight, rows=rows), found
+    return ArraySource(X, codes.astype(code_type(len(found))), weight, rows=rows), found
 
 
 def _totals(codes: IntArray, weight: Array, n_classes: int) -> Array:

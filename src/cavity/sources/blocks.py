@@ -97,7 +97,16 @@ def encode_labels(y: Any) -> tuple[NDArray[Any], IntArray]:
     y = np.asarray(y)
     require_one_kind(y)
     classes, codes = np.unique(y, return_inverse=True)
-    return classes, codes.astype(np.int8 if len(classes) <= 128 else np.int32)
+    return classes, codes.astype(code_type(len(classes)))
+
+
+def code_type(n_classes: int) -> np.dtype[Any]:
+    """The type of label codes: a byte a row, if that can tell the classes apart.
+
+    >>> code_type(128), code_type(129)
+    (dtype('int8'), dtype('int32'))
+    """
+    return np.dtype(np.int8 if n_classes <= 128 else np.int32)
 
 
 def require_one_kind(y: NDArray[Any], name: str = "y") -> None:
