@@ -26,10 +26,10 @@ class StochasticSchedule:
     """Minibatches in random order until a budget is used up.
 
     Each minibatch stands for all rows: its sums, scaled up, are averaged into q's naturals with the
-    gain max(1/t, smallest), and its scaled gradient moves the parameters. Most of its rows of no doubt
-    may be left out, a few standing for them. Towards the end of the budget gains and steps shrink. The
-    order of epoch e depends on (seed, e) alone, so a run that is resumed at a position sees the same
-    minibatches as one that was never stopped.
+    gain max(1/t, smallest), and its scaled gradient moves the parameters. Most of its rows whose labels
+    are all but certain may be left out, a few standing for them. Towards the end of the budget gains and
+    steps shrink. The order of epoch e depends on (seed, e) alone, so a run that is resumed at a position
+    sees the same minibatches as one that was never stopped.
     """
 
     batch_size: int
