@@ -57,6 +57,11 @@ class Sites(NamedTuple):
             np.zeros((n_latents, n_rows), dtype), np.zeros((n_latents, n_rows), dtype), directions
         )
 
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """Of the precisions, and of the directions if there are any."""
+        return self.precision.shape, None if self.directions is None else self.directions.shape
+
     def astype(self, dtype: Dtype) -> Sites:
         """The same in another precision; directions stay as they are."""
         return Sites(self.precision.astype(dtype), self.shift.astype(dtype), self.directions)

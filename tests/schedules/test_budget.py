@@ -234,6 +234,35 @@ def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
     assert_allclose(model.log_marginal_likelihood_value_, exact, rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("calibration", ["loo", None])
+def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, calibration):
+    """A start that has taken most of the time must not look like steps that would, each of them."""
+    now, steps = 0.0, 0
+    sweep, standardizer = LocalEngine.sweep, SEPClassifier._standardizer
+
+    def slow(*arguments):
+        nonlocal now
+        now += 3.0
+        return standardizer(*arguments)
+
+    def timed(self, prior, posterior, options, batch=None):
+        nonlocal now, steps
+        now, steps = now + 0.01, steps + options.gradient
+        return sweep(self, prior, posterior, options, batch)
+
+    monkeypatch.setattr(SEPClassifier, "_standardizer", slow)
+    monkeypatch.setattr(LocalEngine, "sweep", timed)
+    for clock in ("perf_counter", "monotonic"):
+        monkeypatch.setattr(time, clock, lambda: now)
+    X, labels = table(200)
+    SEPClassifier(
+        n_inducing=5, max_seconds=4.0, tol=0.0, max_iter=1000, calibration=calibration, n_jobs=1
+    ).fit(X, labels)
+    assert now <= 4.05
+    assert steps >= 70  # of the 100 that there is time for
+
+
 def test_batch_training_is_bounded_by_its_iterations(monkeypatch):
     X, labels = table(200)
     passes = watch_training(monkeypatch)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from broken_fits import LABELS, X, break_off, classifier, left_behind
+from broken_fits import LABELS, PowerCutError, X, break_off, classifier, crash_at, left_behind
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from training_runs import make_trainer
@@ -266,7 +266,12 @@ def test_a_history_goes_on_as_it_would_have(tmp_path, monkeypatch):
     """A record is the mean of several steps, and a run may be killed between two of them."""
     options = {"batch_size": 1, "max_epochs": 1}
     path = tmp_path / "fit.ckpt"
-    break_off(monkeypatch, classifier(path, **options))
+    with monkeypatch.context() as patch:
+        crash_at(patch, 12)
+        with pytest.raises(PowerCutError):
+            classifier(path, **options).fit(X, LABELS)
+    with np.load(path) as file:
+        assert len(file["history.pending"]) == 2
     resumed, whole = (classifier(path, **options).fit(X, LABELS) for path in (path, None))
     assert len(whole.history_) == 40
     for one, other in zip(resumed.history_, whole.history_, strict=True):

@@ -205,6 +205,17 @@ def test_interrupted_before_the_first_sweep_has_ended_there_is_nothing(monkeypat
         converge(engine, prior)
 
 
+def test_interrupted_in_the_second_sweep_from_nothing_the_first_is_not_in_vain(monkeypatch):
+    X, labels = table(60)
+    engine, prior = make_engine(X, labels), make_prior(KERNELS["rbf"], points(6))
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 2)
+        point = converge(engine, prior)
+    one = converge(make_engine(X, labels), prior, tol=1e-12, max_sweeps=1)
+    assert point.interrupted
+    assert_allclose(point.posterior.mean, one.posterior.mean)
+
+
 class TestLeftAsItIs:
     """A q that plain gradients have made: it is not the sum of its rows' sites."""
 

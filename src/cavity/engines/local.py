@@ -184,14 +184,9 @@ class LocalEngine(SourceFacts):
         """Go on with copies of the sites of an earlier engine over as many rows, if they are enough."""
         if not isinstance(previous, LocalEngine) or previous.n_rows != self.n_rows:
             return False
-        precision, shift, directions = previous.sites
-        if precision.shape != self.sites.precision.shape:
+        if self.sites.shapes != previous.sites.shapes:
             return False
-        if self.sites.directions is not None:
-            if directions is None or directions.shape != self.sites.directions.shape:
-                return False
-            self.sites.directions[:] = directions
-        self.sites.precision[:], self.sites.shift[:] = precision, shift
+        self.sites.put(slice(None), previous.sites)
         return True
 
     def saved_rows(self, path: Path) -> dict[str, Array]:

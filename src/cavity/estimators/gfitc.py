@@ -44,7 +44,7 @@ class GFITCClassifier(SparseGPClassifier):
         Iterations of L-BFGS at most, or sweeps with optimizer=None.
     max_seconds : float or None
         When they are over, no evaluation begins, and EP at the best parameters has one more sweep. The
-        calibration, if there is one, comes on top: nine passes over 10,000 rows at most.
+        calibration, if there is one, comes on top: some ten passes over 10,000 rows at most.
     tol : float
         Relative rise of the evidence at which L-BFGS stops, or site change with optimizer=None.
 

@@ -127,8 +127,8 @@ class SEPClassifier(SteppedGPClassifier):
     kernel_ : the fitted kernel, on standardised inputs
     inducing_points_ : array [m, d], in the units of X
     log_marginal_likelihood_value_ : float
-        log Z_q of all rows; NaN after `partial_fit`, whose rows are gone, and if a budget in seconds
-        left no time for the exact sweeps that it needs.
+        log Z_q of all rows; NaN after `partial_fit`, whose rows are gone, and if a budget left no room
+        for the exact sweeps that it needs.
     loo_log_proba_ : array [n]
         Log probability of each training label with its row left out, free from the cavities; NaN for
         rows that a budget in seconds left no time to visit, and for rows of no weight.

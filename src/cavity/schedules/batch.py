@@ -37,12 +37,14 @@ def train_batch(
     the 10 before, which come after `warm_up` others. At the latest the steps start to shrink after half
     of the budget, in which an iteration is an epoch.
     """
-    interrupted = False
+    interrupted, pace = False, None
+    begun, resumed = progress.seconds, position.step
     while True:
         ending = position.ending
-        now = budget
-        if position.step and np.isfinite(budget.max_seconds):
-            now = budget.without_polishing(progress.seconds / position.step)
+        if position.step > resumed:
+            pace = (progress.seconds - begun) / (position.step - resumed)
+        timed = np.isfinite(budget.max_seconds)
+        now = budget if pace is None or not timed else budget.without_polishing(pace)
         now = now if ending is None else now.ending_soon(ending)
         used = now.used(position.step, progress.seconds)
         if used >= 1.0 and position.step:  # one step at least, or there is nothing learned at all
@@ -62,7 +64,7 @@ def train_batch(
     # Without early stopping the objective decides, and it is at its best at the end.
     chosen = state if monitor.patience is None else monitor.best_or(state)
     converged = position.ending is not None and not interrupted
-    return Trained(chosen, position.step, converged, interrupted)
+    return Trained(chosen, position.step, converged, interrupted, pace)
 
 
 def _stands_still(history: list[Iteration], tol: float, warm_up: int) -> bool:

@@ -78,28 +78,33 @@ def converge(
             begun = time.perf_counter()
             now = replace(options, damping=damping, max_leverage=leverage)
             point, sums = _sweep(engine, prior, naturals, now, n_sweeps, tol)
+            naturals, leverage = sums.naturals, EXACT_LEVERAGE
             if heard is not None:
                 heard(point)
             engine.commit()
             if point.converged:
                 return point
-            naturals, leverage = sums.naturals, EXACT_LEVERAGE
             overshot = point.change > last_change
             damping = max(0.05, 0.5 * damping) if overshot else min(most, 1.1 * damping)
             last_change = point.change
             if time_for is not None and not time_for(time.perf_counter() - begun):
                 break
     except KeyboardInterrupt:
-        if point is not None:
-            return point._replace(interrupted=True)
         if naturals is None or not naturals.precision.any():  # nothing has been learned yet
             raise
+        if point is not None:
+            return _as_far_as_known(point, naturals, start)._replace(interrupted=True)
         q = Posterior.from_naturals(naturals)
         return FixedPoint(prior, q, np.nan, np.nan, 0, np.inf, converged=False, interrupted=True)
     assert point is not None
+    return _as_far_as_known(point, naturals, start)
+
+
+def _as_far_as_known(point: FixedPoint, found: Naturals, start: Naturals | None) -> FixedPoint:
+    """The point of the last sweep, which has found these sites, if there is no time for another."""
     if point.n_sweeps == 1 and not point.posterior.naturals.precision.any():
         # An only sweep from nothing: the sites that it has found are all that is known.
-        return point._replace(posterior=Posterior.from_naturals(naturals), objective=np.nan)
+        return point._replace(posterior=Posterior.from_naturals(found), objective=np.nan)
     if point.n_sweeps == 1 and start is not None:
         # The terms of the rows belong to their sites, of which the q of this sweep was not made.
         return point._replace(objective=np.nan)

@@ -149,7 +149,8 @@ class Plan:
     ) -> FixedPoint:
         """Exact sweeps at the final parameters, as far as time allows: the true q of all rows."""
         # Without a single step, there are at least the sites of one sweep.
-        if progress.history and deadline - progress.seconds < _seconds_per_sweep(trained, progress):
+        pace = trained.seconds_per_epoch
+        if progress.history and pace is not None and deadline - progress.seconds < pace:
             score = progress.history[-1].leave_one_out
             return FixedPoint(prior, posterior, np.nan, score, 0, np.nan, converged=False)
         if not isinstance(self.update, NaturalUpdate):
@@ -184,11 +185,3 @@ class Plan:
             return point
         seconds = deadline - progress.seconds
         return calibrated(problem.engine, point, self.calibration_seed, self.options.spared, seconds)
-
-
-def _seconds_per_sweep(trained: Trained, progress: Progress) -> float:
-    """At most, going by what a look at every row took in training."""
-    if trained.seconds_per_epoch is not None:
-        return trained.seconds_per_epoch
-    last = progress.history[-1]
-    return last.seconds / last.epochs

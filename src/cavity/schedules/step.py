@@ -49,7 +49,7 @@ class Trained:
     converged: bool
     interrupted: bool
     seconds_per_epoch: float | None = None
-    """What a look at every row takes, if it is not what history says; there an epoch may skip rows."""
+    """What a look at every row takes, if a step has been timed."""
 
 
 @dataclass(frozen=True)

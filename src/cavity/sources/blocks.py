@@ -119,8 +119,7 @@ kind: drop the rows without a label, or convert the others, for instance with y.
     """
     if y.dtype.kind == "c":
         raise SourceError(f"{name} has dtype {y.dtype}; classes are whole numbers, strings or booleans")
-    missing = np.isnat(y).any() if y.dtype.kind in "Mm" else y.dtype.kind == "O" and _any_nan(y)
-    if missing:
+    if _any_missing(y):
         raise SourceError(f"{name} has labels that are missing (NaN or NaT); drop their rows")
     if y.dtype.kind != "O":
         return
@@ -135,6 +134,14 @@ kind: drop the rows without a label, or convert the others, for instance with y.
         ) from error
 
 
-def _any_nan(y: NDArray[Any]) -> bool:
-    """Whether one of the objects y [n] is NaN or NaT: those are not even equal to themselves."""
-    return any(isinstance(label, (float, np.generic)) and label != label for label in y.ravel().tolist())
+def _any_missing(y: NDArray[Any]) -> bool:
+    """Whether one of the labels y [n] is NaN or NaT."""
+    if y.dtype.kind in "Mm":
+        return bool(np.isnat(y).any())
+    if y.dtype.kind == "f":
+        return bool(np.isnan(y).any())
+    if y.dtype.kind != "O":
+        return False
+    labels = y.ravel().tolist()
+    # They are not even equal to themselves.
+    return any(isinstance(label, (float, np.generic)) and label != label for label in labels)
