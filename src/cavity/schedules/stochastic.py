@@ -53,7 +53,7 @@ class StochasticSchedule:
         every = max(1, math.ceil(1.0 / (share * _RECORDS_PER_EPOCH)))
         window = RunningInfo(every, progress.pending)
         ending, begun, visited = position.ending, progress.seconds, 0.0
-        resumed = position.step
+        resumed, interrupted = position.step, False
         try:
             for before, batch in self._batches(trainer, position):
                 epochs, seconds = before.epochs(share), progress.seconds
@@ -81,16 +81,15 @@ class StochasticSchedule:
                 position = replace(position, ending=ending)
                 checkpointer.after_step(state, position, trainer, progress, monitor)
         except KeyboardInterrupt:
-            return Trained(monitor.best_or(state), position.step, converged=False, interrupted=True)
-        pace = (progress.seconds - begun) / visited if visited else None
+            interrupted = True
         if not progress.history and (mean := window.rest()) is not None:
             progress.record(mean, position.epochs(share))  # what comes after goes by a step's seconds
         return Trained(
             monitor.best_or(state),
             position.step,
-            converged=True,
-            interrupted=False,
-            seconds_per_epoch=pace,
+            converged=not interrupted,
+            interrupted=interrupted,
+            seconds_per_epoch=(progress.seconds - begun) / visited if visited else None,
         )
 
     def _planned(self, visited: float, seconds: float) -> Budget:
