@@ -41,7 +41,7 @@ def reporting(reporter: Reporter) -> Iterator[None]:
     >>> with reporting(last):
     ...     model = SEPClassifier(n_inducing=5, batch_size=10, max_epochs=4, random_state=0).fit(X, y)
     >>> last.seen
-    (20, 0.95)
+    (20, 1.0)
     """
     token = _reporter.set(reporter)
     try:
