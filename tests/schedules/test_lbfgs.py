@@ -166,6 +166,29 @@ def test_seconds_end_it(monkeypatch):
     assert 1 <= len(progress.history) < 6
 
 
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_an_evaluation_that_was_cut_short_ends_it_and_does_not_count(number):
+    """Its objective may be anything; only the first one is better than nothing."""
+    seen = []
+
+    def cut_short(x):
+        seen.append(x.copy())
+        found = hill(x)
+        if len(seen) != number:
+            return found
+        return found._replace(info=replace(found.info, objective=1e9), complete=False)
+
+    maximum, history = climb(cut_short)
+    if number == 1:
+        assert_allclose(maximum.x, seen[0])
+        return
+    assert len(seen) == number
+    assert not maximum.converged
+    assert len(history) >= 1
+    values = [hill(x).info.objective for x in seen[:-1]]
+    assert_allclose(maximum.x, seen[int(np.argmax(values))])
+
+
 def test_a_window_outlasts_single_iterations_that_hardly_climb():
     """A staircase: every other iteration stands still."""
     short, _ = climb(slow, start=(5.0, 0.0, 0.0), tol=0.02)
