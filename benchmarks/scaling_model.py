@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cavity.dask.broadcast import n_copies
-from cavity.dask.layout import ShardLayout
-from cavity.dask.passes import SMALL
-from cavity.dask.tree import FAN_IN
+from cavity.engines.dask.comm import n_copies
+from cavity.engines.dask.passes import SMALL
+from cavity.engines.dask.shards import ShardLayout
+from cavity.engines.dask.tree import FAN_IN
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.history import Iteration
-from cavity.model import Model
-from cavity.problem import Problem
-from cavity.progress import reporting
+from cavity.gp.model import Model
+from cavity.inference.history import Iteration, reporting
+from cavity.inference.trainer import Problem
 
 FIRST_SCORE = 0.02
 """Seconds after which the curve begins."""
@@ -100,7 +99,7 @@ class Watch:
         engine.sweep = watched_sweep
 
     def update(self, iteration: Iteration, share: float | None) -> None:
-        """Hear of an iteration (see `cavity.progress.Reporter`)."""
+        """Hear of an iteration (see `cavity.inference.history.Reporter`)."""
         self.objective.append(
             {
                 "step": iteration.iteration,

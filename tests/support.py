@@ -17,17 +17,17 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
+from cavity.data.arrays import ArraySource
+from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
 from cavity.errors import NumericalError
-from cavity.posterior import Naturals, Posterior
-from cavity.prior import Prior
-from cavity.rules.expectation_propagation import ExpectationPropagation
-from cavity.schedules.converged import converge
-from cavity.schedules.evaluation import gradient, objective
-from cavity.sources.arrays import ArraySource
-from cavity.standardize import Standardizer
-from cavity.sweep import SweepOptions
+from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.prior import Prior
+from cavity.inference.converge import converge
+from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.updates import gradient, objective
 
 EVIDENCE_ONLY = {"hyperprior": None, "residual_penalty": 0.0}
 """Options with which the objective of training is log Z_q and nothing else."""

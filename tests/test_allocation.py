@@ -10,7 +10,7 @@ import pytest
 CODE = """
 import resource, sys
 import numpy as np
-from cavity.allocation import expect_large_arrays, keep_freed_memory
+from cavity.memory import expect_large_arrays, keep_freed_memory
 kept = keep_freed_memory() if sys.argv[1] == "keep" else False
 if sys.argv[1] == "expect":
     expect_large_arrays()
@@ -50,7 +50,7 @@ def test_large_arrays_that_are_expected_are_taken_from_what_was_freed():
 
 
 def test_other_systems_are_left_alone(monkeypatch):
-    from cavity import allocation
+    from cavity import memory as allocation
 
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not allocation.keep_freed_memory()
@@ -61,7 +61,7 @@ def test_other_systems_are_left_alone(monkeypatch):
 def test_freed_memory_goes_back_when_asked():
     code = """
 import numpy as np
-from cavity.allocation import expect_large_arrays, return_freed_memory
+from cavity.memory import expect_large_arrays, return_freed_memory
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 expect_large_arrays()

@@ -14,10 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.micro.test_micro import step_of
-from cavity.engines.blas import blas_threads
-from cavity.kernels import bind
-from cavity.linalg import cholesky_in_place, inverse_lower
-from cavity.triangular import gram_of_lower, times_lower, times_transposed_lower
+from cavity.engines.threads import blas_threads
+from cavity.gp.kernels import bind
+from cavity.gp.linalg import (
+    cholesky_in_place,
+    gram_of_lower,
+    inverse_lower,
+    times_lower,
+    times_transposed_lower,
+)
 
 M, D = 200, 8
 METHODS = ("sep", "svi", "svi-gradient")

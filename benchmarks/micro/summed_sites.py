@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.micro.test_micro import step_of
-from cavity.engines.blas import blas_threads
-from cavity.schedules.posterior_update import NaturalUpdate
-from cavity.sweep import site_gamma
+from cavity.engines.threads import blas_threads
+from cavity.inference.sweep import site_gamma
+from cavity.inference.updates import NaturalUpdate
 
 SHAPES = ((100, 1000, 8), (200, 1000, 8), (200, 1000, 784), (500, 2500, 8))
 ROUNDS, SECONDS = 15, 0.15

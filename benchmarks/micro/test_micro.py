@@ -15,25 +15,22 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from benchmarks.machine import gemm_rate
-from cavity.engines.blas import blas_threads
+from cavity.data import ArraySource
+from cavity.data.scaling import Standardizer
+from cavity.data.source import Block
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads
-from cavity.initialization import default_kernel
-from cavity.kernels import bind
-from cavity.model import Model
-from cavity.optimizers import Adam
-from cavity.parameters import ParameterSpace
-from cavity.posterior import Posterior
-from cavity.problem import make_problem
-from cavity.rules.expectation_propagation import ExpectationPropagation
-from cavity.rules.variational import Variational
-from cavity.schedules.gaussian import GaussianSpace
-from cavity.schedules.posterior_update import GradientUpdate
-from cavity.schedules.step import Trainer, TrainingState
-from cavity.sources import ArraySource
-from cavity.sources.protocol import Block
-from cavity.standardize import Standardizer
-from cavity.sweep import SweepOptions
+from cavity.engines.threads import Threads, blas_threads
+from cavity.gp.inducing import default_kernel
+from cavity.gp.kernels import bind
+from cavity.gp.model import Model
+from cavity.gp.parameters import ParameterSpace
+from cavity.gp.posterior import Posterior
+from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.optimizers import Adam
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.trainer import Trainer, TrainingState, make_problem
+from cavity.inference.updates import GaussianSpace, GradientUpdate
+from cavity.inference.vi import Variational
 
 N, D, M = 4_000, 8, 100
 RULES: dict[str, Any] = {"ep": ExpectationPropagation, "vi": Variational}

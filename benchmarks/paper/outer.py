@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from cavity import GFITCClassifier
-from cavity.optimizers import SignRates
-from cavity.problem import Problem
-from cavity.schedules.converged import converge
-from cavity.schedules.evaluation import gradient
-from cavity.schedules.plan import Outcome
-from cavity.schedules.progress import Progress, StepInfo
-from cavity.sweep import SweepOptions
+from cavity.inference.converge import converge
+from cavity.inference.history import Progress, StepInfo
+from cavity.inference.optimizers import SignRates
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.train import Outcome
+from cavity.inference.trainer import Problem
+from cavity.inference.updates import gradient
 
 _EP_TOL = 1e-6
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cavity.rules.cavity_rule import CavityRule
-from cavity.rules.likelihoods import Probit
-from cavity.rules.site_terms import propagated_terms, variational_terms
+from cavity.gp.likelihoods import Probit
+from cavity.inference.ep import propagated_terms, variational_terms
+from cavity.inference.rule import CavityRule
 
 
 @dataclass(frozen=True)

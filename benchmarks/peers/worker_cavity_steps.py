@@ -3,22 +3,19 @@
 import numpy as np
 from protocol import Job
 
-from cavity.engines.blas import blas_threads
+from cavity.data import ArraySource
+from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads
-from cavity.initialization import default_kernel
-from cavity.model import Model
-from cavity.optimizers import Adam
-from cavity.parameters import ParameterSpace
-from cavity.problem import make_problem
-from cavity.rules.expectation_propagation import ExpectationPropagation
-from cavity.rules.variational import Variational
-from cavity.schedules.gaussian import GaussianSpace
-from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate
-from cavity.schedules.step import Trainer
-from cavity.sources import ArraySource
-from cavity.standardize import Standardizer
-from cavity.sweep import SweepOptions
+from cavity.engines.threads import Threads, blas_threads
+from cavity.gp.inducing import default_kernel
+from cavity.gp.model import Model
+from cavity.gp.parameters import ParameterSpace
+from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.optimizers import Adam
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.trainer import Trainer, make_problem
+from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
+from cavity.inference.vi import Variational
 
 RULES = {"sep": ExpectationPropagation, "svi": Variational, "svi-gradient": Variational}
 

@@ -12,19 +12,17 @@ from benchmarks.data import Dataset, Split, fixed, holdout, many_classes
 from benchmarks.methods import Contender
 from benchmarks.records import Repetition
 from benchmarks.registry import benchmark
-from cavity.engines.blas import blas_threads
+from cavity.data import ArraySource
+from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads, thread_count
-from cavity.estimators.plans import propagation_rule
-from cavity.initialization import default_kernel
-from cavity.optimizers import Adam
-from cavity.parameters import ParameterSpace
-from cavity.problem import make_problem
-from cavity.schedules.posterior_update import NaturalUpdate
-from cavity.schedules.step import Trainer
-from cavity.sources import ArraySource
-from cavity.standardize import Standardizer
-from cavity.sweep import SweepOptions
+from cavity.engines.threads import Threads, blas_threads, thread_count
+from cavity.estimators.config import propagation_rule
+from cavity.gp.inducing import default_kernel
+from cavity.gp.parameters import ParameterSpace
+from cavity.inference.optimizers import Adam
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.trainer import Trainer, make_problem
+from cavity.inference.updates import NaturalUpdate
 
 OURS = (
     Contender("cavity SEP", "cavity-sep"),

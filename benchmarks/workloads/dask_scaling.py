@@ -16,18 +16,16 @@ from benchmarks.registry import benchmark
 from benchmarks.scaling_figure import draw
 from benchmarks.scaling_model import Costs, bottleneck, iteration
 from benchmarks.workloads.out_of_core import write_folder
-from cavity.engines.blas import blas_threads
+from cavity.data import ArraySource
+from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads
-from cavity.initialization import default_kernel
-from cavity.optimizers import Adam
-from cavity.parameters import ParameterSpace
-from cavity.problem import make_problem
-from cavity.rules.expectation_propagation import ExpectationPropagation
-from cavity.schedules.step import Trainer
-from cavity.sources import ArraySource
-from cavity.standardize import Standardizer
-from cavity.sweep import SweepOptions
+from cavity.engines.threads import Threads, blas_threads
+from cavity.gp.inducing import default_kernel
+from cavity.gp.parameters import ParameterSpace
+from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.optimizers import Adam
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.trainer import Trainer, make_problem
 
 NODES = (1, 2, 4, 8, 12)
 MANY = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
@@ -38,7 +36,7 @@ _DRIVER = """
 import json, sys, threading, time, warnings
 import psutil
 warnings.simplefilter("ignore")
-from cavity.dask import DaskSEPClassifier
+from cavity import DaskSEPClassifier
 
 def main():
     me, peak, over = psutil.Process(), [0], threading.Event()
@@ -101,10 +99,10 @@ def dask_engine(client, folder):
     """An engine over the rows that lie in a folder, which its workers read."""
     import dask.array as da
 
-    from cavity.dask.cluster import Cluster
-    from cavity.dask.collections import lazy_table
-    from cavity.dask.engine import DaskEngine
-    from cavity.dask.source import ShardedSource
+    from cavity.engines.dask.cluster import Cluster
+    from cavity.engines.dask.collections import lazy_table
+    from cavity.engines.dask.engine import DaskEngine
+    from cavity.engines.dask.shards import ShardedSource
 
     X, y = (da.from_npy_stack(f"{folder}/{name}", mmap_mode=None) for name in "Xy")
     source = ShardedSource(lazy_table(X, y), Cluster(client))
@@ -123,7 +121,7 @@ def write_rows(folder, X, y):
 
 def _time_keeping():
     """On a worker: from now on, add up the seconds in which a task hands its state to the cluster."""
-    from cavity.dask import tasks
+    from cavity.engines.dask import worker as tasks
 
     keep = tasks.keep if not hasattr(tasks, "_plain_keep") else tasks._plain_keep
     tasks._plain_keep, tasks._keeping = keep, 0.0
@@ -137,7 +135,7 @@ def _time_keeping():
 
 
 def _keeping_seconds():
-    from cavity.dask import tasks
+    from cavity.engines.dask import worker as tasks
 
     return tasks._keeping
 
@@ -186,7 +184,7 @@ def messages(client):
 
 
 def costs_of(trainer, client, row_seconds, driver_seconds):
-    from cavity.dask.packing import packed_message
+    from cavity.engines.dask.comm import packed_message
 
     latency, scheduler, bandwidth = messages(client)
     state = trainer.start()

@@ -9,18 +9,16 @@ from benchmarks import tables
 from benchmarks.context import Context
 from benchmarks.machine import gemm_rate
 from benchmarks.registry import benchmark
-from cavity.engines.blas import blas_threads
+from cavity.data import ArraySource
+from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads, thread_count
-from cavity.initialization import default_kernel
-from cavity.optimizers import Adam
-from cavity.parameters import ParameterSpace
-from cavity.problem import make_problem
-from cavity.rules.expectation_propagation import ExpectationPropagation
-from cavity.schedules.step import Trainer
-from cavity.sources import ArraySource
-from cavity.standardize import Standardizer
-from cavity.sweep import SweepOptions
+from cavity.engines.threads import Threads, blas_threads, thread_count
+from cavity.gp.inducing import default_kernel
+from cavity.gp.parameters import ParameterSpace
+from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.optimizers import Adam
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.trainer import Trainer, make_problem
 
 SHAPES = ((60_000, 784, 200), (100_000, 8, 500))
 

@@ -15,7 +15,7 @@ from benchmarks.context import Context
 from benchmarks.registry import benchmark
 from benchmarks.workloads.out_of_core import DIMENSIONS, write_folder
 from cavity import SEPClassifier
-from cavity.tables import TableClassifier
+from cavity.estimators.table import TableClassifier
 
 INDUCING_POINTS, TRAINING_ROWS = 200, 20_000
 _COMMAND = [sys.executable, "-m", "cavity"]

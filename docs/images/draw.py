@@ -14,15 +14,8 @@ from sklearn.datasets import load_breast_cancer, make_moons
 from sklearn.model_selection import train_test_split
 
 from cavity import SEPClassifier, SVIClassifier
-from cavity.plot import (
-    DecisionBoundaryDisplay,
-    InducingPointsDisplay,
-    PartialDependenceDisplay,
-    RelevanceDisplay,
-    ReliabilityDisplay,
-    TrainingCurveDisplay,
-)
-from cavity.plot.inducing_points import draw_rows
+from cavity.plot import DecisionBoundaryDisplay, InducingPointsDisplay, PartialDependenceDisplay, RelevanceDisplay, ReliabilityDisplay, TrainingCurveDisplay
+from cavity.plot.plane import draw_rows
 
 HERE = Path(__file__).parent
 

@@ -16,15 +16,19 @@ if TYPE_CHECKING:
         NumericalError,
         SourceError,
     )
+    from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
     from cavity.estimators.gfitc import GFITCClassifier
     from cavity.estimators.sep import SEPClassifier
     from cavity.estimators.svi import SVIClassifier
-    from cavity.persistence import load, save
-    from cavity.tables import TableClassifier
+    from cavity.estimators.table import TableClassifier
+    from cavity.export.model_file import load, save
+    from cavity.export.onnx.export import to_onnx
 
 __all__ = [
     "CheckpointError",
     "ClusterError",
+    "DaskSEPClassifier",
+    "DaskSVIClassifier",
     "DatasetError",
     "GFITCClassifier",
     "ModelFileError",
@@ -36,6 +40,7 @@ __all__ = [
     "__version__",
     "load",
     "save",
+    "to_onnx",
 ]
 
 # Names are imported when they are first asked for: the command line must answer before
@@ -44,15 +49,18 @@ _HOMES = {
     "CheckpointError": "cavity.errors",
     "ClusterError": "cavity.errors",
     "DatasetError": "cavity.errors",
+    "DaskSEPClassifier": "cavity.estimators.dask",
+    "DaskSVIClassifier": "cavity.estimators.dask",
     "GFITCClassifier": "cavity.estimators.gfitc",
     "ModelFileError": "cavity.errors",
     "NumericalError": "cavity.errors",
     "SEPClassifier": "cavity.estimators.sep",
     "SVIClassifier": "cavity.estimators.svi",
     "SourceError": "cavity.errors",
-    "TableClassifier": "cavity.tables",
-    "load": "cavity.persistence",
-    "save": "cavity.persistence",
+    "TableClassifier": "cavity.estimators.table",
+    "to_onnx": "cavity.export.onnx.export",
+    "load": "cavity.export.model_file",
+    "save": "cavity.export.model_file",
 }
 
 

@@ -1,5 +1,7 @@
 """Errors with a name, so that a caller can tell them apart."""
 
+from __future__ import annotations
+
 
 class NumericalError(ArithmeticError):
     """A computation failed numerically and no damping, retry or jitter could mend it."""

@@ -10,18 +10,17 @@ from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.data import ArraySource
+from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
-from cavity.model import Model
-from cavity.optimizers import SignRates
-from cavity.parameters import ParameterSpace
-from cavity.posterior import Posterior
-from cavity.problem import make_problem
-from cavity.rules.expectation_propagation import ExpectationPropagation
-from cavity.schedules.step import Trainer
-from cavity.sources import ArraySource
-from cavity.standardize import Standardizer
-from cavity.sweep import EXACT_LEVERAGE, SweepOptions
+from cavity.gp.model import Model
+from cavity.gp.parameters import ParameterSpace
+from cavity.gp.posterior import Posterior
+from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.optimizers import SignRates
+from cavity.inference.sweep import EXACT_LEVERAGE, SweepOptions
+from cavity.inference.trainer import Trainer, make_problem
 
 X, Y = make_moons(120, noise=0.25, random_state=0)
 TEST, TEST_Y = make_moons(40, noise=0.25, random_state=1)

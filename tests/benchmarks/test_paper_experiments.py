@@ -15,7 +15,7 @@ from benchmarks.records import read
 from benchmarks.start import starting_point
 
 from benchmarks import machine, stand_ins
-from cavity.parameters import ParameterSpace
+from cavity.gp.parameters import ParameterSpace
 
 FIGURES = {
     "fig1-inner-outer": None,

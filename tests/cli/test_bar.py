@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from cavity.cli import bar, settings
-from cavity.history import Iteration
+from cavity.cli import progress as bar
+from cavity.cli import settings
+from cavity.inference.history import Iteration
 
 FIRST = Iteration(1, -900.0, -0.7, 5.0, seconds=0.5, epochs=0.1)
 LATER = Iteration(9, -800.0, -0.6, 4.0, seconds=6.0, epochs=2.0)

@@ -216,7 +216,7 @@ def test_a_failure_on_the_way_is_a_sentence_and_leaves_nothing(folder, tmp_path,
     def broken(*_):
         raise RuntimeError("the machine is on fire")
 
-    monkeypatch.setattr("cavity.tables.TableClassifier.moments_and_log_proba", broken)
+    monkeypatch.setattr("cavity.estimators.table.TableClassifier.moments_and_log_proba", broken)
     args = ("predict", folder / "m.cavity", folder / "flights.csv", "-o", tmp_path / "p.csv")
     refused(run(*args), "RuntimeError: the machine is on fire", "--debug", code=1)
     assert list(tmp_path.iterdir()) == []
@@ -224,7 +224,7 @@ def test_a_failure_on_the_way_is_a_sentence_and_leaves_nothing(folder, tmp_path,
 
 
 def test_no_scheduler_answers(folder, tmp_path, monkeypatch):
-    pytest.importorskip("cavity.dask")
-    monkeypatch.setattr("cavity.cli.cluster._PATIENCE", "1s")
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("cavity.cli.fit._PATIENCE", "1s")
     result = fit(folder / "flights.csv", tmp_path, "--scheduler", "tcp://127.0.0.1:9")
     refused(result, "no Dask scheduler answers there")

@@ -10,7 +10,7 @@ import pytest
 import cavity
 from flights_table import flights
 
-pytest.importorskip("cavity.dask")
+pytest.importorskip("distributed")
 from distributed import LocalCluster
 
 pytestmark = [

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import cavity
-from cavity.cli import fitting
+from cavity.cli import fit as fitting
 from cavity.cli.app import app
 from cavity.errors import ModelFileError
-from cavity.tables import TableClassifier
+from cavity.estimators.table import TableClassifier
 from flights_table import flights
 from support import interrupt_at
 
@@ -226,7 +226,7 @@ def test_report_is_one_html_file(folder, tmp_path):
 
 
 def test_reports_on_many_rows_take_some(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("cavity.cli.reporting.MOST_ROWS", 60)
+    monkeypatch.setattr("cavity.cli.evaluate.MOST_ROWS", 60)
     result = run("report", folder / "flights.cavity", folder / "new.tsv", "-o", tmp_path / "r.html")
     assert result.exit_code == 0, result.stderr
     assert "60 of 200 rows" in result.stderr
@@ -295,7 +295,7 @@ def test_reproduce_runs_the_benchmark(monkeypatch):
 
 
 def test_outside_a_checkout_there_are_no_benchmarks(monkeypatch, tmp_path):
-    monkeypatch.setattr("cavity.cli.reproducing.find_spec", lambda name: None)
+    monkeypatch.setattr("cavity.cli.demo.find_spec", lambda name: None)
     result = run("reproduce", "uci")
     assert result.exit_code == 2
     assert "checkout" in result.stderr

@@ -70,7 +70,7 @@ def test_signals_end_a_fit_and_leave_nothing(folder, number, code):
 
 
 def test_ctrl_c_ends_a_fit_on_workers_who_hear_nothing_of_it(folder):
-    pytest.importorskip("cavity.dask")
+    pytest.importorskip("distributed")
     command = [*CAVITY, *FIT, "--budget", "60s", "--workers", "1"]
     status, said = ended_by(signal.SIGINT, command, folder, "iteration")
     assert status == 130

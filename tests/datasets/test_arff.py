@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from cavity import DatasetError
-from cavity.datasets.arff import read_arff
+from cavity.datasets.openml import read_arff
 
 TEXT = """% a comment
 @RELATION 'some thing'

@@ -235,7 +235,7 @@ def test_flights_from_their_package(monkeypatch):
 def test_covtype_comes_through_scikit_learn(site, monkeypatch):
     def fetched(data_home):
         assert data_home.endswith("scikit-learn")
-        return cavity.datasets.loading.Bunch(
+        return cavity.datasets.catalogue.Bunch(
             data=np.eye(3), target=np.array([1, 2, 7]), feature_names=["a", "b", "c"]
         )
 

@@ -2,7 +2,7 @@
 
 from threadpoolctl import threadpool_info
 
-from cavity.engines.blas import blas_threads
+from cavity.engines.threads import blas_threads
 
 
 def limits():

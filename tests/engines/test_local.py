@@ -9,8 +9,8 @@ from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF
 
 from cavity.engines.local import tile_rows
-from cavity.posterior import Naturals, Posterior
-from cavity.sweep import SweepOptions
+from cavity.gp.posterior import Naturals, Posterior
+from cavity.inference.sweep import SweepOptions
 from support import (
     FLOAT32,
     FLOAT64,

@@ -9,8 +9,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.estimators import growing, plans, starting
-from cavity.schedules.growth import Growth
+from cavity.estimators import config as plans
+from cavity.inference import inducing_search as growing
+from cavity.inference import train as starting
+from cavity.inference.inducing_search import Growth
 from support import interrupt_at, table
 
 X, LABELS = table(150)

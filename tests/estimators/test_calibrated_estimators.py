@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits, make_moons
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.model import Model
+from cavity.gp.model import Model
 from support import interrupt_at
 
 X, Y = make_moons(400, noise=0.3, random_state=0)

@@ -10,9 +10,9 @@ from sklearn.datasets import make_moons
 from sklearn.exceptions import NotFittedError
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier, load
+from cavity.data import ArraySource
 from cavity.estimators import streaming
-from cavity.progress import reporting
-from cavity.sources import ArraySource
+from cavity.inference.history import reporting
 
 both = pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
 X, LABELS = make_moons(600, noise=0.3, random_state=0)

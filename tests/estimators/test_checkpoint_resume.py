@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
-from cavity.schedules.checkpoint import Checkpointer
+from cavity.inference.checkpoint import Checkpointer
 from support import interrupt_at, table
 
 X, LABELS = table(150)

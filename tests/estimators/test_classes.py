@@ -8,11 +8,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import log_loss
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.rules.many_classes import ManyClassPropagation, ManyClassVariational
-from cavity.schedules.evaluation import objective
-from cavity.schedules.gaussian import GaussianSpace, bound_gradient
-from cavity.sources import ArraySource
-from cavity.sweep import SweepOptions
+from cavity.data import ArraySource
+from cavity.inference.ep import ManyClassPropagation, ManyClassVariational
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.updates import GaussianSpace, bound_gradient, objective
 from reference import central_differences
 from support import fixed_point, make_engine, make_prior, points, table, value_and_gradient
 

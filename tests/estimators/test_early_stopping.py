@@ -10,18 +10,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF
 
 from cavity import SEPClassifier, SVIClassifier
+from cavity.data.arrays import ArraySource
+from cavity.data.source import RawRows
 from cavity.engines.local import HeldOut
-from cavity.estimators import plans
-from cavity.parameters import ParameterSpace
-from cavity.problem import held_out_numbers, hold_out, make_problem
-from cavity.rules.expectation_propagation import ExpectationPropagation
-from cavity.rules.variational import Variational
-from cavity.schedules.converged import converge
-from cavity.schedules.posterior_update import NaturalUpdate
-from cavity.schedules.step import Trainer
-from cavity.sources.arrays import ArraySource
-from cavity.sources.protocol import RawRows
-from cavity.sweep import SweepOptions, marginals
+from cavity.estimators import config as plans
+from cavity.gp.parameters import ParameterSpace
+from cavity.inference.converge import converge
+from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.sweep import SweepOptions, marginals
+from cavity.inference.trainer import Trainer, held_out_numbers, hold_out, make_problem
+from cavity.inference.updates import NaturalUpdate
+from cavity.inference.vi import Variational
 from support import KERNELS, make_engine, make_prior, points, table, watch_training
 
 X, LABELS = table(300)

@@ -5,9 +5,9 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity import CheckpointError, SEPClassifier
+from cavity.data import ParquetSource
 from cavity.engines.local import LocalEngine
-from cavity.estimators.fingerprint import plain
-from cavity.sources import ParquetSource
+from cavity.inference.fingerprint import plain
 from support import OwnSource, table
 
 X, LABELS = table(3_000)

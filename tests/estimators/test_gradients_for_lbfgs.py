@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from cavity import GFITCClassifier, SVIClassifier
-from cavity.schedules import gradient_vi, outer
+from cavity.inference import lbfgs as gradient_vi
+from cavity.inference import lbfgs as outer
 from reference import central_differences
 from support import table
 

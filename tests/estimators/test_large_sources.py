@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from cavity import GFITCClassifier, SEPClassifier, SourceError, SVIClassifier
-from cavity.sources import ArraySource, ParquetSource, RawRows
-from cavity.sources.blocks import LoadedBlock
+from cavity.data import ArraySource, ParquetSource, RawRows
+from cavity.data.source import LoadedBlock
 from support import set_tile_rows, table
 
 pa = pytest.importorskip("pyarrow")

@@ -6,7 +6,7 @@ from sklearn import config_context
 from sklearn.datasets import make_moons
 
 from cavity import SEPClassifier, TableClassifier
-from cavity.estimators.notebook import fitted_facts
+from cavity.estimators.facts import fitted_facts
 from headless_browser import looked_at
 
 

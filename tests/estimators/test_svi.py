@@ -12,9 +12,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
-from cavity.history import Iteration
-from cavity.schedules.step import Trainer
-from cavity.schedules.stochastic import StochasticSchedule
+from cavity.inference.history import Iteration
+from cavity.inference.loop import StochasticSchedule
+from cavity.inference.trainer import Trainer
 from reference import central_differences, exact_log_evidence
 from support import evidence_differences, signs, table
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from weighted_fits import LABELS, N, X, assert_same_fit, quick
 
-from cavity.sources import ArraySource
+from cavity.data import ArraySource
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),

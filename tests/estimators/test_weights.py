@@ -13,13 +13,12 @@ from sklearn.utils.class_weight import compute_sample_weight
 from weighted_fits import LABELS, X_STAR, N, X, assert_same_fit, quick
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.estimators.weights import class_factors
-from cavity.optimizers import Adam
-from cavity.parameters import ParameterSpace
-from cavity.posterior import Naturals, Posterior
-from cavity.problem import make_problem
-from cavity.schedules.step import Trainer
-from cavity.sweep import SweepOptions
+from cavity.data.weights import class_factors
+from cavity.gp.parameters import ParameterSpace
+from cavity.gp.posterior import Naturals, Posterior
+from cavity.inference.optimizers import Adam
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.trainer import Trainer, make_problem
 from support import evidence_differences, make_engine, make_prior, points
 
 KINDS = [SEPClassifier, SVIClassifier, GFITCClassifier]

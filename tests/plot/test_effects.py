@@ -3,8 +3,8 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity import SEPClassifier
-from cavity.plot.effects import grid_of, partial_effect
-from cavity.plot.prediction import latent_draws, log_proba_at
+from cavity.plot.canvas import latent_draws, log_proba_at
+from cavity.plot.partial_dependence import grid_of, partial_effect
 
 
 @pytest.fixture(scope="module")

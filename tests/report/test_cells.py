@@ -2,8 +2,8 @@ import numpy as np
 import pandas
 import pytest
 
-from cavity.report.cells import as_words, cells_of_features, cells_of_frame
 from cavity.report.contents import two_features
+from cavity.report.tables import as_words, cells_of_features, cells_of_frame
 
 
 def test_columns_come_in_the_order_of_the_features_made_of_them():

@@ -5,9 +5,9 @@ import pytest
 from scipy import sparse
 
 from cavity import SEPClassifier
+from cavity.data import ArraySource, ParquetSource
 from cavity.report import write_report
-from cavity.report.training_rows import rows_at, sample_index
-from cavity.sources import ArraySource, ParquetSource
+from cavity.report.target import rows_at, sample_index
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(500, 2)).round(3)

@@ -1,15 +1,90 @@
-"""The commands and their options; the work is done elsewhere, and imported when it is asked for."""
+"""The arguments and options of the commands: their names, types and words.
+
+The commands and their options; the work is done elsewhere, and imported when it is asked for.
+"""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated
 
 import typer
 
-from cavity.cli import options as the
 from cavity.cli import settings
 from cavity.cli.guard import CommandError, guarded
 from cavity.version import __version__
+
+
+class Method(str, Enum):
+    """The classifiers."""
+
+    sep = "sep"
+    svi = "svi"
+    gfitc = "gfitc"
+
+
+class LikelihoodName(str, Enum):
+    """The likelihoods."""
+
+    probit = "probit"
+    logit = "logit"
+
+
+Model = Annotated[str, typer.Argument(help="A model that [bold]cavity fit[/bold] has written.")]
+Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file, a folder of them, or a URL.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for machines.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace an output that exists.")]
+Jobs = Annotated[int | None, typer.Option(help="Threads; all cores by default.", min=1)]
+
+Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.")]
+ModelOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the model.")]
+FitMethod = Annotated[Method, typer.Option(help="How to fit.")]
+Inducing = Annotated[int, typer.Option(help="Inducing points: more are better and slower.", min=1)]
+Budget = Annotated[
+    str | None,
+    typer.Option(help="Training at most: [bold]60s, 5m, 1h, '3 epochs', '100 iterations'[/bold]."),
+]
+Likelihood = Annotated[LikelihoodName, typer.Option(help="Link of latent function and label.")]
+Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
+Categorical = Annotated[
+    list[str] | None, typer.Option(help="A column of numbers that are codes; may be repeated.")
+]
+Weight = Annotated[
+    str | None, typer.Option(help="A column that says how much each row counts: 2 is two copies.")
+]
+Whiten = Annotated[
+    bool,
+    typer.Option("--whiten", help="Tell apart columns that go together, as a distance and its time do."),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Train on so many Dask processes of this machine.", min=1)
+]
+Scheduler = Annotated[
+    str | None, typer.Option(help="Train on the Dask cluster at this address (tcp://…).")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from where the same fit was stopped.")]
+Seed = Annotated[int, typer.Option(help="Of all random choices.", min=0)]
+
+PredictionOutput = Annotated[
+    str,
+    typer.Option("--output", "-o", help="A .parquet, .csv or .tsv file; - is CSV on standard output."),
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(help="A column to copy to the output, such as an identifier; may be repeated."),
+]
+ReportOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the HTML file.")]
+Training = Annotated[
+    str | None,
+    typer.Option(help="The table of the fit: its most surprising rows are shown too."),
+]
+DemoOutput = Annotated[
+    str | None,
+    typer.Option("--output", "-o", help="Where to write the report; cavity-demo.html by default."),
+]
+Seconds = Annotated[float, typer.Option(help="Training at most.", min=1.0)]
+Quick = Annotated[bool, typer.Option("--quick", help="A smoke test.")]
+
 
 app = typer.Typer(
     name="cavity",
@@ -43,31 +118,31 @@ def common(
 @app.command()
 @guarded
 def fit(
-    data: the.Data,
-    target: the.Target,
-    output: the.ModelOutput,
-    method: the.FitMethod = the.Method.sep,
-    inducing: the.Inducing = 100,
-    budget: the.Budget = None,
-    likelihood: the.Likelihood = the.LikelihoodName.probit,
-    drop: the.Drop = None,
-    categorical: the.Categorical = None,
-    weight: the.Weight = None,
-    whiten: the.Whiten = False,
-    workers: the.Workers = None,
-    scheduler: the.Scheduler = None,
-    resume: the.Resume = False,
-    seed: the.Seed = 0,
-    jobs: the.Jobs = None,
-    force: the.Force = False,
-    json: the.Json = False,
+    data: Data,
+    target: Target,
+    output: ModelOutput,
+    method: FitMethod = Method.sep,
+    inducing: Inducing = 100,
+    budget: Budget = None,
+    likelihood: Likelihood = LikelihoodName.probit,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    weight: Weight = None,
+    whiten: Whiten = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    resume: Resume = False,
+    seed: Seed = 0,
+    jobs: Jobs = None,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Fit a classifier to a table and save it.
 
     Columns may be numbers, strings, truth values or dates, with missing cells; files may be larger than
     memory. What was done with each column is in [bold]cavity inspect[/bold].
     """
-    from cavity.cli.fitting import FitRequest, run_fit
+    from cavity.cli.fit import FitRequest, run_fit
 
     if workers is not None and scheduler is not None:
         raise CommandError("--workers makes a cluster and --scheduler names one; give one of them")
@@ -98,16 +173,16 @@ def fit(
 @app.command()
 @guarded
 def predict(
-    model: the.Model,
-    data: the.Data,
-    output: the.PredictionOutput = "-",
-    keep: the.Keep = None,
-    jobs: the.Jobs = None,
-    force: the.Force = False,
-    json: the.Json = False,
+    model: Model,
+    data: Data,
+    output: PredictionOutput = "-",
+    keep: Keep = None,
+    jobs: Jobs = None,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Predict every row of a table: label, probability, latent mean and variance."""
-    from cavity.cli.predicting import run_predict
+    from cavity.cli.predict import run_predict
 
     run_predict(model, data, output, tuple(keep or ()), jobs, force, json)
 
@@ -115,14 +190,14 @@ def predict(
 @app.command()
 @guarded
 def evaluate(
-    model: the.Model,
-    data: the.Data,
-    weight: the.Weight = None,
-    jobs: the.Jobs = None,
-    json: the.Json = False,
+    model: Model,
+    data: Data,
+    weight: Weight = None,
+    jobs: Jobs = None,
+    json: Json = False,
 ) -> None:
     """Score a model on a table that has the target: NLL, error, Brier, calibration, AUC."""
-    from cavity.cli.evaluating import run_evaluate
+    from cavity.cli.evaluate import run_evaluate
 
     run_evaluate(model, data, weight, jobs, json)
 
@@ -130,24 +205,24 @@ def evaluate(
 @app.command()
 @guarded
 def report(
-    model: the.Model,
-    data: the.Data,
-    output: the.ReportOutput,
-    training: the.Training = None,
-    force: the.Force = False,
-    json: the.Json = False,
+    model: Model,
+    data: Data,
+    output: ReportOutput,
+    training: Training = None,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Write a report on a model and a table with the target: one HTML file, no network needed."""
-    from cavity.cli.reporting import run_report
+    from cavity.cli.evaluate import run_report
 
     run_report(model, data, output, training, force, json)
 
 
 @app.command()
 @guarded
-def inspect(model: the.Model, json: the.Json = False) -> None:
+def inspect(model: Model, json: Json = False) -> None:
     """Tell what is in a model file: columns, kernel, training, versions."""
-    from cavity.cli.inspecting import run_inspect
+    from cavity.cli.inspect import run_inspect
 
     run_inspect(model, json)
 
@@ -155,10 +230,10 @@ def inspect(model: the.Model, json: the.Json = False) -> None:
 @app.command()
 @guarded
 def demo(
-    output: the.DemoOutput = None,
-    seconds: the.Seconds = 40.0,
-    force: the.Force = False,
-    json: the.Json = False,
+    output: DemoOutput = None,
+    seconds: Seconds = 40.0,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Which flights out of New York arrive late? Train, compare and explain, in a minute."""
     from cavity.cli.demo import run_demo
@@ -167,7 +242,7 @@ def demo(
 
 
 def _benchmark_names() -> list[str]:
-    from cavity.cli.reproducing import benchmark_names
+    from cavity.cli.demo import benchmark_names
 
     return benchmark_names()
 
@@ -179,9 +254,9 @@ def reproduce(
         str | None,
         typer.Argument(help="A benchmark; without it, their names.", autocompletion=_benchmark_names),
     ] = None,
-    quick: the.Quick = False,
+    quick: Quick = False,
 ) -> None:
     """Run one of the project's benchmarks again (in a checkout of the repository)."""
-    from cavity.cli.reproducing import run_reproduce
+    from cavity.cli.demo import run_reproduce
 
     run_reproduce(name, quick)

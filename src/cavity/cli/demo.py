@@ -1,27 +1,33 @@
-"""`cavity demo`: which flights out of New York arrive late?"""
+"""`cavity demo`: which flights out of New York arrive late?
+
+`cavity reproduce`.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
 from typing import Any, TextIO
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cavity.cli.bar import progress_shown
-from cavity.cli.interrupting import shown_until_interrupted
-from cavity.cli.outputs import checked_output, print_json
+from cavity.cli.guard import CommandError
+from cavity.cli.io import checked_output, print_json
+from cavity.cli.progress import progress_shown, shown_until_interrupted
 from cavity.datasets import nycflights13
 from cavity.datasets.nycflights13 import Flights
 from cavity.estimators.sep import SEPClassifier
-from cavity.tables.scores import score
+from cavity.gp.metrics import score
 from cavity.typing import Array
 
 SEED = 2013
@@ -152,3 +158,37 @@ def _write_report(model: SEPClassifier, X: Array, y: NDArray[np.bool_], path: Pa
     names = nycflights13.FEATURES
     labels = _NAMES[y.astype(int)]
     write_report(model, path, X, labels, feature_names=names, title="Which flights arrive late?")
+
+
+def run_reproduce(name: str | None, quick: bool) -> None:
+    """Run a benchmark, or print the names of all."""
+    benchmarks = _benchmarks()
+    if name is None:
+        print("\n".join(f"{entry.name:16} {entry.description}" for entry in benchmarks.values()))
+        return
+    if name not in benchmarks:
+        from cavity.text import suggestion
+
+        raise CommandError(f"there is no benchmark {name!r}{suggestion(name, list(benchmarks))}")
+    status = import_module("benchmarks.__main__").main(["run", name, *(["--quick"] if quick else [])])
+    if status:
+        raise typer.Exit(status)
+
+
+def benchmark_names() -> list[str]:
+    """The names of all benchmarks, for the shell to complete; none outside a checkout."""
+    try:
+        return list(_benchmarks())
+    except CommandError:
+        return []
+
+
+def _benchmarks() -> dict[str, Any]:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    if find_spec("benchmarks") is None or find_spec("benchmarks.registry") is None:
+        raise CommandError(
+            "the benchmarks are not installed with the package; run this in a checkout of the repository"
+        )
+    return dict(import_module("benchmarks.registry").benchmarks())

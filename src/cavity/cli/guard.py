@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import typer
 
-from cavity.allocation import keep_freed_memory
 from cavity.cli import settings
+from cavity.memory import keep_freed_memory
 
 FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, BROKEN_PIPE = 1, 2, 130, 143, 141
 

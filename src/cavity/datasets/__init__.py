@@ -1,5 +1,5 @@
 """Real data to try the classifiers on."""
 
-from cavity.datasets.loading import load, names
+from cavity.datasets.catalogue import load, names
 
 __all__ = ["load", "names"]

@@ -12,20 +12,17 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.engines.facts import SourceFacts
-from cavity.engines.sparing import spared_batch, spared_rows
-from cavity.engines.thinning import thinned_batch
+from cavity.data.arrays import ArrayBlock
+from cavity.data.sampling import spared_batch, spared_rows, thinned_batch
+from cavity.data.scaling import Standardizer
+from cavity.data.source import Block, LoadedBlock, RawRows, Source, even_parts
+from cavity.engines.protocol import SourceFacts
 from cavity.engines.threads import Threads
-from cavity.posterior import Naturals, Posterior
-from cavity.prior import Prior
-from cavity.rows import Rows, Sites
-from cavity.rules.protocol import Rule
-from cavity.sources.arrays import ArrayBlock
-from cavity.sources.blocks import LoadedBlock, even_parts
-from cavity.sources.protocol import Block, RawRows, Source
-from cavity.standardize import Standardizer
-from cavity.sums import Sums
-from cavity.sweep import RefinedRows, SweepOptions, summed_sites, sweep
+from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.prior import Prior
+from cavity.gp.tiles import Rows, Sites, Sums
+from cavity.inference.rule import Rule
+from cavity.inference.sweep import RefinedRows, SweepOptions, summed_sites, sweep
 from cavity.typing import Array, Dtype, IntArray
 
 First = TypeVar("First")

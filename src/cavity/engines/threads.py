@@ -1,4 +1,7 @@
-"""Ordered, bounded parallel map over tiles in threads: NumPy releases the interpreter lock."""
+"""The one place that owns BLAS threads.
+
+Ordered, bounded parallel map over tiles in threads: NumPy releases the interpreter lock.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,31 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from typing import TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
-from cavity.allocation import expect_large_arrays
+from cavity.memory import expect_large_arrays
+
+
+@lru_cache(maxsize=1)
+def _controller() -> Any:
+    # Looking for the loaded libraries takes milliseconds; what is loaded does not change.
+    return ThreadpoolController()
+
+
+def blas_threads(limit: int) -> AbstractContextManager[Any]:
+    """A context in which every BLAS call uses at most `limit` threads.
+
+    The engine runs one tile a thread and gives BLAS one thread each: on the shapes of a tile two BLAS
+    threads are slower than one.
+    """
+    context: AbstractContextManager[Any] = _controller().limit(limits=limit, user_api="blas")
+    return context
+
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -85,3 +107,17 @@ def _quietly(function: Callable[[Item], Result], item: Item) -> Result:
     # NumPy's error state belongs to a thread. Non-finite results are caught by whoever uses them.
     with np.errstate(all="ignore"):
         return function(item)
+
+
+@contextmanager
+def computing(n_threads: int) -> Iterator[Threads]:
+    """Threads for the tiles, one BLAS thread each, and no NumPy warnings."""
+    threads = Threads(n_threads)
+    try:
+        with blas_threads(1), np.errstate(all="ignore"):
+            yield threads
+    except BaseException:
+        threads.close()  # they may be at work on rows that will be gone
+        raise
+    # They are idle. Ctrl-C while they were waited for would cost a fit that is done.
+    threads.close(wait=False)

@@ -1,51 +1,220 @@
-"""What all the classifiers share: the scikit-learn shell around a schedule."""
+"""Methods that an estimator, or one of its settings, lacks.
+
+What of an estimator outlives it, in a model file, a pickle or a copy; and what a failure leaves.
+
+What the user is told of how a fit has ended.
+
+What a fitted classifier knows about its own predictions and features.
+
+What all the classifiers share: the scikit-learn shell around a schedule.
+"""
 
 from __future__ import annotations
 
+import os
+import warnings
 from abc import ABCMeta, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from numbers import Integral, Real
 from os import PathLike
+from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.engines.blas import blas_threads
+from cavity.data.scaling import Standardizer
+from cavity.data.source import Source
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
-from cavity.engines.threads import Threads, thread_count
-from cavity.estimators.endings import warn_of_the_end
-from cavity.estimators.insight import Insight, without_caches
-from cavity.estimators.notebook import NotebookRepr
-from cavity.estimators.starting import chosen_start, continued_start
-from cavity.estimators.state import all_or_nothing, restored_state, saved_state
+from cavity.engines.threads import Threads, computing, thread_count
+from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.validation import (
     require_weight_on_both_sides,
     validated_kernel,
     validated_rows,
     validated_source,
 )
+from cavity.export.model_file import save
+from cavity.gp.model import Model
+from cavity.gp.prior import Prior
+from cavity.gp.relevance import Relevance
+from cavity.gp.uncertainty import Uncertainty, split_uncertainty
+from cavity.inference.calibration import calibrated
+from cavity.inference.converge import converge
+from cavity.inference.history import Iteration, Progress, Rung
+from cavity.inference.rule import Rule
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.train import Outcome, chosen_start, continued_start, stopped_before_training
+from cavity.inference.trainer import Problem, hold_out, make_problem, standardizer_of
+from cavity.inference.updates import gradient
 from cavity.memory import require_memory
-from cavity.model import Model
-from cavity.persistence import save
-from cavity.prior import Prior
-from cavity.problem import Problem, hold_out, make_problem, standardizer_of
-from cavity.rules.protocol import Rule
-from cavity.schedules.calibration import calibrated
-from cavity.schedules.converged import converge
-from cavity.schedules.evaluation import gradient
-from cavity.schedules.plan import Outcome, stopped_before_training
-from cavity.schedules.progress import Progress
-from cavity.sources.protocol import Source
-from cavity.standardize import Standardizer
-from cavity.sweep import SweepOptions
 from cavity.typing import Array
+
+
+class Offered:
+    """A method that is absent to hasattr where there is a reason, which whoever asks for it is told."""
+
+    def __init__(self, method: Any, why_not: Callable[[Any], str | None]) -> None:
+        """Offer `method`, None if there never is one, where `why_not(estimator)` has nothing to say."""
+        self.method = method
+        self.why_not = why_not
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        """The method, bound to the estimator if there is one."""
+        if instance is None:
+            return self.method
+        reason = self.why_not(instance)
+        if reason is not None:
+            raise AttributeError(reason)
+        return MethodType(self.method, instance)
+
+
+def saved_state(state: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of an estimator, as they are to be saved.
+
+    The training rows stay behind; what is left is plain data, and small: a history is saved as columns,
+    a path as text.
+    """
+    state = dict(state)
+    if "_training" in state:
+        state["_training"] = None
+    if "history_" in state:
+        state["history_"] = _columns(state["history_"])
+    if "inducing_path_" in state:
+        state["inducing_path_"] = [rung.as_dict() for rung in state["inducing_path_"]]
+    if isinstance(state.get("checkpoint"), os.PathLike):
+        state["checkpoint"] = os.fspath(state["checkpoint"])
+    if state.get("inducing_points") is not None:
+        state["inducing_points"] = np.asarray(state["inducing_points"])
+    return state
+
+
+def restored_state(state: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of an estimator, from what `saved_state` gave."""
+    state, history = dict(state), state.get("history_")
+    if isinstance(history, dict):
+        state["history_"] = _iterations(history)
+    if "inducing_path_" in state:
+        state["inducing_path_"] = [Rung(**rung) for rung in state["inducing_path_"]]
+    return state
+
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """What fails, or is stopped, leaves the estimator as it was, not half of it as it was to be."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def _columns(history: list[Iteration]) -> dict[str, Any]:
+    return {
+        field.name: np.array([getattr(entry, field.name) for entry in history])
+        for field in fields(Iteration)
+    }
+
+
+def _iterations(columns: dict[str, Any]) -> list[Iteration]:
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [Iteration(**dict(zip(columns, row, strict=True))) for row in rows]
+
+
+def warn_of_the_end(estimator: Any, outcome: Outcome) -> None:
+    """Warn, in the line that has called `fit`, of a fit that has not come to its proper end."""
+    name, steps = type(estimator).__name__, f"{outcome.n_iter} iterations"
+    if outcome.interrupted:
+        words = (
+            f"{name} was interrupted after {steps}; the estimator is fitted with what it had learned by "
+            "then"
+        )
+    elif outcome.stuck:
+        words = (
+            f"{name} stopped after {steps} where L-BFGS found no way up, though the gradient is not "
+            "zero; try standardize=True, other inducing_points or tighter kernel bounds"
+        )
+    elif not outcome.converged:
+        words = (
+            f"{name} stopped after {steps} before it converged to tol={estimator.tol:g}; raise tol, "
+            "max_iter or whatever budget was set"
+        )
+    else:
+        return
+    warnings.warn(words, ConvergenceWarning, stacklevel=5)
+
+
+_CACHE = "_relevance_cache"
+
+
+class Insight:
+    """Uncertainty of predictions, distance from the data, and relevance of features."""
+
+    model_: Model
+
+    @abstractmethod
+    def _latent_moments(self, X: Any) -> tuple[Array, Array]:
+        """Mean and variance [L, n] of the L latent functions at X [n, d]."""
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Predictive entropy at X [n, d] in nats, split: `total` = `noise` + `knowledge`, each [n].
+
+        The noise is E[H[p(y | f)]], what would remain if the latent function were known; the knowledge
+        part is the mutual information of label and latent value, what rows near x would take away.
+
+        >>> from sklearn.datasets import make_moons
+        >>> from cavity import SEPClassifier
+        >>> X, y = make_moons(200, noise=0.2, random_state=0)
+        >>> model = SEPClassifier(n_inducing=20, tol=1e-3, random_state=0).fit(X, y)
+        >>> far = model.predict_uncertainty([[50.0, 50.0]])
+        >>> bool(far.knowledge[0] > far.noise[0])
+        True
+        """
+        mean, variance = self._latent_moments(X)
+        return split_uncertainty(self.model_.rule, mean, variance)
+
+    def ood_score(self, X: Any) -> Array:
+        """How far X [n, d] is from what was learned: [n], from 0 (known) to 1 (nothing is known).
+
+        The share of the latent function's prior variance k(x, x) that the data have not taken away,
+        without the kernel's white noise; with several latent functions, the mean of theirs. It nears 1
+        far from all rows if the kernel forgets with distance, as RBF, Matérn and rational quadratic do.
+        """
+        _, variance = self._latent_moments(X)
+        inputs = validated_rows(self, X, reset=False)
+        return np.asarray(self.model_.remaining_variance_share(inputs, variance).mean(axis=0))
+
+    @property
+    def relevance_(self) -> Relevance:
+        """Relevance of each feature with a 90 % band: shares of the latent function's squared slope.
+
+        Its numbers are computed when first asked for. See `cavity.gp.relevance`.
+        """
+        check_is_fitted(self, "model_")
+        cached: tuple[Any, Relevance] | None = self.__dict__.get(_CACHE)
+        if cached is None or cached[0] is not self.model_:
+            cached = self.model_, Relevance(self.model_, self._feature_names())
+            self.__dict__[_CACHE] = cached
+        return cached[1]
+
+    def _feature_names(self) -> list[str]:
+        d = self.model_.Z.shape[1]
+        return [str(name) for name in getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])]
+
+
+def without_caches(state: dict[str, Any]) -> dict[str, Any]:
+    """An estimator's state without what can be computed again."""
+    return {name: value for name, value in state.items() if name != _CACHE}
+
 
 _SQUARES = 4
 """Arrays [d, d] that whitening holds, about."""
@@ -80,7 +249,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
         column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
         table, record batch or reader, or anything that speaks Arrow's C interface (polars, pandas); or
-        the path of a .npy file; or any object that keeps the `cavity.sources.Source` contract, which has
+        the path of a .npy file; or any object that keeps the `cavity.data.Source` contract, which has
         its own labels and weights.
 
         A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
@@ -325,17 +494,3 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-@contextmanager
-def computing(n_threads: int) -> Iterator[Threads]:
-    """Threads for the tiles, one BLAS thread each, and no NumPy warnings."""
-    threads = Threads(n_threads)
-    try:
-        with blas_threads(1), np.errstate(all="ignore"):
-            yield threads
-    except BaseException:
-        threads.close()  # they may be at work on rows that will be gone
-        raise
-    # They are idle. Ctrl-C while they were waited for would cost a fit that is done.
-    threads.close(wait=False)

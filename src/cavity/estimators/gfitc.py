@@ -9,15 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cavity.estimators.base import SparseGPClassifier
-from cavity.estimators.offered import Offered
-from cavity.estimators.plans import propagation_rule
-from cavity.problem import Problem
-from cavity.rules.protocol import Rule
-from cavity.schedules.converged import converge, record_sweep
-from cavity.schedules.outer import fit_outer
-from cavity.schedules.plan import Outcome
-from cavity.schedules.progress import Progress
+from cavity.estimators.base import Offered, SparseGPClassifier
+from cavity.estimators.config import propagation_rule
+from cavity.inference.converge import converge, record_sweep
+from cavity.inference.history import Progress
+from cavity.inference.lbfgs import fit_outer
+from cavity.inference.rule import Rule
+from cavity.inference.train import Outcome
+from cavity.inference.trainer import Problem
 
 
 def _why_no_stream(estimator: GFITCClassifier) -> str:

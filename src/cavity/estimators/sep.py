@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cavity.estimators.plans import calibration_share, propagation_rule, resolved_batch_size
-from cavity.estimators.stepped import SteppedGPClassifier
+from cavity.estimators.config import calibration_share, propagation_rule, resolved_batch_size
+from cavity.estimators.streaming import SteppedGPClassifier
+from cavity.inference.history import Progress
+from cavity.inference.rule import Rule
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.train import Outcome
+from cavity.inference.trainer import Problem
+from cavity.inference.updates import FactorUpdate, NaturalUpdate, PosteriorUpdate
 from cavity.memory import require_memory
-from cavity.problem import Problem
-from cavity.rules.protocol import Rule
-from cavity.schedules.plan import Outcome
-from cavity.schedules.posterior_update import FactorUpdate, NaturalUpdate, PosteriorUpdate
-from cavity.schedules.progress import Progress
-from cavity.sweep import SweepOptions
 
 
 class SEPClassifier(SteppedGPClassifier):
@@ -30,7 +30,7 @@ class SEPClassifier(SteppedGPClassifier):
     ----------
     kernel : scikit-learn kernel or None
         Any composition of ConstantKernel, WhiteKernel, RBF, Matern, RationalQuadratic, DotProduct, +, *
-        and **, or a kernel registered with `cavity.kernels.register`. It acts on the standardised
+        and **, or a kernel registered with `cavity.gp.kernels.register`. It acts on the standardised
         inputs. None is an amplitude (bounded at 30) times an ARD RBF whose lengthscales start at the
         median distance between rows.
     likelihood : {"probit", "logit"}
@@ -135,12 +135,12 @@ class SEPClassifier(SteppedGPClassifier):
     loo_score_ : float, their mean, every row counted by its weight
     stretch_ : float
         The factor on the latent means that `calibration` has found; 1 without.
-    inducing_path_ : list of `cavity.history.Rung`
+    inducing_path_ : list of `cavity.inference.history.Rung`
         The numbers of inducing points that n_inducing="auto" has tried, with their scores and seconds.
     n_iter_ : int, steps taken
-    history_ : list of `cavity.history.Iteration`
-    model_ : `cavity.model.Model`
-    relevance_ : `cavity.relevance.Relevance`, how much each feature matters, with a 90 % band
+    history_ : list of `cavity.inference.history.Iteration`
+    model_ : `cavity.gp.model.Model`
+    relevance_ : `cavity.gp.relevance.Relevance`, how much each feature matters, with a 90 % band
     n_features_in_, feature_names_in_ : as in scikit-learn
 
     Examples

@@ -8,19 +8,17 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from cavity.estimators.offered import Offered
-from cavity.estimators.plans import most_iterations, resolved_batch_size, variational_rule
-from cavity.estimators.stepped import SteppedGPClassifier
-from cavity.optimizers import Adadelta
-from cavity.problem import Problem
-from cavity.rules.protocol import Rule
-from cavity.schedules.gaussian import GaussianSpace
-from cavity.schedules.gradient_vi import fit_gradient_batch
-from cavity.schedules.plan import Outcome
-from cavity.schedules.posterior_update import GradientUpdate, NaturalUpdate, PosteriorUpdate
-from cavity.schedules.progress import Progress
-from cavity.schedules.step import Trainer
-from cavity.sweep import LAGGING_LEVERAGE, SweepOptions
+from cavity.estimators.base import Offered
+from cavity.estimators.config import most_iterations, resolved_batch_size, variational_rule
+from cavity.estimators.streaming import SteppedGPClassifier
+from cavity.inference.history import Progress
+from cavity.inference.lbfgs import fit_gradient_batch
+from cavity.inference.optimizers import Adadelta
+from cavity.inference.rule import Rule
+from cavity.inference.sweep import LAGGING_LEVERAGE, SweepOptions
+from cavity.inference.train import Outcome
+from cavity.inference.trainer import Problem, Trainer
+from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate, PosteriorUpdate
 
 
 def _why_no_stream(estimator: SVIClassifier) -> str | None:

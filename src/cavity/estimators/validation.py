@@ -11,11 +11,11 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from cavity.data import Source
+from cavity.data.opening import class_values, open_source
+from cavity.data.source import require_one_kind
+from cavity.data.weights import validated_sample_weight, weighted_arrays, weighted_source
 from cavity.engines.protocol import Engine
-from cavity.estimators.weights import validated_sample_weight, weighted_arrays, weighted_source
-from cavity.sources import Source
-from cavity.sources.blocks import require_one_kind
-from cavity.sources.opening import class_values, open_source
 from cavity.typing import Array
 
 FEW_CLASSES = 20
@@ -70,7 +70,7 @@ def _refuse_stream(estimator: Any, X: Any) -> None:
         way_out = str(reason)
     raise TypeError(
         f"X is a {type(X).__name__}, which can be read once only, and fit goes over its rows many "
-        f"times: {way_out}; rows in a file or beyond memory are a `cavity.sources.Source`"
+        f"times: {way_out}; rows in a file or beyond memory are a `cavity.data.Source`"
     )
 
 

@@ -5,9 +5,8 @@ Every class has `from_estimator`, which computes and draws, and `plot`, which dr
 Ito, which colour-blind readers can tell apart.
 """
 
-from cavity.plot.boundary import DecisionBoundaryDisplay
-from cavity.plot.inducing_points import InducingPointsDisplay
 from cavity.plot.partial_dependence import PartialDependenceDisplay
+from cavity.plot.plane import DecisionBoundaryDisplay, InducingPointsDisplay
 from cavity.plot.relevance import RelevanceDisplay
 from cavity.plot.reliability import ReliabilityDisplay
 from cavity.plot.training_curve import TrainingCurveDisplay

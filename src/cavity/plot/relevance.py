@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from cavity.gp.relevance import Relevance
 from cavity.plot.canvas import Display, colour, names_of_features, number
-from cavity.relevance import Relevance
 
 
 class RelevanceDisplay(Display):
     """Relevance of the features, largest first, with the posterior's 90 % band and the lengthscales.
 
-    Relevance is the feature's share of the latent function's squared slope, see `cavity.relevance`.
+    Relevance is the feature's share of the latent function's squared slope, see `cavity.gp.relevance`.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.plot.calibration import Bins, calibration_error, reliability_bins
+from cavity.gp.metrics import Bins, calibration_error, reliability_bins
 from cavity.plot.canvas import Display, colour
 from cavity.typing import Array
 

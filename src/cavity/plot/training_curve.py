@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.history import Iteration
+from cavity.inference.history import Iteration
 from cavity.plot.canvas import Display, colour
 from cavity.typing import Array
 

@@ -14,13 +14,11 @@ import scipy
 import sklearn
 
 import cavity
-from cavity.plot.effects import Effect, partial_effect
+from cavity.plot.partial_dependence import Effect, partial_effect
 from cavity.report import figures, tables
-from cavity.report.cells import cells_of_features, cells_of_frame
-from cavity.report.evaluation import Evaluation, held_out_evaluation, left_out_evaluation
-from cavity.report.performance import scores
-from cavity.report.subject import Subject
-from cavity.report.training_rows import KnownRows, rows_at, sample_index
+from cavity.report.scores import Evaluation, held_out_evaluation, left_out_evaluation, scores
+from cavity.report.tables import cells_of_features, cells_of_frame
+from cavity.report.target import KnownRows, Subject, rows_at, sample_index
 from cavity.typing import Array, IntArray
 
 _MAX_FEATURES = 20

@@ -1,19 +1,153 @@
-"""The tables of the report: what was fitted, the data, the surprising rows, time and memory."""
+"""Rows as the user knows them: the columns of a data frame, before they became features.
+
+Kernels, numbers and methods in words.
+
+The tables of the report: what was fitted, the data, the surprising rows, time and memory.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.gaussian_process import kernels
 
 from cavity.memory import peak_bytes
-from cavity.plot.canvas import number
-from cavity.plot.prediction import proba_at
-from cavity.report.cells import Cells
-from cavity.report.subject import Subject
-from cavity.report.training_rows import KnownRows
-from cavity.report.words import METHODS, duration, kernel_in_words, size
+from cavity.plot.canvas import number, proba_at
+from cavity.report.target import KnownRows, Subject
 from cavity.typing import Array, IntArray
+
+
+class Cells(NamedTuple):
+    """Some columns of some rows, as words."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    n_columns: int
+    """Columns there are."""
+
+
+def cells_of_features(X: Array, names: list[str], order: IntArray, most: int) -> Cells:
+    """The most important features of inputs X [k, d]."""
+    shown = order[:most]
+    rows = [[number(float(value)) for value in row] for row in X[:, shown]]
+    return Cells([names[i] for i in shown], rows, len(names))
+
+
+def cells_of_frame(frame: Any, names: list[str], order: IntArray, most: int) -> Cells:
+    """The columns of a data frame that the most important features were made of.
+
+    >>> import pandas
+    >>> frame = pandas.DataFrame({"age": [31], "carrier": ["AA"]})
+    >>> cells_of_frame(frame, ["age", "carrier=AA", "carrier=UA"], np.array([2, 0, 1]), most=2)
+    Cells(columns=['carrier', 'age'], rows=[['AA', '31']], n_columns=2)
+    """
+    ranked = [names[i] for i in order]
+    columns = sorted(frame.columns, key=lambda column: _rank(str(column), ranked))[:most]
+    rows = [[as_words(frame[column].iloc[i]) for column in columns] for i in range(len(frame))]
+    return Cells([str(column) for column in columns], rows, len(frame.columns))
+
+
+def _rank(column: str, ranked: list[str]) -> int:
+    """Position of the first feature whose name begins with that of the column."""
+    for position, name in enumerate(ranked):
+        rest = name[len(column) :]
+        if name.startswith(column) and not rest[:1].isalnum() and not rest.startswith("_"):
+            return position
+    return len(ranked)
+
+
+def as_words(value: Any) -> str:
+    """A cell of a table.
+
+    >>> as_words(3.14159), as_words(np.True_), as_words(None), as_words("x" * 50)[-3:]
+    ('3.14', 'True', '', 'xx…')
+    """
+    if value is None or str(value) in ("nan", "NaT", "<NA>"):
+        return ""
+    if isinstance(value, (bool, np.bool_)):
+        return str(bool(value))
+    if isinstance(value, (int, float, np.number)):
+        return number(float(value))
+    words = str(value).removesuffix(" 00:00:00")
+    return words if len(words) <= 40 else f"{words[:39]}…"
+
+
+METHODS = {
+    "SEPClassifier": "scalable expectation propagation (SEP)",
+    "SVIClassifier": "scalable variational inference (SVI)",
+    "GFITCClassifier": "expectation propagation to convergence (GFITC)",
+}
+
+
+def kernel_in_words(kernel: Any) -> str:
+    """A scikit-learn kernel as a sentence without its full stop.
+
+    >>> from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+    >>> kernel_in_words(ConstantKernel(4.0) * RBF([1.0, 2.0]) + WhiteKernel(0.1))
+    'an amplitude (latent standard deviation 2) times a smooth kernel (RBF) with a lengthscale for each \
+feature (1 to 2), plus independent noise of variance 0.1'
+    """
+    if isinstance(kernel, kernels.Sum):
+        return f"{kernel_in_words(kernel.k1)}, plus {kernel_in_words(kernel.k2)}"
+    if isinstance(kernel, kernels.Product):
+        return " times ".join(_factor(part) for part in (kernel.k1, kernel.k2))
+    if isinstance(kernel, kernels.Exponentiation):
+        return f"{_factor(kernel.kernel)} to the power of {kernel.exponent:g}"
+    if isinstance(kernel, kernels.ConstantKernel):
+        return f"an amplitude (latent standard deviation {number(np.sqrt(kernel.constant_value))})"
+    if isinstance(kernel, kernels.WhiteKernel):
+        return f"independent noise of variance {number(kernel.noise_level)}"
+    if isinstance(kernel, kernels.DotProduct):
+        return f"a linear kernel with offset {number(kernel.sigma_0)}"
+    if isinstance(kernel, kernels.RationalQuadratic):
+        return (
+            f"a rational quadratic kernel (lengthscale {number(kernel.length_scale)}, "
+            f"mixture {number(kernel.alpha)})"
+        )
+    if isinstance(kernel, kernels.Matern):
+        return f"a Matérn kernel (ν = {kernel.nu:g}) {_lengthscales(kernel)}"
+    if isinstance(kernel, kernels.RBF):
+        return f"a smooth kernel (RBF) {_lengthscales(kernel)}"
+    return f"a kernel of type {type(kernel).__name__}"
+
+
+def _factor(kernel: Any) -> str:
+    words = kernel_in_words(kernel)
+    return f"({words})" if isinstance(kernel, kernels.Sum) else words
+
+
+def _lengthscales(kernel: Any) -> str:
+    scales = np.atleast_1d(kernel.length_scale)
+    if len(scales) == 1:
+        return f"with the lengthscale {number(scales[0])}"
+    return f"with a lengthscale for each feature ({number(scales.min())} to {number(scales.max())})"
+
+
+def size(n_bytes: float) -> str:
+    """Bytes in the unit that suits them.
+
+    >>> size(2_500_000), size(800)
+    ('2.5 MB', '800 B')
+    """
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if n_bytes >= factor:
+            return f"{n_bytes / factor:.1f} {unit}"
+    return f"{n_bytes:.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(0.52), duration(75), duration(7_300)
+    ('0.52 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 class Fact(NamedTuple):

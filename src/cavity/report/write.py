@@ -11,7 +11,7 @@ from typing import Any
 from cavity.files import written_atomically
 from cavity.plot.canvas import require_matplotlib
 from cavity.report.contents import Wishes, contents
-from cavity.report.subject import subject_of
+from cavity.report.target import subject_of
 
 
 def write_report(

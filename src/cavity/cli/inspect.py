@@ -1,0 +1,111 @@
+"""`cavity inspect`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from cavity.cli.io import loaded_model, print_json
+
+_FEW = 20
+
+
+def run_inspect(path: str, json: bool) -> None:
+    """Tell what is in a model file."""
+    from cavity.export.model_file import describe
+
+    model = loaded_model(path)
+    file = asdict(describe(path))
+    if json:
+        print_json({"model": path, **description(model), "written_with": file})
+    else:
+        print(as_text(path, description(model), file))
+
+
+def description(model: Any) -> dict[str, Any]:
+    """What a model is, as plain data."""
+    classifier, labels = model.classifier_, model.labels_
+    loo = np.asarray(classifier.loo_log_proba_)
+    known = loo[np.isfinite(loo)]
+    return {
+        "target": model.target_,
+        "classes": [
+            {"value": value, "rows": count}
+            for value, count in zip(labels.values.tolist(), labels.counts.tolist(), strict=True)
+        ],
+        "columns": [
+            {"name": e.column, "kind": e.kind, "features": list(e.features)}
+            for e in model.preprocessor_.encoders_
+        ],
+        "features": model.preprocessor_.n_features_out_,
+        "notes": list(model.notes_),
+        "training": {
+            "method": type(classifier).__name__,
+            "rows": int(labels.counts.sum()),
+            "inducing_points": len(classifier.inducing_points_),
+            "likelihood": classifier.likelihood,
+            "iterations": int(classifier.n_iter_),
+            "seconds": float(model.fit_seconds_),
+            "log_marginal_likelihood": _evidence(classifier.log_marginal_likelihood_value_),
+            "stretch": float(classifier.model_.stretch),
+            "leave_one_out_nll": float(-known.mean()) if len(known) else None,
+        },
+        "kernel": str(classifier.kernel_),
+        "relevance": _relevance(model),
+    }
+
+
+def _evidence(value: float) -> float | None:
+    """NaN, which JSON does not have, says that there was no exact sweep to sum it up."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _relevance(model: Any) -> list[dict[str, Any]]:
+    """Features and their relevance, the most relevant first."""
+    found = model.classifier_.relevance_
+    names = model.get_feature_names_out()
+    return [
+        {
+            "feature": str(names[j]),
+            "share": float(found.value[j]),
+            "lower": float(found.lower[j]),
+            "upper": float(found.upper[j]),
+        }
+        for j in np.argsort(-found.value, kind="stable")
+    ]
+
+
+def as_text(path: str, what: dict[str, Any], file: dict[str, Any]) -> str:
+    """A description for people."""
+    training = what["training"]
+    classes = ", ".join(f"{c['value']} ({c['rows']:,} rows)" for c in what["classes"])
+    lines = [
+        f"{path}: predicts {what['target']!r}: {classes}",
+        "",
+        f"{training['method']}, {training['likelihood']}, {training['inducing_points']} inducing "
+        f"points, {training['iterations']:,} iterations, {training['seconds']:.1f} s",
+        f"kernel, on standardised features: {what['kernel']}",
+    ]
+    if training["log_marginal_likelihood"] is not None:
+        lines.append(f"log marginal likelihood: {training['log_marginal_likelihood']:,.2f}")
+    if training["leave_one_out_nll"] is not None:
+        lines.append(f"leave-one-out NLL: {training['leave_one_out_nll']:.4f}")
+    lines += ["", f"{len(what['columns'])} columns, {what['features']} features:"]
+    width = max(len(column["name"]) for column in what["columns"])
+    for column in what["columns"]:
+        features = column["features"]
+        words = ", ".join(features[:6]) + (f" and {len(features) - 6} more" if len(features) > 6 else "")
+        lines.append(f"  {column['name']:{width}}  {column['kind']:12} {words}")
+    if what["relevance"]:
+        lines += ["", "relevance of the features, with a 90% band:"]
+        lines += [
+            f"  {e['share']:6.1%}  ({e['lower']:.1%} to {e['upper']:.1%})  {e['feature']}"
+            for e in what["relevance"][:_FEW]
+        ]
+    if what["notes"]:
+        lines += ["", *(f"note: {note}" for note in what["notes"])]
+    versions = ", ".join(f"{name} {file[name]}" for name in ("cavity", "python", "numpy", "sklearn"))
+    lines += ["", f"written with {versions}"]
+    return "\n".join(lines)

@@ -1,0 +1,83 @@
+"""`cavity predict`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from cavity.cli.guard import CommandError
+from cavity.cli.io import STDOUT, checked_output, loaded_model, output_stream, print_json
+from cavity.cli.progress import progress_shown
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_PARQUET = {".parquet", ".parq", ".pq"}
+
+
+def run_predict(
+    model_path: str,
+    data: str,
+    output: str,
+    keep: tuple[str, ...],
+    jobs: int | None,
+    force: bool,
+    json: bool,
+) -> None:
+    """Predict all rows of a table, chunk by chunk."""
+    suffix = _checked_suffix(output, json)
+    if output != STDOUT:
+        checked_output(output, force)
+    from cavity.data.table import open_table
+    from cavity.estimators.table_prediction import predictions
+    from cavity.text import suggestion
+
+    model = loaded_model(model_path, jobs)
+    table = open_table(data)
+    for name in keep:
+        if name not in table.columns:
+            raise CommandError(
+                f"{data}: has no column {name!r} to keep{suggestion(name, table.columns)}"
+            )
+    begun, n_rows, writer = time.perf_counter(), 0, None
+    with progress_shown() as watcher, output_stream(output, force) as stream:
+        watcher.stage(f"predicting {data}")
+        try:
+            for batch in predictions(model, table, keep):
+                writer = _writer(stream, suffix, batch.schema) if writer is None else writer
+                writer.write_batch(batch)
+                n_rows += batch.num_rows
+                watcher.rows(n_rows, getattr(table, "n_rows", None))
+        finally:
+            if writer is not None:
+                writer.close()
+    seconds = time.perf_counter() - begun
+    if json:
+        rate = n_rows / seconds
+        print_json({"output": output, "rows": n_rows, "seconds": seconds, "rows_per_second": rate})
+
+
+def _checked_suffix(output: str, json: bool) -> str:
+    if output == STDOUT:
+        if json:
+            raise CommandError(
+                "--json and predictions cannot both go to standard output; give -o a file"
+            )
+        return ".csv"
+    suffix = Path(output).suffix.lower()
+    if output and not Path(output).is_dir() and suffix not in (*_DELIMITERS, *_PARQUET):
+        raise CommandError(
+            f"{output}: predictions are written as .parquet, .csv or .tsv; give the output such a name"
+        )
+    return suffix
+
+
+def _writer(stream: IO[bytes], suffix: str, schema: Any) -> Any:
+    if suffix in _PARQUET:
+        from pyarrow import parquet
+
+        # Numbers that hardly repeat: looking for repetitions would take longer than all the rest.
+        return parquet.ParquetWriter(stream, schema, use_dictionary=["label"])
+    from pyarrow import csv
+
+    options = csv.WriteOptions(delimiter=_DELIMITERS[suffix], quoting_style="needed")
+    return csv.CSVWriter(stream, schema, write_options=options)

@@ -1,0 +1,258 @@
+"""Rows from an array in memory or on disk (memmap), or from a SciPy sparse matrix.
+
+Arrays in .npy files, read where they lie.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from cavity.data.locations import permitted
+from cavity.data.shuffle import read_ahead
+from cavity.data.source import (
+    Block,
+    LoadedBlock,
+    RawRows,
+    batch_count,
+    countable,
+    encode_labels,
+    even_parts,
+    row_number_type,
+    shuffled,
+    tile_precision,
+)
+from cavity.errors import SourceError
+from cavity.typing import Array, IntArray
+
+_BATCHES_AHEAD = 2
+"""Minibatches of a file that are read before they are asked for."""
+
+
+def is_mapped(X: Any) -> bool:
+    """Whether the values of X, an array or sparse matrix, lie in a file that is mapped into memory.
+
+    scikit-learn's validation makes plain arrays of memmaps, which still lie where they lay.
+
+    >>> is_mapped(np.eye(3))
+    False
+    """
+    while X is not None and not isinstance(X, mmap):
+        X = X.data if sparse.issparse(X) else getattr(X, "base", None)
+    return X is not None
+
+
+@dataclass(frozen=True)
+class ArrayBlock:
+    """Some rows of an array."""
+
+    source: ArraySource
+    index: slice | IntArray
+
+    def load(self) -> RawRows:
+        """Read the rows; sparse rows become dense here, a block at a time."""
+        X = self.source.X[self._numbers if self.source.rows is not None else self.index]
+        X = X.toarray() if sparse.issparse(X) else np.asarray(X)
+        if X.dtype.kind == "b":
+            X = X.view(np.uint8)
+        if self.source.path is not None and X.dtype.kind == "f":
+            self._check_finite(X)
+        weight = self.source.weight
+        return RawRows(
+            X,
+            np.asarray(self.source.labels[self.index]),
+            None if weight is None else np.asarray(weight[self.index]),
+        )
+
+    def _check_finite(self, X: Array) -> None:
+        if np.isfinite(X).all():
+            return
+        row, column = np.argwhere(~np.isfinite(X))[0]
+        raise SourceError(
+            f"{self.source.path}: row {self._numbers[row]}, column {column} is {X[row, column]}; "
+            "impute such values or drop their rows"
+        )
+
+    @property
+    def _numbers(self) -> IntArray:
+        """Which rows of X these are."""
+        rows = self.source.rows
+        return (np.arange(self.source.n_rows) if rows is None else rows)[self.index]
+
+
+class ArraySource:
+    """Rows of an array that is in memory, on disk (`np.memmap`), or a sparse matrix.
+
+    Parameters
+    ----------
+    X
+        [n, d], of any real dtype: it is kept as it is and converted block by block. Sparse matrices
+        are kept as CSR and become dense block by block.
+    labels
+        [n]: class codes.
+    weight
+        [n] or None.
+    rows
+        Row numbers of X that take part, if not all; labels and weight are then of these.
+    classes
+        The class values whose positions are the codes.
+    feature_names
+        [d] strings or None.
+    path
+        The file X lies in, if it has not been validated: its rows are then checked when they are read.
+
+    Examples
+    --------
+    >>> source = ArraySource(np.eye(5), np.array([0, 1, 0, 1, 1]))
+    >>> [block.load().X.shape for block in source.blocks(2)]
+    [(2, 5), (2, 5), (1, 5)]
+    >>> [block.index.tolist() for block in source.batches(2, np.random.default_rng(0), skip=1)]
+    [[0, 1, 3]]
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        labels: IntArray,
+        weight: Array | None = None,
+        *,
+        rows: IntArray | None = None,
+        classes: Any = None,
+        feature_names: Any = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        X = X if hasattr(X, "shape") else np.asarray(X)
+        # Of the sparse formats only CSR is cut into rows at the cost of those rows.
+        self.X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
+        self.labels = np.asarray(labels)
+        self.weight = weight
+        self.rows = rows
+        self.path = path
+        self.classes = None if classes is None else np.asarray(classes)
+        self.feature_names = None if feature_names is None else np.asarray(feature_names, dtype=object)
+        self.n_rows: int = X.shape[0] if rows is None else len(rows)
+        self.total_weight = float(self.n_rows if weight is None else weight.sum())
+        self.n_features: int = X.shape[1]
+        self.dtype = tile_precision(X.dtype)
+
+    arrangement = "array"
+    """On what the order of minibatches depends, besides seed, size and number of rows."""
+
+    def of_all_rows(self, values: Array) -> Array:
+        """Values [k], one a row, as values [n] of all rows of X: NaN for those that take no part.
+
+        >>> ArraySource(np.eye(3), np.array([0, 1]), rows=np.array([0, 2])).of_all_rows(np.ones(2))
+        array([ 1., nan,  1.])
+        """
+        if self.rows is None:
+            return values
+        spread = np.full(self.X.shape[0], np.nan, values.dtype)
+        spread[self.rows] = values
+        return spread
+
+    @property
+    def class_totals(self) -> Array:
+        """Total weight of each class code [C]."""
+        minimum = 0 if self.classes is None else len(self.classes)
+        return np.bincount(self.labels, self.weight, minimum).astype(np.float64)
+
+    def blocks(self, size: int) -> list[ArrayBlock]:
+        """All rows in order."""
+        n = self.n_rows
+        return [ArrayBlock(self, slice(i, min(i + size, n))) for i in range(0, n, size)]
+
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
+        """All rows once, shuffled; the sizes of the minibatches differ by one at most.
+
+        Minibatches of a file that is mapped into memory are read ahead, in a thread.
+        """
+        batches = self._batches(shuffled(self.n_rows, rng), batch_count(self.n_rows, size), skip)
+        if not is_mapped(self.X):
+            return batches
+        return read_ahead((LoadedBlock(b.index, b.load()) for b in batches), _BATCHES_AHEAD)
+
+    def _batches(self, order: IntArray, count: int, skip: int) -> Iterator[Block]:
+        for part in even_parts(self.n_rows, count)[skip:]:
+            # Sorted row numbers read a memmap forwards; the set of rows stays random.
+            yield ArrayBlock(self, np.sort(order[part]))
+
+    def sample(self, size: int, rng: np.random.Generator) -> RawRows:
+        """Rows drawn at random without replacement."""
+        index = rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False)
+        return ArrayBlock(self, np.sort(index).astype(row_number_type(self.n_rows))).load()
+
+
+def open_npy(path: str | os.PathLike[str]) -> Any:
+    """The array in a .npy file as a read-only `np.memmap`: nothing is read yet.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/X.npy", np.eye(3))
+    ...     open_npy(f"{folder}/X.npy").shape
+    (3, 3)
+    """
+    path = Path(path)
+    try:
+        with permitted(path):
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+    except SourceError:
+        raise
+    except FileNotFoundError as error:
+        raise SourceError(f"{path}: there is no such file") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise SourceError(
+            f"{path}: not an array of numbers or strings in NumPy's .npy format ({error}); "
+            "write it with numpy.save"
+        ) from error
+
+
+def npy_source(path: str | os.PathLike[str], y: Any, sample_weight: Any = None) -> ArraySource:
+    """Rows X [n, d] of a .npy file with labels y [n], an array or the path of another .npy file.
+
+    The weights [n], if any, are likewise an array or a path; rows of no weight are left out.
+    """
+    X = open_npy(path)
+    if X.ndim != 2 or 0 in X.shape:
+        raise SourceError(f"{path}: has shape {X.shape}; rows and features are needed: (n, d)")
+    if X.dtype.kind not in "fiub":
+        raise SourceError(f"{path}: has dtype {X.dtype}; real numbers are needed")
+    if y is None:
+        raise SourceError(f"{path} has no labels: pass y, an array [n] or the path of another .npy file")
+    origin = os.fspath(y) if isinstance(y, (str, os.PathLike)) else "y"
+    labels = np.asarray(open_npy(y) if isinstance(y, (str, os.PathLike)) else y)
+    if labels.shape != (len(X),):
+        raise SourceError(f"{origin} has shape {labels.shape}, but {path} has {len(X)} rows")
+    if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.floor(labels))).all():
+        raise SourceError(f"{origin} is continuous or has NaN; a classifier needs classes: bin it first")
+    rows, weight = _rows_with_weight(path, len(X), sample_weight)
+    classes, codes = encode_labels(labels if rows is None else labels[rows])
+    if len(classes) < 2:
+        raise SourceError(
+            f"{origin} has one class ({classes.tolist()[0]!r}); a classifier needs at least two"
+        )
+    return ArraySource(X, codes, weight, rows=rows, classes=classes, path=path)
+
+
+def _rows_with_weight(path: Any, n: int, given: Any) -> tuple[IntArray | None, Array | None]:
+    """Numbers of the rows that have any weight (None: all) and their weights (None: one each)."""
+    if given is None:
+        return None, None
+    is_path = isinstance(given, (str, os.PathLike))
+    origin = os.fspath(given) if is_path else "sample_weight"
+    weight = np.asarray(open_npy(given) if is_path else given)
+    if weight.shape != (n,) or weight.dtype.kind not in "fiub":
+        raise SourceError(f"{origin} is {weight.dtype}{weight.shape}, but {path} needs {n} numbers")
+    weight = weight.astype(np.float64)
+    if not countable(weight).all() or not weight.any():
+        raise SourceError(f"{origin} has weights that are negative or not finite, or no other than zero")
+    if weight.all():
+        return None, weight
+    rows = np.flatnonzero(weight).astype(row_number_type(n))
+    return rows, weight[rows]

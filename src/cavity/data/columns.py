@@ -1,0 +1,332 @@
+"""What a column is: numeric, boolean, categorical or a date; and how other types are read as that.
+
+Numbers from points in time: when it was, and where in the year, the week and the day.
+
+Columns become features: one small record for each column that is used, and how it is encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.data.table import Table, import_arrow
+from cavity.errors import SourceError
+from cavity.text import shown
+from cavity.typing import Array, IntArray
+
+NUMERIC, BOOLEAN, CATEGORICAL, DATE = "numeric", "boolean", "categorical", "date"
+
+
+def kind_of_type(kind: Any) -> str | None:
+    """The kind of an Arrow type, or None if such a column cannot be used.
+
+    >>> import pyarrow
+    >>> kind_of_type(pyarrow.int16()), kind_of_type(pyarrow.date32()), kind_of_type(pyarrow.binary())
+    ('numeric', 'date', None)
+    """
+    pa, _ = import_arrow()
+    is_a = pa.types
+    if is_a.is_dictionary(kind):
+        return CATEGORICAL
+    if is_a.is_boolean(kind):
+        return BOOLEAN
+    if (
+        is_a.is_integer(kind)
+        or is_a.is_floating(kind)
+        or is_a.is_decimal(kind)
+        or is_a.is_duration(kind)
+    ):
+        return NUMERIC
+    if is_a.is_timestamp(kind) or is_a.is_date(kind):
+        return DATE
+    if is_a.is_string(kind) or is_a.is_large_string(kind) or is_a.is_string_view(kind):
+        return CATEGORICAL
+    return None
+
+
+def text_types(table: Table, columns: Sequence[str]) -> dict[str, Any]:
+    """Arrow types [name] that all cells of columns of strings can be read as, from one pass.
+
+    A column of a text file is whole numbers, numbers, truth values or dates if all its cells are, and
+    strings otherwise; without a single cell it is null.
+    """
+    pa, _ = import_arrow()
+    possible = {
+        name: [pa.int64(), pa.float64(), pa.bool_(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
+        for name in columns
+    }
+    seen: set[str] = set()
+    for chunk in table.chunks(columns, {}):
+        for name in columns:
+            array = chunk.column(name)
+            if array.null_count < len(array):
+                seen.add(name)
+                possible[name] = [kind for kind in possible[name] if _castable(array, kind)]
+    return {
+        name: (kinds or [pa.string()])[0] if name in seen else pa.null()
+        for name, kinds in possible.items()
+    }
+
+
+def _castable(array: Any, kind: Any) -> bool:
+    pa, _ = import_arrow()
+    try:
+        array.cast(kind)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def coerced(array: Any, kind: str, column: str) -> Any:
+    """An Arrow array as doubles, booleans, strings or timestamps in microseconds, whatever it is now."""
+    pa, _ = import_arrow()
+    wanted = {
+        NUMERIC: pa.float64(),
+        BOOLEAN: pa.bool_(),
+        CATEGORICAL: pa.string(),
+        DATE: pa.timestamp("us"),
+    }[kind]
+    found = array.type
+    if found == wanted:
+        return array
+    if kind == NUMERIC and found == pa.float32():
+        return array
+    try:
+        if pa.types.is_dictionary(found):
+            if kind == CATEGORICAL and found.value_type == pa.string():
+                return array
+            array = array.dictionary_decode()
+            found = array.type
+        if pa.types.is_duration(found) and kind == NUMERIC:
+            return array.cast(pa.duration("us")).cast(pa.int64()).cast(wanted, safe=False)
+        if kind == CATEGORICAL and (pa.types.is_floating(found) or pa.types.is_decimal(found)):
+            return _number_words(array)
+        if kind == BOOLEAN and pa.types.is_floating(found):
+            array = array.cast(pa.int64())
+        if kind == DATE and pa.types.is_timestamp(found):
+            return array.cast(pa.timestamp("us", found.tz), safe=False).cast(wanted)
+        if kind == DATE and kind_of_type(found) == CATEGORICAL and not _castable(array, wanted):
+            array = array.cast(pa.timestamp("us", "UTC"))  # text that names its zone
+        return array.cast(wanted, safe=kind != NUMERIC)
+    except pa.ArrowException:
+        example = next((value for value in array.to_pylist() if _refused(value, wanted)), None)
+        raise SourceError(
+            f"column {column!r} should be {kind}, but has the value {shown(example)}; correct such "
+            "cells or leave them empty"
+        ) from None
+
+
+def _refused(value: Any, wanted: Any) -> bool:
+    pa, _ = import_arrow()
+    return value is not None and not _castable(pa.array([value]), wanted)
+
+
+def _number_words(array: Any) -> Any:
+    """Numbers as strings, whole ones without a decimal point: missing cells make floats of integers."""
+    pa, _ = import_arrow()
+    values = array.cast(pa.float64()).to_pylist()
+    words = [
+        None if v is None or v != v else str(int(v)) if float(v).is_integer() else str(v) for v in values
+    ]
+    return pa.array(words, pa.string())
+
+
+_DAY = 86_400_000_000
+_YEAR = 365.2425
+_EPOCH_WEEKDAY = 3  # 1 January 1970 was a Thursday, and weeks begin on Monday
+
+PARTS = ("days", "time of year", "day of week", "time of day")
+"""The parts of a point in time; the first is a straight line, the others go round."""
+
+
+def parts_of(microseconds: IntArray) -> Array:
+    """Days since 1970, and the shares of year, week and day that have passed: [t, 4].
+
+    >>> parts_of(np.array([86_400_000_000 * 4 + 43_200_000_000]))[0].round(3).tolist()
+    [4.5, 0.012, 0.0, 0.5]
+    """
+    days = microseconds // _DAY
+    time_of_day = (microseconds % _DAY) / _DAY
+    dates = days.astype("datetime64[D]")
+    first = dates.astype("datetime64[Y]").astype("datetime64[D]")
+    time_of_year = ((dates - first).astype(np.float64) + time_of_day) / _YEAR
+    week = (days + _EPOCH_WEEKDAY) % 7 / 7.0
+    return np.column_stack([days + time_of_day, time_of_year, week, time_of_day])
+
+
+def circle(share: Array) -> tuple[Array, Array]:
+    """A share of a round as a point on a circle, so that its end is next to its beginning."""
+    return np.sin(2 * np.pi * share), np.cos(2 * np.pi * share)
+
+
+class Encoder(Protocol):
+    """How one column becomes features."""
+
+    @property
+    def column(self) -> str:
+        """The name of the column."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """Numeric, boolean, categorical or date."""
+        ...
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that it becomes."""
+        ...
+
+    def encode(self, array: Any, out: Array) -> None:
+        """Write the features of an Arrow array [t] into out [t, n_features]."""
+        ...
+
+
+@dataclass(frozen=True)
+class NumericEncoder:
+    """A number as it is; a missing or infinite one as the median, marked in a second feature."""
+
+    column: str
+    fill: float
+    marks_missing: bool
+    """Whether there is a second feature, 1 where the number is missing."""
+    kind: str = NUMERIC
+    """Numeric or boolean, which is 0 and 1."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The column, and whether it is missing."""
+        return (self.column, f"{self.column} (missing)") if self.marks_missing else (self.column,)
+
+    def encode(self, array: Any, out: Array) -> None:
+        """Write the numbers."""
+        values = coerced(array, self.kind, self.column)
+        if self.kind == BOOLEAN:
+            values = values.cast(import_arrow()[0].float32())
+        numbers = values.to_numpy(zero_copy_only=False)
+        out[:, 0] = numbers
+        missing = ~np.isfinite(out[:, 0])
+        if missing.any():
+            out[missing, 0] = self.fill
+        if self.marks_missing:
+            out[:, 1] = missing
+
+
+@dataclass(frozen=True)
+class CategoricalEncoder:
+    """A feature for each level, 1 where the row has it; two levels share a single feature.
+
+    Levels that are not among those of training are "(other)": a feature of their own if training had
+    rare ones too, else none of the known levels.
+    """
+
+    column: str
+    levels: tuple[str, ...]
+    """The levels with a feature, sorted."""
+    has_other: bool
+    """Whether there is a feature for all the rest."""
+    marks_missing: bool
+    kind: str = CATEGORICAL
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The column with each level."""
+        levels = self.levels[1:] if self._is_pair else self.levels
+        other = ("(other)",) if self.has_other else ()
+        missing = ("(missing)",) if self.marks_missing else ()
+        return tuple(f"{self.column}={level}" for level in (*levels, *other, *missing))
+
+    @property
+    def _is_pair(self) -> bool:
+        return len(self.levels) == 2 and not (self.has_other or self.marks_missing)
+
+    @property
+    def _rows_of_codes(self) -> Array:
+        """[n_levels + 2, n_features]: the features of each level, of others and of missing values."""
+        n = len(self.levels)
+        if self._is_pair:
+            return np.array([[0.0], [1.0], [0.5], [0.5]])
+        rows = np.zeros((n + 2, len(self.features)))
+        rows[np.arange(n), np.arange(n)] = 1.0
+        if self.has_other:
+            rows[n, n] = 1.0
+        if self.marks_missing:
+            rows[n + 1, -1] = 1.0
+        return rows
+
+    def encode(self, array: Any, out: Array) -> None:
+        """Write the levels."""
+        out[:] = self._rows_of_codes[self.codes(array)]
+
+    def codes(self, array: Any) -> NDArray[np.int64]:
+        """The positions of levels [t]: n_levels for others, n_levels + 1 for missing values."""
+        pa, _ = import_arrow()
+        values = coerced(array, CATEGORICAL, self.column)
+        encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+        position = {level: i for i, level in enumerate(self.levels)}
+        n = len(self.levels)
+        words = encoded.dictionary.to_pylist()
+        lookup = np.array([n + 1 if w is None else position.get(w, n) for w in words] + [n + 1])
+        return np.asarray(lookup[encoded.indices.fill_null(len(words)).to_numpy()], dtype=np.int64)
+
+    def unseen(self, array: Any) -> set[str]:
+        """Values that are not among the levels, if training had no others: nothing is known of them."""
+        if self.has_other:
+            return set()
+        _, pc = import_arrow()
+        values = pc.unique(coerced(array, CATEGORICAL, self.column)).to_pylist()
+        return {value for value in values if value is not None} - set(self.levels)
+
+
+@dataclass(frozen=True)
+class DateEncoder:
+    """Days since the first date of training, and places in the year, the week and the day on circles."""
+
+    column: str
+    first: float
+    """Day of the first date, since 1970."""
+    parts: tuple[str, ...]
+    """Those of `dates.PARTS` that vary."""
+    fill: tuple[float, ...]
+    """Mean of each feature, for dates that are missing."""
+    marks_missing: bool
+    kind: str = DATE
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The column with each part."""
+        return (*self._dated, f"{self.column} (missing)") if self.marks_missing else self._dated
+
+    @property
+    def _dated(self) -> tuple[str, ...]:
+        names = []
+        for part in self.parts:
+            name = f"{self.column}: {part}"
+            names += [name] if part == PARTS[0] else [f"{name} (sin)", f"{name} (cos)"]
+        return tuple(names)
+
+    def encode(self, array: Any, out: Array) -> None:
+        """Write the parts."""
+        pa, _ = import_arrow()
+        values = coerced(array, DATE, self.column)
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        parts = parts_of(values.cast(pa.int64()).fill_null(0).to_numpy())
+        features = date_features(parts, self.first, self.parts)
+        features[missing] = self.fill
+        out[:, : features.shape[1]] = features
+        if self.marks_missing:
+            out[:, -1] = missing
+
+
+def date_features(parts: Array, first: float, names: tuple[str, ...]) -> Array:
+    """Features [t, k] of the parts [t, 4] of points in time."""
+    columns: list[Array] = []
+    for name in names:
+        values = parts[:, PARTS.index(name)]
+        columns += [values - first] if name == PARTS[0] else circle(values)
+    return np.column_stack(columns)

@@ -1,0 +1,326 @@
+"""The parts of the contract of `Source` that cost next to nothing to check.
+
+A source that a user has written: its rows are checked as they are read, and read ahead.
+
+A checker of any source against the contract of `Source`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from cavity.data.shuffle import read_ahead
+from cavity.data.source import Block, LoadedBlock, RawRows, Source, countable
+from cavity.errors import SourceError
+from cavity.typing import Array, IntArray
+
+MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches", "sample")
+
+
+def check_members(source: Any) -> None:
+    """Refuse a source whose members are missing or senseless; reads no row."""
+    missing = [name for name in MEMBERS if not hasattr(source, name)]
+    require(not missing, f"{type(source).__name__} has no {', '.join(missing)}")
+    for name in ("n_rows", "n_features"):
+        value = getattr(source, name)
+        positive = isinstance(value, (int, np.integer)) and bool(value > 0)
+        require(positive, f"{name} is {value!r}, not a positive integer")
+    require(
+        _is_real(source.dtype),
+        f"dtype is {source.dtype!r}, neither float32 nor float64",
+    )
+    names = getattr(source, "feature_names", None)
+    if names is not None:
+        good = len(names) == source.n_features and all(isinstance(name, str) for name in names)
+        require(good, f"feature_names is {names!r}, not {source.n_features} strings")
+    classes = getattr(source, "classes", None)
+    if classes is not None:
+        require(len(classes) >= 2, f"classes is {classes!r}: fewer than two")
+        require(
+            np.array_equal(np.unique(classes), classes),
+            f"classes is {classes!r}, not sorted and distinct",
+        )
+
+
+def check_total_weight(source: Any) -> None:
+    """Refuse a source whose total weight cannot be one; reads no row."""
+    total = source.total_weight
+    good = isinstance(total, Real) and 0.0 < float(total) < np.inf
+    require(good, f"total_weight is {total!r}, not a positive number: the sum of all weights, or n_rows")
+
+
+def loaded(source: Source, block: Block, where: str) -> tuple[RawRows, IntArray]:
+    """The rows of a block, checked, and their numbers; `where` is what errors call them."""
+    index = block.index
+    numbers: IntArray
+    if isinstance(index, slice):
+        numbers = np.arange(*index.indices(source.n_rows))
+    else:
+        numbers = np.asarray(index)
+        good = numbers.ndim == 1 and numbers.dtype.kind in "iu"
+        require(good, f"{where}: index is neither a slice nor a 1-d integer array")
+        good = numbers.size > 0 and numbers.min() >= 0 and numbers.max() < source.n_rows
+        require(bool(good), f"{where}: index is empty or outside 0 … n_rows − 1")
+    rows = block.load()
+    check_rows(source, rows, len(numbers), where)
+    return RawRows(*rows), numbers
+
+
+def check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
+    """Refuse rows that are not n, or have other columns, senseless labels or values."""
+    require(
+        isinstance(rows, tuple) and len(rows) == 3,
+        f"{where}: the rows are a {type(rows).__name__}, not a RawRows(X, labels, weight)",
+    )
+    X, labels, weight = rows
+    require(isinstance(X, np.ndarray), f"{where}: X is a {type(X).__name__}, not a dense array")
+    require(X.shape == (n, source.n_features), f"{where}: X is {X.shape}, not {(n, source.n_features)}")
+    require(X.dtype.kind in "fiu", f"{where}: X has dtype {X.dtype}, not a real one")
+    finite = np.isfinite(X).all(axis=0)
+    require(
+        bool(finite.all()),
+        f"{where}: X has NaN or infinite values in column {np.argmin(finite)}; impute them or drop "
+        "their rows",
+    )
+    labels = np.asarray(labels)
+    good = labels.shape == (n,) and labels.dtype.kind in "iu"
+    require(good, f"{where}: labels is {labels.dtype}{labels.shape}, not {n} integers")
+    classes = getattr(source, "classes", None)
+    most = np.inf if classes is None else len(classes) - 1
+    low, high = int(labels.min()), int(labels.max())
+    wanted = "0, 1, …" if classes is None else f"0 … {most}"
+    require(low >= 0 and high <= most, f"{where}: labels has codes {low} … {high}, not {wanted}")
+    if weight is not None:
+        good = np.shape(weight) == (n,) and bool(countable(weight).all())
+        require(good, f"{where}: weight is not {n} finite numbers that are not negative")
+
+
+def _is_real(dtype: Any) -> bool:
+    try:
+        return np.dtype(dtype) in (np.float32, np.float64)
+    except TypeError:
+        return False
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise a `SourceError` unless the condition holds."""
+    if not condition:
+        raise SourceError(message)
+
+
+_BATCHES_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A block whose rows are checked when they are read."""
+
+    source: Source
+    block: Block
+    where: str
+
+    @property
+    def index(self) -> slice | IntArray:
+        return self.block.index
+
+    def load(self) -> RawRows:
+        return loaded(self.source, self.block, self.where)[0]
+
+
+class GuardedSource:
+    """Another source, whose rows are refused where they break the contract, before they do harm.
+
+    Only what costs next to nothing is checked; `check_source` checks the whole contract.
+
+    >>> from cavity.data import ArraySource
+    >>> source = GuardedSource(ArraySource(np.eye(3), np.array([0, 1, -1])))
+    >>> next(source.batches(3, np.random.default_rng(0)))
+    Traceback (most recent call last):
+    cavity.errors.SourceError: ArraySource.batches: labels has codes -1 … 1, not 0, 1, …
+    """
+
+    def __init__(self, source: Source) -> None:
+        check_members(source)
+        check_total_weight(source)
+        self.source = source
+        self.n_rows = int(source.n_rows)
+        self.n_features = int(source.n_features)
+        self.total_weight = float(source.total_weight)
+        self.dtype: np.dtype[Any] = np.dtype(source.dtype)
+        self._name = type(source).__name__
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the source offers: classes, names of features, weights."""
+        if name == "source" or name.startswith("__"):  # of a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
+    @property
+    def arrangement(self) -> str:
+        """On what the order of minibatches depends, besides seed, size and number of rows."""
+        return str(getattr(self.source, "arrangement", self._name))
+
+    def blocks(self, size: int) -> Generator[Block, None, None]:
+        """All rows in order."""
+        n_rows = 0
+        for block in self.source.blocks(size):
+            index = block.index
+            n_rows += len(range(*index.indices(self.n_rows)) if isinstance(index, slice) else index)
+            yield _Checked(self.source, block, f"{self._name}.blocks")
+        require(n_rows == self.n_rows, f"{self._name}.blocks has {n_rows} rows, n_rows is {self.n_rows}")
+
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
+        """All rows once, shuffled; the next minibatches are read while this one is used."""
+        return read_ahead(self._loaded(size, rng, skip), _BATCHES_AHEAD)
+
+    def _loaded(self, size: int, rng: np.random.Generator, skip: int) -> Generator[Block, None, None]:
+        n_rows = 0
+        for batch in self.source.batches(size, rng, skip):
+            rows, index = loaded(self.source, batch, f"{self._name}.batches")
+            n_rows += len(index)
+            yield LoadedBlock(index, rows)
+        if n_rows and not skip:  # of none the schedule has more to say
+            words = f"{self._name}.batches has {n_rows} rows, n_rows is {self.n_rows}"
+            require(n_rows == self.n_rows, words)
+
+    def sample(self, size: int, rng: np.random.Generator) -> RawRows:
+        """Rows drawn at random without replacement."""
+        rows = self.source.sample(size, rng)
+        check_rows(self.source, rows, min(size, self.n_rows), f"{self._name}.sample")
+        return RawRows(*rows)
+
+
+_PROBES = 500
+"""Rows that are compared between a pass in order and a shuffled one."""
+
+
+def check_source(source: Source, size: int | None = None) -> None:
+    """Check that an object keeps the contract of `Source`, in a few passes over its rows.
+
+    Parameters
+    ----------
+    source
+        Any object, such as one of your own.
+    size
+        Of the blocks and minibatches to ask for; by default a seventh of the rows, 1,000 at most.
+
+    Raises
+    ------
+    SourceError
+        Naming the member that is wrong, and how.
+
+    Examples
+    --------
+    >>> from cavity.data import ArraySource
+    >>> check_source(ArraySource(np.eye(10), np.arange(10) % 2))
+    """
+    check_members(source)
+    size = size or int(np.clip(source.n_rows // 7, 1, 1_000))
+    probes = np.unique(np.linspace(0, source.n_rows - 1, _PROBES).astype(np.int64))
+    values = _check_blocks(source, size, probes)
+    _check_batches(source, size, probes, values)
+    _check_skip(source, size)
+    _check_sample(source)
+
+
+def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:
+    """All rows once and in order; returns the rows with the numbers `probes`."""
+    expected = 0
+    total = 0.0
+    parts = []
+    for block in source.blocks(size):
+        rows, index = loaded(source, block, "blocks")
+        require(
+            0 < len(index) <= size, f"blocks({size}) has a block of {len(index)} rows, not 1 to {size}"
+        )
+        in_order = np.array_equal(index, np.arange(expected, expected + len(index)))
+        require(in_order, f"blocks({size}) is not in order, or has gaps, at row {expected}")
+        expected += len(index)
+        total += len(index) if rows.weight is None else float(np.sum(rows.weight))
+        parts.append(_pick(rows, probes[(probes >= index[0]) & (probes <= index[-1])] - index[0]))
+    require(expected == source.n_rows, f"blocks has {expected} rows, n_rows is {source.n_rows}")
+    require(
+        bool(np.isclose(total, source.total_weight, rtol=1e-4)),
+        f"total_weight is {source.total_weight}, the weights sum to {total}",
+    )
+    weights = [part.weight for part in parts if part.weight is not None]
+    return RawRows(
+        np.concatenate([part.X for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate(weights) if weights else None,
+    )
+
+
+def _check_batches(source: Source, size: int, probes: IntArray, values: RawRows) -> None:
+    """A permutation, the same for equal seeds and another for others, of the rows that blocks has."""
+    count = np.zeros(source.n_rows, dtype=np.int8)
+    order = []
+    twins = zip_longest(source.batches(size, _rng(0)), source.batches(size, _rng(0)))
+    for block, twin in twins:
+        require(None not in (block, twin), "batches has different lengths for generators of equal state")
+        rows, index = loaded(source, block, "batches")
+        require(isinstance(block.index, np.ndarray), "batches: index is not an array of row numbers")
+        same, _ = loaded(source, twin, "batches")
+        require(
+            np.array_equal(index, np.asarray(twin.index)) and _equal(rows, same),
+            "batches is not the same for generators of equal state",
+        )
+        count[index] += 1
+        order.append(index)
+        here = np.flatnonzero(np.isin(index, probes))
+        require(
+            _equal(_pick(rows, here), _pick(values, np.searchsorted(probes, index[here]))),
+            "batches: the rows of a block are not those that blocks has under the same row numbers",
+        )
+    require(
+        bool((count == 1).all()),
+        f"batches leaves out {np.sum(count == 0)} rows and repeats {np.sum(count > 1)}",
+    )
+    if source.n_rows >= 20 and len(order) > 1:
+        other = np.concatenate([np.asarray(block.index) for block in source.batches(size, _rng(1))])
+        first = np.concatenate(order)
+        require(
+            not np.array_equal(first, other),
+            "batches ignores its generator: the order is always the same",
+        )
+        require(not np.array_equal(first, np.sort(first)), "batches is not shuffled")
+
+
+def _check_skip(source: Source, size: int) -> None:
+    whole = [np.asarray(block.index) for block in source.batches(size, _rng(2))]
+    for skip in {0, 1, len(whole) // 2, len(whole) - 1, len(whole), len(whole) + 3}:
+        rest = [np.asarray(block.index) for block in source.batches(size, _rng(2), skip=skip)]
+        same = len(rest) == len(whole[skip:]) and all(map(np.array_equal, rest, whole[skip:]))
+        require(same, f"batches with skip={skip} is not batches without its first {skip} minibatches")
+
+
+def _check_sample(source: Source) -> None:
+    for size in (1, source.n_rows + 5):
+        rows = source.sample(size, _rng(3))
+        n = min(size, source.n_rows)
+        require(np.shape(rows.X)[0] == n, f"sample({size}) has {np.shape(rows.X)[0]} rows, not {n}")
+        check_rows(source, rows, n, f"sample({size})")
+    half = max(1, min(source.n_rows // 2, 1_000))
+    same = _equal(source.sample(half, _rng(4)), source.sample(half, _rng(4)))
+    require(same, "sample is not the same for generators of equal state")
+
+
+def _pick(rows: RawRows, positions: Any) -> RawRows:
+    weight: Array | None = None if rows.weight is None else rows.weight[positions]
+    return RawRows(rows.X[positions], rows.labels[positions], weight)
+
+
+def _equal(a: RawRows, b: RawRows) -> bool:
+    if (a.weight is None) != (b.weight is None):
+        return False
+    return all(np.array_equal(x, z) for x, z in zip(a, b, strict=True) if x is not None)
+
+
+def _rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)

@@ -1,0 +1,174 @@
+"""The rows of a table as a source to train on: in memory if they fit, else in a folder of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.data import ArraySource, ParquetSource, Source
+from cavity.data.labels import Classes
+from cavity.data.preprocess import TablePreprocessor
+from cavity.data.shuffle import read_ahead
+from cavity.data.table import Table, import_arrow, one_line
+from cavity.data.weights import weighted_rows
+from cavity.errors import SourceError
+from cavity.memory import available_bytes
+from cavity.typing import Array, IntArray
+
+MEMORY_SHARE = 0.25
+"""Of the memory that is available, which the features of all rows may take."""
+_TARGET, _WEIGHT = "(class)", "(weight)"
+_GROUP_ROWS = 131_072
+
+
+class EncodedRows(NamedTuple):
+    """Some rows, ready to be trained on."""
+
+    X: Array
+    """[t, d]"""
+    codes: IntArray
+    """[t]: of the classes"""
+    weight: Array | None
+    """[t], or None if every row counts once"""
+
+
+def encoded_rows(
+    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None = None
+) -> Iterator[EncodedRows]:
+    """The rows that have a target, and a weight if there is a column of weights, chunk by chunk."""
+    columns = [*preprocessor.columns_, classes.target]
+    types = {**preprocessor.text_types(), classes.target: classes.arrow_type}
+    if weight is not None:
+        columns, types = [*columns, weight], {**types, weight: import_arrow()[0].float64()}
+
+    def encoded() -> Iterator[EncodedRows]:
+        for whole in table.chunks(columns, types):
+            chunk, weights = weighted_rows(whole, weight)
+            codes = classes.codes(chunk.column(classes.target))
+            X = preprocessor.encode(chunk)
+            known = codes >= 0
+            if not known.all():
+                X, codes = X[known], codes[known]
+                weights = None if weights is None else weights[known]
+            yield EncodedRows(X, codes, weights)
+
+    return read_ahead(encoded())
+
+
+@contextmanager
+def training_rows(
+    table: Table,
+    preprocessor: TablePreprocessor,
+    classes: Classes,
+    *,
+    weight: str | None = None,
+    max_memory: float | None = None,
+    folder: str | os.PathLike[str] | None = None,
+) -> Iterator[Source]:
+    """A source of all rows, for as long as the context lasts.
+
+    Rows that take more than `max_memory` bytes (by default a quarter of what is available) are written
+    to a temporary folder inside `folder`, as Parquet files of their features: encoding them once and
+    reading numbers in every epoch is cheaper than encoding in every epoch, and text files could not be
+    shuffled.
+    """
+    n_rows, n_features = int(classes.counts.sum()), preprocessor.n_features_out_
+    needed = n_rows * n_features * np.dtype(preprocessor.dtype_).itemsize
+    if max_memory is None:
+        max_memory = MEMORY_SHARE * (available_bytes() or np.inf)
+    rows = encoded_rows(table, preprocessor, classes, weight)
+    names = preprocessor.get_feature_names_out()
+    if needed <= max_memory:
+        yield _in_memory(rows, n_rows, preprocessor, classes, names)
+        return
+    with _temporary_folder(folder, needed) as place:
+        _write(rows, place)
+        source = ParquetSource(place, _TARGET, weight=None if weight is None else _WEIGHT)
+        source.classes, source.feature_names = classes.values, names
+        yield source
+
+
+def _in_memory(
+    rows: Iterator[EncodedRows],
+    n_rows: int,
+    preprocessor: TablePreprocessor,
+    classes: Classes,
+    names: Any,
+) -> ArraySource:
+    X = np.empty((n_rows, preprocessor.n_features_out_), np.dtype(preprocessor.dtype_))
+    codes = np.empty(n_rows, classes.code_type)
+    weights: list[Array] = []
+    first = 0
+    for some in rows:
+        if first + len(some.X) > n_rows:
+            break
+        X[first : first + len(some.X)] = some.X
+        codes[first : first + len(some.X)] = some.codes
+        weights += [] if some.weight is None else [some.weight]
+        first += len(some.X)
+    if first != n_rows:
+        raise SourceError(f"the table has changed while it was read: {n_rows:,} rows were expected")
+    weight = np.concatenate(weights) if weights else None
+    return ArraySource(X, codes, weight, classes=classes.values, feature_names=names)
+
+
+@contextmanager
+def _temporary_folder(folder: str | os.PathLike[str] | None, needed: int) -> Iterator[Path]:
+    place = Path(tempfile.mkdtemp(prefix=".cavity-rows-", dir=folder))
+    try:
+        free = shutil.disk_usage(place).free
+        if needed > free:
+            raise SourceError(
+                f"the rows take {needed:,} bytes, and {place.parent} has {free:,} left; make room "
+                "there, or set TMPDIR to another place"
+            )
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _write(rows: Iterator[EncodedRows], folder: Path) -> None:
+    pa, _ = import_arrow()
+    from pyarrow import parquet
+
+    writer = None
+    try:
+        for X, codes, weight in rows:
+            if not len(X):
+                continue
+            arrays = [pa.array(np.ascontiguousarray(X[:, j])) for j in range(X.shape[1])]
+            columns = dict(zip(map(str, range(X.shape[1])), arrays, strict=True))
+            columns[_TARGET] = pa.array(codes)
+            if weight is not None:
+                columns[_WEIGHT] = pa.array(weight)
+            block = pa.table(columns)
+            with _room_in(folder.parent):
+                if writer is None:
+                    path = folder / "rows.parquet"
+                    writer = parquet.ParquetWriter(
+                        path, block.schema, compression="lz4", use_dictionary=False
+                    )
+                writer.write_table(block, row_group_size=_GROUP_ROWS)
+    finally:
+        if writer is not None:
+            with _room_in(folder.parent):
+                writer.close()
+
+
+@contextmanager
+def _room_in(place: Path) -> Iterator[None]:
+    """Turn what Arrow raises on a full disk, which names no file, into an error that does."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(
+            f"the rows could not be written to a folder in {place} ({one_line(error)}); make room "
+            "there, or set TMPDIR to another place"
+        ) from error

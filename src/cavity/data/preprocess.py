@@ -1,0 +1,405 @@
+"""What training must know of each column, gathered chunk by chunk in memory that does not grow.
+
+Named columns of any kind become numbers: learned in one streaming pass, applied chunk by chunk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from cavity.data.columns import (
+    BOOLEAN,
+    CATEGORICAL,
+    DATE,
+    NUMERIC,
+    PARTS,
+    CategoricalEncoder,
+    DateEncoder,
+    Encoder,
+    NumericEncoder,
+    coerced,
+    date_features,
+    kind_of_type,
+    parts_of,
+    text_types,
+)
+from cavity.data.labels import LabelScan
+from cavity.data.table import Table, as_arrow, import_arrow, open_table
+from cavity.data.weights import weighted_rows
+from cavity.errors import SourceError
+from cavity.text import listed, suggestion
+from cavity.typing import Array
+
+SAMPLE = 50_000
+"""Numbers of a column that its median is taken from."""
+_MOST_COUNTED = 20_000
+"""Levels of a column that are counted; beyond, the rarest are forgotten."""
+_FLOAT32_LOSS = 1e-5
+"""Rounding error of float32 that is harmless, in standard deviations of a column."""
+
+
+class Decision(NamedTuple):
+    """What becomes of a column."""
+
+    encoder: Encoder | None
+    """None if it is left out."""
+    note: str | None
+    """Why it is left out, or what else the user should know of it."""
+    single: bool = True
+    """Whether float32 holds it."""
+
+
+class ColumnScan(Protocol):
+    """What is known of a column so far."""
+
+    def add(self, array: Any) -> None:
+        """Look at the next Arrow array."""
+        ...
+
+    def decide(self) -> Decision:
+        """How to encode the column."""
+        ...
+
+
+class NumericScan:
+    """Range, moments, missing values and a sample of a column of numbers or truth values."""
+
+    def __init__(self, column: str, kind: str = NUMERIC) -> None:
+        self.column, self.kind = column, kind
+        self.n = self.missing = 0
+        self.low, self.high = np.inf, -np.inf
+        self.mean = self.squares = 0.0
+        self.sample = Sample()
+
+    def add(self, array: Any) -> None:
+        """Look at the next numbers."""
+        values = coerced(array, self.kind, self.column)
+        if self.kind == BOOLEAN:
+            values = values.cast(import_arrow()[0].float32())
+        numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
+        known = numbers[np.isfinite(numbers)]
+        self.missing += len(numbers) - len(known)
+        if not len(known):
+            return
+        self.low, self.high = min(self.low, known.min()), max(self.high, known.max())
+        total = self.n + len(known)
+        step = known.mean() - self.mean
+        self.squares += (
+            float(np.square(known - known.mean()).sum()) + step**2 * self.n * len(known) / total
+        )
+        self.mean += step * len(known) / total
+        self.n = total
+        self.sample.add(known)
+
+    def decide(self) -> Decision:
+        """The numbers, unless they are all the same."""
+        if self.n == 0:
+            return Decision(None, f"{self.column!r} has no values and is left out")
+        if self.low == self.high and not self.missing:
+            return Decision(None, f"{self.column!r} is always {_number(self.low)} and is left out")
+        largest = max(abs(self.low), abs(self.high))
+        deviation = np.sqrt(self.squares / self.n)
+        single = largest < 1e30 and largest * 2**-24 <= _FLOAT32_LOSS * max(deviation, 1e-30)
+        encoder = NumericEncoder(self.column, self.sample.median, self.missing > 0, self.kind)
+        return Decision(encoder, None, single or self.low == self.high)
+
+
+class Sample:
+    """Every k-th number of a column, with k doubled whenever there are too many."""
+
+    def __init__(self) -> None:
+        self._kept: list[Array] = []
+        self._n_kept, self._every, self._offset = 0, 1, 0
+
+    def add(self, numbers: Array) -> None:
+        """Keep some of the next numbers."""
+        chosen = numbers[self._offset :: self._every]
+        self._offset = (self._offset - len(numbers)) % self._every
+        self._kept.append(np.array(chosen))
+        self._n_kept += len(chosen)
+        while self._n_kept > 2 * SAMPLE:
+            whole = np.concatenate(self._kept)
+            if len(whole) % 2:
+                self._offset += self._every
+            self._kept = [whole[::2]]
+            self._n_kept, self._every = len(self._kept[0]), 2 * self._every
+
+    @property
+    def median(self) -> float:
+        """Of what was kept."""
+        return float(np.median(np.concatenate(self._kept)))
+
+
+class LevelScan:
+    """Counts of the values of a column of strings."""
+
+    def __init__(self, column: str, max_levels: int) -> None:
+        self.column, self.max_levels = column, max_levels
+        self.n = self.missing = 0
+        self.counts: Counter[str] = Counter()
+        self.forgot = False
+
+    def add(self, array: Any) -> None:
+        """Count the next values."""
+        _, pc = import_arrow()
+        values = coerced(array, CATEGORICAL, self.column)
+        self.missing += values.null_count
+        self.n += len(values) - values.null_count
+        found = pc.value_counts(values.drop_null())
+        levels, counts = found.field("values").to_pylist(), found.field("counts").to_pylist()
+        self.counts.update(dict(zip(levels, counts, strict=True)))
+        if len(self.counts) > _MOST_COUNTED:
+            self.forgot = True
+            self.counts = Counter(dict(self.counts.most_common(_MOST_COUNTED // 2)))
+
+    def decide(self) -> Decision:
+        """A level each, or the commonest if there are many; none if nearly all rows have their own."""
+        if self.n == 0:
+            return Decision(None, f"{self.column!r} has no values and is left out")
+        n_levels = len(self.counts)
+        if n_levels == 1 and not self.missing and not self.forgot:
+            return Decision(
+                None, f"{self.column!r} is always {next(iter(self.counts))!r} and is left out"
+            )
+        if n_levels == self.n and n_levels > 2:
+            return Decision(None, self._identifier("every row has a value of its own"))
+        if n_levels <= self.max_levels and not self.forgot:
+            encoder = CategoricalEncoder(
+                self.column, tuple(sorted(self.counts)), False, self.missing > 0
+            )
+            return Decision(encoder, None)
+        enough = max(3.0, self.n / 2_000)
+        common = [level for level, n in self.counts.most_common(self.max_levels) if n >= enough]
+        if not common:
+            return Decision(None, self._identifier("hardly any value occurs twice"))
+        note = (
+            f"{self.column!r} has {'more than ' if self.forgot else ''}{n_levels:,} levels: the "
+            f"commonest {len(common)} are kept, the others count as one"
+        )
+        encoder = CategoricalEncoder(self.column, tuple(sorted(common)), True, self.missing > 0)
+        return Decision(encoder, note)
+
+    def _identifier(self, why: str) -> str:
+        return f"{self.column!r} looks like an identifier ({why}) and is left out"
+
+
+class DateScan:
+    """Which parts of a column of dates vary, and their means."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self.n = self.missing = 0
+        self.low, self.high = np.full(len(PARTS), np.inf), np.full(len(PARTS), -np.inf)
+        self.sum = np.zeros(2 * len(PARTS) - 1)
+
+    def add(self, array: Any) -> None:
+        """Look at the next dates."""
+        pa, _ = import_arrow()
+        values = coerced(array, DATE, self.column)
+        self.missing += values.null_count
+        known = values.drop_null()
+        if not len(known):
+            return
+        parts = parts_of(known.cast(pa.int64()).to_numpy())
+        self.low, self.high = (
+            np.minimum(self.low, parts.min(axis=0)),
+            np.maximum(self.high, parts.max(axis=0)),
+        )
+        self.n += len(known)
+        self.sum += date_features(parts, 0.0, PARTS).sum(axis=0)
+
+    def decide(self) -> Decision:
+        """The parts that vary."""
+        if self.n == 0:
+            return Decision(None, f"{self.column!r} has no values and is left out")
+        varies = self.high > self.low
+        if not varies.any():
+            return Decision(None, f"{self.column!r} is always the same and is left out")
+        parts = tuple(part for part, moves in zip(PARTS, varies, strict=True) if moves)
+        means, first = self.sum / self.n, float(np.floor(self.low[0]))
+        fill: list[float] = []
+        for i, moves in enumerate(varies):
+            if moves:
+                fill += [means[0] - first] if i == 0 else [means[2 * i - 1], means[2 * i]]
+        encoder = DateEncoder(
+            self.column,
+            first,
+            parts,
+            tuple(float(value) for value in fill),
+            self.missing > 0,
+        )
+        return Decision(encoder, None)
+
+
+def _number(value: float) -> str:
+    return f"{value:g}"
+
+
+class TablePreprocessor(TransformerMixin, BaseEstimator):
+    """Turns tables with named columns into arrays of finite numbers.
+
+    Numbers stay as they are; truth values become 0 and 1; strings become a feature for each level (the
+    commonest `max_levels` of them, one for all others); dates become days, and places in the year, the
+    week and the day on circles. A missing number becomes the median, with a feature that says so; a
+    missing string is a level of its own. Columns that never change, and those of which every row has a
+    value of its own, are left out. Everything is learned in one streaming pass (two for text files).
+
+    Parameters
+    ----------
+    max_levels : int
+        Levels of a column of strings that get a feature of their own at most.
+    drop : sequence of str
+        Columns to leave out.
+    categorical : sequence of str
+        Columns of numbers that are codes, to be treated as strings.
+
+    Attributes
+    ----------
+    encoders_ : list of encoders, one for each column that is used
+    notes_ : list of str, what the user should know: columns that were left out, and why
+    columns_ : list of str, the columns that are used
+    dtype_ : str, "float32" if that holds all columns, else "float64"
+
+    Examples
+    --------
+    >>> table = {"age": [31.0, None, 52.0], "carrier": ["AA", "UA", "AA"], "year": [2013, 2013, 2013]}
+    >>> preprocessor = TablePreprocessor().fit(table)
+    >>> preprocessor.get_feature_names_out().tolist()
+    ['age', 'age (missing)', 'carrier=UA']
+    >>> preprocessor.transform(table).tolist()
+    [[31.0, 0.0, 0.0], [41.5, 1.0, 1.0], [52.0, 0.0, 0.0]]
+    >>> preprocessor.notes_
+    ["'year' is always 2013 and is left out"]
+    """
+
+    def __init__(
+        self, *, max_levels: int = 20, drop: Sequence[str] = (), categorical: Sequence[str] = ()
+    ) -> None:
+        self.max_levels = max_levels
+        self.drop = drop
+        self.categorical = categorical
+
+    def fit(self, X: Any, y: Any = None) -> TablePreprocessor:
+        """Learn from a data frame, or from the file or folder at a path."""
+        self.learn(open_table(X), None)
+        return self
+
+    def learn(self, table: Table, target: str | None, weight: str | None = None) -> LabelScan | None:
+        """Learn all columns but target and weight, and count the target's values on the way."""
+        names = self._chosen(table, target, weight)
+        read = [*names, *(name for name in (target, weight) if name is not None)]
+        types = {} if table.typed else text_types(table, read)
+        scans: dict[str, ColumnScan] = {}
+        self.notes_: list[str] = []
+        labels = None if target is None else LabelScan(target, table.name)
+        for whole in table.chunks(read, types):
+            chunk, weights = weighted_rows(whole, weight)
+            if not scans:
+                scans = self._scans(chunk.schema, names)
+            for name, scan in scans.items():
+                scan.add(chunk.column(name))
+            if labels is not None:
+                labels.add(chunk.column(target), weights)
+                labels.weightless += whole.num_rows - chunk.num_rows
+        if labels is not None and labels.weightless and not labels.counts and not labels.missing:
+            raise SourceError(f"the weight {weight!r} of every row is zero; at least one must count")
+        self._decide({name: scan.decide() for name, scan in scans.items()}, table.name)
+        return labels
+
+    def _chosen(self, table: Table, target: str | None, weight: str | None) -> list[str]:
+        wanted = [("target column", target), ("weight column", weight)]
+        wanted += [("column to leave out,", name) for name in self.drop]
+        wanted += [("categorical column", name) for name in self.categorical]
+        for what, name in wanted:
+            if name is not None and name not in table.columns:
+                raise SourceError(
+                    f"{table.name} has no {what} {name!r}{suggestion(name, table.columns)}"
+                )
+        if weight is not None and weight == target:
+            raise SourceError(f"{weight!r} is named as both the target and the weight column")
+        names = [n for n in table.columns if n not in (target, weight) and n not in self.drop]
+        if not names:
+            raise SourceError(f"{table.name} has no columns besides the target {target!r}")
+        return names
+
+    def _scans(self, schema: Any, names: Sequence[str]) -> dict[str, ColumnScan]:
+        pa, _ = import_arrow()
+        scans: dict[str, ColumnScan] = {}
+        for name in names:
+            found = schema.field(name).type
+            kind = CATEGORICAL if name in self.categorical else kind_of_type(found)
+            if kind in (NUMERIC, BOOLEAN):
+                scans[name] = NumericScan(name, kind)
+            elif kind == CATEGORICAL:
+                scans[name] = LevelScan(name, self.max_levels)
+            elif kind == DATE:
+                scans[name] = DateScan(name)
+            elif found == pa.null():
+                self.notes_.append(f"{name!r} has no values and is left out")
+            else:
+                self.notes_.append(f"{name!r} holds {found}, which cannot be used, and is left out")
+        return scans
+
+    def _decide(self, decisions: dict[str, Decision], name: str) -> None:
+        used = {column: d for column, d in decisions.items() if d.encoder is not None}
+        self.notes_ += [d.note for d in decisions.values() if d.note is not None]
+        if not used:
+            raise SourceError(f"{name} has no column to learn from: {'; '.join(self.notes_)}")
+        self.encoders_ = [d.encoder for d in used.values() if d.encoder is not None]
+        self.columns_ = list(used)
+        self.dtype_ = "float32" if all(d.single for d in used.values()) else "float64"
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Names [d] of the features."""
+        check_is_fitted(self)
+        return np.array([name for encoder in self.encoders_ for name in encoder.features], dtype=object)
+
+    @property
+    def n_features_out_(self) -> int:
+        """Number d of the features."""
+        return sum(len(encoder.features) for encoder in self.encoders_)
+
+    def text_types(self) -> dict[str, Any]:
+        """The Arrow types in which to read the columns of a text file."""
+        pa, _ = import_arrow()
+        types = {NUMERIC: pa.float64()}
+        return {e.column: types.get(e.kind, pa.string()) for e in self.encoders_}
+
+    def check_columns(self, columns: Sequence[str], name: str) -> list[str]:
+        """Refuse a table that lacks columns; returns the columns that training has not seen."""
+        check_is_fitted(self)
+        missing = [column for column in self.columns_ if column not in columns]
+        if missing:
+            words = suggestion(missing[0], [column for column in columns if column not in self.columns_])
+            raise SourceError(
+                f"{name} lacks {'columns' if len(missing) > 1 else 'the column'} {listed(missing)}, "
+                f"which the model was trained on{words if 'mean' in words else ''}"
+            )
+        known = {*self.columns_, *self.drop, *getattr(self, "ignored_", ())}
+        return [column for column in columns if column not in known]
+
+    def transform(self, X: Any) -> Array:
+        """The features [n, d] of a data frame or Arrow table, finite."""
+        table = as_arrow(X)
+        self.check_columns(table.schema.names, "the data frame")
+        if table.num_rows == 0:
+            return np.empty((0, self.n_features_out_), np.dtype(self.dtype_))
+        batches: Iterator[Any] = iter(table.select(self.columns_).combine_chunks().to_batches())
+        return np.vstack([self.encode(batch) for batch in batches])
+
+    def encode(self, batch: Any) -> Array:
+        """The features [t, d] of an Arrow record batch that has the columns."""
+        out = np.empty((batch.num_rows, self.n_features_out_), np.dtype(self.dtype_))
+        first = 0
+        for encoder in self.encoders_:
+            width = len(encoder.features)
+            encoder.encode(batch.column(encoder.column), out[:, first : first + width])
+            first += width
+        return out

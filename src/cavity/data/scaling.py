@@ -1,0 +1,260 @@
+"""Columns that go together, each as what those before it do not tell.
+
+A distance is mostly the time that it takes, and what remains, the speed, is what a label may hang on: a
+direction of little variance across two features, which a kernel with a lengthscale a feature cannot see
+apart. So column j becomes the residual of its regression on the columns before it, in units of the
+residual's own deviation. With the correlation matrix R = LLᵀ that is u ↦ u L⁻ᵀ for columns u of unit
+variance: their covariance becomes L⁻¹RL⁻ᵀ = I.
+
+Of all the matrices that do this, the triangular one is unique and moves smoothly with R; principal
+components of equal variance, in contrast, are any rotation of each other, so that rounding would choose.
+
+Centre and scale of each feature, and how features go together, learned in one streaming pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from cavity.memory import cached_rows
+from cavity.typing import Array, Dtype
+
+FLAT = 1e-6
+"""Share of a column's variance that must be left, given those before it, to be more than rounding."""
+
+
+def residual_units(R: Array) -> Array:
+    """L⁻ᵀ [d, d], upper triangular, for a correlation matrix R [d, d].
+
+    A column that those before it determine is left as its residual, which is nothing.
+
+    >>> residual_units(np.array([[1.0, 0.6], [0.6, 1.0]]))
+    array([[ 1.  , -0.75],
+           [ 0.  ,  1.25]])
+    """
+    L = np.zeros_like(R)
+    for j in range(len(R)):
+        column = R[j:, j] - L[j:, :j] @ L[j, :j]
+        left = column[0]
+        if left > FLAT:
+            L[j:, j] = column / np.sqrt(left)
+        else:
+            L[j, j] = 1.0
+    return np.asarray(np.linalg.inv(L).T)
+
+
+_NEGLIGIBLE = 1e-6
+"""Error of a mean, in units of the scale, that no one would notice."""
+
+
+@dataclass(frozen=True)
+class Standardizer:
+    """x ↦ (x − mean)/scale, and then, where columns are to be told apart, times `turn`."""
+
+    mean: Array
+    """[d]"""
+    scale: Array
+    """[d], never zero."""
+    turn: Array | None = None
+    """[d, d], upper triangular: each column as what those before it do not tell; see `whitening`."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
+
+    @classmethod
+    def identity(cls, n_features: int) -> Standardizer:
+        """Leaves the inputs as they are."""
+        return cls(np.zeros(n_features), np.ones(n_features))
+
+    def apply(self, X: Array, dtype: Dtype) -> Array:
+        """Standardised X [t, d], C-contiguous in the given precision; not to be written to."""
+        if self.is_identity:
+            return np.ascontiguousarray(X, dtype=dtype)
+        out = np.empty(X.shape, dtype=dtype)
+        # Subtract in the wider of the two precisions: float64 inputs with a large offset would lose
+        # their digits if they were rounded to float32 first; and of a mean that is far from 0 in terms
+        # of the scale, what rounding has left over has to be subtracted, too.
+        wide = np.result_type(X.dtype, dtype)
+        mean, rate = self.mean.astype(wide), (1.0 / self.scale).astype(wide)
+        left_over = (self.mean - mean).astype(wide)
+        if not (np.abs(left_over) > _NEGLIGIBLE * self.scale).any():
+            left_over = None
+        turn = None if self.turn is None else self.turn.astype(wide)
+        for rows in cached_rows(len(X), out.itemsize * X.shape[1]):
+            if wide == dtype and turn is None:
+                np.subtract(X[rows], mean, out=out[rows])
+                if left_over is not None:
+                    out[rows] -= left_over
+                out[rows] *= rate
+            else:
+                scaled = X[rows] - mean
+                if left_over is not None:
+                    scaled -= left_over
+                scaled *= rate
+                out[rows] = scaled if turn is None else scaled @ turn
+        return out
+
+    @cached_property
+    def is_identity(self) -> bool:
+        """Whether the inputs stay as they are."""
+        return self.turn is None and not self.mean.any() and bool((self.scale == 1.0).all())
+
+    def invert(self, X: Array) -> Array:
+        """Standardised X [t, d] back in the units of the inputs."""
+        if self.turn is not None:
+            X = solve_triangular(self.turn, np.asarray(X, dtype=np.float64).T, trans="T").T
+        return np.asarray(X * self.scale + self.mean)
+
+
+MOSTLY = 0.5
+"""A column with more of its weight than this at its smallest or its largest value is mostly that."""
+FARTHEST = 2.0
+"""Root mean square distance of the other values from it, at most, in units of the scale."""
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The smallest value of each column, and the weight of the rows that have it [d]."""
+
+    value: Array
+    weight: Array
+
+    @classmethod
+    def of(cls, X: Array, weight: Array | None, value: Array, sign: float = 1.0) -> Extreme:
+        """Of sign·X [t, d], with weights [t], where `value` [d] is the smallest or largest of X."""
+        there = value == X
+        count = np.count_nonzero(there, axis=0) if weight is None else weight @ there
+        return cls(sign * value.astype(np.float64), count.astype(np.float64))
+
+    def merged_with(self, other: Extreme) -> Extreme:
+        """That of both sets of rows together."""
+        value = np.minimum(self.value, other.value)
+        weight = np.where(self.value == value, self.weight, 0.0)
+        return Extreme(value, weight + np.where(other.value == value, other.weight, 0.0))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weight, mean and summed squared deviations of some rows, column by column.
+
+    Kept in units of `unit` [d], a power of two that is 1 unless the column is so large or so small
+    that its square would leave the range of a float.
+    """
+
+    weight: float
+    unit: Array
+    mean: Array
+    squares: Array
+    smallest: Extreme
+    """Of X, in its own units."""
+    largest: Extreme
+    """Of −X."""
+    products: Array | None = None
+    """[d, d]: summed products of the deviations of two columns, if they are asked for."""
+
+    @classmethod
+    def of(cls, X: Array, weight: Array | None, *, products: bool = False) -> Moments:
+        """Moments of X [t, d] with weights [t]."""
+        largest = np.maximum(np.abs(X.max(axis=0).astype(float)), np.abs(X.min(axis=0).astype(float)))
+        unit = _unit(largest)
+        raw, X = X, np.asarray(X, dtype=np.float64)
+        if (unit != 1.0).any():
+            X = X / unit
+        w = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
+        total = float(w.sum())
+        mean = w @ X / max(total, 1e-300)
+        deviations = X - mean
+        squares = np.einsum("ij,ij->j", deviations, deviations) if weight is None else w @ deviations**2
+        extremes = _extremes(raw, weight)
+        together = deviations.T @ (w[:, None] * deviations) if products else None
+        return cls(total, unit, mean, squares, *extremes, together)
+
+    def merged_with(self, other: Moments) -> Moments:
+        """Moments of both sets of rows together (Chan, Golub & LeVeque)."""
+        unit = np.maximum(self.unit, other.unit)
+        mine, theirs = self.unit / unit, other.unit / unit
+        total = max(self.weight + other.weight, 1e-300)
+        difference = other.mean * theirs - self.mean * mine
+        between = self.weight * other.weight / total
+        products = None
+        if self.products is not None and other.products is not None:
+            products = self.products * np.outer(mine, mine) + other.products * np.outer(theirs, theirs)
+            products += between * np.outer(difference, difference)
+        return Moments(
+            self.weight + other.weight,
+            unit,
+            self.mean * mine + difference * (other.weight / total),
+            self.squares * mine**2 + other.squares * theirs**2 + difference**2 * between,
+            self.smallest.merged_with(other.smallest),
+            self.largest.merged_with(other.largest),
+            products,
+        )
+
+    def standardizer(self) -> Standardizer:
+        """Centre and scale; a column that does not vary keeps the scale 1. With products, also a turn.
+
+        The scale is the standard deviation, but a column that is mostly one value (a rare category, a
+        pixel that is lit in a few images, a count that is mostly zero) would have rows far away from all
+        others, so there the other values are two units away from that one. A column of zeros and ones
+        has the scale ½ then, however rare the ones.
+        """
+        deviation = np.sqrt(self.squares / max(self.weight, 1e-300))
+        # What rounding alone produces from a constant column is not variation.
+        varies = deviation > 1e-12 * np.abs(self.mean)
+        spread = np.maximum(deviation, self._distance_from_most() / FARTHEST)
+        scale = np.where(varies, spread * self.unit, 1.0)
+        if self.products is None:
+            return Standardizer(self.mean * self.unit, scale)
+        # Columns of unit variance are told apart; one that is mostly one value is no larger for it.
+        ratio = np.divide(spread, deviation, out=np.ones_like(spread), where=varies)
+        turn = ratio[:, None] * residual_units(self._correlation(varies)) / ratio
+        return Standardizer(self.mean * self.unit, scale, turn)
+
+    def _correlation(self, varies: NDArray[np.bool_]) -> Array:
+        """[d, d]; columns that do not vary go with no other."""
+        assert self.products is not None
+        deviation = np.sqrt(np.where(varies, self.squares, 1.0))
+        R = self.products / deviation / deviation[:, None]
+        R[~varies], R[:, ~varies] = 0.0, 0.0
+        np.fill_diagonal(R, 1.0)
+        return R
+
+    def _distance_from_most(self) -> Array:
+        """Root mean square distance of the other values from the one that most rows have, or 0 [d]."""
+        at_smallest = self.smallest.weight >= self.largest.weight
+        value = np.where(at_smallest, self.smallest.value, -self.largest.value) / self.unit
+        there = np.maximum(self.smallest.weight, self.largest.weight)
+        squares = self.squares + self.weight * (self.mean - value) ** 2
+        others = np.maximum(self.weight - there, 1e-9 * self.weight)
+        mostly = there > MOSTLY * self.weight
+        return np.where(mostly, np.sqrt(squares / np.maximum(others, 1e-300)), 0.0)
+
+
+def _extremes(X: Array, weight: Array | None) -> tuple[Extreme, Extreme]:
+    if weight is not None and not np.all(weight):
+        X, weight = X[weight > 0], weight[weight > 0]
+    if len(X) == 0:
+        none = Extreme(np.full(X.shape[1], np.inf), np.zeros(X.shape[1]))
+        return none, none
+    return (
+        Extreme.of(X, weight, X.min(axis=0)),
+        Extreme.of(X, weight, X.max(axis=0), sign=-1.0),
+    )
+
+
+def learn_standardizer(tiles: Iterable[Moments]) -> Standardizer:
+    """Centre and scale of all rows, from the moments of tiles."""
+    return reduce(Moments.merged_with, tiles).standardizer()
+
+
+def _unit(largest: Array) -> Array:
+    _, exponent = np.frexp(largest)
+    extreme = (largest > 1e100) | ((largest < 1e-100) & (largest > 0))
+    return np.where(extreme, np.ldexp(1.0, np.where(extreme, exponent, 0)), 1.0)

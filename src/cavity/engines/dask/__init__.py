@@ -1,0 +1,1 @@
+"""The engine that runs passes on a Dask cluster."""

@@ -1,0 +1,134 @@
+"""The cluster of a fit: the user's, or one on this machine that is closed after the fit.
+
+Its work goes on when workers are lost, and says so when there are none left."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future as OutcomeFuture
+from concurrent.futures import wait
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed.comm import CommClosedError
+from distributed.utils import CancelledError
+
+from cavity.errors import ClusterError
+
+WORKER_TIMEOUT = 60.0
+"""Seconds without any worker after which a fit gives up; the Dask configuration key
+`cavity.worker-timeout` overrides it."""
+_POLL = 0.5
+_MOST_DEATHS = 3
+"""How often in a row a task may have taken several workers with it."""
+
+FAULTS = (CancelledError, KilledWorker, CommClosedError)
+"""What Dask raises when data or workers were lost, and not because the work itself went wrong."""
+
+
+class Cluster:
+    """A client, and patience."""
+
+    def __init__(self, client: Client, checkpoint: str | os.PathLike[str] | None = None) -> None:
+        self.client = client
+        self.checkpoint = checkpoint
+        self.direct: bool | None = None
+        """Whether the driver can talk to the workers, and not to the scheduler only; None: not known."""
+        self.timeout = float(dask.config.get("cavity.worker-timeout", WORKER_TIMEOUT))
+
+    def run(self, submit: Callable[[], list[Future]], repair: Callable[[], None]) -> list[Any]:
+        """The results of what `submit` submits; after a fault, `repair` and once more."""
+        deaths = 0
+        while True:
+            try:
+                return self.results(submit())
+            except FAULTS as error:
+                deaths = deaths + 1 if isinstance(error, KilledWorker) else 0
+                if deaths == _MOST_DEATHS:
+                    raise ClusterError(
+                        f"workers die of the work they are given ({error}); give them more memory, or "
+                        f"use more and smaller ones{self._way_on()}"
+                    ) from error
+                self.wait_for_workers()
+                repair()
+
+    @property
+    def n_workers(self) -> int:
+        """Workers there are now."""
+        if self.client.status != "running":
+            return 0
+        try:
+            return len(self.client.nthreads())
+        except (OSError, CommClosedError):
+            return 0
+
+    def wait_for_workers(self) -> None:
+        """Return when there is a worker, or raise a `ClusterError` after the time-out."""
+        self._require(self._waiting_since(None))
+
+    def _require(self, since: float | None) -> None:
+        while since is not None:
+            time.sleep(_POLL)
+            since = self._waiting_since(since)
+
+    def results(self, futures: list[Future]) -> list[Any]:
+        """The results, as long as there is a worker now and then."""
+        outcome: OutcomeFuture[list[Any]] = OutcomeFuture()
+
+        async def gather() -> None:
+            try:
+                outcome.set_result(await self.client.gather(futures, direct=bool(self.direct)))
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        self.client.loop.add_callback(gather)
+        while not wait([outcome], timeout=_POLL).done:
+            self.wait_for_workers()
+        return outcome.result()
+
+    def _waiting_since(self, since: float | None) -> float | None:
+        """Since when there has been no worker; None if there is one."""
+        if self.n_workers:
+            return None
+        now = time.monotonic()
+        since = now if since is None else since
+        if now - since > self.timeout:
+            raise ClusterError(
+                f"the cluster {self.client!r} has had no worker for {self.timeout:g} s (Dask "
+                f"configuration key cavity.worker-timeout); start workers and fit again{self._way_on()}"
+            )
+        return since
+
+    def _way_on(self) -> str:
+        if self.checkpoint is None:
+            return "; with checkpoint=..., a fit goes on where it was"
+        return f"; the same fit goes on from its checkpoint {os.fspath(self.checkpoint)!r}"
+
+
+@contextmanager
+def cluster_for(client: Client | None, n_workers: int, checkpoint: Any) -> Iterator[Cluster]:
+    """The client's cluster, or a new one of `n_workers` processes with one thread each."""
+    if client is not None:
+        if not isinstance(client, Client):
+            raise TypeError(
+                f"client={client!r} is a {type(client).__name__}; pass a distributed.Client, for "
+                'instance Client("tcp://scheduler:8786"), or None for a cluster on this machine'
+            )
+        yield Cluster(client, checkpoint)
+        return
+    with (
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",  # any free port: another cluster may have the usual one
+            silence_logs=logging.ERROR,
+        ) as own,
+        Client(own, set_as_default=False) as connection,
+    ):
+        yield Cluster(connection, checkpoint)

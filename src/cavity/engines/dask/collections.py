@@ -1,0 +1,320 @@
+"""From what a user passes to partitions: lazy pieces of a table that a worker makes into arrays.
+
+The rows of a table as Dask arrays: each worker reads and encodes pieces of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask
+import dask.array
+import dask.dataframe
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.data.encoded import encoded_rows
+from cavity.data.labels import Classes
+from cavity.data.locations import File
+from cavity.data.parquet_store import open_parquet
+from cavity.data.preprocess import TablePreprocessor
+from cavity.data.source import tile_precision
+from cavity.data.table import CsvTable, ParquetTable, Table
+from cavity.data.weights import check_countable
+from cavity.errors import SourceError
+
+
+class Partition(NamedTuple):
+    """Some rows of a table, checked, as arrays."""
+
+    X: NDArray[Any]
+    y: NDArray[Any]
+    weight: NDArray[np.float64] | None = None
+
+
+class Census(NamedTuple):
+    """What the driver needs to know of a partition."""
+
+    n_rows: int
+    n_features: int
+    classes: NDArray[Any]
+    totals: NDArray[np.float64]
+    """Weight of each of the classes."""
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class LazyTable:
+    """A table in partitions that have not been read."""
+
+    partitions: list[Any]
+    """Delayed `Partition`s."""
+    feature_names: NDArray[Any] | None
+
+
+def lazy_table(X: Any, y: Any, sample_weight: Any = None) -> LazyTable:
+    """The table that X, y and their weights mean, before any work."""
+    if isinstance(X, (str, os.PathLike)):
+        X, y, sample_weight = _parquet(os.fspath(X), y, sample_weight)
+    if isinstance(X, dask.dataframe.DataFrame):
+        return _from_frame(X, y, sample_weight)
+    if isinstance(X, dask.array.Array):
+        return _from_array(X, y, sample_weight)
+    raise TypeError(
+        f"X is a {type(X).__name__}; this classifier takes a Dask array or DataFrame, or the path or "
+        "URL of Parquet files with y the name of the target column. Use cavity.SEPClassifier or "
+        "cavity.SVIClassifier for other data, or dask.array.from_array(X, chunks=...)"
+    )
+
+
+def census(partition: Partition) -> Census:
+    """Sizes and classes of a partition; runs on a worker."""
+    X, y, weight = partition
+    classes, codes = np.unique(y, return_inverse=True)
+    totals = np.bincount(codes, weight, len(classes)).astype(np.float64)
+    return Census(X.shape[0], X.shape[1], classes, totals, X.dtype)
+
+
+def _parquet(path: str, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    if not isinstance(y, str):
+        what = repr(y) if y is None else f"<{type(y).__name__}>"
+        raise SourceError(
+            f"y={what}: for the Parquet data in {path}, y is the name of the target column"
+        )
+    try:
+        table = dask.dataframe.read_parquet(path)
+    except FileNotFoundError as error:
+        raise SourceError(f"{path}: there is no such file or folder of Parquet files") from error
+    if y not in table.columns:
+        raise SourceError(f"{path}: has no target column {y!r}; it has {list(table.columns)}")
+    if sample_weight is None:
+        return table.drop(columns=[y]), table[y], None
+    if sample_weight not in table.columns or sample_weight == y:
+        raise SourceError(
+            f"sample_weight={sample_weight!r}: for the Parquet data in {path} it is the name of a "
+            f"column other than the target; they are {[name for name in table.columns if name != y]}"
+        )
+    return table.drop(columns=[y, sample_weight]), table[y], table[sample_weight]
+
+
+def _from_frame(X: Any, y: Any, sample_weight: Any) -> LazyTable:
+    dtype = _frame_precision(X)
+    if isinstance(y, str):
+        raise SourceError(f"y={y!r}: with a Dask DataFrame, y is a Series, for instance frame[{y!r}]")
+    names = np.array(list(X.columns), dtype=object)
+    named = all(isinstance(name, str) for name in names)
+    # Not optimised: Dask would read fewer columns in fewer and larger partitions, for y and X apart.
+    blocks = X.to_delayed(optimize_graph=False)
+    columns = _columns_of(y, sample_weight)
+    return LazyTable(_partitions(blocks, *columns, dtype, list(names)), names if named else None)
+
+
+def _from_array(X: Any, y: Any, sample_weight: Any) -> LazyTable:
+    if X.ndim != 2:
+        raise ValueError(f"X has {X.ndim} dimensions; it must have two, [n, d]")
+    if X.dtype.kind not in "biuf":
+        raise ValueError(f"X has dtype {X.dtype}; convert it to numbers first")
+    X = X.rechunk({1: -1})
+    columns = _columns_of(_chunked_like(X, y), _chunked_like(X, sample_weight))
+    return LazyTable(_partitions(X.to_delayed().ravel(), *columns, None, None), None)
+
+
+def _chunked_like(X: Any, column: Any) -> Any:
+    if (
+        isinstance(column, dask.array.Array)
+        and not np.isnan(X.shape[0])
+        and not np.isnan(column.shape[0])
+        and X.shape[0] == column.shape[0]
+        and column.chunks[0] != X.chunks[0]
+    ):
+        return column.rechunk((X.chunks[0],))
+    return column
+
+
+def _columns_of(y: Any, sample_weight: Any) -> tuple[Any, Any]:
+    weight = None if sample_weight is None else _column_blocks(sample_weight, "sample_weight")
+    return _column_blocks(y, "y"), weight
+
+
+def _column_blocks(column: Any, name: str) -> Any:
+    if isinstance(column, dask.dataframe.Series):
+        return column.to_delayed(optimize_graph=False)
+    if isinstance(column, dask.array.Array):
+        if column.ndim != 1:
+            raise ValueError(f"{name} has {column.ndim} dimensions; it must have one, [n]")
+        return column.to_delayed().ravel()
+    raise TypeError(
+        f"{name} is a {type(column).__name__}; with Dask rows it must be a Dask array or Series, "
+        "partitioned as X is"
+    )
+
+
+def _partitions(
+    X: Any, y: Any, weight: Any, dtype: np.dtype[Any] | None, names: list[Any] | None
+) -> list[Any]:
+    for name, column in (("y", y), ("sample_weight", weight)):
+        if column is not None and len(X) != len(column):
+            raise ValueError(
+                f"X has {len(X)} partitions and {name} has {len(column)}; partition both in the same "
+                "way, for instance by taking both from one frame, or with rechunk or repartition"
+            )
+    prepare = dask.delayed(_prepared)
+    weight = [None] * len(X) if weight is None else weight
+    blocks = zip(X, y, weight, strict=True)
+    return [prepare(x, labels, w, i, dtype, names) for i, (x, labels, w) in enumerate(blocks)]
+
+
+def _prepared(
+    X: Any, y: Any, weight: Any, number: int, dtype: np.dtype[Any] | None, names: list[Any] | None
+) -> Partition:
+    """Blocks as arrays, checked; runs on a worker."""
+    if dtype is not None:
+        X = X.to_numpy(dtype=dtype, na_value=np.nan)
+    elif hasattr(X, "toarray"):
+        X = X.toarray()
+    X = np.ascontiguousarray(X)
+    X = X.view(np.uint8) if X.dtype.kind == "b" else X
+    labels = np.asarray(y)
+    if len(X) != len(labels):
+        raise ValueError(f"partition {number} of X has {len(X)} rows, of y {len(labels)}")
+    if X.dtype.kind == "f" and not np.isfinite(X).all():
+        row, column = np.argwhere(~np.isfinite(X))[0]
+        which = column if names is None else repr(names[column])
+        raise ValueError(
+            f"X has NaN or infinite values: {X[row, column]} in partition {number}, row {row}, column "
+            f"{which}; impute such values or drop their rows"
+        )
+    return Partition(X, _checked_labels(labels, number), _checked_weight(weight, len(X), number))
+
+
+def _checked_weight(weight: Any, n_rows: int, number: int) -> NDArray[np.float64] | None:
+    if weight is None:
+        return None
+    weight = np.asarray(weight, dtype=np.float64)
+    if len(weight) != n_rows:
+        raise ValueError(f"partition {number} of X has {n_rows} rows, of sample_weight {len(weight)}")
+    check_countable(weight, number)
+    return np.asarray(weight)
+
+
+def _checked_labels(labels: NDArray[Any], number: int) -> NDArray[Any]:
+    missing = labels != labels if labels.dtype.kind == "f" else np.zeros(0, bool)
+    if labels.dtype.kind == "O":
+        missing = np.array([value is None or value != value for value in labels], dtype=bool)
+    if missing.any():
+        raise ValueError(f"y has missing values in partition {number}; drop their rows")
+    if labels.dtype.kind == "O" and len(labels):
+        labels = np.array(labels.tolist())
+    return labels
+
+
+def _frame_precision(X: Any) -> np.dtype[Any]:
+    dtypes, refused = [], []
+    for name, kind in zip(X.columns, X.dtypes, strict=True):
+        plain = getattr(kind, "numpy_dtype", kind)
+        if isinstance(plain, np.dtype) and plain.kind in "biuf":
+            dtypes.append(np.dtype(np.uint8) if plain.kind == "b" else plain)
+        else:
+            refused.append(f"{name!r} ({kind})")
+    if refused:
+        raise ValueError(
+            f"X has columns that are not numeric: {', '.join(refused)}; encode them as numbers, or "
+            "leave them out"
+        )
+    if not dtypes:
+        raise ValueError("X has no columns")
+    return tile_precision(np.result_type(*dtypes))
+
+
+_PIECE_ROWS = 500_000
+
+
+class Rows(NamedTuple):
+    """Features [t, d], class values [t] and, if there are any, weights [t]."""
+
+    X: Any
+    y: Any
+    sample_weight: Any
+
+
+def dask_rows(
+    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None = None
+) -> Rows:
+    """Dask arrays of the features [n, d] and class values [n] of the rows that have a target.
+
+    Parquet files are cut between row groups; a text file is one piece, for its rows cannot be counted
+    without reading it.
+    """
+    import dask
+    import dask.array
+
+    if isinstance(table, ParquetTable):
+        tables: list[Table] = list(_parquet_pieces(table))
+    elif isinstance(table, CsvTable):
+        files = [_from_anywhere(path) for path in table.files]
+        tables = [CsvTable([path], str(path), table.delimiter) for path in files]
+    else:
+        raise SourceError("a cluster reads files; write the data frame to Parquet first")
+    encode = dask.delayed(_encoded)
+    rows = [encode(piece, preprocessor, classes, weight) for piece in tables]
+    dtype, d = np.dtype(preprocessor.dtype_), preprocessor.n_features_out_
+
+    def joined(parts: list[Any], shape: tuple[float, ...], kind: Any) -> Any:
+        arrays = [dask.array.from_delayed(part, shape=shape, dtype=kind) for part in parts]
+        return dask.array.concatenate(arrays, allow_unknown_chunksizes=True)
+
+    return Rows(
+        joined([r.X for r in rows], (np.nan, d), dtype),
+        joined([r.y for r in rows], (np.nan,), classes.values.dtype),
+        None
+        if weight is None
+        else joined([r.sample_weight for r in rows], (np.nan,), np.dtype(np.float64)),
+    )
+
+
+def _encoded(
+    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None
+) -> Rows:
+    """Read and encode a piece; runs on a worker."""
+    X, codes, weights = zip(*encoded_rows(table, preprocessor, classes, weight), strict=True)
+    return Rows(
+        np.concatenate(X),
+        classes.values[np.concatenate(codes)],
+        None if weight is None else np.concatenate(weights),
+    )
+
+
+def _parquet_pieces(table: ParquetTable) -> Iterator[ParquetTable]:
+    for path in map(_from_anywhere, table.files):
+        file = open_parquet(path)
+        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        file.close()
+        for groups in _runs(sizes):
+            yield table.piece(path, groups)
+
+
+def _from_anywhere(path: File) -> File:
+    """The file by a path that does not depend on the folder in which a worker was started."""
+    return path.absolute() if isinstance(path, Path) else path
+
+
+def _runs(sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Numbers of neighbouring row groups, with about `_PIECE_ROWS` rows together.
+
+    >>> list(_runs([300_000, 300_000, 300_000]))
+    [[0, 1], [2]]
+    """
+    run: list[int] = []
+    rows = 0
+    for number, size in enumerate(sizes):
+        run.append(number)
+        rows += size
+        if rows >= _PIECE_ROWS:
+            yield run
+            run, rows = [], 0
+    if run:
+        yield run

@@ -1,0 +1,347 @@
+"""How rows are cut into shards, shards put together into groups, and groups dealt out to workers.
+
+The shards depend on the number of rows alone. They are added up along a binary tree that is fixed with
+them; a task adds up what it has of it. So the groups, which are held and moved as one, and the tasks may
+follow the number of workers, and no sum changes by a single bit.
+
+Minibatches over shards: the seed decides, not the cluster, and no order of all rows is ever made.
+
+Rows on a cluster, in shards: what `Source` is to one machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from distributed import Future
+from numpy.typing import NDArray
+
+from cavity.data.scaling import Standardizer, learn_standardizer
+from cavity.data.source import RawRows, batch_count, code_type, joined, tile_precision
+from cavity.data.weights import checked_class_factors
+from cavity.engines.dask.cluster import Cluster
+from cavity.engines.dask.collections import Census, LazyTable, Partition, census
+from cavity.engines.dask.comm import GroupRows, itself
+from cavity.engines.dask.worker import Draw, moments_of, picked
+from cavity.typing import Array, IntArray
+
+LEAST_ROWS = 1_024
+"""Of a shard, if there are several: products want about a thousand rows."""
+MOST_ROWS = 131_072
+"""Of a shard: what a lost worker costs, and what a task holds besides its result, stay bounded."""
+PLENTY = 256
+"""Shards that are enough for any cluster which so few rows are worth."""
+GROUPS_PER_WORKER = 2
+"""Groups of shards for each worker there is at the start: workers that are added get some of them."""
+
+
+@dataclass(frozen=True)
+class ShardLayout:
+    """Rows 0 … n_rows − 1 in shards whose sizes differ by one at most.
+
+    >>> layout = ShardLayout.of(60_000)
+    >>> layout.n_shards, layout.bounds(1)
+    (32, (1875, 3750))
+    >>> [len(group) for group in layout.groups(n_workers=2)]
+    [8, 8, 8, 8]
+    """
+
+    n_rows: int
+    n_shards: int
+
+    @classmethod
+    def of(cls, n_rows: int) -> ShardLayout:
+        """The shards of so many rows: a power of two, so that they divide evenly."""
+        n_shards = 1
+        while 2 * n_shards <= min(PLENTY, n_rows // LEAST_ROWS):
+            n_shards *= 2
+        while n_rows > n_shards * MOST_ROWS:
+            n_shards *= 2
+        return cls(n_rows, n_shards)
+
+    def bounds(self, shard: int) -> tuple[int, int]:
+        """First row of a shard, and of the one after it."""
+        n, count = self.n_rows, self.n_shards
+        return n * shard // count, n * (shard + 1) // count
+
+    def rows(self, shard: int) -> int:
+        """Number of rows of a shard."""
+        start, stop = self.bounds(shard)
+        return stop - start
+
+    def groups(self, n_workers: int) -> list[range]:
+        """The shards of each group, when there are so many workers: of all as many, and few groups."""
+        size = 1
+        while self.n_shards // (2 * size) >= GROUPS_PER_WORKER * n_workers:
+            size *= 2
+        return [range(i, i + size) for i in range(0, self.n_shards, size)]
+
+
+def slots(threads: dict[str, int]) -> list[str]:
+    """The workers, each as many times as it has threads.
+
+    >>> slots({"b": 1, "a": 2})
+    ['a', 'a', 'b']
+    """
+    return [worker for worker in sorted(threads) for _ in range(threads[worker])]
+
+
+def slot_of(group: int, n_groups: int, n_slots: int) -> int:
+    """The slot that a group is dealt to: neighbours together, and as many to each as to the others.
+
+    >>> [slot_of(group, 8, 3) for group in range(8)]
+    [0, 0, 0, 1, 1, 1, 2, 2]
+    """
+    return group * n_slots // n_groups
+
+
+def spans(
+    lengths: list[int], layout: ShardLayout, group: range
+) -> tuple[list[int], list[list[tuple[int, int, int]]]]:
+    """Where the rows of some shards lie in partitions of the given lengths.
+
+    Returns the partitions that are needed, and for each shard its pieces (place among those partitions,
+    first row, row after the last).
+
+    >>> spans([4, 0, 1, 5], ShardLayout(10, 2), range(0, 1))
+    ([0, 2], [[(0, 0, 4), (1, 0, 1)]])
+    """
+    needed: list[int] = []
+    pieces: list[list[tuple[int, int, int]]] = [[] for _ in group]
+    begin = 0
+    for partition, length in enumerate(lengths):
+        end = begin + length
+        for i, shard in enumerate(group):
+            start, stop = layout.bounds(shard)
+            low, high = max(start, begin), min(stop, end)
+            if low < high:
+                if not needed or needed[-1] != partition:
+                    needed.append(partition)
+                pieces[i].append((len(needed) - 1, low - begin, high - begin))
+        begin = end
+    return needed, pieces
+
+
+_LEAST_SHARDS = 8
+"""Shards that a minibatch is drawn from, if there are so many: a shard may be all of one kind."""
+_ROWS_OF_SHARD = 512
+"""Rows that a large minibatch takes from each of its shards."""
+
+ShardBatch = dict[int, Draw]
+"""Which rows of which shards."""
+
+
+def shard_batches(
+    layout: ShardLayout, size: int, rng: np.random.Generator, skip: int = 0
+) -> Iterator[ShardBatch]:
+    """All rows once, in minibatches of about `size`; the first `skip` are left out.
+
+    The shards are put in random order and dealt out in rounds. In a round every minibatch takes its even
+    share of each of the round's shards, in a random order of its rows that a worker makes where it needs
+    it.
+
+    >>> layout = ShardLayout(1_000, 4)
+    >>> batches = list(shard_batches(layout, 100, np.random.default_rng(0)))
+    >>> len(batches), sorted(batches[0]), batches[0][0].parts
+    (10, [0, 1, 2, 3], 10)
+    """
+    order = rng.permutation(layout.n_shards)
+    entropy = int(rng.integers(2**63))
+    most = min(size, max(_LEAST_SHARDS, size // _ROWS_OF_SHARD))
+    n_rounds = -(-layout.n_shards // most)
+    for chosen in np.array_split(order, n_rounds):
+        shards = sorted(int(shard) for shard in chosen)
+        rows = [layout.rows(shard) for shard in shards]
+        parts = min(batch_count(sum(rows), size), *rows)  # no minibatch without rows of each shard
+        for part in range(parts):
+            if skip:
+                skip -= 1
+                continue
+            yield {shard: Draw(entropy, part, parts) for shard in shards}
+
+
+class ShardedSource:
+    """The rows of a lazy table, held by the workers; the driver sees counts, classes and samples."""
+
+    def __init__(self, table: LazyTable, cluster: Cluster, class_weight: Any = None) -> None:
+        self.table = table
+        self.cluster = cluster
+        self.feature_names = table.feature_names
+        self._partitions = self._compute()
+        found = cluster.run(self._censuses, self._recompute)
+        self.lengths = [part.n_rows for part in found]
+        self.n_rows: int = sum(self.lengths)
+        if self.n_rows == 0:
+            raise ValueError("X has no rows: found array with 0 sample(s), at least 1 is required")
+        self.n_features: int = found[0].n_features
+        self.dtype = tile_precision(np.result_type(*(part.dtype for part in found)))
+        self.classes: NDArray[Any] = np.unique(np.concatenate([p.classes for p in found if p.n_rows]))
+        totals = _class_totals(found, self.classes)
+        factors = checked_class_factors(class_weight, self.classes, totals)
+        self._factors = factors
+        self.total_weight = float(totals.sum() if factors is None else totals @ factors)
+        self.layout = ShardLayout.of(self.n_rows)
+        self.groups = self.layout.groups(max(1, cluster.n_workers))
+        self.rows = [self._read(number) for number in range(len(self.groups))]
+        # Each group of shards knows how to read its rows again: the partitions need not be held.
+        self._load()
+        self._spread()
+        self._partitions = []
+
+    def _compute(self) -> list[Future]:
+        return list(self.cluster.client.compute(self.table.partitions))
+
+    def _recompute(self) -> None:
+        self._partitions = self._compute()
+
+    def _censuses(self) -> list[Future]:
+        return list(self.cluster.client.map(census, self._partitions, pure=False))
+
+    def _read(self, number: int) -> Future:
+        """The rows of a group as a task that reads them, on any worker but evenly spread at first."""
+        client = self.cluster.client
+        partitions = self._partitions or self._compute()
+        group = self.groups[number]
+        needed, pieces = spans(self.lengths, self.layout, group)
+        starts = tuple(self.layout.bounds(shard)[0] for shard in group)
+        return client.submit(
+            read_group,
+            [partitions[i] for i in needed],
+            pieces,
+            group.start,
+            starts,
+            self.classes,
+            self._factors,
+            pure=False,
+            **self._wish(self._home(number, slots(client.nthreads()))),
+        )
+
+    def _home(self, group: int, places: list[str]) -> str | None:
+        return places[slot_of(group, len(self.groups), len(places))] if places else None
+
+    def _wish(self, home: str | None) -> dict[str, Any]:
+        return {} if home is None else {"workers": [home], "allow_other_workers": True}
+
+    def _load(self) -> None:
+        self.cluster.run(lambda: self.cluster.client.map(_loaded, self.rows, pure=False), self.reload)
+
+    def _spread(self) -> None:
+        """Move groups to where they were meant to be: a worker that was slow to start has fewer."""
+        client = self.cluster.client
+        holders, places = client.who_has(self.rows), slots(client.nthreads())
+        for i, rows in enumerate(self.rows):
+            home = self._home(i, places)
+            if home not in holders.get(rows.key, ()):
+                self.rows[i] = client.submit(itself, rows, pure=False, **self._wish(home))
+        self._load()
+
+    def reload(self) -> None:
+        """Read again what cannot be had any more."""
+        lost = [i for i, rows in enumerate(self.rows) if rows.status in ("cancelled", "lost", "error")]
+        if lost:
+            self._partitions = self._compute()
+            for i in lost:
+                self.rows[i] = self._read(i)
+            self._partitions = []
+
+    def standardizer(self, *, whiten: bool = False) -> Standardizer:
+        """Centre and scale of all rows, and a turn; the driver sees the moments of shards."""
+        parts = self.cluster.run(
+            lambda: self.cluster.client.map(moments_of, self.rows, products=whiten, pure=False),
+            self.reload,
+        )
+        return learn_standardizer(moments for group in parts for moments in group)
+
+    def label_digests(self) -> list[str]:
+        """Of the labels and weights of each shard, made where they lie: by them a fit is known."""
+        parts = self.cluster.run(
+            lambda: self.cluster.client.map(digests_of, self.rows, pure=False), self.reload
+        )
+        return [text for group in parts for text in group]
+
+    def sample(self, size: int, rng: np.random.Generator) -> RawRows:
+        """At most `size` rows drawn at random without replacement, the same as on one machine."""
+        numbers = rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False)
+        return self.take(np.sort(numbers))
+
+    def first_rows(self, count: int) -> RawRows:
+        """At most `count` rows from the beginning."""
+        return self.take(np.arange(min(count, self.n_rows)))
+
+    def take(self, numbers: IntArray) -> RawRows:
+        """The rows with these sorted numbers."""
+        starts = [self.layout.bounds(group.start)[0] for group in self.groups]
+        cuts = np.searchsorted(numbers, [*starts, self.n_rows])
+        wanted = [i for i in range(len(self.groups)) if cuts[i] < cuts[i + 1]]
+
+        def submit() -> list[Future]:
+            return [
+                self.cluster.client.submit(
+                    picked, self.rows[i], numbers[cuts[i] : cuts[i + 1]], pure=False
+                )
+                for i in wanted
+            ]
+
+        return joined(self.cluster.run(submit, self.reload))
+
+
+def read_group(
+    partitions: list[Partition],
+    pieces: list[list[tuple[int, int, int]]],
+    first: int,
+    starts: tuple[int, ...],
+    classes: NDArray[Any],
+    factors: Array | None,
+) -> GroupRows:
+    """The rows of some shards from the partitions they lie in; runs on a worker."""
+    code = code_type(len(classes))
+    shards = []
+    for shard in pieces:
+        X = np.concatenate([partitions[i].X[start:stop] for i, start, stop in shard])
+        y = np.concatenate([partitions[i].y[start:stop] for i, start, stop in shard])
+        codes: IntArray = np.searchsorted(classes, y).astype(code)
+        shards.append(RawRows(X, codes, _weights(partitions, shard, codes, factors)))
+    return GroupRows(first, starts, tuple(shards))
+
+
+def digests_of(rows: GroupRows) -> list[str]:
+    """Digests of the labels and weights of each shard; runs on a worker."""
+    texts = []
+    for shard in rows.shards:
+        values = [np.asarray(shard.labels, np.int32).tobytes()]
+        values += [] if shard.weight is None else [np.asarray(shard.weight, np.float64).tobytes()]
+        texts.append(hashlib.sha256(b"".join(values)).hexdigest()[:16])
+    return texts
+
+
+def _weights(
+    partitions: list[Partition],
+    shard: list[tuple[int, int, int]],
+    codes: IntArray,
+    factors: Array | None,
+) -> Array | None:
+    """What the rows of a shard count, None if every one counts once."""
+    if partitions[shard[0][0]].weight is None:
+        return None if factors is None else factors[codes]
+    parts = []
+    for i, start, stop in shard:
+        weight = partitions[i].weight
+        assert weight is not None  # all partitions have one, or none has
+        parts.append(weight[start:stop])
+    weight = np.concatenate(parts)
+    return weight if factors is None else weight * factors[codes]
+
+
+def _class_totals(found: list[Census], classes: NDArray[Any]) -> Array:
+    totals = np.zeros(len(classes))
+    for part in found:
+        totals[np.searchsorted(classes, part.classes)] += part.totals
+    return totals
+
+
+def _loaded(rows: GroupRows) -> int:
+    return len(rows.shards)

@@ -1,0 +1,285 @@
+"""Choosing between kernels and numbers of inducing points by leave-one-out, without cross-validation.
+
+EP's cavities give the log probability of every training label with its row left out of the posterior,
+for nothing (`loo_log_proba_`). `compare` ranks fitted models by it; `compare_kernels` scores kernels and
+numbers of inducing points as they are, one run of EP to convergence each, with nothing trained.
+
+What the score does not see: kernel parameters and inducing points that were *trained* have seen the rows
+they are scored on, and moved inducing points flatter most. `compare_kernels` therefore holds the
+inducing points; of trained models compare those of one kind, or score them on held-out rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from cavity.data.source import countable
+from cavity.estimators.sep import SEPClassifier
+from cavity.text import html_table, text_table
+from cavity.typing import Array
+
+
+class Candidate(NamedTuple):
+    """One model of a comparison; scores are in nats a row, larger is better."""
+
+    name: str
+    kernel: Any
+    """The fitted kernel, on standardised inputs."""
+    n_inducing: int
+    score: float
+    """Mean leave-one-out log probability."""
+    standard_error: float
+    behind: float
+    """Score of the best minus this one, ≥ 0."""
+    behind_error: float
+    """Standard error of `behind`, from the differences row by row: they share the rows' difficulty."""
+    log_evidence: float
+    """log Z_q, or the bound of variational inference."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidates, best first."""
+
+    candidates: tuple[Candidate, ...]
+    n_rows: int
+    """Rows that the scores are means of: those that every candidate has a score for."""
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate with the highest score."""
+        return self.candidates[0]
+
+    def not_worse(self, errors: float = 2.0) -> list[Candidate]:
+        """Candidates within so many standard errors of the best: the data do not tell them apart."""
+        return [c for c in self.candidates if c.behind <= errors * c.behind_error]
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self.candidates)
+
+    def __getitem__(self, which: int | str) -> Candidate:
+        """A candidate by rank or by name."""
+        if isinstance(which, int):
+            return self.candidates[which]
+        for candidate in self.candidates:
+            if candidate.name == which:
+                return candidate
+        raise KeyError(f"no candidate {which!r}; there are {[c.name for c in self.candidates]}")
+
+    def __str__(self) -> str:
+        return text_table(self._header, self._cells)
+
+    def _repr_html_(self) -> str:
+        return html_table(self._header, self._cells)
+
+    @property
+    def _header(self) -> list[str]:
+        return ["model", "m", "loo score", "± se", "behind", "± se", "log evidence"]
+
+    @property
+    def _cells(self) -> list[list[str]]:
+        return [
+            [c.name, str(c.n_inducing), *(f"{number:.4f}" for number in c[3:7]), f"{c.log_evidence:.2f}"]
+            for c in self.candidates
+        ]
+
+
+class _Scored(NamedTuple):
+    """What a comparison keeps of a model."""
+
+    name: str
+    kernel: Any
+    n_inducing: int
+    log_evidence: float
+    log_proba: Array
+    """[n]"""
+
+    @classmethod
+    def of(cls, name: str, model: Any) -> _Scored:
+        return cls(
+            name,
+            model.kernel_,
+            len(model.inducing_points_),
+            float(model.log_marginal_likelihood_value_),
+            np.asarray(model.loo_log_proba_, dtype=np.float64),
+        )
+
+
+def compare(models: Mapping[str, Any] | Sequence[Any], *, sample_weight: Any = None) -> Comparison:
+    """Rank classifiers that were fitted to the same rows by their leave-one-out log probabilities.
+
+    Parameters
+    ----------
+    models
+        Fitted classifiers, by name or in a sequence.
+    sample_weight : array-like [n] or None
+        The weights of the rows: w counts a row w times.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.gaussian_process.kernels import RBF, DotProduct
+    >>> from cavity import SEPClassifier
+    >>> from cavity.estimators.selection import compare
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> base = SEPClassifier(n_inducing=20, optimizer=None, random_state=0)
+    >>> curved = clone(base).set_params(kernel=10.0 * RBF(0.5)).fit(X, y)
+    >>> straight = clone(base).set_params(kernel=DotProduct()).fit(X, y)
+    >>> compare({"curved": curved, "straight": straight}).best.name
+    'curved'
+    """
+    if not isinstance(models, Mapping):
+        models = _named(list(models), lambda model: type(model).__name__)
+    for model in models.values():
+        check_is_fitted(model, "loo_log_proba_")
+    return _ranked([_Scored.of(name, model) for name, model in models.items()], sample_weight)
+
+
+def compare_kernels(
+    X: Any,
+    y: Any = None,
+    kernels: Mapping[str, Any] | Sequence[Any] = (None,),
+    *,
+    n_inducing: int | Sequence[int] | None = None,
+    inducing_points: Any = None,
+    estimator: Any = None,
+    sample_weight: Any = None,
+) -> Comparison:
+    """Score kernels and numbers of inducing points on rows X [n, d] with labels y [n], training nothing.
+
+    Every candidate is EP run to convergence at its kernel, parameters as they are given (on standardised
+    inputs), and at inducing points that are chosen once for each m and held: the same for all kernels.
+
+    Parameters
+    ----------
+    X, y
+        Whatever `fit` takes.
+    kernels
+        Kernels by name or in a sequence; None is the default kernel with lengthscales at the median
+        distance.
+    n_inducing : int, sequence of int or None
+        Numbers m of inducing points; None is that of the estimator.
+    inducing_points : array-like [m, d] or None
+        Inducing points to hold instead, in the units of X.
+    estimator
+        Whose method, likelihood and other options to use; `SEPClassifier(random_state=0)` by default.
+    sample_weight : array-like [n] or None
+        Weights of the rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.gaussian_process.kernels import RBF, DotProduct
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> kernels = {"curved": 10.0 * RBF(0.5), "straight": DotProduct()}
+    >>> table = compare_kernels(X, y, kernels, n_inducing=[10, 20])
+    >>> table.best.name, len(table)
+    ('curved, m=20', 4)
+    """
+    if n_inducing is not None and inducing_points is not None:
+        raise ValueError("n_inducing and inducing_points are both given; leave out one of them")
+    named = kernels if isinstance(kernels, Mapping) else _named(list(kernels), _kernel_name)
+    if not named:
+        raise ValueError("kernels is empty; give at least one kernel, or None for the default one")
+    base = _untrained(estimator)
+    sizes = np.atleast_1d(base.n_inducing if n_inducing is None else n_inducing).tolist()
+    scored = []
+    for m in sizes:
+        Z = inducing_points
+        for name, kernel in named.items():
+            model = clone(base).set_params(n_inducing=m, kernel=kernel, inducing_points=Z)
+            _fit_quietly(model, X, y, sample_weight)
+            Z = model.inducing_points_
+            label = f"{name}, m={len(Z)}" if len(sizes) > 1 else name
+            scored.append(_Scored.of(label, model))
+    return _ranked(scored, sample_weight)
+
+
+def _untrained(estimator: Any) -> Any:
+    if estimator is None:
+        estimator = SEPClassifier(random_state=0)
+    parameters = {"optimizer": None, "warm_start": False, "checkpoint": None}
+    known = estimator.get_params(deep=False)
+    return clone(estimator).set_params(**{k: v for k, v in parameters.items() if k in known})
+
+
+def _fit_quietly(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
+    weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+    with warnings.catch_warnings():
+        # A kernel that EP is slow to converge under still has a score, good to the digits shown.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y, **weights)
+
+
+def _named(things: list[Any], name_of: Callable[[Any], str]) -> dict[str, Any]:
+    """Things by name, numbered where a name occurs twice."""
+    names = [name_of(thing) for thing in things]
+    return {
+        name if names.count(name) == 1 else f"{name} {position + 1}": thing
+        for position, (name, thing) in enumerate(zip(names, things, strict=True))
+    }
+
+
+def _kernel_name(kernel: Any) -> str:
+    return "default" if kernel is None else str(kernel)
+
+
+def _ranked(scored: list[_Scored], sample_weight: Any) -> Comparison:
+    if not scored:
+        raise ValueError("there are no models to compare; pass at least one fitted classifier")
+    lengths = {s.name: len(s.log_proba) for s in scored}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            f"the models were fitted to different rows: {lengths}; only models of the same rows, in the "
+            "same order, have scores to compare"
+        )
+    table = np.stack([s.log_proba for s in scored])
+    weight = _validated_weight(sample_weight, table.shape[1])
+    seen = np.isfinite(table).all(axis=0) & (weight > 0.0)
+    if not seen.any():
+        raise ValueError("no row has a leave-one-out score in every model; fit with a larger budget")
+    table, weight = table[:, seen], weight[seen]
+    best = table[int(np.argmax(table @ weight))]
+    candidates = []
+    for s, log_proba in zip(scored, table, strict=True):
+        score, error = weighted_mean_and_error(log_proba, weight)
+        behind, behind_error = weighted_mean_and_error(best - log_proba, weight)
+        candidates.append(
+            Candidate(*s[:3], score, error, max(behind, 0.0), behind_error, s.log_evidence)
+        )
+    candidates.sort(key=lambda c: -c.score)
+    return Comparison(tuple(candidates), int(seen.sum()))
+
+
+def weighted_mean_and_error(values: Array, weight: Array) -> tuple[float, float]:
+    """Mean of values [n] and its standard error, where a weight of w stands for w copies.
+
+    >>> weighted_mean_and_error(np.array([1.0, 4.0]), np.array([2.0, 1.0]))
+    (2.0, 1.0)
+    """
+    total = float(weight.sum())
+    mean = float(weight @ values) / total
+    squares = float(weight @ (values - mean) ** 2)
+    return mean, float(np.sqrt(squares / (total * max(total - 1.0, 1e-300)))) if squares else 0.0
+
+
+def _validated_weight(sample_weight: Any, n: int) -> Array:
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,) or not countable(weight).all():
+        raise ValueError(
+            f"sample_weight has shape {weight.shape}; it must be ({n},), finite and not negative, one "
+            "weight for each training row"
+        )
+    return weight

@@ -1,0 +1,233 @@
+"""A classifier for data frames and files: columns of any kind in, calibrated probabilities out."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from cavity.data import ArraySource
+from cavity.data.encoded import training_rows
+from cavity.data.preprocess import TablePreprocessor
+from cavity.data.table import FrameTable, Table, as_arrow, is_table, open_table
+from cavity.engines.threads import Threads, computing, thread_count
+from cavity.errors import SourceError
+from cavity.estimators.base import all_or_nothing
+from cavity.estimators.facts import NotebookRepr
+from cavity.estimators.sep import SEPClassifier
+from cavity.export.model_file import save
+from cavity.memory import peak_bytes
+from cavity.text import listed
+from cavity.typing import Array
+
+_LABELS, _WEIGHTS = "(target)", "(weight)"
+
+
+class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
+    """A Gaussian process classifier of tables: numbers, strings, truth values, dates, missing cells.
+
+    It learns a `TablePreprocessor` and one of cavity's classifiers, both in streaming passes, so that
+    files may be larger than memory. `cavity.save` writes both into one file.
+
+    Parameters
+    ----------
+    classifier : estimator or None
+        A `SEPClassifier`, `SVIClassifier` or `GFITCClassifier`; None is `SEPClassifier()`.
+    max_levels, drop, categorical
+        As in `TablePreprocessor`.
+    max_memory : float or None
+        Bytes that the features of all rows may take; more are kept in a temporary folder. None is a
+        quarter of the memory that is available.
+    folder : path or None
+        Where that folder is made; None leaves it to the system.
+
+    Attributes
+    ----------
+    preprocessor_ : the fitted `TablePreprocessor`
+    classifier_ : the fitted classifier
+    target_, weight_ : str or None, the names of the target column and of that of the weights
+    labels_ : `cavity.data.labels.Classes`, the classes and how often each occurred
+    classes_ : array [C]
+    columns_, feature_names_in_ : names of the columns that are used
+    notes_ : list of str, what became of other columns
+    fit_seconds_ : float
+    fit_memory_ : int or None, most bytes that the process of the fit had used when it ended
+
+    Examples
+    --------
+    >>> import pandas
+    >>> from cavity import SEPClassifier
+    >>> frame = pandas.DataFrame({"hour": [6, 7, 8, 18, 19, 20] * 5, "carrier": ["AA", "UA", None] * 10})
+    >>> frame["late"] = frame["hour"] > 12
+    >>> model = TableClassifier(SEPClassifier(n_inducing=5, random_state=0)).fit(frame, "late")
+    >>> model.predict(pandas.DataFrame({"hour": [5, 22], "carrier": ["AA", "DL"]}))
+    array([False,  True])
+    """
+
+    def __init__(
+        self,
+        classifier: Any = None,
+        *,
+        max_levels: int = 20,
+        drop: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        max_memory: float | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.classifier = classifier
+        self.max_levels = max_levels
+        self.drop = drop
+        self.categorical = categorical
+        self.max_memory = max_memory
+        self.folder = folder
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TableClassifier:
+        """Fit to a table: a data frame, or the path or URL of a CSV, TSV or Parquet file or a folder.
+
+        y is the name of the target column, `sample_weight` that of a column with the weights of the
+        rows; for a data frame they may be arrays [n] instead. A weight of w counts a row w times. Rows
+        without a target, or of weight 0, are left out.
+        """
+        begun = time.perf_counter()
+        table, target = _with_column(X, y, "y", _LABELS)
+        weight = None
+        if sample_weight is not None:
+            table, weight = _with_column(table, sample_weight, "sample_weight", _WEIGHTS)
+        with all_or_nothing(self):  # the columns of one table and the classifier of another are no model
+            self.learn_columns(table, target, weight)
+            self.train(table)
+        self.note_costs(time.perf_counter() - begun)
+        return self
+
+    def learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
+        """Learn the columns and the classes; the first half of a fit."""
+        self.preprocessor_ = TablePreprocessor(
+            max_levels=self.max_levels, drop=tuple(self.drop), categorical=tuple(self.categorical)
+        )
+        scan = self.preprocessor_.learn(table, target, weight)
+        assert scan is not None
+        self.labels_ = scan.finish()
+        self.target_ = None if target == _LABELS else target
+        self.weight_ = weight
+        left_out = {target, *table.columns} - set(self.preprocessor_.columns_)
+        self.preprocessor_.ignored_ = sorted(left_out)
+        self.notes_ = list(self.preprocessor_.notes_)
+        if self.labels_.missing:
+            self.notes_.append(f"{self.labels_.missing:,} rows without a target are left out")
+        if scan.weightless:
+            self.notes_.append(f"{scan.weightless:,} rows of weight 0 are left out")
+
+    def train(self, table: Table) -> None:
+        """Train the classifier on the columns that were learned; the second half of a fit."""
+        classifier = SEPClassifier() if self.classifier is None else clone(self.classifier)
+        with training_rows(
+            table,
+            self.preprocessor_,
+            self.labels_,
+            weight=self.weight_,
+            max_memory=self.max_memory,
+            folder=self.folder,
+        ) as source:
+            classifier.fit(source)
+            if not isinstance(source, ArraySource):
+                classifier._training = None  # its rows are in a folder that will be gone
+        self.keep(classifier)
+
+    def keep(self, classifier: Any) -> None:
+        """Take a classifier that was fitted to the features of the table."""
+        self.classifier_ = classifier
+        self.classes_ = self.labels_.values
+        self.columns_ = list(self.preprocessor_.columns_)
+        self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
+        self.n_features_in_ = len(self.columns_)
+
+    def note_costs(self, seconds: float) -> None:
+        """Remember what the fit took, for reports that are written elsewhere."""
+        self.fit_seconds_ = seconds
+        self.fit_memory_ = peak_bytes()
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Names of the features that the classifier sees."""
+        return self.preprocessor_.get_feature_names_out()
+
+    def transform(self, X: Any) -> Array:
+        """The features [n, d] of a data frame, as the classifier sees them."""
+        check_is_fitted(self)
+        table = as_arrow(X)
+        more = self.preprocessor_.check_columns(table.schema.names, "the data frame")
+        if more:
+            warnings.warn(
+                f"the data frame has columns that the model does not know and ignores: {listed(more)}",
+                stacklevel=3,
+            )
+        return self.preprocessor_.transform(table)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities [n, C] of the classes of a data frame's rows, in the order of `classes_`."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Log probabilities [n, C] of the classes."""
+        return self._at(X)[2]
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each row [n]."""
+        return np.asarray(self.classes_[self._at(X)[2].argmax(axis=1)])
+
+    def decision_function(self, X: Any) -> Array:
+        """The classifier's score of each row: [n] for two classes, [n, C] for more."""
+        mean, variance, _ = self._at(X)
+        return np.asarray(self.classifier_.model_.rule.decision_score(mean, variance))
+
+    def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
+        """Posterior mean and variance of the latent function: [n] for two classes, [n, C] for more."""
+        mean, variance, _ = self._at(X)
+        return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
+
+    def _at(self, X: Any) -> tuple[Array, Array, Array]:
+        features = self.transform(X)
+        with self.computing() as threads:
+            return self.moments_and_log_proba(features, threads)
+
+    def moments_and_log_proba(self, features: Array, threads: Threads) -> tuple[Array, Array, Array]:
+        """Latent mean and variance [L, n] and log probabilities [n, C] at features [n, d], in one go."""
+        model = self.classifier_.model_
+        mean, variance = model.latent_moments(features, threads)
+        return mean, variance, model.rule.predict_log_proba(mean, variance)
+
+    def computing(self) -> Any:
+        """Threads for `moments_and_log_proba`, as many as the classifier's n_jobs says."""
+        return computing(thread_count(self.classifier_.n_jobs))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model, columns and classifier, to one file that `cavity.load` reads."""
+        save(self, path)
+
+
+def _with_column(X: Any, values: Any, what: str, name: str) -> tuple[Table, str]:
+    """The table with labels or weights as a column, and that column's name."""
+    if isinstance(values, str):
+        return (X if is_table(X) else open_table(X)), values
+    if isinstance(X, (str, os.PathLike)) or (is_table(X) and not isinstance(X, FrameTable)):
+        place = X if isinstance(X, (str, os.PathLike)) else X.name
+        role = "target" if what == "y" else "column of weights"
+        raise SourceError(
+            f"{what} is a {type(values).__name__}; for the table at {place}, it is the name of the "
+            f"{role}"
+        )
+    table = X.table if isinstance(X, FrameTable) else as_arrow(X)
+    array = np.asarray(values)
+    if array.shape != (table.num_rows,):
+        raise SourceError(
+            f"{what} has shape {array.shape}, but the data frame has {table.num_rows} rows"
+        )
+    if name in table.schema.names:
+        raise SourceError(f"the data frame has a column named {name!r}; rename it")
+    column = as_arrow({name: array.tolist()}).column(0)
+    return open_table(table.append_column(name, column)), name

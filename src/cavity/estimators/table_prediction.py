@@ -1,0 +1,216 @@
+"""Rows of a table that have a target, fetched by number in a streaming pass.
+
+Predictions of a whole table as a table, chunk by chunk, in memory that does not grow.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.data.columns import CategoricalEncoder
+from cavity.data.shuffle import read_ahead
+from cavity.data.table import Table, import_arrow
+from cavity.data.weights import weighted_rows
+from cavity.errors import SourceError
+from cavity.estimators.table import TableClassifier
+from cavity.text import listed
+from cavity.typing import Array, IntArray
+
+
+class LabelledRows:
+    """The rows of a table that have a target, as far from a data frame as memory demands.
+
+    It has the `shape` of a data frame and its `iloc[numbers]`, which reads the table through and
+    returns a data frame of those rows, whose index has the numbers that they have in the table. With
+    `weight`, rows of no weight are left out too, as a fit does.
+    """
+
+    def __init__(self, model: TableClassifier, table: Table, weight: str | None = None) -> None:
+        if model.target_ is None or model.target_ not in table.columns:
+            raise SourceError(f"{table.name} has no target column {model.target_!r}")
+        if weight is not None and weight not in table.columns:
+            raise SourceError(f"{table.name} has no weight column {weight!r}, which the fit had")
+        warn_of_new_columns(model, table)
+        self.model, self.table, self.weight = model, table, weight
+        codes = [codes for _, codes, _ in self._chunks([])]
+        self.codes: IntArray = np.concatenate(codes)
+        if not len(self.codes):
+            raise SourceError(f"{table.name}: no row has a target, so there is nothing to report")
+        self._warned = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self.codes), len(self.model.columns_)
+
+    @property
+    def labels(self) -> Any:
+        """[n], with as little memory as the codes take."""
+        return _Labels(self.model.classes_, self.codes)
+
+    @property
+    def iloc(self) -> LabelledRows:
+        """What is asked for rows by number."""
+        return self
+
+    def __getitem__(self, numbers: IntArray) -> Any:
+        pa, _ = import_arrow()
+        wanted: IntArray = np.unique(numbers)
+        unseen, parts, first = UnseenLevels(self.model), [], 0
+        places: list[IntArray] = []
+        for chunk, codes, at in self._chunks(self.model.columns_):
+            unseen.look_at(chunk)
+            inside = wanted[(wanted >= first) & (wanted < first + len(codes))] - first
+            parts.append(pa.Table.from_batches([chunk]).take(pa.array(inside)))
+            places.append(at[inside])
+            first += len(codes)
+        if not self._warned:
+            unseen.warn(self.table.name)
+            self._warned = True
+        frame = pa.concat_tables(parts).select(self.model.columns_).to_pandas()
+        frame.index = np.concatenate(places)
+        frame.attrs["table"] = self.table.name
+        return frame.iloc[np.searchsorted(wanted, numbers)]
+
+    def _chunks(self, columns: list[str]) -> Any:
+        """Record batches of rows that have a target, their class codes and their places in the table."""
+        pa, _ = import_arrow()
+        labels = self.model.labels_
+        read = [*columns, labels.target]
+        types = {**self.model.preprocessor_.text_types(), labels.target: labels.arrow_type}
+        if self.weight is not None:
+            read, types = [*read, self.weight], {**types, self.weight: pa.float64()}
+        first = 0
+        for chunk in self.table.chunks(read, types):
+            places = pa.array(np.arange(first, first + chunk.num_rows))
+            first += chunk.num_rows
+            rows, _ = weighted_rows(chunk.append_column("(place)", places), self.weight)
+            codes = labels.codes(rows.column(labels.target))
+            known = codes >= 0
+            rows = rows.filter(pa.array(known))
+            yield rows, codes[known], rows.column("(place)").to_numpy()
+
+
+class _Labels:
+    """Class values [n] that are made of their codes when they are asked for."""
+
+    def __init__(self, classes: Any, codes: IntArray) -> None:
+        self._classes, self._codes = classes, codes
+        self.shape = codes.shape
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __getitem__(self, numbers: IntArray) -> Any:
+        return self._classes[self._codes[numbers]]
+
+
+def predictions(model: TableClassifier, table: Table, keep: Sequence[str] = ()) -> Iterator[Any]:
+    """Arrow record batches of predictions for all rows of a table, in order.
+
+    Columns: those named in `keep`, copied; `label`, the most probable class; `probability_<class>` (of
+    the second class alone, if there are two); `latent_mean` and `latent_variance` (`…_<class>` for more
+    than two). The next chunk is read and encoded while this one is computed, and computed while the last
+    is used.
+    """
+    warn_of_new_columns(model, table)
+    return read_ahead(_predicted(model, table, keep))
+
+
+def warn_of_new_columns(model: TableClassifier, table: Table, weight: str | None = None) -> None:
+    """Refuse a table that lacks columns, and warn of those that neither the model nor the weight is."""
+    unknown = model.preprocessor_.check_columns(table.columns, table.name)
+    more = [name for name in unknown if name != weight]
+    if more:
+        warnings.warn(
+            f"{table.name} has columns that the model does not know and ignores: {listed(more)}",
+            stacklevel=3,
+        )
+
+
+class EncodedChunk(NamedTuple):
+    """Rows of a table, as the classifier and as the file have them."""
+
+    features: Array
+    """[t, d]"""
+    rows: Any
+    """A record batch of t rows, with the columns that were asked for."""
+    weights: Array | None
+    """[t], if there is a column of them."""
+    n_read: int
+    """Rows that were read, t and those of no weight."""
+
+
+def encoded_chunks(
+    model: TableClassifier, table: Table, others: Mapping[str, Any], weight: str | None = None
+) -> Iterator[EncodedChunk]:
+    """The rows of a table that count, read ahead; they have the `others` [name], of these types, too."""
+    pa, _ = import_arrow()
+    preprocessor = model.preprocessor_
+    others = {**others, **({} if weight is None else {weight: pa.float64()})}
+    columns = list(dict.fromkeys([*preprocessor.columns_, *others]))
+    types = {**others, **preprocessor.text_types()}
+    unseen = UnseenLevels(model)
+
+    def encoded() -> Iterator[EncodedChunk]:
+        for chunk in table.chunks(columns, types):
+            rows, weights = weighted_rows(chunk, weight)
+            unseen.look_at(rows)
+            yield EncodedChunk(preprocessor.encode(rows), rows, weights, chunk.num_rows)
+
+    yield from read_ahead(encoded())
+    unseen.warn(table.name)
+
+
+def _predicted(model: TableClassifier, table: Table, keep: Sequence[str]) -> Iterator[Any]:
+    pa, _ = import_arrow()
+    others = {name: pa.string() for name in keep}
+    words = [str(value) for value in model.classes_]
+    with model.computing() as threads:
+        for features, chunk, _, _ in encoded_chunks(model, table, others):
+            mean, variance, log_proba = model.moments_and_log_proba(features, threads)
+            codes = log_proba.argmax(axis=1)
+            columns = {name: chunk.column(name) for name in keep}
+            columns["label"] = pa.array(model.classes_[codes])
+            probability = np.exp(log_proba)
+            shown = [1] if len(words) == 2 else range(len(words))
+            columns |= {f"probability_{words[c]}": pa.array(probability[:, c]) for c in shown}
+            for name, values in (("latent_mean", mean), ("latent_variance", variance)):
+                if len(values) == 1:
+                    columns[name] = pa.array(values[0])
+                else:
+                    columns |= {f"{name}_{words[c]}": pa.array(values[c]) for c in range(len(values))}
+            yield pa.RecordBatch.from_pydict(columns)
+
+
+class UnseenLevels:
+    """Values of categorical columns that training had none like, remembered to warn of once."""
+
+    def __init__(self, model: TableClassifier) -> None:
+        self._encoders = [
+            encoder
+            for encoder in model.preprocessor_.encoders_
+            if isinstance(encoder, CategoricalEncoder) and not encoder.has_other
+        ]
+        self._found: dict[str, set[str]] = {}
+
+    def look_at(self, chunk: Any) -> None:
+        """Look for such values in a record batch."""
+        for encoder in self._encoders:
+            found = self._found.setdefault(encoder.column, set())
+            if len(found) < 100:
+                found |= encoder.unseen(chunk.column(encoder.column))
+
+    def warn(self, name: str) -> None:
+        """Warn of what was found in the table of that name."""
+        for column, values in self._found.items():
+            if values:
+                warnings.warn(
+                    f"{name}: column {column!r} has values that training had not: "
+                    f"{listed(sorted(values), most=5)}; they count as none of the known ones",
+                    stacklevel=2,
+                )

@@ -1,0 +1,209 @@
+"""One file a model: skops' archive of plain data, and a header that says what wrote it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+import scipy
+import sklearn
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from cavity.errors import ModelFileError
+from cavity.export.trust import audited, full_name
+from cavity.files import written_atomically
+from cavity.version import __version__
+
+FORMAT = 1
+"""Raised whenever an older file could no longer be read as meant."""
+_HEADER = "cavity.json"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """What a model file says of itself."""
+
+    format: int
+    """Version of the file format."""
+    estimator: str
+    """Full name of the class inside."""
+    cavity: str
+    """Version of cavity that wrote it, and of the packages below."""
+    python: str
+    numpy: str
+    scipy: str
+    sklearn: str
+    skops: str
+
+
+def save(estimator: Any, path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) -> None:
+    """Write a fitted estimator, or a scikit-learn pipeline around one, to one file.
+
+    The file holds what prediction needs, the parameters, the training history, the leave-one-out
+    probabilities and where a stream stands, but no training rows. It takes the place of a file that is
+    there already only when it is complete. An estimator with types of your own inside, such as a kernel
+    that you registered, needs them in `trusted`, here and in `load`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import cavity
+    >>> from sklearn.datasets import make_moons
+    >>> X, y = make_moons(100, noise=0.2, random_state=0)
+    >>> model = cavity.GFITCClassifier(n_inducing=10, random_state=0).fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cavity.save(model, f"{folder}/moons.cavity")
+    ...     again = cavity.load(f"{folder}/moons.cavity")
+    >>> bool((again.predict_proba(X) == model.predict_proba(X)).all())
+    True
+    """
+    if not isinstance(estimator, BaseEstimator):
+        raise ModelFileError(f"only estimators can be saved, not {type(estimator).__name__!r} objects")
+    check_is_fitted(estimator)
+    content = _archive(estimator, trusted)
+    try:
+        with written_atomically(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise ModelFileError(f"could not write {str(path)!r}: {_reason(error, path)}") from error
+
+
+def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) -> Any:
+    """The estimator in a file that `save` wrote; its predictions are the same, to the bit.
+
+    Nothing in the file is executed. Before anything is made of it, every type that it names is checked:
+    those of cavity and scikit-learn that are plain records or estimators pass, and so do NumPy's arrays;
+    any other is refused by name unless it is in `trusted` (types, or their full names).
+    """
+    skops_io = _skops()
+    content, header = _opened(path)
+    try:
+        estimator = skops_io.loads(content, trusted=audited(content, trusted))
+    except ModelFileError as error:
+        raise ModelFileError(f"{str(path)!r} was not loaded: {error}{_versions(header)}") from error
+    except Exception as error:
+        raise ModelFileError(
+            f"{str(path)!r} is damaged, or holds what these versions of the packages cannot read "
+            f"({type(error).__name__}: {error}){_versions(header)}"
+        ) from error
+    if not isinstance(estimator, BaseEstimator):
+        raise ModelFileError(
+            f"{str(path)!r} holds no estimator but a {type(estimator).__name__!r} object"
+        )
+    return estimator
+
+
+def describe(path: str | os.PathLike[str]) -> ModelFile:
+    """What a model file says of itself, without loading the model."""
+    return _opened(path)[1]
+
+
+def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
+    """The bytes of a file, checked to be loadable."""
+    skops_io = _skops()
+    buffer = io.BytesIO()
+    try:
+        skops_io.dump(estimator, buffer)
+        audited(buffer.getvalue(), trusted)
+        with ZipFile(buffer, "a") as archive:
+            archive.writestr(_HEADER, json.dumps(asdict(_header(estimator))))
+    except ModelFileError as error:
+        raise ModelFileError(f"this {type(estimator).__name__} cannot be saved: {error}") from error
+    except Exception as error:  # whatever skops makes of a type that it does not know
+        raise ModelFileError(
+            f"this {type(estimator).__name__} cannot be saved: {type(error).__name__}: {error}"
+        ) from error
+    return buffer.getvalue()
+
+
+def _header(estimator: Any) -> ModelFile:
+    import skops
+
+    return ModelFile(
+        format=FORMAT,
+        estimator=full_name(type(estimator)),
+        cavity=__version__,
+        python=platform.python_version(),
+        numpy=np.__version__,
+        scipy=scipy.__version__,
+        sklearn=sklearn.__version__,
+        skops=skops.__version__,
+    )
+
+
+def _opened(path: str | os.PathLike[str]) -> tuple[bytes, ModelFile]:
+    """The bytes of a model file, all read at once so that what is checked is what is loaded."""
+    name = str(path)
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"could not read {name!r}: {_reason(error, path)}") from error
+    if not content:
+        raise ModelFileError(f"{name!r} is empty: no model was saved there, or its copy failed")
+    try:
+        with ZipFile(io.BytesIO(content)) as archive:
+            described = json.loads(archive.read(_HEADER))
+    except BadZipFile as error:
+        raise ModelFileError(
+            f"{name!r} is truncated: copy it again, or save the model again"
+            if content.startswith(b"PK\x03\x04")
+            else f"{name!r} is not a model file: cavity.save writes those"
+        ) from error
+    except KeyError as error:
+        raise ModelFileError(
+            f"{name!r} is an archive, but not one that cavity.save wrote: it has no {_HEADER}"
+        ) from error
+    except (ValueError, OSError, NotImplementedError, RuntimeError) as error:
+        raise ModelFileError(f"{name!r} has a damaged header: {error}") from error
+    return content, _checked(name, described)
+
+
+def _checked(name: str, described: Any) -> ModelFile:
+    version = described.get("format") if isinstance(described, dict) else None
+    if not isinstance(version, int) or version < 1:
+        raise ModelFileError(f"{name!r} has a damaged header: it does not say its format")
+    if version > FORMAT:
+        raise ModelFileError(
+            f"{name!r} has format {version} and was written by cavity {described.get('cavity')}; this "
+            f"is cavity {__version__}, which reads formats up to {FORMAT}: upgrade cavity to load it"
+        )
+    return ModelFile(
+        format=version,
+        **{
+            field.name: str(described.get(field.name, "unknown"))
+            for field in fields(ModelFile)
+            if field.name != "format"
+        },
+    )
+
+
+def _versions(header: ModelFile) -> str:
+    """Where the file came from, if that was elsewhere."""
+    wrote = {"cavity": header.cavity, "scikit-learn": header.sklearn, "numpy": header.numpy}
+    here = {"cavity": __version__, "scikit-learn": sklearn.__version__, "numpy": np.__version__}
+    differ = [f"{name} {wrote[name]} (here {here[name]})" for name in here if wrote[name] != here[name]]
+    return f"; it was written with {', '.join(differ)}" if differ else ""
+
+
+def _reason(error: OSError, path: str | os.PathLike[str]) -> str:
+    folder = Path(path).parent
+    if not folder.exists():
+        return f"there is no folder {str(folder)!r}"
+    return error.strerror or str(error)
+
+
+def _skops() -> Any:
+    try:
+        import skops.io
+    except ImportError as error:
+        raise ImportError("saving and loading models needs skops: pip install 'cavity[save]'") from error
+    return skops.io

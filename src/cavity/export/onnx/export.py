@@ -1,0 +1,233 @@
+"""What goes into a graph, and the preprocessing that makes rows of it.
+
+A fitted classifier, with what comes before it, as one ONNX model.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from cavity.estimators.base import SparseGPClassifier
+from cavity.export.onnx.graph import Graph, Value
+from cavity.export.onnx.kernels import covariances
+from cavity.export.onnx.likelihoods import probabilities
+from cavity.export.onnx.preprocessing import is_table_preprocessor, table_features, transformed
+from cavity.files import written_atomically
+from cavity.gp.model import Model
+from cavity.version import __version__
+
+OUTPUTS = ("label", "probabilities", "latent_mean", "latent_variance")
+
+
+class InputLayout(NamedTuple):
+    """Names, type and number of the inputs."""
+
+    names: list[str] | None
+    """A name for each column, or None for one matrix "X"."""
+    n_columns: int
+    dtype: np.dtype[Any]
+    rows: int | str
+    """Number of rows of a call, or what to call it if it is open."""
+
+
+def split_off_classifier(estimator: Any) -> tuple[list[Any], SparseGPClassifier]:
+    """The steps before the classifier, and the classifier itself, fitted."""
+    steps = [estimator]
+    if isinstance(estimator, Pipeline):
+        steps = [step for _, step in estimator.steps]
+    elif is_table_preprocessor(getattr(estimator, "preprocessor_", None)):
+        steps = [estimator.preprocessor_, estimator.classifier_]
+    *before, classifier = steps
+    if not isinstance(classifier, SparseGPClassifier):
+        raise TypeError(
+            f"{type(classifier).__name__} cannot be exported; pass a fitted SEPClassifier, "
+            "SVIClassifier or GFITCClassifier, a Pipeline that ends in one, or a fitted TableClassifier"
+        )
+    check_is_fitted(classifier)
+    return before, classifier
+
+
+def input_layout(
+    before: list[Any],
+    classifier: SparseGPClassifier,
+    inputs: str | None,
+    input_dtype: str | None,
+    batch: int | None,
+) -> InputLayout:
+    """What `to_onnx` was asked for, judged."""
+    if inputs not in (None, "matrix", "columns"):
+        raise ValueError(f'inputs={inputs!r} is not an option; use "matrix" or "columns"')
+    if input_dtype not in (None, "float32", "float64"):
+        raise ValueError(f'input_dtype={input_dtype!r} is not an option; use "float32" or "float64"')
+    if batch is not None and (not isinstance(batch, int) or batch < 1):
+        raise ValueError(f"batch={batch!r} must be a whole number of rows, 1 or more, or None")
+    rows: int | str = "N" if batch is None else batch
+    if before and is_table_preprocessor(before[0]):
+        if inputs == "matrix":
+            raise ValueError('inputs="matrix" does not go with a table; its columns are the inputs')
+        columns = list(before[0].columns_)
+        check_names(columns)
+        return InputLayout(columns, len(columns), np.dtype(input_dtype or before[0].dtype_), rows)
+    first = next(step for step in [*before, classifier] if hasattr(step, "n_features_in_"))
+    d = int(first.n_features_in_)
+    names = None
+    if inputs == "columns":
+        names = [str(n) for n in getattr(first, "feature_names_in_", [f"x{j}" for j in range(d)])]
+        check_names(names)
+    return InputLayout(names, d, np.dtype(input_dtype or "float32"), rows)
+
+
+def check_names(names: list[str]) -> None:
+    """Refuse names of columns that the graph itself uses."""
+    for name in names:
+        if name in OUTPUTS or name.startswith("_") or not name:
+            raise ValueError(
+                f"feature {name!r} has the name of something inside the graph; rename the column, or "
+                'use inputs="matrix"'
+            )
+
+
+def preprocessed(graph: Graph, before: list[Any], layout: InputLayout) -> Value:
+    """The rows [N, d] in float64 that the classifier takes."""
+    rows, dtype = layout.rows, layout.dtype
+    if before and is_table_preprocessor(before[0]):
+        return table_features(graph, before[0], dtype, rows)
+    if layout.names is None:
+        X = graph.input("X", dtype, [rows, layout.n_columns])
+    else:
+        X = graph.concat([graph.input(name, dtype, [rows, 1]) for name in layout.names])
+    X = X.cast(np.float64)
+    for step in before:
+        X = transformed(step, X)
+    return X
+
+
+def to_onnx(
+    estimator: Any,
+    path: str | PathLike[str] | None = None,
+    *,
+    inputs: str | None = None,
+    input_dtype: str | None = None,
+    batch: int | None = None,
+) -> Any:
+    """Export a fitted classifier as an ONNX model, and write it to `path` if there is one.
+
+    Standardisation, kernel and probabilities are inside the graph, computed in float64: in ONNX Runtime
+    the probabilities are those of `predict_proba` to 1e-5 or better (for three classes or more, with a
+    kernel variance of up to 30,000).
+
+    Parameters
+    ----------
+    estimator
+        A fitted classifier of this package; a scikit-learn Pipeline of StandardScaler, MinMaxScaler,
+        MaxAbsScaler and SimpleImputer that ends in one; or a fitted `TableClassifier`.
+    path
+        File to write.
+    inputs : {"matrix", "columns"} or None
+        One input "X" [N, d], the default, or one input [N, 1] for each feature, under its name. A table
+        always has its columns as inputs: floats (NaN where missing), strings ("" where missing), and
+        dates as int64 microseconds since 1970 (the smallest integer where missing).
+    input_dtype : {"float32", "float64"} or None
+        Type of the inputs and of the numbers that come out; None is float32, and for a table what its
+        columns need. Columns with a large offset need float64.
+    batch : int or None
+        Number of rows of a call; None leaves it open.
+
+    Returns
+    -------
+    onnx.ModelProto
+        With the outputs `label` [N], `probabilities` [N, C] in the order of `classes_`, `latent_mean`
+        and `latent_variance` ([N] for two classes, [N, C] for more).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from cavity import SEPClassifier
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> model = SEPClassifier(n_inducing=20, tol=1e-3, random_state=0).fit(X, y)
+    >>> [output.name for output in to_onnx(model).graph.output]
+    ['label', 'probabilities', 'latent_mean', 'latent_variance']
+    """
+    before, classifier = split_off_classifier(estimator)
+    layout = input_layout(before, classifier, inputs, input_dtype, batch)
+    graph = Graph()
+    X = preprocessed(graph, before, layout)
+    latents = latent_moments(classifier.model_, X)
+    largest = float(np.max(classifier.kernel_.diag(classifier.model_.Z)))
+    p = probabilities(classifier.model_.rule, *latents, largest)
+    _outputs(graph, classifier, np.asarray(estimator.classes_), p, latents, layout)
+    model = graph.model(f"{type(classifier).__name__}, exported by cavity", _metadata(classifier))
+    if path is not None:
+        with written_atomically(path) as file:
+            file.write(model.SerializeToString())
+    return model
+
+
+class LatentMoments(NamedTuple):
+    """Moments of the latent functions, [N, L]."""
+
+    mean: Value
+    variance: Value
+
+
+def latent_moments(model: Model, X: Value) -> LatentMoments:
+    """Mean and variance of the latent functions at raw inputs X [N, d]; see `Model.latent_moments`."""
+    standardizer, prior, posterior = model.standardizer, model.prior, model.posterior
+    if not standardizer.is_identity:
+        X = (X - standardizer.mean) * (1.0 / standardizer.scale)
+    if standardizer.turn is not None:
+        X = X @ standardizer.turn
+    # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
+    farthest = 1e-4 * float(np.sqrt(np.finfo(model.dtype).max))
+    X = X.at_least(-farthest).at_most(farthest)
+    cross, diagonal = covariances(model.kernel, X, prior.Z)
+    A = cross @ prior.L_inverse.T
+    residual = (diagonal - (A * A).sum()).at_least(0.0)
+    variances = [(A * (A @ S)).sum().at_least(0.0) for S in posterior.covariance]
+    return LatentMoments(A @ (model.stretch * posterior.mean.T), X.graph.concat(variances) + residual)
+
+
+def _outputs(
+    graph: Graph,
+    classifier: SparseGPClassifier,
+    classes: Any,
+    p: Value,
+    latents: LatentMoments,
+    layout: InputLayout,
+) -> None:
+    if classes.dtype.kind in "iu":
+        classes = classes.astype(np.int64)
+    elif classes.dtype.kind in "OUS":
+        classes = np.array([str(label) for label in classes], dtype=object)
+    n_latents = len(classifier.model_.posterior.mean)
+    if n_latents == 1:  # the sign tells the classes apart where their probabilities round to one half
+        codes = _flat(latents.mean > 0.0).cast(np.int64)
+    else:
+        codes = p.op("ArgMax", axis=1, keepdims=0)
+    dtype, rows = layout.dtype, layout.rows
+    graph.output(graph.op("Gather", classes, codes), OUTPUTS[0], classes.dtype, [rows])
+    graph.output(p.cast(dtype), OUTPUTS[1], dtype, [rows, len(classes)])
+    for value, name in zip(latents, OUTPUTS[2:], strict=True):
+        if n_latents == 1:
+            graph.output(_flat(value).cast(dtype), name, dtype, [rows])
+        else:
+            graph.output(value.cast(dtype), name, dtype, [rows, n_latents])
+
+
+def _flat(value: Value) -> Value:
+    """[N, 1] as [N]."""
+    return value.op("Reshape", np.array([-1], dtype=np.int64))
+
+
+def _metadata(classifier: SparseGPClassifier) -> dict[str, str]:
+    return {
+        "cavity_version": __version__,
+        "classifier": type(classifier).__name__,
+        "kernel": str(classifier.kernel_),
+        "classes": ", ".join(map(str, classifier.classes_)),
+    }

@@ -1,0 +1,200 @@
+"""A graph under construction, and values in it that are computed with like arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from cavity.typing import Array, IntArray
+
+OPSET = 17
+ML_OPSET = 3
+IR_VERSION = 8
+"""What the opset came with: older runtimes refuse files that claim to be newer."""
+
+
+def require_onnx() -> Any:
+    """The package onnx, or an error that says where to get it."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError(
+            "cavity.export.onnx needs the package onnx: pip install 'cavity[onnx]'"
+        ) from error
+    return onnx
+
+
+class Graph:
+    """Nodes, constants and inputs, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._onnx = require_onnx()
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+        self._domains: set[str] = {""}
+
+    def input(self, name: str, dtype: Any, shape: Sequence[int | str]) -> Value:
+        """Declare an input of the given NumPy dtype (object: strings)."""
+        helper = self._onnx.helper
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self._inputs.append(helper.make_tensor_value_info(name, element, list(shape)))
+        return Value(self, name)
+
+    def output(self, value: Value, name: str, dtype: Any, shape: Sequence[int | str]) -> None:
+        """Declare a value to be an output under a name of its own."""
+        helper = self._onnx.helper
+        self._nodes.append(helper.make_node("Identity", [value.name], [name]))
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self._outputs.append(helper.make_tensor_value_info(name, element, list(shape)))
+
+    def constant(self, array: Any) -> Value:
+        """An array inside the file; floats become float64, strings stay strings."""
+        array = np.asarray(array)
+        if array.dtype.kind == "f":
+            array = array.astype(np.float64)
+        elif array.dtype.kind in "US":
+            array = array.astype(object)
+        name = f"_constant_{len(self._constants)}"
+        self._constants.append(self._onnx.numpy_helper.from_array(array, name))
+        return Value(self, name)
+
+    def op(self, kind: str, *operands: Operand, domain: str = "", **attributes: Any) -> Value:
+        """Add a node with one result; operands that are not values become constants."""
+        names = [self.value(operand).name for operand in operands]
+        name = f"_{len(self._nodes)}_{kind}"
+        self._domains.add(domain)
+        self._nodes.append(self._onnx.helper.make_node(kind, names, [name], domain=domain, **attributes))
+        return Value(self, name)
+
+    def value(self, operand: Operand) -> Value:
+        """The operand itself, or the constant that it is."""
+        return operand if isinstance(operand, Value) else self.constant(operand)
+
+    def concat(self, parts: Sequence[Value]) -> Value:
+        """Columns side by side."""
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=1)
+
+    def model(self, description: str, metadata: dict[str, str]) -> Any:
+        """The finished, checked ModelProto."""
+        helper = self._onnx.helper
+        versions = {"": OPSET, "ai.onnx.ml": ML_OPSET}
+        model = helper.make_model(
+            helper.make_graph(self._nodes, "cavity", self._inputs, self._outputs, self._constants),
+            opset_imports=[helper.make_opsetid(domain, versions[domain]) for domain in self._domains],
+            ir_version=IR_VERSION,
+            producer_name="cavity",
+            doc_string=description,
+        )
+        helper.set_model_props(model, metadata)
+        self._onnx.checker.check_model(model)
+        return model
+
+
+class Value:
+    """A float64 matrix of the graph, one row of it for each row of X; arrays may be mixed in.
+
+    ``+ - * / @`` and the methods below add nodes to the graph. Everything broadcasts as in NumPy.
+    """
+
+    __array_ufunc__ = None  # NumPy arrays leave the operators to us
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph = graph
+        self.name = name
+
+    def op(self, kind: str, *others: Operand, **attributes: Any) -> Value:
+        """Any ONNX operator with this value as the first operand."""
+        return self.graph.op(kind, self, *others, **attributes)
+
+    def __add__(self, other: Operand) -> Value:
+        return self.op("Add", _number(other))
+
+    def __radd__(self, other: Operand) -> Value:
+        return self.graph.op("Add", _number(other), self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self.op("Sub", _number(other))
+
+    def __rsub__(self, other: Operand) -> Value:
+        return self.graph.op("Sub", _number(other), self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self.op("Mul", _number(other))
+
+    def __rmul__(self, other: Operand) -> Value:
+        return self.graph.op("Mul", _number(other), self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self.op("Div", _number(other))
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return self.graph.op("Div", _number(other), self)
+
+    def __matmul__(self, other: Operand) -> Value:
+        # Not MatMul: ONNX Runtime folds factors next to one into an attribute, which is a float32.
+        return self.op("Gemm", _number(other))
+
+    def __pow__(self, exponent: float) -> Value:
+        return self.op("Pow", float(exponent))
+
+    def __neg__(self) -> Value:
+        return self.op("Neg")
+
+    def __abs__(self) -> Value:
+        return self.op("Abs")
+
+    def __lt__(self, other: Operand) -> Value:
+        return self.op("Less", _number(other))
+
+    def __gt__(self, other: Operand) -> Value:
+        return self.op("Greater", _number(other))
+
+    def exp(self) -> Value:
+        """Exponential function."""
+        return self.op("Exp")
+
+    def log(self) -> Value:
+        """Natural logarithm."""
+        return self.op("Log")
+
+    def sqrt(self) -> Value:
+        """Square root."""
+        return self.op("Sqrt")
+
+    def at_most(self, bound: Operand) -> Value:
+        """The smaller of the value and the bound."""
+        return self.op("Min", _number(bound))
+
+    def at_least(self, bound: Operand) -> Value:
+        """The larger of the value and the bound."""
+        return self.op("Max", _number(bound))
+
+    def sum(self) -> Value:
+        """Sum over columns, [N, 1]."""
+        return self.op("ReduceSum", np.array([1], dtype=np.int64), keepdims=1)
+
+    def where(self, yes: Operand, no: Operand) -> Value:
+        """`yes` where this comparison holds, `no` elsewhere."""
+        return self.op("Where", _number(yes), _number(no))
+
+    def columns(self, index: Sequence[int] | IntArray) -> Value:
+        """Some columns, by number."""
+        return self.op("Gather", np.asarray(index, dtype=np.int64), axis=1)
+
+    def cast(self, dtype: Any) -> Value:
+        """Another element type."""
+        onnx = self.graph._onnx
+        return self.op("Cast", to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def _number(operand: Operand) -> Operand:
+    """Whole numbers among floats are floats: operators do not mix types."""
+    return operand if isinstance(operand, Value) else np.asarray(operand, dtype=np.float64)
+
+
+Operand: TypeAlias = "Value | Array | float | Any"
+"""What an operator takes: a value of the graph, or anything that NumPy makes an array of."""

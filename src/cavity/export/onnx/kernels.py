@@ -1,0 +1,154 @@
+"""Kernels as operators of a graph, by type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import singledispatch
+from math import inf, sqrt
+from typing import Any, NamedTuple, TypeVar, overload
+
+import numpy as np
+from sklearn.gaussian_process import kernels as sklearn_kernels
+
+from cavity.export.onnx.graph import Value
+from cavity.typing import Array
+
+
+class Covariances(NamedTuple):
+    """What prediction needs of a kernel."""
+
+    cross: Value
+    """k(x, z) [N, m] of the rows with the inducing points, without white noise."""
+    diagonal: Value
+    """k(x, x) [N, 1], white noise included."""
+
+
+Emitter = Callable[[Any, Value, Array], Covariances]
+E = TypeVar("E", bound=Emitter)
+
+
+@singledispatch
+def _emitter(kernel: Any, X: Value, Z: Array) -> Covariances:
+    name = type(kernel).__name__
+    raise TypeError(
+        f"kernel of type {name!r} has no ONNX form; write a function (kernel, X, Z) -> "
+        f"cavity.export.onnx.Covariances and call cavity.export.onnx.register({name}, your_function)"
+    )
+
+
+def covariances(kernel: Any, X: Value, Z: Array) -> Covariances:
+    """Covariances of rows X [N, d] and inducing points Z [m, d], both as the kernel sees them."""
+    # A subclass may inherit its parent's form, but not once it computes something else.
+    owner = next(t for t in type(kernel).__mro__ if t in _emitter.registry)
+    if owner is not object and any(
+        getattr(type(kernel), method) is not getattr(owner, method) for method in ("__call__", "diag")
+    ):
+        return _emitter.dispatch(object)(kernel, X, Z)
+    return _emitter(kernel, X, Z)
+
+
+@overload
+def register(kernel_type: type) -> Callable[[E], E]: ...
+@overload
+def register(kernel_type: type, emitter: E) -> E: ...
+def register(kernel_type: type, emitter: E | None = None) -> E | Callable[[E], E]:
+    """Teach `to_onnx` a kernel type: ``register(MyKernel, emitter)``, or decorate with one argument.
+
+    The emitter gets the kernel, the rows as a `Value` X [N, d] and the inducing points as an array
+    Z [m, d], and returns `Covariances`. Values are computed with like arrays.
+
+    >>> from sklearn.gaussian_process.kernels import DotProduct
+    >>> class Linear(DotProduct):
+    ...     '''k(x, z) = x.z'''
+    ...
+    ...     def __call__(self, X, Y=None, eval_gradient=False):
+    ...         return X @ (X if Y is None else Y).T
+    >>> @register(Linear)
+    ... def emit_linear(kernel, X, Z):
+    ...     return Covariances(X @ Z.T, (X * X).sum())
+    """
+    if emitter is None:
+        return lambda decorated: register(kernel_type, decorated)
+    _emitter.register(kernel_type, emitter)
+    return emitter
+
+
+def _constant(value: float, X: Value, Z: Array) -> Value:
+    """The same number [N, m] for all."""
+    return X @ np.zeros(Z.T.shape) + value
+
+
+@register(sklearn_kernels.ConstantKernel)
+def _emit_constant(kernel: Any, X: Value, Z: Array) -> Covariances:
+    value = float(kernel.constant_value)
+    return Covariances(_constant(value, X, Z), _constant(value, X, Z[:1]))
+
+
+@register(sklearn_kernels.WhiteKernel)
+def _emit_white(kernel: Any, X: Value, Z: Array) -> Covariances:
+    return Covariances(_constant(0.0, X, Z), _constant(float(kernel.noise_level), X, Z[:1]))
+
+
+@register(sklearn_kernels.DotProduct)
+def _emit_dot_product(kernel: Any, X: Value, Z: Array) -> Covariances:
+    bias = float(kernel.sigma_0) ** 2
+    return Covariances(X @ Z.T + bias, (X * X).sum() + bias)
+
+
+@register(sklearn_kernels.RBF)
+def _emit_rbf(kernel: Any, X: Value, Z: Array) -> Covariances:
+    return _stationary(_exponent(kernel, X, Z).exp(), X, Z)
+
+
+@register(sklearn_kernels.Matern)
+def _emit_matern(kernel: Any, X: Value, Z: Array) -> Covariances:
+    exponent = _exponent(kernel, X, Z)
+    if kernel.nu == inf:
+        return _stationary(exponent.exp(), X, Z)
+    t = (-2.0 * exponent).sqrt() * sqrt(2.0 * kernel.nu)
+    cross = (-t).exp()
+    if kernel.nu == 1.5:
+        cross = cross * (t + 1.0)
+    elif kernel.nu == 2.5:
+        cross = cross * (t * t / 3.0 + t + 1.0)
+    return _stationary(cross, X, Z)
+
+
+@register(sklearn_kernels.RationalQuadratic)
+def _emit_rational_quadratic(kernel: Any, X: Value, Z: Array) -> Covariances:
+    alpha = float(kernel.alpha)
+    base = 1.0 - _exponent(kernel, X, Z) / alpha
+    return _stationary((base.log() * -alpha).exp(), X, Z)
+
+
+def _exponent(kernel: Any, X: Value, Z: Array) -> Value:
+    """E = −½ Σ_k (x_k − z_k)²/l_k² [N, m]."""
+    lengthscale = np.asarray(kernel.length_scale, dtype=np.float64)
+    centre = Z.mean(axis=0)  # changes no distance, but keeps far offsets from cancelling
+    Zs = (Z - centre) / lengthscale
+    Xs = (X - centre) / lengthscale
+    half_norms: Array = 0.5 * np.sum(Zs**2, axis=1)[None]
+    exponent: Value = Xs @ Zs.T - (Xs * Xs).sum() * 0.5 - half_norms
+    return exponent.at_most(0.0)
+
+
+def _stationary(cross: Value, X: Value, Z: Array) -> Covariances:
+    return Covariances(cross, _constant(1.0, X, Z[:1]))
+
+
+@register(sklearn_kernels.Sum)
+def _emit_sum(kernel: Any, X: Value, Z: Array) -> Covariances:
+    left, right = covariances(kernel.k1, X, Z), covariances(kernel.k2, X, Z)
+    return Covariances(left.cross + right.cross, left.diagonal + right.diagonal)
+
+
+@register(sklearn_kernels.Product)
+def _emit_product(kernel: Any, X: Value, Z: Array) -> Covariances:
+    left, right = covariances(kernel.k1, X, Z), covariances(kernel.k2, X, Z)
+    return Covariances(left.cross * right.cross, left.diagonal * right.diagonal)
+
+
+@register(sklearn_kernels.Exponentiation)
+def _emit_power(kernel: Any, X: Value, Z: Array) -> Covariances:
+    base, exponent = covariances(kernel.kernel, X, Z), float(kernel.exponent)
+    return Covariances(base.cross**exponent, base.diagonal**exponent)

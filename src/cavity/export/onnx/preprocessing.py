@@ -1,0 +1,197 @@
+"""scikit-learn's simple preprocessing as operators of a graph, by type.
+
+Columns of a table as inputs of a graph: numbers, truth values, strings and dates, with missing cells.
+
+A column is an input [N, 1] under its own name:
+
+    numeric, boolean   float: NaN where the cell is missing, 0 and 1 for truth values
+    categorical        string: "" where the cell is missing, unless that is a level
+    date               int64: microseconds since 1970, the smallest integer where the cell is missing,
+                       which is what NumPy makes of datetime64[us] and NaT
+
+Encoders are known by their `kind`, so that this module needs nothing of `cavity.data`.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+
+from cavity.export.onnx.graph import Graph, Value
+from cavity.typing import Array
+
+
+@singledispatch
+def transformed(step: Any, X: Value) -> Value:
+    """The columns that a fitted transformer makes of X [N, d]."""
+    raise TypeError(
+        f"step of type {type(step).__name__!r} has no ONNX form; StandardScaler, MinMaxScaler, "
+        "MaxAbsScaler and SimpleImputer have: apply others before the rows reach the model"
+    )
+
+
+@transformed.register(str)
+@transformed.register(type(None))
+def _passthrough(step: Any, X: Value) -> Value:
+    return X
+
+
+@transformed.register
+def _standard(step: StandardScaler, X: Value) -> Value:
+    if step.with_mean and step.mean_ is not None:
+        X = X - step.mean_
+    return X if step.scale_ is None else X / step.scale_
+
+
+@transformed.register
+def _min_max(step: MinMaxScaler, X: Value) -> Value:
+    X = X * step.scale_ + step.min_
+    if step.clip:
+        low, high = step.feature_range
+        X = X.at_least(float(low)).at_most(float(high))
+    return X
+
+
+@transformed.register
+def _max_abs(step: MaxAbsScaler, X: Value) -> Value:
+    scale: Array = step.scale_
+    return X / scale
+
+
+@transformed.register
+def _imputer(step: SimpleImputer, X: Value) -> Value:
+    """Missing entries become the learned statistic; columns that had none are left out."""
+    try:
+        statistics = np.asarray(step.statistics_, dtype=np.float64)
+    except ValueError:
+        raise TypeError("SimpleImputer of text has no ONNX form; impute numbers only") from None
+    marker = step.missing_values
+    is_nan = isinstance(marker, float) and np.isnan(marker)
+    missing = X.op("IsNaN") if is_nan else X.op("Equal", float(marker))
+    filled = missing.where(statistics, X)
+    if not step.keep_empty_features and np.isnan(statistics).any():
+        filled = filled.columns(np.flatnonzero(~np.isnan(statistics)))
+    if step.indicator_ is None:
+        return filled
+    flags = missing.cast(np.float64).columns(step.indicator_.features_)
+    return X.graph.concat([filled, flags])
+
+
+PARTS = ("days", "time of year", "day of week", "time of day")
+"""Parts of a point in time; the first is a straight line, the others go round."""
+_DAY = 86_400_000_000
+_YEAR = 365.2425
+_NOT_A_TIME = np.iinfo(np.int64).min
+
+
+def is_table_preprocessor(step: Any) -> bool:
+    """Whether a step is a fitted `cavity.data.preprocess.TablePreprocessor`."""
+    return hasattr(step, "encoders_") and hasattr(step, "columns_")
+
+
+def table_features(graph: Graph, preprocessor: Any, dtype: np.dtype[Any], rows: int | str) -> Value:
+    """The features [N, d] in float64 that the preprocessor makes of its columns."""
+    parts = []
+    for encoder in preprocessor.encoders_:
+        if encoder.kind not in _ENCODED:
+            raise TypeError(f"column {encoder.column!r} is {encoder.kind}, which has no ONNX form")
+        parts.append(_ENCODED[encoder.kind](encoder, graph, dtype, rows))
+    X = graph.concat(parts)
+    # What the preprocessor rounds, the graph rounds.
+    return X.cast(np.float32).cast(np.float64) if preprocessor.dtype_ == "float32" else X
+
+
+def _numeric(encoder: Any, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
+    x = graph.input(encoder.column, dtype, [rows, 1]).cast(np.float64)
+    missing = graph.op("Or", x.op("IsNaN"), x.op("IsInf"))
+    filled = missing.where(encoder.fill, x)
+    return graph.concat([filled, missing.cast(np.float64)]) if encoder.marks_missing else filled
+
+
+def _categorical(encoder: Any, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
+    """The row of features of the level's position: levels, then others, then missing cells."""
+    levels = list(encoder.levels)
+    other, missing = len(levels), len(levels) + 1
+    words = {level: code for code, level in enumerate(levels)}
+    words.setdefault("", missing)
+    code = graph.op(
+        "LabelEncoder",
+        graph.input(encoder.column, object, [rows, 1]),
+        domain="ai.onnx.ml",
+        keys_strings=list(words),
+        values_int64s=list(words.values()),
+        default_int64=other,
+    )
+    flat = code.op("Reshape", np.array([-1], dtype=np.int64))
+    return graph.op("Gather", _features_of_codes(encoder), flat, axis=0)
+
+
+def _features_of_codes(encoder: Any) -> Any:
+    """Features [n_levels + 2, k] of each level, of any other and of a missing cell, as encoded there."""
+    import pyarrow
+
+    unknown = max((len(level) for level in encoder.levels), default=0) * "x" + "x"
+    cells = pyarrow.array([*encoder.levels, unknown, None], pyarrow.string())
+    out = np.empty((len(cells), len(encoder.features)))
+    encoder.encode(cells, out)
+    return out
+
+
+def _date(encoder: Any, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
+    time = graph.input(encoder.column, np.int64, [rows, 1])
+    missing = time.op("Equal", np.int64(_NOT_A_TIME))
+    parts = _parts(missing.op("Where", np.int64(0), time))
+    columns = []
+    for name in encoder.parts:
+        share = parts[name]
+        if name == PARTS[0]:
+            columns.append(share - encoder.first)
+        else:
+            angle = share * (2 * np.pi)
+            columns += [angle.op("Sin"), angle.op("Cos")]
+    features = missing.where(np.array([encoder.fill]), graph.concat(columns))
+    return graph.concat([features, missing.cast(np.float64)]) if encoder.marks_missing else features
+
+
+def _parts(time: Value) -> dict[str, Value]:
+    """Days since 1970, and the shares of year, week and day that have passed, all [N, 1]."""
+    rest = time.op("Mod", np.int64(_DAY))  # never negative
+    days = time.op("Sub", rest).op("Div", np.int64(_DAY))
+    of_day = rest.cast(np.float64) / float(_DAY)
+    weekday = days.op("Add", np.int64(3)).op("Mod", np.int64(7))  # 1 January 1970 was a Thursday
+    of_year = (_day_of_year(days).cast(np.float64) + of_day) / _YEAR
+    shares = (days.cast(np.float64) + of_day, of_year, weekday.cast(np.float64) / 7.0, of_day)
+    return dict(zip(PARTS, shares, strict=True))
+
+
+def _day_of_year(days: Value) -> Value:
+    """Days since 1 January, from days since 1970, in the Gregorian calendar.
+
+    Counted in years that begin in March, so that a leap day comes last, within eras of 400 years, after
+    which the calendar repeats.
+    """
+
+    def whole(value: Value, divisor: int) -> Value:
+        return value.op("Div", np.int64(divisor))
+
+    day = days.op("Add", np.int64(719_468)).op("Mod", np.int64(146_097))  # of the era, from 0
+    leaps = whole(day, 1_460).op("Sub", whole(day, 36_524)).op("Add", whole(day, 146_096))
+    year = whole(day.op("Sub", leaps), 365)  # of the era, from 0
+    before = year.op("Mul", np.int64(365)).op("Add", whole(year, 4)).op("Sub", whole(year, 100))
+    since_march = day.op("Sub", before)
+
+    def divides(divisor: int) -> Value:
+        return year.op("Mod", np.int64(divisor)).op("Equal", np.int64(0))
+
+    fourth_not_hundredth = divides(4).op("And", divides(100).op("Not"))
+    leap = fourth_not_hundredth.op("Or", divides(400)).cast(np.int64)
+    march_on = since_march.op("Add", leap.op("Add", np.int64(59)))
+    is_after_december = since_march.op("Greater", np.int64(305))
+    return is_after_december.op("Where", since_march.op("Sub", np.int64(306)), march_on)
+
+
+_ENCODED = {"numeric": _numeric, "boolean": _numeric, "categorical": _categorical, "date": _date}

@@ -1,0 +1,1 @@
+"""Gaussian processes: kernels, likelihoods, prior, posterior and predictions."""

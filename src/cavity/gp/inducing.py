@@ -1,0 +1,222 @@
+"""Where inducing points and lengthscales start: from the data."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.spatial.distance import pdist
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from cavity.gp.kernels import bind
+from cavity.gp.prior import Prior
+from cavity.typing import Array
+
+ROWS_TO_COUNT = 10_000
+"""Rows up to which equal ones are counted, so that copies and weights give the same start …"""
+VALUES_TO_COUNT = 20_000_000
+"""… if they have no more values than this."""
+_SORTED_COLUMNS = 32
+SAMPLE_PER_POINT = 10
+"""Rows looked at for each inducing point: more changes the start little and costs time."""
+GREEDY_SAMPLE_PER_POINT = 4
+_SAMPLE_BYTES = 100_000_000
+"""What they may take in double precision, if they are more than the inducing points."""
+_PROJECTIONS = 64
+"""Numbers that tell rows of many columns apart …"""
+_LONG_WORK = 1_000_000_000
+"""… if clustering them takes more than so many products of a value and a centre: some seconds."""
+
+
+def sample_size(m: int, how: str = "kmeans", n_features: int = 1) -> int:
+    """How many rows to draw for choosing m inducing points; the greedy choice is O(m²) a row.
+
+    Of wide rows, fewer: sparse ones become dense in the sample.
+
+    >>> [sample_size(m, n_features=20_000) for m in (10, 1_000)]
+    [625, 1000]
+    """
+    per_point = SAMPLE_PER_POINT if how != "greedy" else GREEDY_SAMPLE_PER_POINT
+    fitting = _SAMPLE_BYTES // (8 * n_features)
+    return max(m, min(max(2_000, per_point * m), fitting))
+
+
+def distinct_rows(X: Array, weight: Array | None) -> tuple[Array, Array | None]:
+    """The different rows of X [t, d] in a fixed order, and what all their copies weigh together.
+
+    None for the weights means that all are the same. Rows of no weight are left out.
+
+    >>> distinct_rows(np.array([[2.0], [1.0], [2.0]]), None)
+    (array([[1.],
+           [2.]]), array([1., 2.]))
+    """
+    weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
+    X, weight = X[weight > 0], weight[weight > 0]
+    X = np.ascontiguousarray(X + np.zeros(1, X.dtype))  # −0 is 0
+    keys = X.view(np.dtype((np.void, X.dtype.itemsize * X.shape[1]))).ravel()
+    _, first, copy_of = np.unique(keys, return_index=True, return_inverse=True)
+    # Bytes group equal rows fast; the order of the numbers, unlike theirs, does not change with units.
+    order = np.lexsort(X[first, :_SORTED_COLUMNS].T[::-1])
+    totals: Array = np.bincount(copy_of, weight)[order].astype(np.float64)
+    return X[first[order]], None if np.ptp(totals) == 0.0 else totals
+
+
+def initial_inducing_points(
+    X: Array, weight: Array | None, m: int, how: str, kernel: Any, rng: np.random.RandomState
+) -> Array:
+    """m inducing points [m, d] from a sample of standardised rows X [t, d].
+
+    "kmeans" takes the centres of clusters, "random" rows, "greedy" the rows that the ones before
+    leave with the largest conditional variance under the kernel (Burt et al., 2020).
+    """
+    X = np.asarray(X, dtype=np.float64)
+    if weight is not None:
+        X, weight = X[weight > 0], weight[weight > 0]
+    if m >= len(X):
+        return X.copy()
+    if how == "random":
+        p = None if weight is None else weight / weight.sum()
+        return np.array(X[np.sort(rng.choice(len(X), size=m, replace=False, p=p))])
+    if how == "greedy":
+        return np.array(X[greedy_conditional_variance(X, m, kernel, rng)])
+    return kmeans_centres(X, weight, m, rng)
+
+
+def kmeans_centres(X: Array, weight: Array | None, m: int, rng: np.random.RandomState) -> Array:
+    """Centres [m, d] of m clusters of X [t, d]; some coincide if X has fewer distinct rows.
+
+    Where that would take long, rows of many columns are told apart by random projections of them, which
+    keep distances to about a tenth; the centres are means of the rows themselves.
+    """
+    seen = X
+    if X.shape[1] > _PROJECTIONS and X.size * m > _LONG_WORK:
+        seen = X @ (rng.standard_normal((X.shape[1], _PROJECTIONS)) / np.sqrt(_PROJECTIONS))
+    clusters = KMeans(m, n_init=1, max_iter=20, tol=1e-3, random_state=rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
+        clusters.fit(seen, sample_weight=weight)
+    if seen is X:
+        return np.asarray(clusters.cluster_centers_, dtype=np.float64)
+    return _means(X, weight, clusters.labels_, m)
+
+
+def _means(X: Array, weight: Array | None, group: Array, m: int) -> Array:
+    """Weighted means [m, d] of the rows X [t, d] of each group, 0 … m − 1; of no rows, any row."""
+    weight = np.ones(len(X)) if weight is None else weight
+    members = csr_array((weight, (group, np.arange(len(X)))), shape=(m, len(X)))
+    totals = np.bincount(group, weight, minlength=m)
+    means = (members @ X) / np.maximum(totals, 1e-300)[:, None]
+    empty = np.flatnonzero(totals == 0.0)
+    means[empty] = X[: len(empty)]
+    return np.asarray(means)
+
+
+def greedy_conditional_variance(X: Array, m: int, kernel: Any, rng: np.random.RandomState) -> Array:
+    """Indices [m] of rows of X [t, d] chosen by pivoted Cholesky of the kernel matrix, O(t·m²)."""
+    order = rng.permutation(len(X))
+    X = X[order]
+    bound = bind(kernel, X[:1])
+    remaining = np.array(bound.diagonal(X)[0], dtype=np.float64)
+    factors = np.zeros((m, len(X)))
+    chosen: list[int] = []
+    for j in range(m):
+        pivot = int(np.argmax(remaining))
+        if remaining[pivot] <= 1e-12:  # every row is explained: the rest can be any
+            unused = np.setdiff1d(np.arange(len(X)), chosen)
+            chosen.extend(unused[: m - j].tolist())
+            break
+        column = bind(kernel, X[pivot : pivot + 1]).cross(X)[0][:, 0].astype(np.float64)
+        column = column - factors[:j].T @ factors[:j, pivot]
+        factors[j] = column / np.sqrt(remaining[pivot])
+        remaining = np.maximum(remaining - factors[j] ** 2, 0.0)
+        remaining[pivot] = -1.0
+        chosen.append(pivot)
+    return np.asarray(order[np.array(chosen)])
+
+
+def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Any) -> Array:
+    """Inducing points Z [k, d] and m − k rows of X [t, d] more, chosen one by one; O(t·m²).
+
+    Each is the row of the greatest conditional variance given those before, times its `precision` [t]:
+    what the row would lose by being explained by them alone. Fewer than m if all rows are explained.
+    """
+    factors = np.zeros((m, len(X)))
+    remaining = np.array(bind(kernel, X[:1]).diagonal(X)[0], dtype=np.float64)
+    negligible = 1e-9 * float(np.max(remaining))
+    if len(Z):
+        factors[: len(Z)] = _whitened(Z, X, kernel)
+        remaining -= np.einsum("ij,ij->j", factors[: len(Z)], factors[: len(Z)])
+    chosen: list[int] = []
+    for j in range(len(Z), m):
+        pivot = int(np.argmax(np.where(remaining > negligible, precision * remaining, -1.0)))
+        if remaining[pivot] <= negligible:
+            break
+        column = bind(kernel, X[pivot : pivot + 1]).cross(X)[0][:, 0].astype(np.float64)
+        column = column - factors[:j, pivot] @ factors[:j]
+        factors[j] = column / np.sqrt(remaining[pivot])
+        remaining -= factors[j] ** 2
+        remaining[pivot] = 0.0
+        chosen.append(pivot)
+    return np.vstack([Z, X[chosen]])
+
+
+def conditional_variance(Z: Array, X: Array, kernel: Any) -> Array:
+    """Variance [t] that is left at X [t, d] when the latent values at Z [m, d] are known; O(t·m²).
+
+    >>> kernel = RBF(1.0)
+    >>> conditional_variance(np.array([[0.0]]), np.array([[0.0], [9.0]]), kernel).round(6) + 0.0
+    array([0., 1.])
+    """
+    variance = np.array(bind(kernel, X[:1]).diagonal(X)[0], dtype=np.float64)
+    explained = _whitened(Z, X, kernel)
+    left = variance - np.einsum("ij,ij->j", explained, explained)
+    return np.asarray(np.maximum(left, 0.0))
+
+
+def _whitened(Z: Array, X: Array, kernel: Any) -> Array:
+    """L⁻¹k(Z, X) [m, t]."""
+    prior = Prior(kernel, Z, np.dtype(np.float64))
+    return np.asarray(prior.L_inverse @ prior.rows_kernel.cross(X)[0].T, dtype=np.float64)
+
+
+def median_distance(Z: Array, rng: np.random.RandomState, weight: Array | None = None) -> float:
+    """Median distance between the rows of Z [m, d], from 500 of them at most; 1 if there is none.
+
+    With weights [m], as if every row were there so many times.
+    """
+    if len(Z) > 500:
+        chosen = rng.choice(len(Z), 500, replace=False)
+        Z, weight = Z[chosen], None if weight is None else weight[chosen]
+    distances = pdist(Z)
+    positive = (distances > 0) & np.isfinite(distances)
+    if not positive.any():
+        return 1.0
+    if weight is None:
+        return float(np.median(distances[positive]))
+    first, second = np.triu_indices(len(Z), k=1)
+    return _weighted_median(distances[positive], (weight[first] * weight[second])[positive])
+
+
+def _weighted_median(values: Array, weight: Array) -> float:
+    order = np.argsort(values)
+    values, reached = values[order], np.cumsum(weight[order])
+    # The mean of the two middle values where the weight divides evenly, as for copies.
+    half = 0.5 * reached[-1]
+    low = int(np.searchsorted(reached, half * (1 - 1e-12)))
+    high = int(np.searchsorted(reached, half * (1 + 1e-12), side="right"))
+    return float(0.5 * (values[low] + values[min(high, len(values) - 1)]))
+
+
+def default_kernel(n_features: int, lengthscale: float) -> Any:
+    """Amplitude × ARD squared exponential, inside bounds that close the scale ridge.
+
+    With a probit likelihood amplitude and noise are only defined up to a common scale and the evidence
+    of a sparse model keeps creeping up as both grow, so the amplitude is bounded and there is no noise
+    of its own.
+    """
+    bounds = (1e-2 * lengthscale, 1e3 * lengthscale)
+    return ConstantKernel(1.0, (1e-2, 30.0)) * RBF([lengthscale] * n_features, bounds)

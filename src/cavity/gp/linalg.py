@@ -1,0 +1,316 @@
+"""Half of a triangular or symmetric matrix, row by row: what travels, and what an optimiser moves.
+
+Triangular factors and products, and outer sums, by LAPACK and BLAS, the interpreter lock released.
+
+NumPy has no name for them, and SciPy's own wrappers keep the lock, so that tiles in threads would wait
+for each other. The routines are reached where SciPy offers them to other languages; they want matrices
+column by column, as which a lower triangle that lies row by row is its transpose, an upper triangle.
+
+The few m×m operations everything rests on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from math import isqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas, cython_blas, cython_lapack, lapack
+
+from cavity.errors import NumericalError
+from cavity.typing import Array
+
+
+def triangle(M: Array) -> Array:
+    """The lower triangle of M [m, m], row by row: [m(m + 1)/2].
+
+    >>> triangle(np.array([[1.0, 9.0], [2.0, 3.0]]))
+    array([1., 2., 3.])
+    """
+    pack = lapack.strttp if M.dtype == np.float32 else lapack.dtrttp
+    packed, _ = pack(np.ascontiguousarray(M).T, uplo="U")  # in Fortran's order: no copy is made
+    return np.asarray(packed)
+
+
+def lower(packed: Array) -> Array:
+    """The lower triangular matrix [m, m] of a triangle.
+
+    >>> lower(np.array([1.0, 2.0, 3.0]))
+    array([[1., 0.],
+           [2., 3.]])
+    """
+    m = (isqrt(8 * len(packed) + 1) - 1) // 2
+    unpack = lapack.stpttr if packed.dtype == np.float32 else lapack.dtpttr
+    M, _ = unpack(m, packed, uplo="U")
+    return np.asarray(M.T)
+
+
+def symmetric(packed: Array) -> Array:
+    """The symmetric matrix [m, m] of a triangle.
+
+    >>> symmetric(np.array([1.0, 2.0, 3.0]))
+    array([[1., 2.],
+           [2., 3.]])
+    """
+    L = lower(packed)
+    M = L + L.T
+    M.flat[:: len(M) + 1] *= 0.5  # exactly what it was: a power of two
+    return M
+
+
+def times_lower(G: Array, L: Array, *, overwrite: bool = False) -> Array:
+    """G L for G [n, m] and lower triangular L [m, m], at half the flops of a product.
+
+    With `overwrite` a G in C order is lost, its memory being that of the result.
+
+    >>> times_lower(np.ones((1, 2)), np.array([[1.0, 0.0], [2.0, 3.0]]))
+    array([[3., 3.]])
+    """
+    return _multiplied(_own(G, overwrite), L, b"L", b"N")
+
+
+def times_transposed_lower(K: Array, L: Array, *, overwrite: bool = False) -> Array:
+    """K Lᵀ for K [n, m] and lower triangular L [m, m], at half the flops of a product.
+
+    With `overwrite` a K in C order is lost, its memory being that of the result.
+
+    >>> times_transposed_lower(np.ones((1, 2)), np.array([[1.0, 0.0], [2.0, 3.0]]))
+    array([[1., 5.]])
+    """
+    return _multiplied(_own(K, overwrite), L, b"L", b"T")
+
+
+def transposed_lower_times(L: Array, B: Array, *, overwrite: bool = False) -> Array:
+    """Lᵀ B for lower triangular L [m, m] and B [m, n], at half the flops of a product.
+
+    >>> transposed_lower_times(np.array([[1.0, 0.0], [2.0, 3.0]]), np.ones((2, 1)))
+    array([[3.],
+           [3.]])
+    """
+    return _multiplied(_own(B, overwrite), L, b"R", b"T")
+
+
+def add_outer(A: Array, x: Array, y: Array) -> None:
+    """Add x yᵀ to A [n, m], in C order, in place.
+
+    >>> A = np.ones((2, 2))
+    >>> add_outer(A, np.array([1.0, 2.0]), np.array([3.0, 0.0]))
+    >>> A
+    array([[4., 1.],
+           [7., 1.]])
+    """
+    if not (A.flags.c_contiguous and A.shape == x.shape + y.shape and A.dtype == x.dtype == y.dtype):
+        raise ValueError(
+            f"{A.dtype}{A.shape} plus {x.dtype}{x.shape} {y.dtype}{y.shape}ᵀ is no outer sum"
+        )
+    n, m, step = ctypes.c_int(len(x)), ctypes.c_int(len(y)), ctypes.c_int(1)
+    x, y, one = np.ascontiguousarray(x), np.ascontiguousarray(y), _ONE[A.dtype]
+    _GER[A.dtype](m, n, one, y.ctypes.data, step, x.ctypes.data, step, A.ctypes.data, m)
+
+
+def gram_of_lower(L: Array) -> Array:
+    """LᵀL for lower triangular L [m, m], at a sixth of the flops of a product.
+
+    >>> gram_of_lower(np.array([[1.0, 0.0], [2.0, 3.0]]))
+    array([[5., 6.],
+           [6., 9.]])
+    """
+    half = np.array(L, order="C")
+    m, info = ctypes.c_int(len(L)), ctypes.c_int()
+    _LAUUM[half.dtype](b"U", m, half.ctypes.data, m, info)
+    gram: Array = half + half.T
+    gram.flat[:: len(L) + 1] *= 0.5
+    return gram
+
+
+def cholesky_factor(A: Array) -> Array | None:
+    """Lower Cholesky factor of A [m, m], or None if A is not positive definite; A is lost.
+
+    A has float64 in C order, and its upper triangle is read. The factor has Fortran order, and only its
+    lower triangle a meaning. LAPACK is a quarter slower the other way round. It does not mind NaN.
+
+    >>> np.tril(cholesky_factor(np.array([[4.0, 2.0], [2.0, 5.0]])))
+    array([[2., 0.],
+           [1., 2.]])
+    """
+    m, info = ctypes.c_int(len(A)), ctypes.c_int()
+    _POTRF(b"L", m, A.ctypes.data, m, info)
+    return A.T if info.value == 0 else None
+
+
+def _own(B: Array, overwrite: bool = False) -> Array:
+    """B in C order, to be written to."""
+    return np.ascontiguousarray(B) if overwrite else np.array(B, order="C")
+
+
+def _multiplied(out: Array, L: Array, side: bytes, transposed: bytes) -> Array:
+    """out L or out Lᵀ (side "L": BLAS sees transposes), or Lᵀ out (side "R"), in place."""
+    L = np.ascontiguousarray(L)
+    inner = out.shape[1:] if side == b"L" else out.shape[:1]
+    if out.dtype != L.dtype or out.ndim != 2 or inner != L.shape[:1] or L.shape != L.shape[::-1]:
+        raise ValueError(f"{out.dtype}{out.shape} and {L.dtype}{L.shape} have no triangular product")
+    if out.size == 0:
+        return out
+    rows, columns, m = map(ctypes.c_int, (*out.shape, len(L)))
+    address, one = out.ctypes.data, _ONE[out.dtype]
+    _TRMM[out.dtype](
+        side, b"U", transposed, b"N", columns, rows, one, L.ctypes.data, m, address, columns
+    )
+    return out
+
+
+def _routine(module: Any, name: str, arguments: str) -> Callable[..., None]:
+    """A routine of SciPy's BLAS or LAPACK by name; its arguments by their letters in `_POINTERS`."""
+    api, capsule = ctypes.pythonapi, module.__pyx_capi__[name]
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    signature = api.PyCapsule_GetName(capsule)
+    n_integers = len(re.findall(rb"\bint \*", signature))
+    if n_integers != arguments.count("i"):  # never pass pointers to what is not known
+        raise ImportError(f"SciPy's {name} takes {signature.decode()}, not plain integers")
+    address = api.PyCapsule_GetPointer(capsule, signature)
+    return ctypes.CFUNCTYPE(None, *[_POINTERS[kind] for kind in arguments])(address)
+
+
+_POINTERS: dict[str, Any] = {
+    "c": ctypes.c_char_p,
+    "i": ctypes.POINTER(ctypes.c_int),
+    "x": ctypes.c_void_p,  # numbers of either precision
+}
+_TRMM_ARGUMENTS, _LAUUM_ARGUMENTS, _GER_ARGUMENTS = "cccciixxixi", "cixii", "iixxixixi"
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_TRMM = {
+    _SINGLE: _routine(cython_blas, "strmm", _TRMM_ARGUMENTS),
+    _DOUBLE: _routine(cython_blas, "dtrmm", _TRMM_ARGUMENTS),
+}
+_LAUUM = {
+    _SINGLE: _routine(cython_lapack, "slauum", _LAUUM_ARGUMENTS),
+    _DOUBLE: _routine(cython_lapack, "dlauum", _LAUUM_ARGUMENTS),
+}
+_GER = {
+    _SINGLE: _routine(cython_blas, "sger", _GER_ARGUMENTS),
+    _DOUBLE: _routine(cython_blas, "dger", _GER_ARGUMENTS),
+}
+_POTRF = _routine(cython_lapack, "dpotrf", _LAUUM_ARGUMENTS)
+_ONE = {_SINGLE: ctypes.pointer(ctypes.c_float(1.0)), _DOUBLE: ctypes.pointer(ctypes.c_double(1.0))}
+
+
+WORTH_A_THREAD = 256
+"""Size from which a factorisation of its own thread is faster than one after the other."""
+_BLOCK = 48
+"""Columns a block must have to be worth a product of its own."""
+_SMALLEST_HALVED = 64
+"""Triangular matrices up to this size are inverted by LAPACK at once."""
+
+
+def cholesky(A: Array) -> Array:
+    """Lower Cholesky factor of A [m, m]; raises `numpy.linalg.LinAlgError` if not positive definite."""
+    return np.tril(cholesky_in_place(np.array(A, dtype=np.float64, order="C")))
+
+
+def cholesky_in_place(A: Array) -> Array:
+    """The same for A in float64 and C order, which is lost; only the lower triangle has a meaning."""
+    L = cholesky_factor(A)
+    # Whatever is not finite in a row of A reaches the diagonal of L.
+    if L is None or not np.isfinite(L.diagonal()).all():
+        raise np.linalg.LinAlgError("matrix is not positive definite, or not finite")
+    return L
+
+
+def solved_by_cholesky(L: Array, b: Array) -> Array:
+    """(LLᵀ)⁻¹b for b [m] and the lower triangle of L [m, m], best in Fortran order."""
+    return np.asarray(blas.dtrsv(L, blas.dtrsv(L, b, lower=1), lower=1, trans=1))
+
+
+def inverse_lower(L: Array) -> Array:
+    """Inverse of the lower triangle of L [m, m]; lower triangular itself, and in C order.
+
+    By halves, [[A, 0], [C, D]]⁻¹ = [[A⁻¹, 0], [−D⁻¹CA⁻¹, D⁻¹]]: nearly all of the work is products,
+    which are faster than LAPACK's ``trtri`` and, unlike SciPy's wrapper of it, leave the interpreter
+    lock to other threads.
+    """
+    inverse = np.zeros(L.shape, L.dtype)
+    _invert_lower(L, inverse)
+    return inverse
+
+
+def _invert_lower(L: Array, out: Array) -> None:
+    """Put the inverse of L's lower triangle into that of `out`."""
+    if len(L) <= _SMALLEST_HALVED:
+        trtri = lapack.dtrtri if L.dtype == np.float64 else lapack.strtri
+        inverse, info = trtri(L, lower=1)
+        if info != 0:
+            raise np.linalg.LinAlgError("singular triangular matrix")
+        np.copyto(out, inverse, where=is_lower(len(L)))
+        return
+    half = len(L) // 2
+    _invert_lower(L[:half, :half], out[:half, :half])
+    _invert_lower(L[half:, half:], out[half:, half:])
+    corner = _times_inverse(L[half:, :half], out[:half, :half])
+    np.negative(corner, out=corner)
+    for start, stop in _column_blocks(len(L) - half):
+        D_inverse = out[half + start : half + stop, half : half + stop]
+        np.matmul(D_inverse, corner[:stop], out=out[half + start : half + stop, :half])
+
+
+def _times_inverse(C: Array, A_inverse: Array) -> Array:
+    small = len(A_inverse) <= _SMALLEST_HALVED  # whole products are as fast then
+    return np.asarray(C @ A_inverse) if small else times_lower(C, A_inverse)
+
+
+def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[Array, float]:
+    """Cholesky factor of K + ε·mean(diag K)·I, for the first ε = jitter·10ᵏ that succeeds.
+
+    Returns the factor, of which only the lower triangle has a meaning, and the ε that was used.
+    """
+    scale = float(K.trace()) / len(K)
+    if np.isfinite(scale) and scale > 0:
+        while jitter <= largest:
+            try:
+                jittered = K.copy()
+                add_to_diagonal(jittered, jitter * scale)
+                return cholesky_in_place(jittered), jitter
+            except np.linalg.LinAlgError:
+                jitter *= 10.0
+    raise NumericalError(
+        f"the covariance of the {len(K)} inducing points is not positive definite, even with a "
+        f"relative jitter of {largest:g}; try fewer or more distinct inducing_points, tighter "
+        "kernel bounds, or standardize=True"
+    )
+
+
+@lru_cache(maxsize=64)
+def _column_blocks(m: int) -> tuple[tuple[int, int], ...]:
+    n_blocks = min(5, max(1, m // _BLOCK))
+    edges = [round(m * k / n_blocks) for k in range(n_blocks + 1)]
+    return tuple(pairwise(edges))
+
+
+@lru_cache(maxsize=16)
+def is_lower(m: int) -> NDArray[np.bool_]:
+    """[m, m]: where a lower triangle is."""
+    return np.tri(m, dtype=bool)
+
+
+def add_to_diagonal(A: Array, values: float | Array) -> None:
+    """Add a number, or one each, to the diagonal of A [m, m], in place."""
+    diagonal = np.einsum("ii->i", A)  # a view, and half the price of `A.flat`
+    diagonal += values
+
+
+def row_dots(A: Array, B: Array) -> Array:
+    """Σ_j A_ij B_ij [n], in float64, for A and B [n, m]."""
+    return np.asarray(np.einsum("ij,ij->i", A, B), dtype=np.float64)
+
+
+def stacked(arrays: Sequence[Array]) -> Array:
+    """The arrays along a new first axis; a single one is not copied."""
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)

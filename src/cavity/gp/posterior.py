@@ -1,0 +1,185 @@
+"""q(u) in whitened coordinates: from summed sites to moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from cavity.gp.linalg import (
+    WORTH_A_THREAD,
+    add_to_diagonal,
+    cholesky_in_place,
+    gram_of_lower,
+    inverse_lower,
+    row_dots,
+    solved_by_cholesky,
+    stacked,
+    times_lower,
+    times_transposed_lower,
+)
+from cavity.typing import FLOAT64, Array, Dtype
+
+Each: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
+"""`map`, or something that maps faster."""
+
+
+@dataclass(frozen=True)
+class Naturals:
+    """Summed sites: Λ = Σ ν̃ AAᵀ [C, m, m] and η = Σ μ̃ A [C, m]; the prior's identity not included."""
+
+    precision: Array
+    shift: Array
+
+    @classmethod
+    def zeros(cls, n_latents: int, m: int) -> Naturals:
+        """No sites: q is the prior."""
+        return cls(np.zeros((n_latents, m, m)), np.zeros((n_latents, m)))
+
+    @property
+    def parts(self) -> tuple[Array, Array]:
+        """Precision and shift."""
+        return self.precision, self.shift
+
+    def mapped(self, T: Array) -> Naturals:
+        """The same factors on T⁻¹u: precision TᵀΛT, shift Tᵀη, for T [m, m]."""
+        return Naturals(np.stack([T.T @ P @ T for P in self.precision]), self.shift @ T)
+
+    def scaled(self, factor: float) -> Naturals:
+        """Every site `factor` times over."""
+        return Naturals(factor * self.precision, factor * self.shift)
+
+    def __add__(self, other: Naturals) -> Naturals:
+        return Naturals(self.precision + other.precision, self.shift + other.shift)
+
+    def mixed_with(self, other: Naturals, gain: float) -> Naturals:
+        """(1 − gain)·self + gain·other."""
+        precision, shift = gain * other.precision, gain * other.shift
+        precision += (1.0 - gain) * self.precision
+        shift += (1.0 - gain) * self.shift
+        return Naturals(precision, shift)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """q(u_c) = N(mean_c, covariance_c) for C latent functions, prior N(0, I)."""
+
+    mean: Array
+    """[C, m]"""
+    covariance: Array
+    """[C, m, m], in float64 or in the precision of the tiles that it was made for"""
+    half_log_determinant: float
+    """½ Σ log|covariance|."""
+    naturals: Naturals
+    """The summed sites that give this q."""
+    factors: Array | None = None
+    """R [C, m, m], lower triangular with covariance RRᵀ, in a q that was made for a variational pass:
+    it has neither covariance nor naturals, which such a pass can do without."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
+
+    @classmethod
+    def from_naturals(cls, naturals: Naturals, each: Each = map, dtype: Dtype = FLOAT64) -> Posterior:
+        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu); `each` maps over the latent functions, if they are large.
+
+        The precision is factored, and the mean solved for, in float64; the covariance is in `dtype`.
+        """
+        solve = partial(_solved, dtype=dtype)
+        over = each if naturals.shift.shape[1] >= WORTH_A_THREAD else map
+        parts = list(over(solve, list(zip(naturals.precision, naturals.shift, strict=True))))
+        means, covariances, log_roots = zip(*parts, strict=True)
+        return cls(stacked(means), stacked(covariances), sum(log_roots), naturals)
+
+    @classmethod
+    def from_moments(cls, mean: Array, factors: Array) -> Posterior:
+        """N(mean_c, R_c R_cᵀ) for mean [C, m] and lower triangular factors R [C, m, m]."""
+        precision = stacked([gram_of_lower(inverse_lower(R)) for R in factors])
+        shift = np.matmul(precision, mean[:, :, None])[:, :, 0]
+        naturals = Naturals(precision - np.eye(mean.shape[1]), shift)
+        covariance = np.matmul(factors, factors.transpose(0, 2, 1))
+        return cls(mean, covariance, _sum_of_logs(factors), naturals)
+
+    @classmethod
+    def from_factors(cls, mean: Array, factors: Array, dtype: Dtype) -> Posterior:
+        """The same for a variational pass over tiles of a precision, without a product or an inverse."""
+        nothing = Naturals.zeros(len(mean), 0)
+        log_root = _sum_of_logs(factors)
+        return cls(mean, nothing.precision, log_root, nothing, factors.astype(dtype, copy=False))
+
+    def mean_in(self, dtype: Dtype) -> Array:
+        """The mean in the precision of the tiles, converted once for all of them."""
+        return self._mean32 if dtype == np.float32 else self.mean
+
+    def along(self, A: Array) -> tuple[list[Array], Array]:
+        """For A [t, m]: the products A·covariance_c, and the variances of Aᵀu_c [C, t] in float64."""
+        if self.factors is None:
+            S = self._covariance32 if A.dtype == np.float32 else self.covariance
+            products = [A @ S_c for S_c in S]
+            return products, stacked([row_dots(A, product) for product in products])
+        factors = self._factors32 if A.dtype == np.float32 else self.factors
+        roots = [times_lower(A, R) for R in factors]
+        variance = stacked([row_dots(root, root) for root in roots])
+        pairs = zip(roots, factors, strict=True)
+        return [times_transposed_lower(root, R, overwrite=True) for root, R in pairs], variance
+
+    @cached_property
+    def _mean32(self) -> Array:
+        return self.mean.astype(np.float32)
+
+    @cached_property
+    def _covariance32(self) -> Array:
+        return self.covariance.astype(np.float32, copy=False)
+
+    @cached_property
+    def _factors32(self) -> Array:
+        assert self.factors is not None
+        return self.factors.astype(np.float32, copy=False)
+
+    @property
+    def log_partition(self) -> float:
+        """Σ_c −½ log|B| + ½ ηᵀB⁻¹η: the log-normaliser of q, minus that of the prior."""
+        return self.half_log_determinant + 0.5 * float(np.sum(self.naturals.shift * self.mean))
+
+    @property
+    def divergence(self) -> float:
+        """KL[q ‖ prior]."""
+        if self.factors is None:
+            trace = np.trace(self.covariance, axis1=1, axis2=2, dtype=np.float64).sum()
+        else:
+            trace = sum(row_dots(R, R).sum() for R in self.factors)
+        return 0.5 * float(trace + np.sum(self.mean**2) - self.mean.size) - self.half_log_determinant
+
+    def prior_minus_second_moment(self) -> Array:
+        """M_w = Σ_c (I − covariance_c − mean_c mean_cᵀ) [m, m], the paper's M, whitened.
+
+        In the precision of the covariance.
+        """
+        n_latents = len(self.mean)
+        mean = self.mean.astype(self.covariance.dtype, copy=False)
+        M: Array = np.multiply.outer(-mean[0], mean[0]) if n_latents == 1 else -mean.T @ mean
+        for covariance in self.covariance:
+            M -= covariance
+        add_to_diagonal(M, n_latents)
+        return M
+
+
+def _solved(naturals: tuple[Array, Array], dtype: Dtype) -> tuple[Array, Array, float]:
+    """For P [m, m] and η [m]: B⁻¹η, B⁻¹ and ½ log|B⁻¹|, where B = I + P."""
+    precision, shift = naturals
+    L = cholesky_in_place(_plus_identity(precision))
+    covariance = gram_of_lower(inverse_lower(L.astype(dtype, copy=False)))
+    return solved_by_cholesky(L, shift), covariance, -_sum_of_logs([L])
+
+
+def _plus_identity(P: Array) -> Array:
+    B = P.copy()
+    add_to_diagonal(B, 1.0)
+    return B
+
+
+def _sum_of_logs(factors: Iterable[Array]) -> float:
+    return sum(float(np.log(np.abs(np.diagonal(R))).sum()) for R in factors)

@@ -1,0 +1,75 @@
+"""The prior over inducing values at one setting of the kernel: K_mm, its factor, its pull-back."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.gp.kernels import BoundKernel, bind
+from cavity.gp.kernels.base import bind_rounded
+from cavity.gp.linalg import (
+    add_to_diagonal,
+    inverse_lower,
+    jittered_cholesky,
+    times_lower,
+    transposed_lower_times,
+)
+from cavity.typing import Array, Dtype
+
+JITTER = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-8}
+"""Relative jitter that keeps |L⁻¹| within what a tile of that precision can bear."""
+
+
+class ParameterGradient(NamedTuple):
+    """Gradient by the kernel's free theta [p] and the inducing points [m, d], in float64."""
+
+    theta: Array
+    Z: Array
+
+
+class Prior:
+    """N(f̄ | 0, K) at inducing points Z, with K = K_mm + jitter = L Lᵀ and u = L⁻¹f̄.
+
+    Kernel and Z are read once: treat a `Prior` as a value.
+    """
+
+    def __init__(self, kernel: Any, Z: Array, dtype: Dtype, jitter: float | None = None) -> None:
+        self.kernel = kernel
+        self.Z = np.asarray(Z, dtype=np.float64)
+        self.dtype = np.dtype(dtype)
+        self._bound = bind(kernel, self.Z)
+        self._K, self._tape = self._bound.cross(self.Z)
+        self._factor, self.jitter = jittered_cholesky(
+            self._K, JITTER[self.dtype] if jitter is None else jitter
+        )
+        self.whitener = inverse_lower(self._factor.astype(self.dtype, copy=False))
+        """L⁻¹ in the precision of the tiles: to invert in it costs no more digits than to multiply."""
+
+    @cached_property
+    def L(self) -> Array:  # noqa: N802
+        """The factor in float64."""
+        return np.tril(self._factor)
+
+    @cached_property
+    def L_inverse(self) -> Array:  # noqa: N802
+        """L⁻¹ in float64."""
+        return self.whitener if self.dtype == np.float64 else inverse_lower(self._factor)
+
+    @cached_property
+    def rows_kernel(self) -> BoundKernel:
+        """The kernel bound to Z in the precision of the tiles."""
+        if self.dtype == np.float64:
+            return self._bound
+        return bind_rounded(self.kernel, self.Z, self.dtype, self._bound)
+
+    def pull_back(self, bracket: Array) -> ParameterGradient:
+        """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric, and lost)."""
+        # In the precision of the tiles, whose own part of the gradient is no more exact.
+        half = times_lower(bracket.astype(self.dtype, copy=False), self.whitener, overwrite=True)
+        G = transposed_lower_times(self.whitener, half, overwrite=True).astype(np.float64, copy=False)
+        # The jitter is relative to the mean of the diagonal, so it moves with K.
+        add_to_diagonal(G, self.jitter * np.trace(G) / len(G))
+        theta, Z = self._bound.pull_back(self._tape, G)
+        return ParameterGradient(-theta, -2.0 * Z)  # both arguments of k(Z, Z) move

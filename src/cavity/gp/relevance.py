@@ -1,0 +1,211 @@
+"""How much each feature matters to the fitted latent function, in shares that add up to one.
+
+A lengthscale alone misleads: a kernel may be sensitive to a feature that the data do not vary along, or
+to one along which the fitted function turned out flat. What is measured is the function itself,
+
+    r_j ∝ Σ_i (s_j ∂f̂(z_i)/∂x_j)²,      Σ_j r_j = 1,
+
+the mean squared slope along feature j at the inducing points z_i, which stand for the rows, with s_j the
+feature's standard deviation: rescaling a column changes nothing. f̂(x) = k(x, Z)K⁻¹f̄ is what the inducing
+values f̄ say of the latent function, and q knows these up to a covariance: value and band are the mean
+and quantiles of r over draws of f̄ from q, the same draws for every call. For several latent functions
+only their differences count, so the mean slope of all is taken off first.
+
+A slope in x is the kernel's gradient by an inducing point with x in its place: every registered kernel
+has it already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.gp.kernels import bind
+from cavity.gp.linalg import cholesky
+from cavity.gp.model import Model
+from cavity.text import html_table, text_table
+from cavity.typing import Array
+
+N_DRAWS = 200
+_MOST_POINTS = 128
+_LOWER, _UPPER = 0.05, 0.95
+
+
+class FeatureRelevance(NamedTuple):
+    """One feature's row."""
+
+    name: str
+    value: float
+    """Expected share of the squared slope, in [0, 1]."""
+    lower: float
+    upper: float
+    """5 % and 95 % quantiles of the share under the posterior of the latent function."""
+    lengthscale: float
+    """In the units of X; NaN where the kernel has none, or more than one, for the feature."""
+
+
+class Relevance:
+    """Relevance of d features of a fitted model, one row each, in the order of the columns of X.
+
+    The numbers are computed when they are first asked for: an estimator shows itself with all its
+    attributes, and that must not take time.
+    """
+
+    def __init__(self, model: Model, names: Sequence[str]) -> None:
+        self._model = model
+        self.names = tuple(names)
+
+    @property
+    def value(self) -> Array:
+        """Shares [d]; they add up to one, or are all zero if the latent function is constant."""
+        return self._band[0]
+
+    @property
+    def lower(self) -> Array:
+        """5 % quantiles [d] of the shares."""
+        return self._band[1]
+
+    @property
+    def upper(self) -> Array:
+        """95 % quantiles [d] of the shares."""
+        return self._band[2]
+
+    @cached_property
+    def lengthscale(self) -> Array:
+        """Lengthscales [d] in the units of X; NaN where there is not just one."""
+        standardizer = self._model.standardizer
+        if standardizer.turn is not None:  # those of the kernel are along several features at once
+            return np.full(len(self), np.nan)
+        return lengthscales(self._model.kernel, len(self)) * standardizer.scale
+
+    @cached_property
+    def _band(self) -> tuple[Array, Array, Array]:
+        return share_band(self._model)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, feature: int | str) -> FeatureRelevance:
+        """The row of a feature, by position or name."""
+        j = self.names.index(feature) if isinstance(feature, str) else feature
+        numbers = (float(column[j]) for column in self._columns)
+        return FeatureRelevance(self.names[j], *numbers)
+
+    def __iter__(self) -> Iterator[FeatureRelevance]:
+        return (self[j] for j in range(len(self)))
+
+    def ranked(self) -> list[FeatureRelevance]:
+        """The rows, most relevant first."""
+        return [self[int(j)] for j in np.argsort(-self.value, kind="stable")]
+
+    def __repr__(self) -> str:
+        return f"<relevance of {len(self)} features>"
+
+    def __str__(self) -> str:
+        return text_table(self._header, self._cells)
+
+    def _repr_html_(self) -> str:
+        return html_table(self._header, self._cells)
+
+    @property
+    def _columns(self) -> tuple[Array, ...]:
+        return self.value, self.lower, self.upper, self.lengthscale
+
+    @property
+    def _header(self) -> list[str]:
+        return ["feature", "relevance", "5 %", "95 %", "lengthscale"]
+
+    @property
+    def _cells(self) -> list[list[str]]:
+        return [
+            [row.name, *(f"{share:.3f}" for share in row[1:4]), f"{row.lengthscale:.4g}"]
+            for row in self.ranked()
+        ]
+
+
+def share_band(model: Model) -> tuple[Array, Array, Array]:
+    """Mean, 5 % and 95 % quantile, each [d], of the features' shares over functions drawn from q."""
+    points, scale = _representatives(model.Z), _feature_scale(model)
+    drawn = _drawn_slopes(model, points, np.random.default_rng(0))
+    share = np.array([_shares(slopes, scale) for slopes in drawn])
+    value = share.mean(axis=0)
+    lower, upper = np.quantile(share, [_LOWER, _UPPER], axis=0)
+    return value, np.minimum(lower, value), np.maximum(upper, value)
+
+
+def mean_slopes(model: Model, points: Array) -> Array:
+    """∂E[f]/∂x [L, t, d] of the latent means at standardised points [t, d], per unit of `scale`."""
+    return _slopes(model, points, model.posterior.mean)
+
+
+def _slopes(model: Model, points: Array, u: Array) -> Array:
+    """∂f̂/∂x [L, t, d] at points [t, d], for whitened inducing values u [L, m]."""
+    bound = bind(model.kernel, points)
+    _, tape = bound.cross(model.prior.Z)
+    weights = u @ model.prior.L_inverse  # L⁻ᵀu, so that f̂ = k(x, Z)·weights
+    shape = (u.shape[1], len(points))
+    slopes = np.stack([bound.pull_back(tape, _columns_of(w, shape))[1] for w in weights])
+    turn = model.standardizer.turn
+    return slopes if turn is None else slopes @ turn.T  # by the features, not by what is left of them
+
+
+def _columns_of(weights: Array, shape: tuple[int, int]) -> Array:
+    return np.ascontiguousarray(np.broadcast_to(weights[:, None], shape))
+
+
+def _drawn_slopes(model: Model, points: Array, rng: np.random.Generator) -> Iterator[Array]:
+    """Slopes [L, t, d] of functions drawn from q."""
+    mean = model.posterior.mean
+    roots = [cholesky(S) for S in model.posterior.covariance]
+    for _ in range(N_DRAWS):
+        noise = rng.standard_normal(mean.shape)
+        u = np.stack([mu + R @ e for mu, R, e in zip(mean, roots, noise, strict=True)])
+        yield _slopes(model, points, u)
+
+
+def _shares(slopes: Array, scale: Array) -> Array:
+    """Shares [d] of the squared slopes [L, t, d] per unit of `scale` [d]."""
+    if len(slopes) > 1:
+        slopes = slopes - slopes.mean(axis=0)
+    steep = np.max(np.abs(slopes), initial=0.0)
+    if not steep > 0.0:
+        return np.zeros(len(scale))
+    squares = np.square(slopes / steep * scale).sum(axis=(0, 1))
+    return np.asarray(squares / squares.sum())
+
+
+def _representatives(Z: Array) -> Array:
+    """At most 128 of the inducing points [m, d], evenly from all of them."""
+    if len(Z) <= _MOST_POINTS:
+        return np.ascontiguousarray(Z, dtype=np.float64)
+    chosen = np.linspace(0, len(Z) - 1, _MOST_POINTS).round().astype(int)
+    return np.ascontiguousarray(Z[chosen], dtype=np.float64)
+
+
+def _feature_scale(model: Model) -> Array:
+    """Standard deviation [d] of each feature in the units that the kernel sees.
+
+    One if the inputs were standardised; that of the inducing points if they were not.
+    """
+    if model.standardizer.is_identity and len(model.Z) > 1:
+        return np.asarray(model.Z.std(axis=0))
+    return np.ones(model.Z.shape[1])
+
+
+def lengthscales(kernel: Any, d: int) -> Array:
+    """The lengthscale [d] of each feature in the kernel's own units; NaN if there is not just one.
+
+    >>> from sklearn.gaussian_process.kernels import RBF, DotProduct
+    >>> lengthscales(2.0 * RBF([0.5, 3.0]) + DotProduct(), 2)
+    array([0.5, 3. ])
+    """
+    found = [
+        np.ravel(np.asarray(value, dtype=np.float64))
+        for name, value in kernel.get_params().items()
+        if name.split("__")[-1] == "length_scale"
+    ]
+    if len(found) != 1 or len(found[0]) not in (1, d):
+        return np.full(d, np.nan)
+    return np.array(np.broadcast_to(found[0], d))

@@ -1,0 +1,131 @@
+"""The rows of one tile, and the sites that belong to them.
+
+What one pass over some rows adds up to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import iadd, imul
+from typing import NamedTuple
+
+import numpy as np
+
+from cavity.gp.posterior import Naturals
+from cavity.typing import Array, Dtype, IntArray
+
+
+class Rows(NamedTuple):
+    """Some rows, ready for the pass."""
+
+    X: Array
+    """[t, d], standardised, C-contiguous, in the tile's precision."""
+    labels: IntArray
+    """[t]: class codes."""
+    weight: Array | None
+    """[t]: a weight w counts the row w times; None counts every row once."""
+    stands_for: Array | None = None
+    """[t]: how many rows each stands for in the sums, if others like it were left out. They are no
+    copies: what is taken out of q for the row's cavity is its own site alone."""
+
+    @property
+    def weights(self) -> Array:
+        """The weights [t], ones if there are none."""
+        return np.ones(len(self.labels)) if self.weight is None else self.weight
+
+
+class Sites(NamedTuple):
+    """Gaussian factors, one a row and latent function: exp(μ̃ f − ½ ν̃ f²) with f = υᵀf̄."""
+
+    precision: Array
+    """ν̃ [C, n] ≥ 0."""
+    shift: Array
+    """μ̃ [C, n]."""
+    directions: Array | None = None
+    """υ [n, m] as it was when the factor was refined, for the paper's scheme, which stores it; None
+    means that every factor acts along today's υ = K⁻¹k."""
+
+    @classmethod
+    def zeros(cls, n_latents: int, n_rows: int, dtype: type = np.float64, m: int = 0) -> Sites:
+        """Sites that say nothing yet; with m, they have directions."""
+        directions = np.zeros((n_rows, m), np.float32) if m else None
+        return cls(
+            np.zeros((n_latents, n_rows), dtype), np.zeros((n_latents, n_rows), dtype), directions
+        )
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """Of the precisions, and of the directions if there are any."""
+        return self.precision.shape, None if self.directions is None else self.directions.shape
+
+    def astype(self, dtype: Dtype) -> Sites:
+        """The same in another precision; directions stay as they are."""
+        return Sites(self.precision.astype(dtype), self.shift.astype(dtype), self.directions)
+
+    def take(self, index: slice | IntArray) -> Sites:
+        """Those of some rows."""
+        directions = None if self.directions is None else self.directions[index]
+        return Sites(self.precision[:, index], self.shift[:, index], directions)
+
+    def put(self, index: slice | IntArray, sites: Sites) -> None:
+        """Replace those of some rows."""
+        self.precision[:, index] = sites.precision
+        self.shift[:, index] = sites.shift
+        if self.directions is not None and sites.directions is not None:
+            self.directions[index] = sites.directions
+
+
+@dataclass
+class Sums:
+    """Additive results of a pass; the sum over tiles is the sum field by field.
+
+    In float64, but for the bracket: it is only ever used in the precision of the tiles.
+    """
+
+    n_rows: float
+    """Number of the rows, whatever they weigh."""
+    n_visited: float
+    """Number of those that were looked at: some may have stood for others."""
+    weight: float
+    """Total weight of the rows (their number, if unweighted)."""
+    precision: Array
+    """Σ w ν̃ AAᵀ [C, m, m] of the refined, damped sites."""
+    shift: Array
+    """Σ w μ̃ A [C, m] of the same."""
+    objective: float
+    """Σ w log Z̃ (EP) or Σ w E[log p] (VI) at the q that the pass was given."""
+    log_predictive: float
+    """Σ w log p(y | the other rows)."""
+    site_change: float
+    """Σ w of squared changes of the sites, on the scale of the marginals."""
+    bracket: Array | None = None
+    """[m, m]: the rows' part of the gradient through K_mm, before symmetrisation; see `sweep`."""
+    pull: Array | None = None
+    """Σ w α A [C, m]: with the summed sites, what makes the bracket where the rows have not."""
+    theta: Array | None = None
+    """[p]: the rows' part of the gradient through K_mn and k(x, x)."""
+    Z: Array | None = None
+    """[m, d]: the same, for the inducing points."""
+
+    replaced_precision: Array | None = None
+    """Σ w ν̃ AAᵀ [C, m, m] of the stored factors that the refined ones replace (paper's scheme)."""
+    replaced_shift: Array | None = None
+    """Σ w μ̃ A [C, m] of the same."""
+
+    @property
+    def naturals(self) -> Naturals:
+        """The summed sites."""
+        return Naturals(self.precision, self.shift)
+
+    def __iadd__(self, other: Sums) -> Sums:
+        for name, value in vars(self).items():
+            if value is not None:
+                setattr(self, name, iadd(value, getattr(other, name)))  # arrays where they are
+        return self
+
+    def __imul__(self, factor: float) -> Sums:
+        """As if every row stood for `factor` rows (a minibatch standing for all rows)."""
+        for name, value in vars(self).items():
+            if value is not None:
+                setattr(self, name, imul(value, factor))
+        return self

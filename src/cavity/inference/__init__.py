@@ -1,0 +1,1 @@
+"""Training: EP and VI, full batch, minibatch and streams."""

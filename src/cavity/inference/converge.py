@@ -1,0 +1,186 @@
+"""Parallel sweeps at fixed kernel and inducing points, until the sites stop moving."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from cavity.engines.protocol import Engine
+from cavity.errors import NumericalError
+from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.prior import Prior
+from cavity.gp.tiles import Sums
+from cavity.inference.history import Progress, StepInfo
+from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
+from cavity.inference.updates import objective
+
+
+class FixedPoint(NamedTuple):
+    """Where the sweeps ended."""
+
+    prior: Prior
+    posterior: Posterior
+    objective: float
+    """log Z_q or the ELBO; NaN if no sweep has seen a q that was made of the sites."""
+    mean_log_predictive: float
+    """Leave-one-out log score a row."""
+    n_sweeps: int
+    change: float
+    """Root mean square change a full sweep would still make, in units of the marginals."""
+    converged: bool
+    interrupted: bool = False
+    stretch: float = 1.0
+    """Factor on the latent means in predictions; see `schedules.calibration`."""
+    max_leverage: float = EXACT_LEVERAGE
+    """Bound on ν̃v for cavities of this q; less than that where it is not made of the sites."""
+
+
+_COUPLED_DAMPING = 0.6
+"""Damping at most when a row has several sites: each is refined as if the others stood still."""
+_PLAIN = SweepOptions()
+POLISHING_TOL = 1e-4
+"""Site change at which predictions after training no longer move in any digit that matters."""
+
+
+def converge(
+    engine: Engine,
+    prior: Prior,
+    *,
+    options: SweepOptions = _PLAIN,
+    tol: float = 1e-6,
+    max_sweeps: int = 100,
+    start: Naturals | None = None,
+    heard: Callable[[FixedPoint], object] | None = None,
+    time_for: Callable[[float], bool] | None = None,
+) -> FixedPoint:
+    """Iterate the engine's sites to the fixed point of its rule.
+
+    Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
+    are exact; only the first may be given another q to `start` from. The damping, that of the options to
+    begin with, adapts: it tightens when a sweep overshoots and relaxes when it does not. Every sweep is
+    `heard` of, and there is another one only if there is `time_for` it, given the seconds of the last.
+    """
+    point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
+    most = 1.0 if engine.rule.n_latents == 1 else _COUPLED_DAMPING
+    damping = min(options.damping, most)
+    options = replace(options, gradient=False, residual_penalty=0.0)  # the evidence itself is wanted
+    naturals = start
+    try:
+        if naturals is None:
+            naturals = engine.summed_sites(prior)
+        else:
+            leverage = LAGGING_LEVERAGE
+        for n_sweeps in range(1, max_sweeps + 1):
+            begun = time.perf_counter()
+            now = replace(options, damping=damping, max_leverage=leverage)
+            point, sums = _sweep(engine, prior, naturals, now, n_sweeps, tol)
+            naturals, leverage = sums.naturals, EXACT_LEVERAGE
+            if heard is not None:
+                heard(point)
+            engine.commit()
+            if point.converged:
+                return point
+            overshot = point.change > last_change
+            damping = max(0.05, 0.5 * damping) if overshot else min(most, 1.1 * damping)
+            last_change = point.change
+            if time_for is not None and not time_for(time.perf_counter() - begun):
+                break
+    except KeyboardInterrupt:
+        if naturals is None or not naturals.precision.any():  # nothing has been learned yet
+            raise
+        if point is not None:
+            return _as_far_as_known(point, naturals, start)._replace(interrupted=True)
+        q = Posterior.from_naturals(naturals)
+        return FixedPoint(prior, q, np.nan, np.nan, 0, np.inf, converged=False, interrupted=True)
+    assert point is not None
+    return _as_far_as_known(point, naturals, start)
+
+
+def _as_far_as_known(point: FixedPoint, found: Naturals, start: Naturals | None) -> FixedPoint:
+    """The point of the last sweep, which has found these sites, if there is no time for another."""
+    if point.n_sweeps == 1 and not point.posterior.naturals.precision.any():
+        # An only sweep from nothing: the sites that it has found are all that is known.
+        return point._replace(posterior=Posterior.from_naturals(found), objective=np.nan)
+    if point.n_sweeps == 1 and start is not None:
+        # The terms of the rows belong to their sites, of which the q of this sweep was not made.
+        return point._replace(objective=np.nan)
+    return point
+
+
+def record_sweep(progress: Progress, point: FixedPoint) -> None:
+    """A sweep as an iteration of a history."""
+    info = StepInfo(point.objective, point.mean_log_predictive, 0.0, point.change)
+    progress.record(info, epochs=float(point.n_sweeps))
+
+
+def _sweep(
+    engine: Engine,
+    prior: Prior,
+    naturals: Naturals,
+    options: SweepOptions,
+    n_sweeps: int,
+    tol: float,
+) -> tuple[FixedPoint, Sums]:
+    posterior = Posterior.from_naturals(naturals, engine.threads.map)
+    sums = engine.sweep(prior, posterior, options)
+    change = float(np.sqrt(sums.site_change / sums.weight)) / options.damping
+    value = objective(sums, posterior, engine.rule)
+    if not np.isfinite(value + change):
+        raise NumericalError(
+            "the sweeps at fixed kernel produced a non-finite objective; try a smaller damping, "
+            "tighter kernel bounds or standardize=True"
+        )
+    score = sums.log_predictive / sums.weight
+    return FixedPoint(prior, posterior, value, score, n_sweeps, change, change <= tol), sums
+
+
+def settled(
+    engine: Engine,
+    prior: Prior,
+    posterior: Posterior,
+    seconds_left: Callable[[], float] = lambda: np.inf,
+) -> FixedPoint:
+    """A point that is left as it is: the rows' sites are those that its q would give them.
+
+    The second of two sweeps leaves out the sites that the first has found, if the seconds suffice.
+    """
+    leverage = LAGGING_LEVERAGE
+    point = FixedPoint(prior, posterior, np.nan, np.nan, 0, np.nan, converged=True)
+    try:
+        for n_sweeps in (1, 2):
+            begun = time.perf_counter()
+            options = SweepOptions(1.0, leverage, gradient=False)
+            sums = engine.sweep(prior, posterior, options)
+            engine.commit()
+            leverage = _credible_leverage(sums.naturals, posterior)
+            point = point._replace(
+                objective=objective(sums, posterior, engine.rule),
+                mean_log_predictive=sums.log_predictive / sums.weight,
+                n_sweeps=n_sweeps,
+                change=float(np.sqrt(sums.site_change / sums.weight)),
+                max_leverage=leverage,
+            )
+            if seconds_left() < time.perf_counter() - begun:
+                break
+    except KeyboardInterrupt:
+        return point._replace(interrupted=True)
+    return point
+
+
+def _credible_leverage(sites: Naturals, posterior: Posterior) -> float:
+    """Bound on a row's own share of a q that was not made of its sites, but may be close to that.
+
+    If q is up to 1 + δ times as wide as the sites would make it, so is a row's ν̃v, and 1 − ν̃v is not
+    known better than δ: of a q that is far off, a row would seem to hold more than there is.
+    """
+    widest = 0.0
+    surplus = sites.precision - posterior.naturals.precision
+    for D, covariance in zip(surplus, posterior.covariance, strict=True):
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        widest = max(widest, float(np.linalg.eigvalsh(root.T @ D @ root)[-1]))
+    return float(np.clip(1.0 - widest, LAGGING_LEVERAGE, EXACT_LEVERAGE))

@@ -1,0 +1,209 @@
+"""What a fit records of itself, the same for every method, so that curves can be drawn together.
+
+Watching a fit from outside, for progress bars and logs: `with reporting(reporter): model.fit(…)`.
+
+Telling the user how a fit is going, and keeping its history.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, astuple, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration of a fit, as seen before its step."""
+
+    iteration: int
+    """From 1."""
+    objective: float
+    """What training maximises: log Z_q (EP) or the ELBO (VI), plus the log density of the
+    hyper-parameters, less the residual penalty; for minibatches their estimate for all rows, which in
+    the first epoch of EP lacks the sites that are yet to come."""
+    leave_one_out: float
+    """Mean log probability of a row's label, with the row left out."""
+    gradient_norm: float
+    seconds: float
+    """Since the fit began."""
+    epochs: float
+    """Passes over the data so far."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as a plain dictionary, ready for JSON or a data frame."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A number of inducing points that was tried."""
+
+    m: int
+    loo_score: float
+    """Mean leave-one-out log probability of a row's label with that many points."""
+    seconds: float
+    """What trying took."""
+    charge: float = 0.0
+    """Mean charge a row for the variance that the points leave unexplained, ¼ν̃s. `loo_score - charge` is
+    what rungs are compared by: few points have learned more of the row that is left out."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as a plain dictionary, ready for JSON or a data frame."""
+        return asdict(self)
+
+
+class Reporter(Protocol):
+    """Whoever wants to hear of every iteration of a fit.
+
+    A reporter that has a method `sweep(number, change)` hears of the exact sweeps after training, too:
+    their number, from 1, and how far the sites would still move.
+    """
+
+    def update(self, iteration: Iteration, share: float | None) -> None:
+        """An iteration was recorded; share: part of the budget used so far, None if there is none."""
+        ...
+
+
+_reporter: ContextVar[Reporter | None] = ContextVar("cavity_reporter", default=None)
+
+
+@contextmanager
+def reporting(reporter: Reporter) -> Iterator[None]:
+    """A context in which every fit that begins tells `reporter` of its iterations.
+
+    The reporter is called in the thread that fits, between two steps: it should be quick.
+
+    >>> from sklearn.datasets import make_moons
+    >>> from cavity import SEPClassifier
+    >>> class Last:
+    ...     def update(self, iteration, share):
+    ...         self.seen = iteration.iteration, share
+    >>> last = Last()
+    >>> X, y = make_moons(50, noise=0.2, random_state=0)
+    >>> with reporting(last):
+    ...     model = SEPClassifier(n_inducing=5, batch_size=10, max_epochs=4, random_state=0).fit(X, y)
+    >>> last.seen
+    (20, 1.0)
+    """
+    token = _reporter.set(reporter)
+    try:
+        yield
+    finally:
+        _reporter.reset(token)
+
+
+def current_reporter() -> Reporter | None:
+    """The reporter of the innermost `reporting` around the caller, if any."""
+    return _reporter.get()
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What a step saw, before it moved."""
+
+    objective: float
+    """log Z_q or ELBO, plus the log density of the hyper-parameters."""
+    mean_log_predictive: float
+    gradient_norm: float
+    site_change: float
+    visited: float = 1.0
+    """Share of the step's rows that were looked at: some may have stood for others."""
+
+
+class RunningInfo:
+    """Means of what `every` steps saw: minibatches are noisy, and a long run has many of them.
+
+    `pending` are the steps that no mean has had yet; it is changed where it is.
+    """
+
+    def __init__(self, every: int, pending: list[StepInfo]) -> None:
+        self.every = every
+        self._pending = pending
+
+    def add(self, info: StepInfo, step: int) -> StepInfo | None:
+        """The mean of the steps since the last multiple of `every`, if this one is the next."""
+        self._pending.append(info)
+        return None if step % self.every else self.rest()
+
+    def rest(self) -> StepInfo | None:
+        """The mean of the pending steps; None if there are none."""
+        if not self._pending:
+            return None
+        means = np.mean([astuple(seen) for seen in self._pending], axis=0)
+        self._pending.clear()
+        return StepInfo(*(float(value) for value in means))
+
+
+class Progress:
+    """Clock, history and, if `verbose`, a line now and then on standard error.
+
+    Whoever is `cavity.inference.history.reporting` when it is made hears of every iteration.
+    """
+
+    def __init__(self, verbose: int = 0, iterations_before: int = 0) -> None:
+        self.verbose = verbose
+        self._iterations_before = iterations_before
+        self.history: list[Iteration] = []
+        self.pending: list[StepInfo] = []
+        """Minibatch steps that the history has no record of yet."""
+        self._started = time.perf_counter()
+        self._last_line = -1.0
+        self._reporter = current_reporter()
+
+    def resume_at(self, seconds: float) -> None:
+        """Set the clock to the seconds that an earlier part of the fit has taken."""
+        self._started = time.perf_counter() - seconds
+
+    @property
+    def seconds(self) -> float:
+        """Since the fit began."""
+        return time.perf_counter() - self._started
+
+    def record(self, info: StepInfo, epochs: float, share: float | None = None) -> Iteration:
+        """Add an iteration to the history; share: part of the budget that is used, if there is one."""
+        entry = Iteration(
+            iteration=self._iterations_before + len(self.history) + 1,
+            objective=info.objective,
+            leave_one_out=info.mean_log_predictive,
+            gradient_norm=info.gradient_norm,
+            seconds=self.seconds,
+            epochs=epochs,
+        )
+        self.history.append(entry)
+        self._show(entry)
+        if self._reporter is not None:
+            self._reporter.update(entry, None if share is None else min(1.0, share))
+        return entry
+
+    def swept(self, number: int, change: float) -> None:
+        """Tell whoever wants to know of an exact sweep after training; it is no part of the history."""
+        tell = getattr(self._reporter, "sweep", None)
+        if tell is not None:
+            tell(number, change)
+
+    def _show(self, entry: Iteration) -> None:
+        pause = 1.0 if self.verbose == 1 else 0.0
+        if self.verbose and entry.seconds - self._last_line >= pause:
+            self._last_line = entry.seconds
+            self.say(
+                f"iteration {entry.iteration:5d}  epochs {entry.epochs:7.2f}  "
+                f"objective {entry.objective:14.4f}  "
+                f"leave-one-out NLL {-entry.leave_one_out:.4f}  {entry.seconds:7.1f} s"
+                f"{self._more(entry)}"
+            )
+
+    def _more(self, entry: Iteration) -> str:
+        """What else there is to say in a line."""
+        return ""
+
+    def say(self, *words: Any) -> None:
+        """A line for the user, if they asked for any."""
+        if self.verbose:
+            print(*words, file=sys.stderr, flush=True)

@@ -1,0 +1,259 @@
+"""L-BFGS-B over an objective that is evaluated on all rows: the paper's optimiser for its rivals.
+
+The variational bound climbed by L-BFGS-B on (m, R), kernel and inducing points together.
+
+EP to convergence at every setting of the parameters, then one gradient: GFITC's schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import OptimizeResult, minimize
+
+from cavity.errors import NumericalError
+from cavity.inference.converge import POLISHING_TOL, converge, settled
+from cavity.inference.history import Progress, StepInfo
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.train import Outcome
+from cavity.inference.trainer import Problem, Trainer
+from cavity.inference.updates import gradient, objective
+from cavity.typing import Array
+
+_GRADIENT_TOL = 1e-5
+_FLAT = 1e-3
+"""Largest slope, against the objective's size, at which a failed line search means the top."""
+_WORSE = 1e3
+"""How much worse a point that cannot be evaluated counts than the best so far."""
+_AT_THE_TOP, _OUT_OF_ITERATIONS, _NO_WAY_UP = 0, 1, 2
+"""What SciPy's status says."""
+
+
+class Evaluated(NamedTuple):
+    """An objective at a point."""
+
+    gradient: Array
+    info: StepInfo
+    passes: int = 1
+    """Over all rows, that it took to know."""
+    complete: bool = True
+    """Whether there was time for all of them; without, the objective is but an estimate."""
+
+
+class Maximum(NamedTuple):
+    """Where the ascent ended."""
+
+    x: Array
+    converged: bool
+    interrupted: bool
+    stuck: bool = False
+    """Whether it ended on a slope, no way up being found."""
+
+
+class _EnoughError(Exception):
+    """The objective stands still, or the seconds are over."""
+
+
+@dataclass
+class _Ascent:
+    """What the line searches have seen so far, and whether it is enough."""
+
+    evaluate: Callable[[Array], Evaluated]
+    progress: Progress
+    x: Array
+    """The best point."""
+    tol: float
+    window: int
+    max_seconds: float
+    best: Evaluated | None = None
+    passes: int = 0
+    values: list[float] = field(default_factory=list)
+    """Best objective after every iteration."""
+    still: bool = False
+
+    def negative(self, x: Array) -> tuple[float, Array]:
+        """What SciPy is to make small."""
+        if self.best is not None and self.progress.seconds >= self.max_seconds:
+            raise _EnoughError
+        try:
+            now = self.evaluate(x)
+            self.passes += now.passes
+            usable = np.isfinite(now.info.objective) and np.isfinite(now.gradient).all()
+        except (NumericalError, np.linalg.LinAlgError):
+            usable = False
+        if not usable:
+            if self.best is None:
+                raise NumericalError(
+                    "the objective cannot be evaluated at the starting values; try other kernel "
+                    "parameters or inducing_points, or standardize=True"
+                )
+            return _WORSE - self.best.info.objective, np.zeros_like(x)
+        if self.best is not None and not now.complete:
+            raise _EnoughError
+        if self.best is None or now.info.objective > self.best.info.objective:
+            self.x, self.best = x.copy(), now
+        return -now.info.objective, -now.gradient
+
+    def after_iteration(self, _: Array) -> None:
+        """Take note of an iteration, and end the ascent if it was the last."""
+        self.record()
+        if len(self.values) > self.window:
+            before = self.values[-1 - self.window]
+            self.still = self.values[-1] - before < self.tol * max(1.0, abs(before))
+        if self.still or self.progress.seconds >= self.max_seconds:
+            raise _EnoughError
+
+    def record(self) -> None:
+        """The best point as an iteration of the history."""
+        assert self.best is not None
+        self.values.append(self.best.info.objective)
+        self.progress.record(self.best.info, epochs=float(self.passes))
+
+    def is_flat(self, bounds: Array) -> bool:
+        """Whether the best point is a top as far as its slope tells, inside the bounds."""
+        assert self.best is not None
+        x, slope = self.x, self.best.gradient
+        held = ((x <= bounds[:, 0]) & (slope < 0)) | ((x >= bounds[:, 1]) & (slope > 0))
+        steepest = float(np.abs(np.where(held, 0.0, slope)).max(initial=0.0))
+        return steepest <= _FLAT * max(1.0, abs(self.best.info.objective))
+
+
+def maximize(
+    evaluate: Callable[[Array], Evaluated],
+    start: Array,
+    bounds: Array,
+    progress: Progress,
+    *,
+    max_iter: int,
+    tol: float,
+    window: int = 1,
+    max_seconds: float = np.inf,
+) -> Maximum:
+    """Climb `info.objective` from `start` [p] inside `bounds` [p, 2]; the best point seen is kept.
+
+    The end is where `window` iterations together have raised it by less than tol·max(1, |objective|).
+    A point where the evaluation fails numerically counts as bad, so that the line search steps back. If
+    a line search finds no way up, the ascent goes on from the best point without memory of the way
+    there, as long as that helps.
+    """
+    ascent = _Ascent(evaluate, progress, start, tol, window, max_seconds)
+    result, height = OptimizeResult(status=_NO_WAY_UP), -np.inf
+    try:
+        if not len(start):  # there is nothing to climb over, and SciPy takes no empty vector
+            ascent.negative(start)
+            result.status = _AT_THE_TOP
+        while result.status == _NO_WAY_UP and len(ascent.values) < max_iter:
+            left = max_iter - len(ascent.values)
+            result = minimize(
+                ascent.negative,
+                ascent.x,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                callback=ascent.after_iteration,
+                options={"maxiter": left, "maxfun": 3 * left, "ftol": 0.0, "gtol": _GRADIENT_TOL},
+            )
+            assert ascent.best is not None
+            if ascent.best.info.objective <= height:
+                break
+            height = ascent.best.info.objective
+    except _EnoughError:
+        if not progress.history:
+            ascent.record()
+        return Maximum(ascent.x, converged=ascent.still, interrupted=False)
+    except KeyboardInterrupt:
+        return Maximum(ascent.x, converged=False, interrupted=True)
+    if not progress.history:
+        ascent.record()
+    if result.status != _NO_WAY_UP:
+        return Maximum(ascent.x, result.status != _OUT_OF_ITERATIONS, interrupted=False)
+    flat = ascent.is_flat(bounds)
+    return Maximum(ascent.x, converged=flat, interrupted=False, stuck=not flat)
+
+
+_WINDOW = 10
+"""Iterations that together must raise the bound: with all of q in the vector single ones are slow."""
+
+
+def fit_gradient_batch(
+    trainer: Trainer, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
+) -> Outcome:
+    """All of q and the parameters as one vector, all rows at every evaluation."""
+    problem, state = trainer.problem, trainer.start()
+    split = len(state.x)
+
+    def evaluate(vector: Array) -> Evaluated:
+        evaluation = trainer.evaluate(vector[:split], vector[split:], damping=1.0)
+        assert evaluation is not None
+        problem.engine.commit()  # the sites that leave-one-out scores are told by
+        return Evaluated(evaluation.slope, evaluation.info)
+
+    free = np.tile([-np.inf, np.inf], (len(state.q), 1))
+    maximum = maximize(
+        evaluate,
+        np.concatenate([state.x, state.q]),
+        np.vstack([problem.space.bounds, free]),
+        progress,
+        max_iter=max_iter,
+        tol=tol,
+        window=_WINDOW,
+        max_seconds=max_seconds,
+    )
+    prior = problem.prior(maximum.x[:split])
+    point = settled(problem.engine, prior, trainer.update.posterior(maximum.x[split:], prior))
+    interrupted = maximum.interrupted or point.interrupted
+    return Outcome(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)
+
+
+_EP_TOL = 1e-6
+"""Site change at which the evidence is stationary enough for a line search."""
+
+
+def fit_outer(
+    problem: Problem, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
+) -> Outcome:
+    """Maximise the evidence over the parameters, q at its fixed point throughout.
+
+    The sites of one evaluation are the start of the next, so most evaluations take few sweeps. When the
+    seconds are over, each of what is still to be done, the first evaluation and EP at the best
+    parameters, has one sweep.
+    """
+    engine, hyperprior = problem.engine, problem.hyperprior
+
+    def time_for(taken: float) -> bool:
+        return progress.seconds + taken <= max_seconds
+
+    def evaluate(x: Array) -> Evaluated:
+        prior = problem.prior(x)
+        point = converge(engine, prior, tol=_EP_TOL, time_for=time_for)
+        if point.interrupted:
+            raise KeyboardInterrupt
+        sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))
+        slope = problem.space.pack_gradient(gradient(sums, prior, point.posterior))
+        slope = slope + hyperprior.gradient(x)
+        value = point.objective
+        if np.isnan(value):  # there was time for one sweep only
+            value = objective(sums, point.posterior, engine.rule)
+        value += hyperprior.log_density(x)
+        norm = float(np.linalg.norm(slope))
+        info = StepInfo(value, point.mean_log_predictive, norm, point.change)
+        complete = point.converged or time_for(0.0)
+        return Evaluated(slope, info, passes=point.n_sweeps + 1, complete=complete)
+
+    space = problem.space
+    maximum = maximize(
+        evaluate,
+        space.start,
+        space.bounds,
+        progress,
+        max_iter=max_iter,
+        tol=tol,
+        max_seconds=max_seconds,
+    )
+    prior = problem.prior(maximum.x)
+    point = converge(engine, prior, tol=POLISHING_TOL, time_for=time_for)
+    interrupted = maximum.interrupted or point.interrupted
+    return Outcome(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)

@@ -1,0 +1,276 @@
+"""The pass: one tile of rows in, refined sites and sums out. The only hot code.
+
+For a tile with kernel rows K [t, m], in whitened coordinates (`docs/design.md`):
+
+    A = K L⁻ᵀ,  s = k(x, x) − |A|²,  Q_c = A B_c⁻¹,  v_c = Σ A∘Q_c,  e_c = A μ_c
+    rule: (labels, e, v, s, sites) → refined sites and the scalars α, h, γ
+    Λ_c = Aᵀ diag(w ν̃_c) A,   η_c = Aᵀ(w μ̃_c)
+    P = Σ_c (α_c μ_cᵀ + h_c Q_c) + ½ γ A     →  bracket = PᵀA, or pull_c = Aᵀα_c (see `SweepOptions`)
+    G = P + ½ γ A                            →  ∂/∂K = G L⁻¹,   ∂/∂k(x, x) = −½ γ
+
+that is, per row and latent function, one m×m product each for Q and Λ, and per row three more for all
+of them together (A, bracket, ∂/∂K), two of them triangular."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from cavity.gp.linalg import add_outer, row_dots, stacked, times_lower, times_transposed_lower
+from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.prior import Prior
+from cavity.gp.tiles import Rows, Sites, Sums
+from cavity.inference.rule import RowTerms, Rule, limit_leverage
+from cavity.typing import Array, Dtype
+
+EXACT_LEVERAGE = 1.0 - 1e-9
+"""Bound on ν̃v when q holds just the rows' sites: it only keeps rounding away from 1."""
+LAGGING_LEVERAGE = 0.5
+"""Bound on a row's own share of a q that was not made of today's sites under today's kernel."""
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """How a pass treats its rows."""
+
+    damping: float = 1.0
+    """ρ: the new site is ρ·refined + (1 − ρ)·old; 1 is undamped."""
+    max_leverage: float = EXACT_LEVERAGE
+    """Bound on ν̃v for the cavity; below 1 − ε only matters when q lags behind the kernel."""
+    gradient: bool = True
+    """Whether to form the gradient by theta and Z."""
+    bracket: bool = True
+    """Whether to form its part through K_mm from the rows. If not, that part is to follow from the
+    summed sites, and h is −ν̃ in all of the gradient: so it is in VI, and at the fixed point of EP."""
+    exact: bool = False
+    """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
+    stretch: float = 1.0
+    """Factor on the latent means, and on the sites' shifts that make them, before the rule speaks."""
+    thinning: float = 1.0
+    """Smallest probability with which a row of a minibatch takes part; 1 takes all of them."""
+    spared: float = 0.0
+    """Share of the rows, always the same ones, that minibatches leave out; see `engines.sparing`."""
+    only_spared: bool = False
+    """Whether a minibatch has just those rows instead."""
+    residual_share: float = 1.0
+    """κ: a row's likelihood is blurred by κs instead of s, the variance that the inducing points leave
+    unexplained; 1 is FITC, 0 takes the function for exactly what the inducing points say.
+
+    The whole of s excuses rows that are hard to fit, most of all where there are many classes: they
+    have the largest s, so that their labels pull least. Predictions have s in full whatever κ is.
+    """
+    residual_penalty: float = 0.0
+    """c: if positive, the objective is charged ½ c Σ ν̃ s for the variance s that the inducing points
+    leave unexplained, as the variational bound charges it.
+
+    FITC's evidence lets s play the part of noise wherever a row is hard to fit, which on small data is
+    overfitting by inducing points and on large data a ridge of ever growing amplitudes. With the charge,
+    the gradient takes the s inside EP's own integrals as given. Sites and q are untouched by it.
+    """
+
+
+def site_gamma(rule: Rule, options: SweepOptions) -> float | None:
+    """What γ is of ν̃ in a pass, if that is the same in all rows."""
+    if options.residual_penalty:
+        return options.residual_penalty
+    if options.residual_share == 0.0:
+        return 0.0
+    return None if rule.site_gamma is None else rule.site_gamma * options.residual_share
+
+
+class RefinedRows(NamedTuple):
+    """What a pass leaves with the rows themselves."""
+
+    sites: Sites | None
+    """The refined sites; None leaves the rows with those that they have."""
+    log_predictive: Array
+    """[t]: log probability of each label with its row left out."""
+
+    def no_wider_than(self, dtype: Dtype) -> RefinedRows:
+        """The same, in that precision if it is the smaller: what waits takes no room in vain."""
+        if self.log_predictive.dtype.itemsize <= np.dtype(dtype).itemsize:
+            return self
+        sites = None if self.sites is None else self.sites.astype(dtype)
+        return RefinedRows(sites, self.log_predictive.astype(dtype))
+
+
+@dataclass(frozen=True)
+class Marginals:
+    """What a tile knows of its latent values before the rule speaks."""
+
+    A: Array
+    """[t, m] whitened kernel rows."""
+    Q: list[Array]
+    """C arrays [t, m]: A B_c⁻¹."""
+    mean: Array
+    """[C, t]"""
+    variance: Array
+    """[C, t], of Aᵀu alone: the residual is apart."""
+    residual: Array
+    """[t]: k(x, x) − |A|² ≥ 0."""
+
+
+def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
+    """Moments of the latent values at X [t, d] under q."""
+    K, _ = prior.rows_kernel.cross(X)
+    diagonal, _ = prior.rows_kernel.diagonal(X)
+    return _marginals(K, diagonal, prior, posterior)
+
+
+def _marginals(K: Array, diagonal: Array, prior: Prior, posterior: Posterior) -> Marginals:
+    A = times_transposed_lower(K, prior.whitener)
+    residual = np.maximum(diagonal - row_dots(A, A), 0.0)
+    Q, variance = posterior.along(A)
+    mean = (posterior.mean_in(A.dtype) @ A.T).astype(np.float64, copy=False)
+    return Marginals(A, Q, mean, np.maximum(variance, 0.0), residual)
+
+
+def sweep(
+    rows: Rows, sites: Sites, prior: Prior, posterior: Posterior, rule: Rule, options: SweepOptions
+) -> tuple[RefinedRows, Sums]:
+    """Refine the sites of some rows and sum up what they say."""
+    kernel = prior.rows_kernel
+    K, cross_tape = kernel.cross(rows.X)
+    diagonal, diagonal_tape = kernel.diagonal(rows.X)
+    at = _marginals(K, diagonal, prior, posterior)
+    weight, stored = rows.weights, _stored_whitened(sites, prior)
+    own = sites if stored is None else _seen_today(sites, stored, at, posterior, options)
+
+    def terms_without(share: Array | float) -> RowTerms:
+        return rule(
+            rows.labels, options.stretch * at.mean, at.variance, options.residual_share * at.residual,
+            share * own.precision, options.stretch * share * own.shift, options.max_leverage,
+        )  # fmt: skip
+
+    # One copy is taken out of q, of a part of one too: so the moments match that the gradient counts on.
+    terms = terms_without(1.0 if rows.weight is None else np.sign(weight))
+    if rows.weight is not None and (weight < 1.0).any():
+        # No more can be left out than is there.
+        left_out = terms_without(np.minimum(weight, 1.0)).log_predictive
+        terms = terms._replace(log_predictive=left_out)
+    if options.residual_share != 1.0:  # γ is minus twice the derivative by s, of which κs is a part
+        terms = terms._replace(gamma=options.residual_share * terms.gamma)
+    if rows.stands_for is not None:
+        weight = weight * rows.stands_for
+    # A row of no weight is absent from q: it must have no site to be taken out of it.
+    step = options.damping * (weight > 0)
+    refined = Sites(
+        sites.precision + step * (terms.precision - sites.precision),
+        sites.shift + step * (terms.shift - sites.shift),
+        None if stored is None else times_lower(at.A, prior.whitener),
+    )
+    sums = _site_sums(at, sites, refined, terms, weight)
+    if stored is not None:
+        sums.replaced_precision, sums.replaced_shift = _naturals(stored, sites, weight).parts
+    if options.residual_penalty:
+        # −½ cν̃s has the form of the row's own dependence on s, with cν̃ in the place of γ.
+        charge = options.residual_penalty * terms.precision
+        sums.objective -= 0.5 * float(weight @ (charge.sum(axis=0) * at.residual))
+        terms = terms._replace(gamma=charge)
+    if options.gradient:
+        if not options.bracket:
+            terms = terms._replace(h=-terms.precision)
+            sums.pull = np.matmul((weight * terms.alpha).astype(at.A.dtype), at.A).astype(np.float64)
+        P = _row_gradient(at, terms, weight, posterior)
+        half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
+        correction = None
+        if half_gamma.any():  # not if the residual has no part in the likelihood
+            correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
+            P += correction
+        if options.bracket:
+            sums.bracket = P.T @ at.A
+            if options.exact:
+                sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
+        if correction is not None:
+            P += correction
+        theta, sums.Z = kernel.pull_back(cross_tape, times_lower(P, prior.whitener, overwrite=True))
+        sums.theta = theta + kernel.pull_back_diagonal(diagonal_tape, -half_gamma)
+    return RefinedRows(refined, terms.log_predictive), sums
+
+
+def _stored_whitened(sites: Sites, prior: Prior) -> Array | None:
+    """The stored directions of the rows in today's whitened coordinates [t, m]: υᵀf̄ = (Lᵀυ)ᵀu."""
+    if sites.directions is None:
+        return None
+    return np.asarray(sites.directions @ prior.L.astype(prior.dtype), dtype=prior.dtype)
+
+
+def _seen_today(
+    sites: Sites, stored: Array, at: Marginals, posterior: Posterior, options: SweepOptions
+) -> Sites:
+    """Sites along today's directions that leave the cavities which the stored factors leave.
+
+    Taking exp(μ̃ a − ½ν̃ a²), a = A₀ᵀu along the stored direction A₀, out of q changes the moments of
+    f = Aᵀu to v\\ = v + ν̃c²/(1 − ν̃v₀), e\\ = e + c(ν̃e₀ − μ̃)/(1 − ν̃v₀) with c = cov(f, a).
+    """
+    precisions, shifts = [], []
+    for c, (nu, mu) in enumerate(zip(sites.precision, sites.shift, strict=True)):
+        product = stored @ posterior.covariance[c].astype(stored.dtype)
+        own_variance = row_dots(stored, product)
+        own_mean = (stored @ posterior.mean[c].astype(stored.dtype)).astype(np.float64)
+        covariance = row_dots(at.A, product)
+        nu, mu = limit_leverage(nu, mu, own_variance, options.max_leverage)
+        kept = 1.0 - nu * own_variance
+        variance = np.maximum(at.variance[c], 1e-12)
+        cavity_variance = variance + nu * covariance**2 / kept
+        cavity_mean = at.mean[c] + covariance * (nu * own_mean - mu) / kept
+        precisions.append(1.0 / variance - 1.0 / cavity_variance)
+        shifts.append(at.mean[c] / variance - cavity_mean / cavity_variance)
+    return Sites(np.stack(precisions), np.stack(shifts))
+
+
+def summed_sites(rows: Rows, sites: Sites, prior: Prior) -> Naturals:
+    """The naturals of the sites of some rows, as they are."""
+    K, _ = prior.rows_kernel.cross(rows.X)
+    return _naturals(times_transposed_lower(K, prior.whitener), sites, rows.weights)
+
+
+def _naturals(A: Array, sites: Sites, weight: Array) -> Naturals:
+    precisions, shifts = [], []
+    for nu, mu in zip(sites.precision, sites.shift, strict=True):
+        scaled = np.sqrt(weight * nu).astype(A.dtype)[:, None] * A
+        precisions.append((scaled.T @ scaled).astype(np.float64, copy=False))  # NumPy sees a syrk here
+        shifts.append(((weight * mu).astype(A.dtype, copy=False) @ A).astype(np.float64, copy=False))
+    return Naturals(stacked(precisions), stacked(shifts))
+
+
+def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: Array) -> Sums:
+    naturals = _naturals(at.A, new, weight)
+    # ν̃v and μ̃√v are the site's parameters in units of the marginal: comparable between rows.
+    change = ((new.precision - old.precision) * at.variance) ** 2
+    change += (new.shift - old.shift) ** 2 * at.variance
+    return Sums(
+        n_rows=len(weight),
+        n_visited=len(weight),
+        weight=float(weight.sum()),
+        precision=naturals.precision,
+        shift=naturals.shift,
+        objective=float(weight @ terms.objective),
+        log_predictive=float(weight @ terms.log_predictive),
+        site_change=float(weight @ change.sum(axis=0)),
+    )
+
+
+def _row_gradient(at: Marginals, terms: RowTerms, weight: Array, posterior: Posterior) -> Array:
+    """Σ_c (w α_c μ_cᵀ + w h_c Q_c) [t, m]; reuses the memory of Q."""
+    dtype = at.A.dtype
+    means = posterior.mean_in(dtype)
+    for Q, h, alpha, mean in zip(at.Q, terms.h, terms.alpha, means, strict=True):
+        Q *= (weight * h).astype(dtype)[:, None]
+        add_outer(Q, (weight * alpha).astype(dtype), mean)
+    return reduce(np.add, at.Q)
+
+
+def _moment_mismatch(at: Marginals, terms: RowTerms, weight: Array, posterior: Posterior) -> Array:
+    """D_w = Σ rows (tilted − current second moment of u), as weighted Grams of A [m, m]."""
+    total = np.zeros((at.A.shape[1],) * 2)
+    A = at.A.astype(np.float64)
+    for c, (mean, covariance) in enumerate(zip(posterior.mean, posterior.covariance, strict=True)):
+        gram = A.T @ (A * (weight * terms.mismatch_square[c])[:, None])
+        total += covariance @ gram @ covariance
+        drift = covariance @ (A.T @ (weight * terms.mismatch_mean[c]))
+        total += np.outer(drift, mean) + np.outer(mean, drift)
+    return total

@@ -1,0 +1,349 @@
+"""From validated rows to a problem that a schedule can solve.
+
+One step of training: a pass at the current q, then q and parameters move together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from cavity.data.scaling import Moments, Standardizer, learn_standardizer
+from cavity.data.source import Block, RawRows, Source, joined
+from cavity.engines.local import HeldOut, tile_rows
+from cavity.engines.protocol import Engine
+from cavity.engines.threads import Threads
+from cavity.errors import NumericalError
+from cavity.gp.inducing import (
+    ROWS_TO_COUNT,
+    VALUES_TO_COUNT,
+    default_kernel,
+    distinct_rows,
+    initial_inducing_points,
+    median_distance,
+    sample_size,
+)
+from cavity.gp.kernels import bind
+from cavity.gp.linalg import WORTH_A_THREAD
+from cavity.gp.parameters import Hyperprior, ParameterSpace
+from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.prior import Prior
+from cavity.gp.tiles import Sums
+from cavity.inference.history import StepInfo
+from cavity.inference.optimizers import Optimizer
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.updates import Evaluation, NaturalUpdate, PosteriorUpdate, objective
+from cavity.typing import FLOAT64, Array, Dtype, IntArray
+
+_MOST_HELD_OUT = 10_000
+_ROWS_TO_SHUFFLE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be fitted, and where it starts."""
+
+    engine: Engine
+    space: ParameterSpace
+    hyperprior: Hyperprior
+    dtype: Dtype
+    """Precision of the tiles: that of the data, or float32 for minibatches."""
+    posterior: Posterior
+    """q to start from: the prior, unless an earlier fit is continued."""
+    jitter: float | None = None
+    """Relative jitter of K; None is what the precision needs."""
+    pretrained: bool = False
+    """Whether the start has been trained on all these rows before, so that little is left to do."""
+    interrupted: bool = False
+    """Whether the user has had enough while the start was sought: it is to be the end, too."""
+
+    def prior(self, x: Array, jitter: float | None = None) -> Prior:
+        """The prior at a parameter vector."""
+        kernel, Z = self.space.unpack(x)
+        return Prior(kernel, Z, self.dtype, self.jitter if jitter is None else jitter)
+
+    def for_minibatches(self) -> Problem:
+        """The problem in float32: minibatches are noisy beyond its rounding.
+
+        That needs a larger jitter, which belongs to the whitened coordinates of the q that is trained.
+        """
+        return replace(self, dtype=np.dtype(np.float32))
+
+
+def standardizer_of(source: Source, threads: Threads, *, whiten: bool = False) -> Standardizer:
+    """Centre and scale of a source, in one streaming pass; `whiten` tells its columns apart too."""
+
+    def moments(block: Block) -> Moments:
+        rows = block.load()
+        return Moments.of(rows.X, rows.weight, products=whiten)
+
+    size = tile_rows(1, source.n_features, np.dtype(np.float64))
+    return learn_standardizer(threads.map(moments, source.blocks(size)))
+
+
+def starting_point(
+    source: Source,
+    standardizer: Standardizer,
+    *,
+    kernel: Any,
+    inducing_points: Array | None,
+    n_inducing: int,
+    init_inducing: str,
+    rng: np.random.RandomState,
+) -> tuple[Any, Array]:
+    """Kernel and standardised inducing points [m, d] to start from."""
+    kernel = None if kernel is None else clone(kernel)
+    if inducing_points is not None:
+        Z = standardizer.apply(inducing_points, np.dtype(np.float64))
+        return kernel or default_kernel(source.n_features, median_distance(Z, rng)), Z
+    draw = np.random.default_rng(rng.randint(2**31))
+    size = sample_size(n_inducing, init_inducing, source.n_features)
+    raw, weight = _starting_rows(source, size, draw)
+    X = standardizer.apply(raw, np.dtype(np.float64))
+    if kernel is None:
+        # Rows, not centres: clusters shrink distances, and by an amount that depends on m.
+        kernel = default_kernel(source.n_features, median_distance(X, rng, weight))
+    bind(kernel, X[:1])  # a kernel that cannot be evaluated should say so before the work starts
+    return kernel, initial_inducing_points(X, weight, n_inducing, init_inducing, kernel, rng)
+
+
+def _starting_rows(source: Source, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
+    """At most `size` rows [t, d] to choose a start from, with their weights [t].
+
+    Of few rows, the different ones: their copies have been counted, so that it does not matter whether
+    a row was passed twice or with a weight of two, nor in which order.
+    """
+    n = source.n_rows
+    few = n <= ROWS_TO_COUNT and n * source.n_features <= VALUES_TO_COUNT
+    if not few:
+        rows = source.sample(size, rng)
+        return rows.X, rows.weight
+    again = np.random.default_rng(rng.integers(2**63))  # not to depend on how often `sample` draws
+    X, weight = distinct_rows(*source.sample(n, rng)[::2])
+    if len(X) > size:
+        chosen = np.sort(again.choice(len(X), size, replace=False))
+        X, weight = X[chosen], None if weight is None else weight[chosen]
+    return X, weight
+
+
+def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> HeldOut:
+    """A random share of the rows, at most 10,000, read in one streaming pass."""
+    mask = np.zeros(source.n_rows, dtype=bool)
+    mask[held_out_numbers(source.n_rows, fraction, rng)] = True
+    parts: list[RawRows] = []
+    for block in source.blocks(tile_rows(1, source.n_features, np.dtype(np.float64))):
+        chosen = mask[block.index]
+        if chosen.any():
+            parts.append(block.load().take(chosen))
+    return HeldOut(mask, joined(parts))
+
+
+def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -> IntArray:
+    """Sorted numbers of a random share of the rows, at most 10,000."""
+    size = int(np.clip(round(fraction * n_rows), 1, min(_MOST_HELD_OUT, n_rows - 1)))
+    if n_rows > _ROWS_TO_SHUFFLE:  # a `RandomState` would put all of them in order, to take a few
+        return np.sort(np.random.default_rng(rng.randint(2**31)).choice(n_rows, size, replace=False))
+    return np.sort(rng.choice(n_rows, size=size, replace=False))
+
+
+def make_problem(
+    engine: Engine,
+    space: ParameterSpace,
+    deviation: float | None,
+    *,
+    centre: Array | None = None,
+    posterior: Posterior | None = None,
+) -> Problem:
+    """A problem whose hyper-prior has the given standard deviation in theta (None: flat).
+
+    The hyper-prior is centred on the start, and q starts at the prior, unless told otherwise.
+    """
+    start = space.start if centre is None else centre
+    spread = np.full(len(start), np.inf)
+    if posterior is None:
+        posterior = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, len(space.Z)))
+    if deviation is not None:
+        spread[: space.n_theta] = deviation
+    dtype = np.dtype(engine.dtype)
+    return Problem(engine, space, Hyperprior(start, spread), dtype, posterior)
+
+
+_MAX_RETRIES = 12
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Everything a training run carries from step to step, besides the sites."""
+
+    x: Array
+    """Kernel theta and inducing points, see `ParameterSpace`."""
+    q: Any
+    """The posterior, in the form of the trainer's `PosteriorUpdate`."""
+    optimizer_state: Any
+    damping: float
+    previous: tuple[Array, Any]
+    """x and q before the last step: what a failed step falls back to."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Where a training run ended."""
+
+    state: TrainingState
+    n_steps: int
+    converged: bool
+    interrupted: bool
+    seconds_per_epoch: float | None = None
+    """What a look at every row takes, if a step has been timed."""
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What stays the same from step to step."""
+
+    problem: Problem
+    optimizer: Optimizer
+    options: SweepOptions
+    update: PosteriorUpdate = field(default_factory=NaturalUpdate)
+    rebuild: bool = False
+    """Whether q is rebuilt from the rows' sites under today's kernel before each pass (batch only).
+
+    Then the objective is exact and so is every row's share in q; otherwise q keeps its whitened
+    coordinates while kernel and inducing points move, which costs nothing and a lag of one step.
+    """
+    population: float | None = None
+    """Weight of the rows that a minibatch stands for; None: of all rows of the source."""
+
+    @property
+    def engine(self) -> Engine:
+        """Where the passes run."""
+        return self.problem.engine
+
+    def start(self) -> TrainingState:
+        """Parameters and q where the problem starts."""
+        x = self.problem.space.start
+        q = self.update.start(self.problem.posterior, self.problem.prior(x))
+        n_moved = len(x) + (q.size if isinstance(q, np.ndarray) else 0)
+        return TrainingState(
+            x=x,
+            q=q,
+            optimizer_state=self.optimizer.initial(n_moved),
+            damping=self.options.damping,
+            previous=(x, q),
+        )
+
+    def step(
+        self,
+        state: TrainingState,
+        batch: Block | None = None,
+        *,
+        gain: float = 1.0,
+        rate: float = 1.0,
+    ) -> tuple[TrainingState, StepInfo | None]:
+        """One pass over the batch (None: all rows), then one step for q and one for the parameters.
+
+        A batch without any weight moves nothing and has no info. A pass that fails numerically is
+        repeated half-way back to the last good parameters, with the optimiser's steps and the damping
+        halved; the damping comes back with the steps that succeed.
+        """
+        for _ in range(_MAX_RETRIES):
+            try:
+                evaluation = self.evaluate(state.x, state.q, state.damping, batch)
+            except (np.linalg.LinAlgError, NumericalError):
+                last_x, last_q = state.previous
+                state = replace(
+                    state,
+                    x=0.5 * (state.x + last_x),
+                    q=self.update.retreated(state.q, last_q),
+                    optimizer_state=self.optimizer.shrunk(state.optimizer_state),
+                    damping=0.5 * state.damping,
+                )
+            else:
+                self.engine.commit()
+                if evaluation is None:
+                    return state, None
+                return self._moved(state, evaluation, gain, rate), evaluation.info
+        raise NumericalError(
+            f"training failed {_MAX_RETRIES} times in a row in spite of smaller steps; try tighter "
+            "kernel bounds, fewer inducing points, a smaller learning_rate or standardize=True"
+        )
+
+    def evaluate(
+        self, x: Array, q: Any, damping: float, batch: Block | None = None
+    ) -> Evaluation | None:
+        """Objective and slope at a point, None if the batch has no weight.
+
+        The refined sites wait for the engine's `commit`.
+        """
+        # Beside all rows float64 costs nothing, and line searches go by the last digits.
+        dtype = FLOAT64 if batch is None else self.problem.dtype
+        prior, q, posterior = self._prior_and_posterior(x, q, dtype)
+        options = self.update.options(self.options, damping)
+        with np.errstate(all="ignore"):  # non-finite values are caught below
+            sums = self.engine.sweep(prior, posterior, options, batch)
+            if sums.weight == 0.0:
+                return None
+            share = self._share(sums, batch)
+            if share != 1.0:
+                sums *= 1.0 / share
+            value = objective(sums, posterior, self.engine.rule)
+            by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
+            space, hyperprior = self.problem.space, self.problem.hyperprior
+            slope = space.pack_gradient(by_parameters) + hyperprior.gradient(x)
+            square = float(slope @ slope)
+            # Of a sum of squares the diagonal shows whatever is not finite, and so does a total.
+            diagonals = np.trace(sums.precision, axis1=1, axis2=2)
+            total = value + square + by_q.sum() + diagonals.sum() + sums.shift.sum()
+        if not math.isfinite(total):
+            raise NumericalError("the objective or its gradient is not finite")
+        info = StepInfo(
+            objective=value + hyperprior.log_density(x),
+            mean_log_predictive=sums.log_predictive / sums.weight,
+            gradient_norm=math.sqrt(square),
+            site_change=math.sqrt(sums.site_change / sums.weight),
+            visited=sums.n_visited / sums.n_rows,
+        )
+        return Evaluation(sums, share, prior, np.concatenate([slope, by_q]), info)
+
+    def _prior_and_posterior(self, x: Array, q: Any, dtype: Dtype) -> tuple[Prior, Any, Posterior]:
+        """Of q at x, with q itself; its covariance in `dtype`."""
+        if self.update.is_whitened and not self.rebuild and len(self.problem.space.Z) >= WORTH_A_THREAD:
+            # The posteriors of many classes go over the threads one by one: theirs is this call.
+            posterior, prior = self.engine.overlap(
+                lambda: self.update.moments(q, dtype), lambda: self.problem.prior(x)
+            )
+            return prior, q, posterior
+        prior = self.problem.prior(x)
+        if self.rebuild:
+            q = self.engine.summed_sites(prior)
+        return prior, q, self.update.moments(q, dtype, prior)
+
+    def _moved(
+        self, state: TrainingState, evaluation: Evaluation, gain: float, rate: float
+    ) -> TrainingState:
+        move, optimizer_state = self.optimizer.step(state.optimizer_state, evaluation.slope, rate)
+        split = len(state.x)
+        return TrainingState(
+            x=self.problem.space.project(state.x + move[:split]),
+            q=self.update.moved(state.q, evaluation, gain, move[split:]),
+            optimizer_state=optimizer_state,
+            # Damped for good, a q of minibatches would be made of halves of sites.
+            damping=min(self.options.damping, 2.0 * state.damping),
+            previous=(state.x, state.q),
+        )
+
+    def _share(self, sums: Sums, batch: Block | None) -> float:
+        """What the rows of a pass are of those that they stand for.
+
+        A minibatch is drawn from rows, whatever they weigh: only with its share of the rows is its
+        scaled sum that of all rows on average.
+        """
+        if self.population is not None:
+            return sums.weight / self.population
+        if batch is None:
+            return 1.0
+        return sums.n_rows / self.engine.n_rows

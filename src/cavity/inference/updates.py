@@ -1,0 +1,339 @@
+"""From the sums of a pass to the objective and its gradient.
+
+q = N(m, R Rᵀ) as free parameters, and the bound's gradient by them from the sums of a pass.
+
+How q moves after a pass: to the refined sites (EP, natural-gradient VI), or along a gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from cavity.gp.linalg import (
+    add_outer,
+    add_to_diagonal,
+    lower,
+    stacked,
+    symmetric,
+    times_lower,
+    times_transposed_lower,
+    triangle,
+)
+from cavity.gp.posterior import Each, Naturals, Posterior
+from cavity.gp.prior import ParameterGradient, Prior
+from cavity.gp.tiles import Sums
+from cavity.inference.history import StepInfo
+from cavity.inference.rule import Rule
+from cavity.inference.sweep import SweepOptions
+from cavity.typing import FLOAT64, Array, Dtype
+
+
+class Evaluation(NamedTuple):
+    """What a pass says of a point."""
+
+    sums: Sums
+    """For all rows: those of a minibatch are scaled up."""
+    share: float
+    """What the rows of the pass are of all rows: `sums` times this are their own."""
+    prior: Prior
+    slope: Array
+    """Gradient by kernel and inducing points, then by what the optimiser moves of q."""
+    info: StepInfo
+
+
+def objective(sums: Sums, posterior: Posterior, rule: Rule) -> float:
+    """log Z_q or the ELBO of the q that the pass was given, with all rows in the sums."""
+    return rule.complexity(posterior) + sums.objective
+
+
+def gradient(sums: Sums, prior: Prior, posterior: Posterior, gamma: float = 0.0) -> ParameterGradient:
+    """Gradient of the objective by the kernel's theta and by Z.
+
+    gamma: what γ is of ν̃, for sums without a bracket; see `bracket_of_sites`.
+    """
+    assert sums.theta is not None
+    assert sums.Z is not None
+    bracket = bracket_of_sites(sums, posterior, gamma) if sums.bracket is None else sums.bracket
+    twice = bracket + bracket.T
+    twice += posterior.prior_minus_second_moment()
+    twice *= 0.5
+    through_K = prior.pull_back(twice)
+    return ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
+
+
+def bracket_of_sites(sums: Sums, posterior: Posterior, gamma: float) -> Array:
+    """The rows' part of the gradient through K_mm [m, m], from the sums of undamped sites.
+
+    Where h = −ν̃ and γ = gν̃ in all rows, Σ PᵀA has no weights but those of Λ = Σ ν̃AAᵀ:
+
+        Σ_c μ_c (Σ α_c A)ᵀ − B_c⁻¹Λ_c + ½ g Λ_c
+
+    m×m products instead of one with all rows. In the precision of the covariance.
+    """
+    assert sums.pull is not None
+    dtype = posterior.covariance.dtype
+    bracket: Array = (posterior.mean.T @ sums.pull).astype(dtype, copy=False)
+    for covariance, precision in zip(posterior.covariance, sums.precision, strict=True):
+        narrow = precision.astype(dtype, copy=False)
+        bracket -= covariance @ narrow
+        if gamma:
+            bracket += (0.5 * gamma) * narrow
+    return bracket
+
+
+@dataclass(frozen=True)
+class GaussianSpace:
+    """How whitened means [C, m] and lower triangular factors [C, m, m] map to one vector."""
+
+    n_latents: int
+    m: int
+
+    def pack(self, mean: Array, factors: Array) -> Array:
+        """The vector: all means, then the lower triangles row by row."""
+        return np.concatenate([mean.ravel(), *map(triangle, factors)])
+
+    def unpack(self, q: Array) -> tuple[Array, Array]:
+        """Means and factors of a vector."""
+        split = self.n_latents * self.m
+        factors = stacked([lower(half) for half in q[split:].reshape(self.n_latents, -1)])
+        return q[:split].reshape(self.n_latents, self.m), factors
+
+    def posterior(self, q: Array) -> Posterior:
+        """The distribution of a vector."""
+        return Posterior.from_moments(*self.unpack(q))
+
+    def moments(self, q: Array, dtype: Dtype) -> Posterior:
+        """The same for a variational pass over tiles of a precision."""
+        return Posterior.from_factors(*self.unpack(q), dtype)
+
+
+def bound_gradient(
+    q: Array, sums: Sums, prior: Prior, space: GaussianSpace, dtype: Dtype = FLOAT64
+) -> tuple[ParameterGradient, Array]:
+    """Derivative of the ELBO by theta and Z with the whitened q held, and by the vector q.
+
+    From undamped sums of a pass at this q that has left the bracket to the sites. With Λ = −Σ βAAᵀ, that
+    of natural-gradient sites, and a = Σ αA, their pull,
+
+        ∂/∂m = a − m,   ∂/∂S = ½(S⁻¹ − I − Λ),   ∂/∂R = tril(2 ∂/∂S · R) = diag(1/R) − tril(R + ΛR).
+
+    Of the rest only A = L⁻¹k moves with theta and Z: dA = L⁻¹dk − L⁻¹dL A, L⁻¹dL = Φ(L⁻¹dK L⁻ᵀ), where
+    Φ keeps the lower triangle and half of the diagonal. The pass has the part through dk; the part
+    through dL needs Σ GAᵀ for the rows' derivatives G by A, and as G = αm + β(S − I)A that is
+
+        Σ GAᵀ = m aᵀ + Λ − SΛ.
+
+    Products are formed in `dtype`: in minibatches that of the tiles, which have made Λ.
+    """
+    assert sums.theta is not None
+    assert sums.Z is not None
+    assert sums.pull is not None
+    mean, factors = space.unpack(q)
+    whole = np.zeros((space.m, space.m), dtype)
+    by_factors = []
+    for m_c, a_c, precision, R in zip(mean, sums.pull, sums.precision, factors, strict=True):
+        narrow, narrow_R = precision.astype(dtype, copy=False), R.astype(dtype, copy=False)
+        product = times_lower(narrow, narrow_R)  # ΛR
+        by_factor = -R
+        by_factor -= product
+        add_to_diagonal(by_factor, 1.0 / R.diagonal())
+        by_factors.append(by_factor)
+        add_outer(whole, m_c.astype(dtype), a_c.astype(dtype))
+        whole += narrow
+        whole -= times_transposed_lower(product, narrow_R, overwrite=True).T  # SΛ
+    whole *= 0.5
+    # The symmetric part of Φ: half of the lower triangle, mirrored.
+    through_K = prior.pull_back(symmetric(triangle(whole)))
+    by_parameters = ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
+    return by_parameters, space.pack(sums.pull - mean, stacked(by_factors))
+
+
+class PosteriorUpdate(Protocol):
+    """What a trainer needs to know of q; `q` itself is the update's own kind of value."""
+
+    def start(self, posterior: Posterior, prior: Prior) -> Any:
+        """The q to start from."""
+        ...
+
+    @property
+    def is_whitened(self) -> bool:
+        """Whether q is held on u, so that its moments need no prior."""
+        ...
+
+    def options(self, options: SweepOptions, damping: float) -> SweepOptions:
+        """How a pass must treat its rows."""
+        ...
+
+    def posterior(self, q: Any, prior: Prior | None = None) -> Posterior:
+        """Moments of q in the whitened coordinates of a prior, which a whitened q does not need."""
+        ...
+
+    def moments(self, q: Any, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+        """The same for a pass over tiles of a precision, which needs the covariance in that alone.
+
+        It can do without the naturals, unless the rule asks for them.
+        """
+        ...
+
+    def gradients(self, q: Any, sums: Sums, prior: Prior, posterior: Posterior) -> tuple[
+        ParameterGradient, Array
+    ]:  # fmt: skip
+        """Gradient by kernel and inducing points, and by what of q the optimiser moves."""
+        ...
+
+    def moved(self, q: Any, evaluation: Evaluation, gain: float, move: Array) -> Any:
+        """The next q, from what a pass said and the optimiser's move."""
+        ...
+
+    def retreated(self, q: Any, before: Any) -> Any:
+        """The q to go on with after a pass at q has failed, given that before the last step."""
+        ...
+
+    def as_arrays(self, q: Any) -> dict[str, Array]:
+        """q for a file."""
+        ...
+
+    def from_arrays(self, arrays: dict[str, Array]) -> Any:
+        """q from a file."""
+        ...
+
+
+@dataclass(frozen=True)
+class NaturalUpdate:
+    """q is the sum of sites: a step replaces a share of it, the gain, by the refined sites."""
+
+    is_whitened: ClassVar[bool] = True
+    each: Each = map
+    """How to go over the latent functions: an engine's threads, if there are several."""
+    gamma: float | None = None
+    """What γ is of ν̃, where it is the same in all rows and the gradient through K_mm may follow from the
+    summed sites; None: it is summed over the rows."""
+
+    def start(self, posterior: Posterior, prior: Prior) -> Naturals:
+        """The summed sites of the posterior."""
+        return posterior.naturals
+
+    def options(self, options: SweepOptions, damping: float) -> SweepOptions:
+        """With this damping of the sites; from damped ones the bracket does not follow."""
+        bracket = self.gamma is None or damping != 1.0
+        if (damping, bracket) == (options.damping, options.bracket):
+            return options
+        return _with(options, damping, bracket)
+
+    def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
+        """Moments of q."""
+        return self.moments(q, FLOAT64, prior)
+
+    def moments(self, q: Naturals, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+        """Moments of q, the covariance in the precision of the tiles."""
+        return Posterior.from_naturals(q, self.each, dtype)
+
+    def gradients(
+        self, q: Naturals, sums: Sums, prior: Prior, posterior: Posterior
+    ) -> tuple[ParameterGradient, Array]:
+        """The objective's gradient with the factors on f̄ held; the optimiser moves nothing of q."""
+        return gradient(sums, prior, posterior, self.gamma or 0.0), np.zeros(0)
+
+    def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
+        """(1 − gain)·q + gain·refined."""
+        return q.mixed_with(evaluation.sums.naturals, gain)
+
+    def retreated(self, q: Naturals, before: Naturals) -> Naturals:
+        """That before the step."""
+        return before
+
+    def as_arrays(self, q: Naturals) -> dict[str, Array]:
+        """Precision and shift."""
+        return {"precision": q.precision, "shift": q.shift}
+
+    def from_arrays(self, arrays: dict[str, Array]) -> Naturals:
+        """Precision and shift."""
+        return Naturals(arrays["precision"], arrays["shift"])
+
+
+@dataclass(frozen=True)
+class FactorUpdate(NaturalUpdate):
+    """The paper's minibatch scheme: q is the sum of stored factors on f̄, replaced one by one.
+
+    Nothing is averaged: a minibatch's old factors leave the sum and its refined ones enter. Held in the
+    coordinates of f̄, the others stay what they are while kernel and inducing points move.
+    """
+
+    is_whitened: ClassVar[bool] = False
+
+    def start(self, posterior: Posterior, prior: Prior) -> Naturals:
+        """The factors of the posterior, on f̄."""
+        return posterior.naturals.mapped(prior.L_inverse)
+
+    def moments(self, q: Naturals, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+        """Moments of q, the covariance in the precision of the tiles."""
+        assert prior is not None
+        return super().moments(q.mapped(prior.L), dtype)
+
+    def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
+        """q without the replaced factors of the minibatch and with the refined ones."""
+        sums = evaluation.sums
+        assert sums.replaced_precision is not None
+        assert sums.replaced_shift is not None
+        change = Naturals(sums.precision - sums.replaced_precision, sums.shift - sums.replaced_shift)
+        return q + change.mapped(evaluation.prior.L_inverse).scaled(evaluation.share)
+
+    def retreated(self, q: Naturals, before: Naturals) -> Naturals:
+        """The same: it is the sum of what the rows hold, and they have replaced their factors."""
+        return q
+
+
+@dataclass(frozen=True)
+class GradientUpdate:
+    """q is a whitened mean and a factor of the covariance, moved by the optimiser (VI only)."""
+
+    space: GaussianSpace
+    is_whitened: ClassVar[bool] = True
+
+    def start(self, posterior: Posterior, prior: Prior) -> Array:
+        """Mean and Cholesky factor of the posterior."""
+        return self.space.pack(posterior.mean, np.linalg.cholesky(posterior.covariance))
+
+    def options(self, options: SweepOptions, damping: float) -> SweepOptions:
+        """Undamped, whatever else is: q is not made of the sites, and their sums are its gradient."""
+        return _with(options, damping=1.0, bracket=False)
+
+    def posterior(self, q: Array, prior: Prior | None = None) -> Posterior:
+        """Moments of q."""
+        return self.space.posterior(q)
+
+    def moments(self, q: Array, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+        """Moments of q, without the inverse that its naturals would cost."""
+        return self.space.moments(q, dtype)
+
+    def gradients(
+        self, q: Array, sums: Sums, prior: Prior, posterior: Posterior
+    ) -> tuple[ParameterGradient, Array]:
+        """The bound's gradient with the whitened q held, and by q."""
+        assert posterior.factors is not None
+        return bound_gradient(q, sums, prior, self.space, posterior.factors.dtype)
+
+    def moved(self, q: Array, evaluation: Evaluation, gain: float, move: Array) -> Array:
+        """Where the optimiser goes."""
+        return q + move
+
+    def retreated(self, q: Array, before: Array) -> Array:
+        """That before the step."""
+        return before
+
+    def as_arrays(self, q: Array) -> dict[str, Array]:
+        """The vector."""
+        return {"moments": q}
+
+    def from_arrays(self, arrays: dict[str, Array]) -> Array:
+        """The vector."""
+        return arrays["moments"]
+
+
+@lru_cache(maxsize=8)  # asked in every step
+def _with(options: SweepOptions, damping: float, bracket: bool) -> SweepOptions:
+    return replace(options, damping=damping, bracket=bracket)

@@ -1,0 +1,281 @@
+"""Probabilities over the plane of two features.
+
+Where the inducing points have gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.plot.canvas import (
+    Display,
+    colour,
+    dense,
+    feature_positions,
+    marker,
+    names_of_features,
+    proba_at,
+    probability_colours,
+)
+from cavity.typing import Array
+
+_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+class DecisionBoundaryDisplay(Display):
+    """Probability contours over two features, the others held at their medians, with inducing points.
+
+    With two classes the ground shows the probability of the second; with more, the likeliest class, the
+    stronger the more probable it is.
+
+    >>> from sklearn.datasets import make_moons
+    >>> from cavity import SEPClassifier
+    >>> X, y = make_moons(200, noise=0.3, random_state=0)
+    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> display = DecisionBoundaryDisplay.from_estimator(model, X, y, grid_resolution=20)
+    >>> display.probability.shape
+    (20, 20, 2)
+    """
+
+    def __init__(
+        self,
+        x: Array,
+        y: Array,
+        probability: Array,
+        *,
+        classes: Any,
+        names: tuple[str, str],
+        rows: Array | None = None,
+        labels: Any = None,
+        points: Array | None = None,
+    ) -> None:
+        self.x = x
+        self.y = y
+        self.probability = probability
+        self.classes = classes
+        self.names = names
+        self.rows = rows
+        self.labels = labels
+        self.points = points
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        features: Any = (0, 1),
+        feature_names: Any = None,
+        grid_resolution: int = 100,
+        margin: float = 0.05,
+        max_rows: int = 1_000,
+        ax: Any = None,
+    ) -> Any:
+        """Predict a grid over the range of rows X [n, d] in two of the features.
+
+        features: two columns, by number or name; margin: how far the grid goes beyond the rows, as a
+        share of their range; max_rows: so many rows are shown, by label y [n].
+        """
+        names = names_of_features(estimator, feature_names)
+        first, second = feature_positions(features, names)
+        rows, labels = some_rows(X, y, max_rows)
+        xs, ys = (_axis(rows[:, column], grid_resolution, margin) for column in (first, second))
+        grid = np.repeat(np.median(rows, axis=0)[None].astype(float), len(xs) * len(ys), axis=0)
+        grid[:, first], grid[:, second] = (part.ravel() for part in np.meshgrid(xs, ys))
+        return cls(
+            xs,
+            ys,
+            proba_at(estimator, grid).reshape(len(ys), len(xs), -1),
+            classes=estimator.classes_,
+            names=(names[first], names[second]),
+            rows=rows[:, [first, second]],
+            labels=labels,
+            points=estimator.inducing_points_[:, [first, second]],
+        ).plot(ax)
+
+    def plot(self, ax: Any = None, *, colorbar: bool = True) -> DecisionBoundaryDisplay:
+        """Draw on `ax`, or on new axes."""
+        ax = self._begin(ax)
+        if len(self.classes) == 2:
+            self._plot_two(ax, colorbar)
+        else:
+            self._plot_many(ax)
+        if self.rows is not None:
+            draw_rows(ax, self.rows, self.labels, self.classes)
+        if self.points is not None:
+            draw_points(ax, self.points)
+        ax.set(xlim=(self.x[0], self.x[-1]), ylim=(self.y[0], self.y[-1]))
+        ax.set_xlabel(self.names[0])
+        ax.set_ylabel(self.names[1])
+        outside_legend(ax)
+        return self
+
+    def _plot_two(self, ax: Any, colorbar: bool) -> None:
+        p = self.probability[..., 1]
+        ground = ax.imshow(
+            p,
+            origin="lower",
+            extent=(self.x[0], self.x[-1], self.y[0], self.y[-1]),
+            aspect="auto",
+            interpolation="bilinear",
+            cmap=probability_colours(),
+            vmin=0,
+            vmax=1,
+        )
+        lines = ax.contour(
+            self.x,
+            self.y,
+            p,
+            levels=_LEVELS,
+            colors="0.25",
+            linewidths=[1.6 if level == 0.5 else 0.6 for level in _LEVELS],
+        )
+        ax.clabel(lines, fmt=lambda level: f"{level:.0%}", fontsize="x-small")
+        if colorbar:
+            bar = self.figure_.colorbar(ground, ax=ax, pad=0.02)
+            bar.set_label(f"probability of {self.classes[1]}")
+
+    def _plot_many(self, ax: Any) -> None:
+        from matplotlib.colors import to_rgb
+
+        likeliest = self.probability.argmax(axis=2)
+        shades = np.array([to_rgb(colour(code)) for code in range(len(self.classes))])
+        floor = 1.0 / len(self.classes)
+        strength = ((self.probability.max(axis=2) - floor) / (1.0 - floor)).clip(0, 1)[..., None]
+        image = 1.0 - 0.6 * strength * (1.0 - shades[likeliest])
+        ax.imshow(
+            image,
+            origin="lower",
+            extent=(self.x[0], self.x[-1], self.y[0], self.y[-1]),
+            aspect="auto",
+            interpolation="bilinear",
+        )
+
+
+def _axis(values: Array, resolution: int, margin: float) -> Array:
+    low, high = float(values.min()), float(values.max())
+    beyond = margin * (high - low) if high > low else 1.0
+    return np.linspace(low - beyond, high + beyond, resolution)
+
+
+class InducingPointsDisplay(Display):
+    """Inducing points in the plane of two features, over the rows if there are any.
+
+    >>> from sklearn.datasets import make_moons
+    >>> from cavity import SEPClassifier
+    >>> X, y = make_moons(200, noise=0.3, random_state=0)
+    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> display = InducingPointsDisplay.from_estimator(model, X, y)
+    >>> display.points.shape, display.ax_.get_xlabel()
+    ((10, 2), 'x0')
+    """
+
+    def __init__(
+        self,
+        points: Array,
+        names: tuple[str, str],
+        *,
+        rows: Array | None = None,
+        labels: Any = None,
+        classes: Any = None,
+    ) -> None:
+        self.points = points
+        self.names = names
+        self.rows = rows
+        self.labels = labels
+        self.classes = classes
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any = None,
+        y: Any = None,
+        *,
+        features: Any = (0, 1),
+        feature_names: Any = None,
+        max_rows: int = 1_000,
+        ax: Any = None,
+    ) -> Any:
+        """Show `inducing_points_` [m, d] and up to `max_rows` of the rows X [n, d], by label y [n]."""
+        names = names_of_features(estimator, feature_names)
+        first, second = feature_positions(features, names)
+        rows, labels = None, None
+        if X is not None:
+            rows, labels = some_rows(X, y, max_rows)
+            rows = rows[:, [first, second]]
+        return cls(
+            estimator.inducing_points_[:, [first, second]],
+            (names[first], names[second]),
+            rows=rows,
+            labels=labels,
+            classes=estimator.classes_,
+        ).plot(ax)
+
+    def plot(self, ax: Any = None) -> InducingPointsDisplay:
+        """Draw on `ax`, or on new axes."""
+        ax = self._begin(ax)
+        if self.rows is not None:
+            draw_rows(ax, self.rows, self.labels, self.classes)
+        draw_points(ax, self.points)
+        ax.set_xlabel(self.names[0])
+        ax.set_ylabel(self.names[1])
+        outside_legend(ax)
+        return self
+
+
+def some_rows(X: Any, y: Any, max_rows: int) -> tuple[Array, Any]:
+    """Up to `max_rows` rows of X [n, d] and y [n], evenly spread; always the same ones."""
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    chosen = np.unique(np.linspace(0, n - 1, min(n, max_rows)).astype(int))
+    picked = (
+        X.iloc[chosen] if hasattr(X, "iloc") else (X if hasattr(X, "shape") else np.asarray(X))[chosen]
+    )
+    return dense(picked), None if y is None else np.asarray(y)[chosen]
+
+
+def draw_rows(ax: Any, rows: Array, labels: Any, classes: Any) -> None:
+    """Rows [n, 2] as small marks, one colour and shape a class."""
+    if labels is None:
+        ax.scatter(*rows.T, s=6, color="0.6", lw=0, label="rows")
+        return
+    for code, value in enumerate(classes):
+        of_class = rows[np.asarray(labels) == value]
+        ax.scatter(
+            *of_class.T,
+            s=14,
+            color=colour(code),
+            marker=marker(code),
+            edgecolors="white",
+            lw=0.4,
+            label=str(value),
+        )
+
+
+def draw_points(ax: Any, points: Array) -> None:
+    """Inducing points [m, 2] as crosses that show on any ground."""
+    from matplotlib.patheffects import withStroke
+
+    marks = ax.scatter(*points.T, s=30, marker="x", color="black", lw=1.2, label="inducing points")
+    marks.set_path_effects([withStroke(linewidth=2.6, foreground="white")])
+
+
+def outside_legend(ax: Any) -> None:
+    """A legend above the axes, where it hides nothing."""
+    legend = ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=3,
+        frameon=False,
+        fontsize="small",
+        handletextpad=0.2,
+        columnspacing=1.0,
+        borderaxespad=0.2,
+    )
+    # It may reach over a colour bar: the layout shall make room above it only, by an empty title.
+    legend.set_in_layout(False)
+    rows = -(-len(legend.get_texts()) // 3)
+    ax.set_title("\n".join(" " * rows), fontsize="small")

@@ -1,1 +1,0 @@
-"""What one row says, given its scalar marginal under q."""

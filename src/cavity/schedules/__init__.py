@@ -1,1 +1,0 @@
-"""Who consumes the sums of the passes, and what moves when."""

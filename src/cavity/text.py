@@ -1,0 +1,81 @@
+"""Small tables for people to read: as aligned text, and as HTML in notebooks.
+
+Names of columns, finding the one that was meant, and values in messages.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from datetime import date
+from html import escape
+from typing import Any
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned: the first to the left, the others to the right.
+
+    >>> print(text_table(["name", "score"], [["a", "0.5"], ["long", "-12.25"]]))
+    name   score
+    a        0.5
+    long  -12.25
+    """
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = []
+    for cells in [header, *rows]:
+        first, *others = (
+            cell.rjust(width) if position else cell.ljust(width)
+            for position, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        lines.append("  ".join([first, *others]).rstrip())
+    return "\n".join(lines)
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A plain HTML table, with everything in it escaped.
+
+    >>> html_table(["name"], [["<b>"]])
+    '<table><thead><tr><th>name</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
+    """
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+_FEW = 20
+
+
+def suggestion(name: str, among: Sequence[str]) -> str:
+    """Words to end an error with: the nearest name, or all of them if they are few.
+
+    >>> suggestion("delaid", ["age", "delayed"])
+    "; did you mean 'delayed'?"
+    >>> suggestion("y", ["age", "delayed"])
+    "; there are 'age', 'delayed'"
+    """
+    by_lower = {other.lower(): other for other in reversed(among)}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    if near:
+        return f"; did you mean {by_lower[near[0]]!r}?"
+    return f"; there are {listed(among)}" if among else ""
+
+
+def listed(names: Sequence[str], most: int = _FEW) -> str:
+    """Names in quotes, the first few of many.
+
+    >>> listed(["a", "b", "c"], most=2)
+    "'a', 'b' and 1 more"
+    """
+    words = ", ".join(map(repr, names[:most]))
+    return words if len(names) <= most else f"{words} and {len(names) - most} more"
+
+
+def shown(value: Any) -> str:
+    """A value of a cell, as people write it.
+
+    >>> shown("many"), shown(0.5), shown(date(2013, 1, 31))
+    ("'many'", '0.5', "'2013-01-31'")
+    """
+    return repr(str(value) if isinstance(value, date) else value)

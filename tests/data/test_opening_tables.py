@@ -1,0 +1,207 @@
+"""What a path or a data frame means, and what is refused."""
+
+import gzip
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from cavity.data.columns import text_types
+from cavity.data.table import open_table
+from cavity.errors import SourceError
+
+
+def rows_of(table, columns=None):
+    columns = list(columns or table.columns)
+    types = {} if table.typed else text_types(table, columns)
+    return pa.Table.from_batches(list(table.chunks(columns, types))).to_pydict()
+
+
+FRAME = pd.DataFrame({"age": [31, 47, 52], "name": ["Ada", "Bob", None], "late": [True, False, True]})
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz", "t.parquet", "t.pq"])
+def test_every_kind_of_file_gives_the_same_table(tmp_path, name):
+    path = tmp_path / name
+    if "csv" in name or "tsv" in name:
+        FRAME.to_csv(path, index=False, sep="\t" if "tsv" in name else ",")
+    else:
+        FRAME.to_parquet(path)
+    table = open_table(path)
+    assert list(table.columns) == ["age", "name", "late"]
+    assert rows_of(table) == rows_of(open_table(FRAME))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv.gz", "t.parquet"])
+def test_urls_lead_to_the_same_table(tmp_path, name):
+    if name == "t.parquet":
+        FRAME.to_parquet(tmp_path / name)
+    else:
+        FRAME.to_csv(tmp_path / name, index=False, sep="\t" if "tsv" in name else ",")
+    folder = f"memory://{tmp_path.name}"
+    with fsspec.open(f"{folder}/{name}", "wb") as file:
+        file.write((tmp_path / name).read_bytes())
+    for url in (f"{folder}/{name}", folder, (tmp_path / name).as_uri()):
+        table = open_table(url)
+        assert table.name == url
+        assert rows_of(table) == rows_of(open_table(FRAME))
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("memory://nowhere/t.csv", "no such file or folder"),
+        ("gopher://x/t.csv", "cannot be reached"),
+    ],
+)
+def test_urls_that_lead_nowhere(url, words):
+    with pytest.raises(SourceError, match=words):
+        open_table(url)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_folder_is_its_files_in_the_order_of_their_names(tmp_path, suffix):
+    for number in (10, 2, 1):
+        part = FRAME.assign(age=number)
+        path = tmp_path / f"part-{number:02d}.{suffix}"
+        part.to_csv(path, index=False) if suffix == "csv" else part.to_parquet(path)
+    (tmp_path / "_SUCCESS").write_text("")
+    assert rows_of(open_table(tmp_path), ["age"])["age"] == [1] * 3 + [2] * 3 + [10] * 3
+
+
+@pytest.mark.parametrize("delimiter", [";", "|", "\t", ","])
+def test_the_delimiter_of_a_text_file_is_found(tmp_path, delimiter):
+    FRAME.to_csv(tmp_path / "t.csv", index=False, sep=delimiter)
+    assert list(open_table(tmp_path / "t.csv").columns) == ["age", "name", "late"]
+
+
+def test_cells_may_hold_delimiters_quotes_and_line_breaks(tmp_path):
+    frame = pd.DataFrame({"text": ['a,"b"', "two\nlines", "plain"], "n": [1, 2, 3]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert rows_of(open_table(tmp_path / "t.csv"))["text"] == frame["text"].tolist()
+
+
+def test_the_type_of_a_text_column_holds_for_all_its_cells(tmp_path):
+    n = 300_000  # several blocks: the last cells decide, too
+    frame = pd.DataFrame({"a": np.arange(n), "b": np.arange(n), "c": "2013-01-01", "d": "true"})
+    frame = frame.astype({"a": object, "b": object})
+    frame.loc[n - 1, ["a", "b"]] = [0.5, "seven"]
+    frame.loc[0, "c"] = None
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    table = open_table(tmp_path / "t.csv")
+    types = text_types(table, table.columns)
+    assert [str(types[name]) for name in "abcd"] == ["double", "string", "timestamp[us]", "bool"]
+
+
+def test_missing_values_in_text_files_have_many_names(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\n1,a\nNA,\n,NULL\nnan,b\n")
+    assert rows_of(open_table(tmp_path / "t.csv")) == {
+        "x": [1, None, None, None],
+        "y": ["a", None, None, "b"],
+    }
+
+
+def test_the_index_of_a_frame_is_no_column(tmp_path):
+    FRAME.set_index("name").to_parquet(tmp_path / "t.parquet")
+    assert list(open_table(tmp_path / "t.parquet").columns) == ["age", "late"]
+
+
+def test_compressed_text_is_read(tmp_path):
+    with gzip.open(tmp_path / "t.tsv.gz", "wt") as file:
+        file.write("a\tb\n1\t2\n")
+    assert rows_of(open_table(tmp_path / "t.tsv.gz")) == {"a": [1], "b": [2]}
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("t.csv", "", "is empty"),
+        ("t.parquet", b"", "is empty"),
+        ("t.csv", "a,b\n", "no rows"),
+        ("t.csv", "a,b\n1,2\n3\n", "cannot be read as a table"),
+        ("t.csv", "a,a\n1,2\n", "more than one column named 'a'"),
+        ("t.csv", "a,b\n1,caf\xe9\n".encode("latin-1"), "not UTF-8"),
+        ("t.parquet", b"PAR1 and then nothing", "Parquet"),
+        ("t.xlsx", "x", "does not say what it is"),
+    ],
+)
+def test_files_that_are_no_tables_are_named(tmp_path, name, content, words):
+    with pytest.raises(SourceError, match=words) as caught:
+        rows_of(open_table(write(tmp_path / name, content)))
+    assert name in str(caught.value)
+
+
+def test_a_missing_file_suggests_the_nearest(tmp_path):
+    write(tmp_path / "flights.csv", "a\n1\n")
+    with pytest.raises(SourceError, match=r"did you mean 'flights\.csv'"):
+        open_table(tmp_path / "flihgts.csv")
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"notes.md": "x"}, "has no CSV, TSV or Parquet files"),
+        ({"a.csv": "x\n1\n", "b.parquet": "x"}, "files of several kinds"),
+        ({"a.csv": "x,y\n1,2\n", "b.csv": "x\n1\n"}, "b.csv has no column 'y', unlike a.csv"),
+        ({"a.csv": "x\n1\n", "b.csv": "x,y\n1,2\n"}, "b.csv has a column 'y' more, unlike a.csv"),
+    ],
+)
+def test_folders_that_are_no_tables_are_named(tmp_path, files, words):
+    for name, text in files.items():
+        write(tmp_path / name, text)
+    with pytest.raises(SourceError, match=words):
+        open_table(tmp_path)
+
+
+def test_a_parquet_part_without_values_may_have_another_type(tmp_path):
+    pd.DataFrame({"x": [1.5], "y": ["a"]}).to_parquet(tmp_path / "a.parquet")
+    table = pa.table({"x": pa.nulls(2), "y": pa.array(["b", None])})
+    pa.parquet.write_table(table, tmp_path / "b.parquet")
+    assert rows_of(open_table(tmp_path)) == {"x": [1.5, None, None], "y": ["a", "b", None]}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (pd.DataFrame({0: [1]}), "named 0, which is no string"),
+        (pd.DataFrame({"a": []}), "no rows"),
+        (pd.DataFrame({"a": [1, "x"]}), "cannot be read"),
+    ],
+)
+def test_frames_that_are_no_tables_are_explained(data, words):
+    with pytest.raises(SourceError, match=words):
+        open_table(data)
+
+
+def test_what_is_no_table_at_all():
+    with pytest.raises(TypeError, match="a list is no table"):
+        open_table([1, 2])
+
+
+def test_a_damaged_row_group_is_named_with_its_column(tmp_path):
+    path = tmp_path / "t.parquet"
+    rng = np.random.default_rng(0)
+    table = pa.table({"a": rng.normal(size=100), "b": rng.normal(size=100)})
+    parquet.write_table(table, path, row_group_size=25, use_dictionary=False)
+    place = parquet.read_metadata(path).row_group(2).column(1)
+    content = bytearray(path.read_bytes())
+    start, size = place.data_page_offset, place.total_compressed_size
+    content[start : start + size] = b"\xff" * size
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=r"t\.parquet, row group 2, column 'b': cannot be read"):
+        rows_of(open_table(path))
+
+
+def test_a_parquet_file_with_two_columns_of_a_name(tmp_path):
+    table = pa.table([[1, 2], [3, 4]], names=["a", "a"])
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"t\.parquet has more than one column named 'a'"):
+        open_table(tmp_path / "t.parquet")

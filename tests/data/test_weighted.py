@@ -1,0 +1,54 @@
+"""A source whose classes are weighted still keeps the contract."""
+
+import numpy as np
+from numpy.testing import assert_allclose
+
+from cavity.data import ArraySource, check_source
+from cavity.data.source import ClassWeightedSource, class_totals
+
+RNG = np.random.default_rng(0)
+X, LABELS, WEIGHT = RNG.normal(size=(50, 2)), RNG.integers(0, 3, 50), RNG.uniform(size=50)
+FACTORS = np.array([1.0, 0.0, 2.5])
+
+
+class WithoutTotals:
+    """A source that has not counted its classes."""
+
+    def __init__(self, source):
+        self.source, self.n_features = source, source.n_features
+        self.n_rows, self.dtype = source.n_rows, source.dtype
+
+    def blocks(self, size):
+        return self.source.blocks(size)
+
+
+def test_the_contract_is_kept():
+    for weight in (None, WEIGHT):
+        source = ArraySource(X, LABELS, weight)
+        total = float(source.class_totals @ FACTORS)
+        check_source(ClassWeightedSource(source, FACTORS, total))
+
+
+def test_rows_without_weight_can_be_left_out_of_an_array():
+    rows = np.flatnonzero(LABELS != 1)
+    source = ArraySource(X, LABELS[rows], WEIGHT[rows], rows=rows)
+    check_source(source)
+    loaded = [block.load() for block in source.blocks(7)]
+    assert_allclose(np.concatenate([part.X for part in loaded]), X[rows])
+    assert source.n_rows == len(rows)
+
+
+def test_class_totals_by_a_pass_are_those_of_the_source():
+    source = ArraySource(X, LABELS, WEIGHT)
+    expected = [WEIGHT[code == LABELS].sum() for code in range(3)]
+    assert_allclose(source.class_totals, expected)
+    assert_allclose(class_totals(WithoutTotals(source), 3), expected)
+
+
+def test_values_of_rows_are_those_of_all_rows_that_there_were():
+    rows = np.array([0, 2, 5])
+    source = ArraySource(X[:7], LABELS[rows], rows=rows)
+    values = ClassWeightedSource(source, FACTORS, 3.0).of_all_rows(np.ones(3))
+    assert np.flatnonzero(values == 1.0).tolist() == rows.tolist()
+    assert len(values) == 7
+    assert ClassWeightedSource(WithoutTotals(source), FACTORS, 3.0).of_all_rows(values) is values

@@ -1,0 +1,234 @@
+"""The twins give what the local classifiers give, whatever the workers and the partitions."""
+
+import inspect
+import pickle
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask_clusters import QUIET, chunked, started, wait_for_workers
+from numpy.testing import assert_allclose, assert_array_equal
+
+import cavity
+from cavity import SEPClassifier, SVIClassifier
+from cavity.engines.dask import shards as layout
+from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
+from support import table
+
+PAIRS = [(SEPClassifier, DaskSEPClassifier), (SVIClassifier, DaskSVIClassifier)]
+SHORT = {"n_inducing": 6, "max_iter": 12, "random_state": 0}
+X, LABELS = table(420)
+Y = np.array(["no", "yes"])[LABELS]
+
+pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:.*stopped after .* iterations")]
+
+
+@pytest.fixture(scope="module")
+def client():
+    with started(1) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_shards():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "LEAST_ROWS", 20)  # 16 shards
+        yield
+
+
+def parameters(model):
+    return np.concatenate([model.kernel_.theta, model.inducing_points_.ravel()])
+
+
+def assert_same_fit(actual, expected, rtol=1e-9):
+    assert_allclose(parameters(actual), parameters(expected), rtol=rtol, atol=rtol)
+    assert_allclose(
+        actual.log_marginal_likelihood_value_, expected.log_marginal_likelihood_value_, rtol=rtol
+    )
+    assert_allclose(actual.predict_proba(X), expected.predict_proba(X), rtol=rtol, atol=rtol)
+    loo = actual.loo_log_proba_
+    values = loo.compute() if actual.client is None else actual.client.compute(loo).result()
+    assert_allclose(values, expected.loo_log_proba_, rtol=1e-8, atol=1e-9)
+    assert_array_equal(actual.classes_, expected.classes_)
+
+
+@pytest.mark.parametrize(("local", "twin"), PAIRS)
+def test_constructors_differ_by_the_client_only(local, twin):
+    ours, theirs = inspect.signature(twin).parameters, inspect.signature(local).parameters
+    assert {name: ours[name].default for name in ours if name != "client"} == {
+        name: parameter.default for name, parameter in theirs.items()
+    }
+    assert ours["client"].default is None
+    assert {**local().get_params(), "client": None} == twin().get_params()
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return {local: local(**SHORT).fit(X, Y) for local, _ in PAIRS}
+
+
+MINIBATCHES = {"n_inducing": 6, "batch_size": 50, "max_epochs": 2, "random_state": 0}
+
+
+def test_any_number_of_workers_gives_the_local_fit_and_the_same_bits(client, expected):
+    stochastic = []
+    for n_workers in (1, 2, 3):
+        client.cluster.scale(n_workers)
+        wait_for_workers(client, n_workers)
+        for local, twin in PAIRS:
+            assert_same_fit(twin(**SHORT, client=client).fit(*chunked(X, Y, 100)), expected[local])
+        model = DaskSEPClassifier(**MINIBATCHES, client=client).fit(*chunked(X, Y, 100 * n_workers))
+        stochastic.append(parameters(model))
+    assert_array_equal(stochastic[1], stochastic[0])
+    assert_array_equal(stochastic[2], stochastic[0])
+    assert model.score(X, Y) > 0.8
+    other = DaskSEPClassifier(**{**MINIBATCHES, "random_state": 1}, client=client)
+    assert not np.array_equal(stochastic[0], parameters(other.fit(*chunked(X, Y, 300))))
+
+
+@pytest.fixture(scope="module")
+def even(client):
+    return DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, 70))
+
+
+@pytest.mark.parametrize(
+    "chunks", [420, (1, 1, 400, 18), (0, 150, 0, 270, 0)], ids=["one", "one-row", "empty"]
+)
+def test_partitions_change_nothing_not_even_a_bit(client, even, chunks):
+    model = DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, chunks))
+    assert_array_equal(parameters(model), parameters(even))
+
+
+@pytest.mark.parametrize("settings", [
+    {"site_memory": "factors", "batch_size": 60, "max_epochs": 2},
+    {"early_stopping": "validation", "max_iter": 10},
+    {"gradient": "exact", "max_iter": 5},
+    {"optimizer": None, "max_iter": 50},
+    {"likelihood": "logit", "max_iter": 5, "standardize": False},
+    {"max_iter": 5, "standardize": "whiten"},
+])  # fmt: skip
+def test_options_work_as_on_one_machine(client, settings):
+    model = DaskSEPClassifier(n_inducing=6, random_state=0, **settings, client=client)
+    model.fit(*chunked(X, Y, 150))
+    local = SEPClassifier(n_inducing=6, random_state=0, **settings).fit(X, Y)
+    if "batch_size" in settings:
+        assert abs(model.score(X, Y) - local.score(X, Y)) < 0.05
+    else:
+        assert_same_fit(model, local, rtol=1e-8)
+
+
+def test_gradient_steps_of_the_bound_work_too(client):
+    settings = {"posterior_update": "gradient", "n_inducing": 4, "max_iter": 5, "random_state": 0}
+    model = DaskSVIClassifier(**settings, client=client).fit(*chunked(X, Y, 150))
+    assert_same_fit(model, SVIClassifier(**settings).fit(X, Y), rtol=1e-7)
+
+
+def frame():
+    data = pd.DataFrame(X, columns=["a", "b"])
+    data["target"] = Y
+    return data
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_data_frames_and_parquet_files(client, expected, tmp_path):
+    lazy = dd.from_pandas(frame(), npartitions=5)
+    model = DaskSEPClassifier(**SHORT, client=client).fit(lazy[["a", "b"]], lazy["target"])
+    assert_same_fit(model, expected[SEPClassifier])
+    assert list(model.feature_names_in_) == ["a", "b"]
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for i in range(3):
+        frame().iloc[140 * i : 140 * (i + 1)].to_parquet(folder / f"part-{i}.parquet", index=False)
+    for path in (folder, f"file://{folder}"):
+        again = DaskSEPClassifier(**SHORT, client=client).fit(path, "target")
+        assert_array_equal(parameters(again), parameters(model))
+    answer = model.predict(lazy[["a", "b"]])
+    assert hasattr(answer, "dask")
+    assert_array_equal(answer.compute(), expected[SEPClassifier].predict(X))
+    with pytest.raises(ValueError, match=r"columns are \['b', 'a'\]"):
+        model.predict(lazy[["b", "a"]]).compute(scheduler="synchronous")
+
+
+def test_predictions_are_lazy_and_those_of_one_machine(client, expected):
+    local = expected[SEPClassifier]
+    model = DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, 100))
+    rows, labels = chunked(X, Y, (0, 1, 250, 169))
+    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
+        answer = getattr(model, method)(rows)
+        assert hasattr(answer, "dask")
+        assert answer.shape == getattr(local, method)(X).shape
+        truth = getattr(local, method)(X)
+        if method == "predict":
+            assert_array_equal(client.compute(answer).result(), truth)
+        else:
+            assert_allclose(client.compute(answer).result(), truth, rtol=1e-8, atol=1e-8)
+    mean, variance = model.latent_mean_and_variance(rows)
+    assert_allclose(mean.compute(), local.latent_mean_and_variance(X)[0], atol=1e-8)
+    assert_allclose(variance.compute(), local.latent_mean_and_variance(X)[1], atol=1e-8)
+    assert_allclose(model.score(rows, labels), local.score(X, Y))
+    split, known = model.predict_uncertainty(rows), local.predict_uncertainty(X)
+    for part, truth in zip(split, known, strict=True):
+        assert hasattr(part, "dask")
+        assert part.shape == truth.shape
+    assert_allclose(split.knowledge.compute(), known.knowledge, atol=1e-8)
+    assert_allclose(model.ood_score(rows).compute(), local.ood_score(X), atol=1e-8)
+    assert_allclose(model.predict_uncertainty(X).total, known.total, atol=1e-8)
+    with pytest.raises(ValueError, match="has 1 features"):
+        model.predict(rows[:, :1])
+
+
+def test_a_fitted_twin_can_be_saved_without_its_cluster(client, tmp_path):
+    model = DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, 100))
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy.client is None
+    assert_array_equal(copy.predict_proba(X), model.predict_proba(X))
+    model.save(tmp_path / "model.cavity")
+    assert_array_equal(cavity.load(tmp_path / "model.cavity").predict_proba(X), model.predict_proba(X))
+
+
+def test_evidence_at_other_parameters_and_warm_starts(client, expected):
+    local = expected[SEPClassifier]
+    model = DaskSEPClassifier(**SHORT, client=client, warm_start=True).fit(*chunked(X, Y, 100))
+    theta = model.kernel_.theta + 0.1
+    assert_allclose(
+        model.log_marginal_likelihood(theta), local.log_marginal_likelihood(theta), rtol=1e-7
+    )
+    model.fit(*chunked(X, Y, 100))
+    warm = SEPClassifier(**SHORT, warm_start=True).fit(X, Y).fit(X, Y)
+    assert_same_fit(model, warm, rtol=1e-8)
+
+
+def test_without_a_client_a_cluster_is_made_and_closed(capsys, expected):
+    model = DaskSEPClassifier(**SHORT, n_jobs=2, verbose=2).fit(*chunked(X, Y, 100))
+    assert_same_fit(model, expected[SEPClassifier])
+    said = capsys.readouterr().err
+    assert "dashboard: http" in said
+    assert "rows/s  2 workers" in said
+    with pytest.raises(ValueError, match="needs the training rows"):
+        model.log_marginal_likelihood(model.kernel_.theta)
+
+
+@pytest.mark.parametrize(("rows", "labels", "error", "words"), [
+    (X, Y, TypeError, "X is a ndarray"),
+    (chunked(X, Y, 100)[0], Y, TypeError, "y is a ndarray"),
+    (chunked(X, Y, 100)[0], chunked(X[:300], Y[:300], 100)[1], ValueError, "5 partitions and y has 3"),
+    ("nowhere/at/all", "y", ValueError, "no such file"),
+    ("nowhere/at/all", None, ValueError, "name of the target column"),
+])  # fmt: skip
+def test_bad_input_is_refused_before_any_work(rows, labels, error, words):
+    with pytest.raises(error, match=words):
+        DaskSEPClassifier(client=None).fit(rows, labels)
+
+
+def test_bad_rows_are_refused_with_their_place(client):
+    spoiled = X.copy()
+    spoiled[130, 1] = np.nan
+    with pytest.raises(ValueError, match="nan in partition 1, row 30, column 1"):
+        DaskSEPClassifier(client=client).fit(*chunked(spoiled, Y, 100))
+    with pytest.raises(ValueError, match="one class"):
+        DaskSEPClassifier(client=client).fit(*chunked(X, np.zeros(420, int), 100))
+    with pytest.raises(TypeError, match="pass a distributed"):
+        DaskSEPClassifier(client="tcp://nowhere:1").fit(*chunked(X, Y, 100))
+
+

@@ -1,0 +1,117 @@
+"""Tables of columns of any kind, exported with their preprocessing."""
+
+import datetime
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from onnx_serving import run_columns
+from sklearn.gaussian_process.kernels import RBF
+
+from cavity import SEPClassifier, TableClassifier
+from cavity.export.onnx import to_onnx
+from cavity.export.onnx.graph import Graph
+from cavity.export.onnx.preprocessing import PARTS, _parts
+
+pandas = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+
+def frame(n=120, seed=0, offset=0.0):
+    rng = np.random.default_rng(seed)
+    day = pandas.Timestamp("2019-11-03") + pandas.to_timedelta(rng.integers(0, 2_000, n), "D")
+    columns = {
+        "age": rng.normal(40.0, 10.0, n) + offset,
+        "income": np.where(rng.random(n) < 0.2, np.nan, rng.normal(size=n)),
+        "member": rng.random(n) < 0.5,
+        "city": rng.choice(["Rome", "Oslo", "Bonn"], n),
+        "pet": rng.choice(["cat", "dog"], n),
+        "plan": [None if r < 0.2 else "basic" if r < 0.6 else "full" for r in rng.random(n)],
+        "joined": day + pandas.to_timedelta(rng.integers(0, 86_400, n), "s"),
+    }
+    table = pandas.DataFrame(columns)
+    table["joined"] = table["joined"].astype("datetime64[us]").where(rng.random(n) > 0.1)
+    return table
+
+
+def labels(table):
+    return np.where((table["age"] > table["age"].median()) ^ (table["city"] == "Rome"), "yes", "no")
+
+
+def served_columns(table, dtype=np.float32):
+    """What a client makes of a data frame."""
+    columns = {}
+    for name, column in table.items():
+        if column.dtype.kind == "M":
+            values = column.to_numpy().astype("datetime64[us]").astype(np.int64)
+        elif column.dtype.kind in "fib":
+            values = column.to_numpy().astype(dtype)
+        else:
+            values = np.array(["" if pandas.isna(cell) else cell for cell in column], dtype=object)
+        columns[name] = values[:, None]
+    return columns
+
+
+def fitted(table, **options):
+    classifier = SEPClassifier(RBF(3.0), n_inducing=20, optimizer=None, random_state=0, n_jobs=1)
+    return TableClassifier(classifier, **options).fit(table, labels(table))
+
+
+def test_every_kind_of_column_and_missing_cells():
+    table = frame()
+    model = fitted(table)
+    exported = to_onnx(model)
+    for rows in (table, frame(seed=1)):
+        served = run_columns(exported, served_columns(rows))
+        assert_allclose(served["probabilities"], model.predict_proba(rows), atol=1e-5)
+        clear = np.abs(served["probabilities"][:, 1] - 0.5) > 1e-4
+        assert_array_equal(served["label"][clear], model.predict(rows)[clear])
+
+
+def test_levels_that_training_had_not():
+    table = frame()
+    strange = table.assign(city="Lima", pet="newt", plan="none")
+    model = fitted(table)
+    served = run_columns(to_onnx(model), served_columns(strange))["probabilities"]
+    assert_allclose(served, model.predict_proba(strange), atol=1e-5)
+
+
+def test_rare_levels_are_one():
+    table = frame()
+    model = fitted(table, max_levels=2)
+    served = run_columns(to_onnx(model), served_columns(table))["probabilities"]
+    assert_allclose(served, model.predict_proba(table), atol=1e-5)
+
+
+def test_a_table_that_needs_float64_has_such_inputs():
+    table = frame(offset=1e12)
+    model = fitted(table)
+    assert model.preprocessor_.dtype_ == "float64"
+    served = run_columns(to_onnx(model), served_columns(table, np.float64))["probabilities"]
+    assert_allclose(served, model.predict_proba(table), atol=1e-5)
+
+
+def test_an_empty_string_may_be_a_level():
+    table = frame().assign(plan=np.where(np.arange(120) % 3, "", "full"))
+    model = fitted(table)
+    served = run_columns(to_onnx(model), served_columns(table))["probabilities"]
+    assert_allclose(served, model.predict_proba(table), atol=1e-5)
+
+
+def test_the_calendar_is_that_of_the_preprocessor():
+    dates = pytest.importorskip("cavity.data.columns")
+    first = datetime.date(1580, 1, 1).toordinal() - datetime.date(1970, 1, 1).toordinal()
+    days = np.concatenate([first + np.arange(0, 300_000, 1), [-1, 0, 1]])
+    time = days.astype(np.int64) * 86_400_000_000 + 43_201_000_001
+    graph = Graph()
+    for name, value in _parts(graph.input("time", np.int64, ["N", 1])).items():
+        graph.output(value, name, float, ["N", 1])
+    served = run_columns(graph.model("", {}), {"time": time[:, None]})
+    assert dates.PARTS == PARTS
+    assert_allclose(np.hstack([served[name] for name in PARTS]), dates.parts_of(time), rtol=1e-14)
+
+
+def test_a_table_is_not_a_matrix():
+    model = fitted(frame())
+    with pytest.raises(ValueError, match='inputs="matrix" does not go with a table'):
+        to_onnx(model, inputs="matrix")

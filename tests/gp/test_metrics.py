@@ -1,0 +1,106 @@
+"""Scores against scikit-learn's, and in chunks against all at once."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import brier_score_loss, confusion_matrix, log_loss, roc_auc_score, zero_one_loss
+
+from cavity.gp.metrics import ScoreSums, score
+
+
+def forecasts(n=500, c=2, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(c, size=n)
+    logits = rng.normal(size=(n, c)) + 1.5 * np.eye(c)[labels]
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), labels
+
+
+@pytest.mark.parametrize("c", [2, 4])
+def test_scores_are_those_of_scikit_learn(c):
+    log_proba, labels = forecasts(c=c)
+    proba = np.exp(log_proba)
+    scores = score(log_proba, labels, np.bincount(labels))
+    assert scores["nll"] == pytest.approx(log_loss(labels, proba))
+    assert scores["error"] == pytest.approx(zero_one_loss(labels, proba.argmax(axis=1)))
+    brier = np.square(proba - np.eye(c)[labels]).sum(axis=1).mean()
+    assert scores["brier"] == pytest.approx(brier)
+    if c == 2:
+        assert scores["brier"] == pytest.approx(2 * brier_score_loss(labels, proba[:, 1]))
+    expected = roc_auc_score(labels, proba[:, 1] if c == 2 else proba, multi_class="ovr")
+    assert scores["auc"] == pytest.approx(expected, abs=1e-5)
+    assert scores["confusion"] == confusion_matrix(labels, proba.argmax(axis=1)).tolist()
+
+
+def test_chunks_add_up():
+    log_proba, labels = forecasts(c=3)
+    sums = ScoreSums(3)
+    for rows in np.array_split(np.arange(len(labels)), 7):
+        sums.add(log_proba[rows], labels[rows])
+    counts = np.bincount(labels)
+    for name, value in score(log_proba, labels, counts).items():
+        if isinstance(value, float):
+            assert sums.scores(counts)[name] == pytest.approx(value)
+
+
+@pytest.mark.parametrize("c", [2, 4])
+def test_a_weight_counts_copies(c):
+    log_proba, labels = forecasts(c=c)
+    copies = np.random.default_rng(1).integers(0, 4, size=len(labels))
+    counts = np.bincount(labels)
+    copied = score(log_proba.repeat(copies, axis=0), labels.repeat(copies), counts)
+    sums = ScoreSums(c)
+    kept = copies > 0
+    sums.add(log_proba[kept], labels[kept], copies[kept].astype(float))
+    weighted = sums.scores(counts)
+    assert weighted.pop("rows") == kept.sum()
+    assert copied.pop("rows") == copies.sum() == weighted["weight"]
+    assert np.array_equal(weighted.pop("confusion"), copied.pop("confusion"))
+    for name, value in copied.items():
+        assert weighted[name] == pytest.approx(value)
+
+
+def test_fractions_of_rows_count_too():
+    log_proba, labels = forecasts()
+    halves, whole = ScoreSums(2), ScoreSums(2)
+    halves.add(log_proba, labels, np.full(len(labels), 0.5))
+    whole.add(log_proba, labels)
+    counts = np.bincount(labels)
+    for name in ("nll", "error", "brier", "calibration_error", "auc", "baseline"):
+        assert halves.scores(counts)[name] == pytest.approx(whole.scores(counts)[name])
+    assert halves.scores(counts)["weight"] == len(labels) / 2
+
+
+def test_a_forecaster_who_is_right_as_often_as_it_says():
+    labels = (np.arange(1_000) < 700).astype(int)
+    scores = score(np.log(np.tile([0.3, 0.7], (1_000, 1))), labels, np.array([300, 700]))
+    assert scores["calibration_error"] == pytest.approx(0.0, abs=1e-12)
+    assert scores["nll"] == pytest.approx(scores["baseline"]["nll"], rel=1e-4)
+    assert scores["error"] == scores["baseline"]["error"] == pytest.approx(0.3)
+    assert scores["brier"] == pytest.approx(scores["baseline"]["brier"])
+
+
+def test_a_forecaster_who_is_too_sure():
+    labels = (np.arange(100) < 50).astype(int)
+    scores = score(np.log(np.tile([0.1, 0.9], (100, 1))), labels, np.array([1, 1]))
+    assert scores["calibration_error"] == pytest.approx(0.4)
+
+
+def test_one_class_has_no_curve():
+    log_proba, _ = forecasts(n=5)
+    assert score(log_proba, np.ones(5, int), np.array([1, 1]))["auc"] is None
+
+
+def test_probabilities_of_nought_and_one_are_ranked_too():
+    said = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    with np.errstate(divide="ignore"):
+        scores = score(np.log(said), np.array([0, 1, 1]), np.array([1, 1]))
+    assert scores["auc"] == 1.0
+
+
+def test_the_sums_do_not_grow_with_the_rows():
+    sums = ScoreSums(2)
+    log_proba, labels = forecasts(n=1_000)
+    sums.add(log_proba, labels)
+    size = sum(getattr(value, "nbytes", 0) for value in vars(sums).values())
+    for _ in range(3):
+        sums.add(log_proba, labels)
+    assert sum(getattr(value, "nbytes", 0) for value in vars(sums).values()) == size

@@ -1,0 +1,111 @@
+"""Relevance against finite differences and closed forms."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
+
+from cavity import SEPClassifier
+from cavity.gp import relevance
+from support import KERNELS, points, table
+
+X, LABELS = table(80)
+STEP = 1e-5
+# The slope of a kernel with kinks at the inducing points is not that of differences across them.
+SMOOTH = {name: kernel for name, kernel in KERNELS.items() if "1/2" not in name}
+
+
+def fitted(kernel, **options):
+    options = {"inducing_points": points(6), "optimizer": None, "n_jobs": 1, **options}
+    return SEPClassifier(kernel, **options).fit(X, LABELS)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_slopes_are_those_of_the_latent_mean(name):
+    fit = fitted(KERNELS[name], standardize=False)
+    at = points(5, seed=4)
+    slopes = relevance.mean_slopes(fit.model_, at)
+    for j in range(2):
+        step = STEP * np.eye(2)[j]
+        ahead, behind = (fit.latent_mean_and_variance(at + s)[0] for s in (step, -step))
+        assert_allclose(slopes[0, :, j], (ahead - behind) / (2 * STEP), rtol=1e-5, atol=1e-7)
+
+
+def test_slopes_are_by_the_features_when_these_are_whitened():
+    fit = fitted(RBF([0.7, 1.3]), standardize="whiten")
+    standardizer, at = fit.model_.standardizer, points(5, seed=4)
+    slopes = relevance.mean_slopes(fit.model_, standardizer.apply(at, np.dtype(np.float64)))
+    for j in range(2):
+        step = STEP * standardizer.scale[j] * np.eye(2)[j]
+        ahead, behind = (fit.latent_mean_and_variance(at + s)[0] for s in (step, -step))
+        assert_allclose(slopes[0, :, j], (ahead - behind) / (2 * STEP), rtol=1e-5, atol=1e-7)
+    assert np.isnan(fit.relevance_.lengthscale).all()
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_shares_add_up_and_lie_in_their_bands(name):
+    r = fitted(KERNELS[name]).relevance_
+    assert_allclose(r.value.sum(), 1.0)
+    assert (r.lower <= r.value).all()
+    assert (r.value <= r.upper).all()
+    assert (r.lower >= 0.0).all()
+    assert (r.upper <= 1.0).all()
+
+
+def test_draws_have_the_moments_of_the_posterior():
+    # E[Σ slope²] = (mean slope)² + dAᵀ S dA in closed form, with dA from differences of A.
+    model = fitted(1.5 * RBF([0.7, 1.3])).model_
+    at = points(4, seed=4)
+    drawn = np.stack(list(relevance._drawn_slopes(model, at, np.random.default_rng(1))))[:, 0]
+    A = [
+        [model.kernel(at + s, model.Z) @ model.prior.L_inverse.T for s in (e, -e)]
+        for e in STEP * np.eye(2)
+    ]
+    for j, (ahead, behind) in enumerate(A):
+        dA = (ahead - behind) / (2 * STEP)
+        mean = dA @ model.posterior.mean[0]
+        variance = np.einsum("ij,jk,ik->i", dA, model.posterior.covariance[0], dA)
+        deviation = np.sqrt(variance)
+        assert_allclose(drawn[:, :, j].mean(axis=0), mean, atol=4 * deviation.max() / np.sqrt(200))
+        assert_allclose(drawn[:, :, j].std(axis=0), deviation, rtol=0.25)
+
+
+def test_a_linear_function_has_the_shares_of_its_squared_weights():
+    # k(x, z) = x·z with Z spanning the plane: f = w·x, and every slope is w.
+    fit = fitted(100.0 * DotProduct(0.0, "fixed"), standardize=False)
+    model = fit.model_
+    w = relevance.mean_slopes(model, points(3))[0]
+    assert_allclose(w, w[:1].repeat(3, axis=0), atol=1e-8)
+    scaled = w[0] * model.Z.std(axis=0)
+    assert_allclose(fit.relevance_.value, scaled**2 / (scaled**2).sum(), atol=0.05)
+
+
+def test_a_constant_function_has_no_relevant_feature():
+    r = fitted(ConstantKernel(2.0)).relevance_
+    assert_array_equal(r.value, 0.0)
+    assert np.isnan(r.lengthscale).all()
+
+
+def test_several_latents_count_by_their_differences():
+    slopes = np.zeros((3, 4, 2))
+    slopes[:, :, 0] = 5.0  # common to all classes: no class gains
+    slopes[0, :, 1] = 1.0
+    assert_allclose(relevance._shares(slopes, np.ones(2)), [0.0, 1.0])
+
+
+def test_lengthscale_is_in_the_units_of_the_inputs():
+    fit = SEPClassifier(RBF([0.5, 2.0]), n_inducing=6, optimizer=None, random_state=0)
+    scale = X.std(axis=0) * [10.0, 0.1]
+    r = fit.fit(X * [10.0, 0.1], LABELS).relevance_
+    assert_allclose(r.lengthscale, scale * [0.5, 2.0])
+    assert np.isnan(fitted(RBF(1.0) + RBF([0.5, 2.0])).relevance_.lengthscale).all()
+
+
+def test_reads_as_a_table():
+    r = fitted(RBF([0.5, 2.0])).relevance_
+    lines = str(r).splitlines()
+    assert lines[0].split()[:2] == ["feature", "relevance"]
+    assert lines[1].startswith(r.ranked()[0].name)
+    assert r._repr_html_().count("<tr>") == 3
+    assert [row.name for row in r] == ["x0", "x1"]
+    assert r["x1"] == r[1]

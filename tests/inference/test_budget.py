@@ -1,0 +1,294 @@
+"""Budgets: whichever binds decides, and steps only ever shrink towards the end."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.engines.local import LocalEngine
+from cavity.inference.schedule import Budget
+from support import table, watch_training
+
+amounts = st.floats(1e-3, 1e6)
+shares = st.floats(0.0, 2.0)
+budgets = st.builds(
+    Budget,
+    max_epochs=amounts | st.just(np.inf),
+    max_seconds=amounts | st.just(np.inf),
+    cooling_starts=st.floats(0.0, 1.0),
+)
+
+
+@given(budgets, amounts, amounts)
+def test_what_is_used_is_the_larger_share(budget, epochs, seconds):
+    used = budget.used(epochs, seconds)
+    assert used == max(epochs / budget.max_epochs, seconds / budget.max_seconds)
+    assert budget.used(0.0, 0.0) == 0.0
+
+
+@given(budgets, shares, shares)
+def test_rate_and_gain_never_rise_and_never_reach_zero(budget, one, other):
+    early, late = sorted([one, other])
+    for factor in (budget.rate, budget.gain):
+        assert 1.0 >= factor(early) >= factor(late) > 0.0
+
+
+@given(budgets, shares)
+def test_nothing_shrinks_before_the_cooling(budget, used):
+    if used <= budget.cooling_starts:
+        assert budget.rate(used) == budget.gain(used) == 1.0
+
+
+@pytest.mark.parametrize("used", [0.0, 0.5, 0.999, 1.0])
+def test_cooling_that_starts_at_one_never_does(used):
+    budget = Budget(10, cooling_starts=1.0)
+    assert budget.rate(used) == budget.gain(used) == 1.0
+
+
+@given(st.floats(0.01, 100.0), st.floats(0.01, 1.0))
+def test_an_early_end_starts_to_cool_now_and_is_never_longer(epochs, share):
+    budget = Budget(epochs / share, max_seconds=60.0)
+    ending = budget.ending_soon(epochs)
+    assert ending.max_epochs <= budget.max_epochs
+    assert ending.max_seconds == budget.max_seconds
+    # Training so far is neither before the cooling nor already over, unless it was over anyway.
+    used = ending.used(epochs, seconds=0.0)
+    assert used >= ending.cooling_starts - 1e-12
+    assert used < 1.0 or share > 0.79
+
+
+@given(amounts, amounts, st.floats(0.0, 100.0))
+def test_what_comes_after_training_is_kept_back_but_never_more_than_half(most, an_epoch, after):
+    budget = Budget(10, max_seconds=most, epochs_after=after)
+    training = budget.without_polishing(an_epoch).max_seconds
+    assert 0.5 * most <= training <= most
+    assert training <= most - min(after * an_epoch, 0.25 * most)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
+@pytest.mark.parametrize("batch_size", [100, None], ids=["stochastic", "batch"])
+def test_seconds_are_kept(monkeypatch, kind, batch_size):
+    """Training ends with the seconds, less what polishing and calibration will need.
+
+    Every look at the clock takes 2 ms, so that the machine's own speed has no say.
+    """
+    X, labels = table(2000)
+    looks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: 2e-3 * next(looks))
+    model = kind(
+        n_inducing=20, batch_size=batch_size, max_seconds=0.5, max_iter=1_500, tol=0.0, n_jobs=1
+    )
+    model.fit(X, labels)
+    assert model.history_[-1].seconds < 0.51
+    if batch_size is not None:  # all rows may come to an end before, when the objective stands still
+        assert model.history_[-1].seconds > 0.24
+
+
+@pytest.mark.parametrize("binding", ["epochs", "seconds"])
+def test_the_tighter_of_two_budgets_binds(monkeypatch, binding):
+    X, labels = table(500)
+    passes = watch_training(monkeypatch)
+    budget = {"epochs": (2, 600.0), "seconds": (1e6, 0.3)}[binding]
+    model = SEPClassifier(
+        n_inducing=5, batch_size=50, max_epochs=budget[0], max_seconds=budget[1], n_jobs=1
+    )
+    started = time.perf_counter()
+    model.fit(X, labels)
+    assert time.perf_counter() - started < 5.0
+    assert (len(passes) == 20) == (binding == "epochs")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
+@pytest.mark.parametrize("options", [{"batch_size": 1}, {"batch_size": None}], ids=str)
+def test_a_budget_too_small_for_anything_still_leaves_a_fit(kind, options):
+    X, labels = table(3000)
+    model = kind(n_inducing=5, max_seconds=1e-3, n_jobs=1, random_state=0, **options)
+    model.fit(X, labels)
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_steps_shrink_as_the_seconds_run_out(monkeypatch):
+    """Half of the steps are at full length, whichever budget binds."""
+    X, labels = table(200)
+    model = SEPClassifier(n_inducing=5, batch_size=20, max_seconds=0.6, learning_rate=0.01, n_jobs=1)
+    passes = watch_training(monkeypatch)
+    model.fit(X, labels)
+    thetas = np.array([theta for theta, _ in passes])
+    moves = np.abs(np.diff(thetas, axis=0)).mean(axis=1)
+    eighth = max(1, len(moves) // 8)
+    assert moves[-eighth:].mean() < 0.3 * moves[eighth : 3 * eighth].mean()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": None, "tol": 1e-3},
+        {"batch_size": None, "early_stopping": "loo"},
+        {"batch_size": 20, "max_epochs": 20},
+        {"batch_size": 20, "max_epochs": 60, "early_stopping": "validation"},
+    ],
+    ids=str,
+)
+def test_without_a_limit_in_seconds_the_clock_has_no_say(monkeypatch, options):
+    """The same seed gives the same fit on a fast machine, a slow one, and one that was suspended."""
+    X, labels = table(200)
+
+    def fit(seconds_a_look):
+        now = 0.0
+
+        def clock():
+            nonlocal now
+            now += next(seconds_a_look)
+            return now
+
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "perf_counter", clock)
+            model = SEPClassifier(n_inducing=6, random_state=0, n_jobs=1, **options)
+            return model.fit(X, labels)
+
+    rng = np.random.default_rng(0)
+    steady = fit(iter(lambda: 1e-3, None))
+    fitful = fit(iter(lambda: rng.exponential() ** 4, None))
+    assert_allclose(fitful.kernel_.theta, steady.kernel_.theta, rtol=1e-9)
+    assert fitful.n_iter_ == steady.n_iter_
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 50, "max_seconds": 30.0},
+        {"batch_size": 50, "max_epochs": 30},
+        {"batch_size": 500, "max_iter": 200},
+        {"batch_size": None, "max_iter": 200},
+    ],
+    ids=str,
+)
+def test_a_kernel_that_stays_needs_no_budget_but_iterations(options):
+    """With optimizer=None there is nothing to anneal: sweeps until q stands still."""
+    X, labels = table(500)
+    options = {"n_inducing": 5, "optimizer": None, "n_jobs": 1, "random_state": 0, **options}
+    model = SEPClassifier(**options).fit(X, labels)
+    assert model.n_iter_ > 3
+    converged = model.log_marginal_likelihood(model.kernel_.theta)
+    assert_allclose(model.log_marginal_likelihood_value_, converged, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
+@pytest.mark.parametrize("budget", [{"max_epochs": 2}, {"max_seconds": 1e-9}], ids=str)
+def test_sweeps_at_a_kernel_that_stays_heed_the_budget(kind, budget):
+    if kind is GFITCClassifier and "max_epochs" in budget:
+        budget = {"max_iter": 2}
+    X, labels = table(500)
+    model = kind(n_inducing=5, optimizer=None, tol=1e-9, n_jobs=1, random_state=0, **budget)
+    model.fit(X, labels)
+    assert model.n_iter_ == (1 if "max_seconds" in budget else 2)
+
+
+@pytest.mark.parametrize("option", [{"checkpoint": "fit.ckpt"}, {"early_stopping": "loo"}], ids=str)
+def test_what_needs_steps_is_refused_where_there_are_none(option):
+    X, labels = table(50)
+    (name,) = option
+    with pytest.raises(ValueError, match=f"{name}=.*optimizer=None"):
+        SEPClassifier(n_inducing=5, optimizer=None, random_state=0, **option).fit(X, labels)
+
+
+def test_a_start_that_the_clock_decides_cannot_be_resumed(tmp_path):
+    X, labels = table(50)
+    settings = {"n_inducing": "auto", "max_seconds": 5.0, "random_state": 0}
+    model = SEPClassifier(checkpoint=tmp_path / "fit.ckpt", **settings)
+    with pytest.raises(ValueError, match=r"checkpoint=.*n_inducing=.auto. and max_seconds=5\.0"):
+        model.fit(X, labels)
+
+
+@pytest.mark.parametrize("calibration", ["auto", None])
+def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
+    """A sweep takes a tenth of a second, a step a hundredth, training ends before the budget does."""
+    now = 0.0
+    sweep = LocalEngine.sweep
+
+    def timed(self, prior, posterior, options, batch=None):
+        nonlocal now
+        now += 0.1 if batch is None else 0.01
+        return sweep(self, prior, posterior, options, batch)
+
+    monkeypatch.setattr(LocalEngine, "sweep", timed)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    X, labels = table(2_000)
+    model = SEPClassifier(
+        n_inducing=5, batch_size=100, max_seconds=6.0, calibration=calibration, n_jobs=1, random_state=0
+    )
+    model.fit(X, labels)
+    assert now < 6.5
+    assert np.isfinite(model.log_marginal_likelihood_value_)
+    # The sweeps ended where there was nothing left to do.
+    exact = model.log_marginal_likelihood(model.kernel_.theta)
+    assert_allclose(model.log_marginal_likelihood_value_, exact, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("calibration", ["loo", None])
+def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, calibration):
+    """A start that has taken most of the time must not look like steps that would, each of them."""
+    now, steps = 0.0, 0
+    sweep, standardizer = LocalEngine.sweep, SEPClassifier._standardizer
+
+    def slow(*arguments):
+        nonlocal now
+        now += 3.0
+        return standardizer(*arguments)
+
+    def timed(self, prior, posterior, options, batch=None):
+        nonlocal now, steps
+        now, steps = now + 0.01, steps + options.gradient
+        return sweep(self, prior, posterior, options, batch)
+
+    monkeypatch.setattr(SEPClassifier, "_standardizer", slow)
+    monkeypatch.setattr(LocalEngine, "sweep", timed)
+    for clock in ("perf_counter", "monotonic"):
+        monkeypatch.setattr(time, clock, lambda: now)
+    X, labels = table(200)
+    SEPClassifier(
+        n_inducing=5, max_seconds=4.0, tol=0.0, max_iter=1000, calibration=calibration, n_jobs=1
+    ).fit(X, labels)
+    assert now <= 4.05
+    assert steps >= 70  # of the 100 that there is time for
+
+
+def test_batch_training_is_bounded_by_its_iterations(monkeypatch):
+    X, labels = table(200)
+    passes = watch_training(monkeypatch)
+    with pytest.warns(UserWarning, match="max_iter"):
+        SEPClassifier(n_inducing=5, max_iter=12, n_jobs=1).fit(X, labels)
+    assert len(passes) == 12
+
+
+@given(st.integers(1, 40))
+def test_the_share_used_is_linear_in_the_epochs(epochs):
+    assert_allclose(Budget(40.0).used(epochs, 0.0), epochs / 40.0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "model",
+    [
+        GFITCClassifier(),
+        GFITCClassifier(optimizer=None),
+        SVIClassifier(posterior_update="gradient"),
+        SVIClassifier(posterior_update="gradient", optimizer=None),
+        SVIClassifier(optimizer=None),
+    ],
+    ids=repr,
+)
+def test_nothing_begins_after_the_seconds_on_all_rows(model):
+    X, labels = table(100)
+    model.set_params(n_inducing=5, max_seconds=1e-6, tol=0.0, random_state=0, n_jobs=1)
+    assert model.fit(X, labels).n_iter_ == 1

@@ -1,0 +1,285 @@
+"""Checkpoints: everything a run needs is in them, and what is not one of this run is refused."""
+
+import errno
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from broken_fits import LABELS, PowerCutError, X, break_off, classifier, crash_at, left_behind
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from training_runs import make_trainer
+
+from cavity import CheckpointError, SVIClassifier
+from cavity.engines.local import LocalEngine
+from cavity.inference.checkpoint import Checkpointer, Position
+from cavity.inference.fingerprint import Fingerprint
+from cavity.inference.history import Progress
+from cavity.inference.optimizers import Adadelta, Adam, SignRates
+from cavity.inference.schedule import Monitor
+from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
+from cavity.inference.vi import Variational
+from support import table
+
+X_STAR, _ = table(30, seed=4)
+THIS = Fingerprint({"what": "this"})
+KERNEL = ConstantKernel(1.0) * RBF([1.0, 1.0])
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    """What `classifier()` left behind when it was broken off."""
+    return left_behind(tmp_path / "fit.ckpt", monkeypatch)
+
+
+UPDATES = {"natural": NaturalUpdate(), "gradient": GradientUpdate(GaussianSpace(1, 6))}
+
+
+@pytest.mark.parametrize("optimizer", [Adam(0.05), Adadelta(), SignRates()])
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, optimizer, update):
+    def trainer():
+        return make_trainer(X, LABELS, rule=Variational(), optimizer=optimizer, update=update)
+
+    one, state = trainer(), trainer().start()
+    progress, monitor = Progress(), Monitor(window=2, patience=None)
+    for _ in range(5):
+        state, info = one.step(state)
+        progress.record(info, 1.0)
+        monitor.plateau_after(state, info)
+    path, position = tmp_path / "a.ckpt", Position(epoch=2, batch=3, step=5)
+    Checkpointer(path, 0.0, lambda: THIS).save(path, state, position, one, progress, monitor)
+
+    other, progress_again, monitor_again = trainer(), Progress(), Monitor(window=2, patience=None)
+    checkpointer = Checkpointer(path, 0.0, lambda: THIS)
+    again, position_again = checkpointer.resume(other, progress_again, monitor_again)
+    assert position_again == position
+    assert progress_again.history == progress.history
+    assert progress_again.seconds >= progress.history[-1].seconds
+    assert monitor_again.scores == monitor.scores
+    assert_array_equal(monitor_again.best.x, monitor.best.x)
+    assert_array_equal(other.engine.log_predictive, one.engine.log_predictive)
+    for _ in range(3):
+        (state, info), (again, info_again) = one.step(state), other.step(again)
+        assert info_again == info
+    assert_array_equal(again.x, state.x)
+    assert type(again.optimizer_state) is type(state.optimizer_state)
+    for name, values in update.as_arrays(state.q).items():
+        assert_array_equal(update.as_arrays(again.q)[name], values)
+
+
+def test_without_a_file_a_run_starts_at_the_start(tmp_path):
+    trainer = make_trainer(X, LABELS)
+    for path in (None, tmp_path / "not yet"):
+        state, position = Checkpointer(path, 0.0, Fingerprint).resume(
+            trainer, Progress(), Monitor(window=1, patience=None)
+        )
+        assert position == Position()
+        assert_array_equal(state.x, trainer.problem.space.start)
+
+
+def test_only_every_so_many_seconds(tmp_path):
+    trainer = make_trainer(X, LABELS)
+    context = (trainer.start(), Position(), trainer, Progress(), Monitor(window=1, patience=None))
+    path = tmp_path / "a.ckpt"
+    Checkpointer(path, 1000.0, Fingerprint).after_step(*context)
+    assert not path.exists()
+    Checkpointer(path, 0.0, Fingerprint).after_step(*context)
+    assert path.exists()
+    Checkpointer(None, 0.0, Fingerprint).after_step(*context)
+
+
+@pytest.mark.parametrize("batch_size", [20, None], ids=["stochastic", "batch"])
+def test_the_file_is_gone_after_a_fit_that_went_well(tmp_path, batch_size):
+    path = tmp_path / "fit.ckpt"
+    epochs = None if batch_size is None else 5
+    classifier(path, batch_size=batch_size, max_epochs=epochs, tol=1e-2).fit(X, LABELS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_may_be_a_string_and_need_not_have_a_suffix(tmp_path, monkeypatch):
+    path = tmp_path / "plain"
+    break_off(monkeypatch, classifier(str(path)))
+    assert [file.name for file in tmp_path.iterdir()] == ["plain"]
+
+
+def test_how_the_fit_is_run_may_change(checkpoint):
+    """Threads, messages and the checkpoint's own settings are not what is fitted."""
+    moved = checkpoint.with_name("moved.ckpt")
+    checkpoint.rename(moved)
+    resumed = classifier(moved).set_params(n_jobs=2, checkpoint_every=30.0).fit(X, LABELS)
+    whole = classifier().fit(X, LABELS)
+    assert_allclose(resumed.predict_proba(X_STAR), whole.predict_proba(X_STAR), rtol=1e-9)
+
+
+OTHERS = {
+    "estimator": lambda path: classifier(path, SVIClassifier).fit(X, LABELS),
+    "n_inducing": lambda path: classifier(path, n_inducing=7).fit(X, LABELS),
+    "kernel": lambda path: classifier(path, kernel=KERNEL).fit(X, LABELS),
+    "batch_size": lambda path: classifier(path, batch_size=30).fit(X, LABELS),
+    "optimizer": lambda path: classifier(path, optimizer="adadelta").fit(X, LABELS),
+    "random_state": lambda path: classifier(path, random_state=1).fit(X, LABELS),
+    "rows": lambda path: classifier(path).fit(X[:-1], LABELS[:-1]),
+    "features": lambda path: classifier(path).fit(np.hstack([X, X]), LABELS),
+    "values": lambda path: classifier(path).fit(X + 0.1, LABELS),
+    "labels": lambda path: classifier(path).fit(X, 1 - LABELS),
+}
+
+
+@pytest.mark.parametrize("fit", OTHERS.values(), ids=OTHERS)
+def test_a_checkpoint_of_another_fit_is_refused_and_kept(checkpoint, fit):
+    before = checkpoint.read_bytes()
+    with pytest.raises(CheckpointError, match="another fit") as caught:
+        fit(checkpoint)
+    assert str(checkpoint) in str(caught.value)
+    assert checkpoint.read_bytes() == before
+
+
+def test_other_values_are_noticed_even_where_nothing_is_learned_from_them_beforehand(
+    tmp_path, monkeypatch
+):
+    options = {"kernel": KERNEL, "inducing_points": X[:5], "standardize": False}
+    path = tmp_path / "fit.ckpt"
+    break_off(monkeypatch, classifier(path, **options))
+    with pytest.raises(CheckpointError, match="another fit"):
+        classifier(path, **options).fit(X[::-1] * 2.0, LABELS)
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)])
+def test_a_fit_without_a_seed_cannot_be_resumed_and_says_so_at_once(tmp_path, random_state):
+    with pytest.raises(ValueError, match="give random_state a whole number"):
+        classifier(tmp_path / "fit.ckpt", random_state=random_state).fit(X, LABELS)
+
+
+def rewrite(path, **about):
+    path = Path(path)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    stored = {**json.loads(arrays["about"].tobytes()), **about}
+    arrays["about"] = np.frombuffer(json.dumps(stored).encode(), dtype=np.uint8)
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+@pytest.mark.parametrize("version", [0, 999, None, "2"])
+def test_another_version_of_the_format_is_named(checkpoint, version):
+    rewrite(checkpoint, format=version)
+    with pytest.raises(CheckpointError, match=f"format {version}") as caught:
+        classifier(checkpoint).fit(X, LABELS)
+    assert str(checkpoint) in str(caught.value)
+
+
+@pytest.mark.parametrize("where", ["savez", "fsync"])
+def test_a_full_disk_leaves_the_last_good_checkpoint(checkpoint, monkeypatch, where):
+    before = checkpoint.read_bytes()
+    savez = np.savez
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def half(file, **arrays):
+        savez(file, **arrays)
+        file.truncate(100)
+        full()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((np, "savez", half) if where == "savez" else (os, "fsync", full)))
+        with pytest.raises(CheckpointError, match="No space") as caught:
+            classifier(checkpoint).fit(X, LABELS)
+    assert str(checkpoint) in str(caught.value)
+    assert checkpoint.read_bytes() == before
+    assert list(checkpoint.parent.iterdir()) == [checkpoint]
+    resumed = classifier(checkpoint).fit(X, LABELS)
+    whole = classifier().fit(X, LABELS)
+    assert_allclose(resumed.predict_proba(X_STAR), whole.predict_proba(X_STAR), rtol=1e-12)
+
+
+def test_a_copy_of_a_checkpoint_can_be_resumed_twice(checkpoint, tmp_path):
+    copy = tmp_path / "copy.ckpt"
+    shutil.copy(checkpoint, copy)
+    one, other = (classifier(path).fit(X, LABELS) for path in (checkpoint, copy))
+    assert_array_equal(one.predict_proba(X_STAR), other.predict_proba(X_STAR))
+
+
+def during(monkeypatch, number, event):
+    """Have something happen before a pass of the fits to come."""
+    passes = iter(range(1, 1_000_000))
+
+    def eventful(*args, sweep=LocalEngine.sweep, **kwargs):
+        if next(passes) == number:
+            event()
+        return sweep(*args, **kwargs)
+
+    monkeypatch.setattr(LocalEngine, "sweep", eventful)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_checkpoint_that_another_fit_is_writing_is_left_to_it(checkpoint, monkeypatch, resumed):
+    """The same fit started twice by mistake: the second one says so instead of taking turns with it."""
+    path, written = checkpoint.with_name("fit2.ckpt"), []
+    if resumed:
+        shutil.copy(checkpoint, path)
+
+    def other_fit_writes():
+        rewrite(shutil.copy(checkpoint, path), run="another")
+        written.append(path.read_bytes())
+
+    with monkeypatch.context() as patch:
+        during(patch, 3, other_fit_writes)
+        with pytest.raises(CheckpointError, match="another fit while this one was running") as caught:
+            classifier(path).fit(X, LABELS)
+    assert str(path) in str(caught.value)
+    assert written == [path.read_bytes()]
+
+
+def test_a_fit_that_ends_leaves_the_checkpoint_of_another(checkpoint, monkeypatch):
+    path = checkpoint.with_name("fit2.ckpt")
+    with monkeypatch.context() as patch:
+        during(patch, 3, lambda: shutil.copy(checkpoint, path))
+        classifier(path).set_params(checkpoint_every=1e6).fit(X, LABELS)
+    assert path.read_bytes() == checkpoint.read_bytes()
+
+
+def test_a_checkpoint_that_was_only_touched_is_still_ones_own(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+    with monkeypatch.context() as patch:
+        during(patch, 5, lambda: os.utime(path, ns=(1, 1)))
+        classifier(path).fit(X, LABELS)
+    assert not path.exists()
+
+
+def test_what_is_no_checkpoint_any_more_is_left_alone(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+    with monkeypatch.context() as patch:
+        during(patch, 5, lambda: path.write_text("notes"))
+        with pytest.raises(CheckpointError, match="another fit"):
+            classifier(path).fit(X, LABELS)
+    assert path.read_text() == "notes"
+
+
+def test_a_history_goes_on_as_it_would_have(tmp_path, monkeypatch):
+    """A record is the mean of several steps, and a run may be killed between two of them."""
+    options = {"batch_size": 1, "max_epochs": 1}
+    path = tmp_path / "fit.ckpt"
+    with monkeypatch.context() as patch:
+        crash_at(patch, 12)
+        with pytest.raises(PowerCutError):
+            classifier(path, **options).fit(X, LABELS)
+    with np.load(path) as file:
+        assert len(file["history.pending"]) == 2
+    resumed, whole = (classifier(path, **options).fit(X, LABELS) for path in (path, None))
+    assert len(whole.history_) == 40
+    for one, other in zip(resumed.history_, whole.history_, strict=True):
+        assert replace(one, seconds=0.0) == replace(other, seconds=0.0)
+
+
+def test_a_checkpoint_that_was_deleted_is_written_again(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+    with monkeypatch.context() as patch:
+        during(patch, 5, path.unlink)
+        break_off(monkeypatch, classifier(path))
+    assert path.exists()

@@ -1,0 +1,150 @@
+"""Training with a share κ of the residual is EP under the covariance Q + κ·diag(s), to the gradient."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_iris
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from cavity import SEPClassifier
+from cavity.estimators import config as plans
+from cavity.inference.calibration import calibrated
+from cavity.inference.converge import converge
+from cavity.inference.ep import ExpectationPropagation, ManyClassPropagation
+from cavity.inference.sweep import SweepOptions, marginals
+from reference import (
+    central_differences,
+    expectation_propagation,
+    fitc_covariance,
+    fitc_cross_covariance,
+    predict,
+)
+from support import KERNELS, make_engine, make_prior, points, signs, table, value_and_gradient
+
+every_share = pytest.mark.parametrize("share", [0.0, 0.1, 0.6])
+X, CODES = load_iris(return_X_y=True)
+
+
+def shared_point(engine, prior, share, tol=1e-12):
+    point = converge(engine, prior, tol=tol, max_sweeps=2000, options=SweepOptions(residual_share=share))
+    assert point.converged
+    return point
+
+
+@every_share
+@pytest.mark.parametrize("name", ["rbf-ard", "noisy"])
+def test_evidence_leave_one_out_and_means_against_dense_ep(name, share):
+    kernel = KERNELS[name]
+    rows, labels = table()
+    elsewhere, _ = table(10, seed=7)
+    engine, prior = make_engine(rows, labels), make_prior(kernel, points())
+    point = shared_point(engine, prior, share)
+
+    fitc, residual = fitc_covariance(kernel, rows, prior.Z, prior.jitter)
+    K = fitc - (1.0 - share) * np.diag(residual)
+    oracle = expectation_propagation(K, signs(labels))
+    assert_allclose(point.objective, oracle.log_evidence, atol=1e-8)
+    assert_allclose(engine.log_predictive, oracle.log_predictive, atol=1e-8)
+
+    # Elsewhere the function is that of the whole kernel.
+    cross = fitc_cross_covariance(kernel, elsewhere, rows, prior.Z, prior.jitter)
+    mean, variance, _ = predict(oracle, K, cross, kernel.diag(elsewhere))
+    at = marginals(elsewhere, prior, point.posterior)
+    assert_allclose(at.mean[0], mean, atol=1e-8)
+    assert_allclose(at.variance[0] + at.residual, variance, atol=1e-8)
+
+
+@every_share
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_gradient_at_the_fixed_point(n_classes, share):
+    rows, labels = table()
+    rule = ExpectationPropagation()
+    if n_classes == 3:
+        rule = ManyClassPropagation(3)
+        labels = np.digitize(np.sin(2 * rows[:, 0]) + rows[:, 1], [-0.5, 0.5])
+    kernel, Z = ConstantKernel(1.5) * RBF([0.7, 1.3]), points()
+    engine = make_engine(rows, labels, rule=rule)
+    shared_point(engine, make_prior(kernel, Z), share, 1e-11)
+
+    def value(theta, moved):
+        prior = make_prior(kernel.clone_with_theta(theta), moved)
+        return shared_point(engine, prior, share, 1e-9).objective
+
+    _, gradient = value_and_gradient(engine, make_prior(kernel, Z), residual_share=share)
+    by_theta = central_differences(lambda theta: value(theta, Z), kernel.theta, 1e-4)
+    by_Z = central_differences(lambda moved: value(kernel.theta, moved), Z, 1e-4)
+    assert_allclose(gradient.theta, by_theta, atol=1e-5)
+    assert_allclose(gradient.Z, by_Z, atol=1e-5)
+
+
+def test_calibration_is_by_the_whole_residual():
+    """Predictions have all of it, and so must the left-out rows that say how bold they may be."""
+    rows, labels = table(200)
+    engine, prior = make_engine(rows, labels), make_prior(ConstantKernel(20.0) * RBF(1.0), points(8))
+    point = shared_point(engine, prior, 0.05, 1e-9)
+    stretch = calibrated(engine, point, seed=0).stretch
+    scores = []
+    for factor in stretch * np.exp([-0.1, 0.0, 0.1]):
+        options = SweepOptions(0.0, gradient=False, stretch=factor)
+        scores.append(engine.sweep(point.prior, point.posterior, options).log_predictive)
+    assert scores[1] > max(scores[0], scores[2])
+
+
+MINIBATCHES = {"n_inducing": 8, "batch_size": 128, "max_epochs": 4, "random_state": 0, "n_jobs": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "share"),
+    [
+        ({}, 0.0),
+        ({"batch_size": 50}, 0.0),
+        ({"early_stopping": "validation"}, 1.0),
+        ({"batch_size": len(X)}, 1.0),
+        ({"batch_size": None, "max_iter": 4, "tol": 1.0}, 1.0),
+        ({"calibration": None}, 1.0),
+        ({"site_memory": "factors"}, 1.0),
+        ({"optimizer": None, "tol": 1.0}, 1.0),
+        ({"residual_share": 0.4}, 0.4),
+        ({"residual_share": 1}, 1.0),
+    ],
+    ids=[
+        "many",
+        "small",
+        "held out",
+        "one",
+        "all rows",
+        "uncalibrated",
+        "factors",
+        "fixed",
+        "told",
+        "told 1",
+    ],
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_what_auto_means_on_many_rows(monkeypatch, options, share, n_classes):
+    monkeypatch.setattr(plans, "LEAST_TO_SPARE", 100)
+    y = CODES if n_classes == 3 else CODES > 1
+    assert SEPClassifier(**{**MINIBATCHES, **options}).fit(X, y)._share == share
+
+
+def test_few_rows_have_the_whole_residual():
+    assert SEPClassifier(**MINIBATCHES).fit(X, CODES)._share == 1.0
+
+
+def test_the_evidence_is_that_of_the_share():
+    """Of the fit and at its own theta alike."""
+    model = SEPClassifier(**MINIBATCHES, residual_share=0.1).fit(X, CODES)
+    again = model.log_marginal_likelihood(model.kernel_.theta)
+    assert_allclose(again, model.log_marginal_likelihood_value_, rtol=1e-4)
+    model.set_params(residual_share=1)
+    assert abs(model.log_marginal_likelihood(model.kernel_.theta) / again - 1.0) > 1e-3
+
+
+class TestStream:
+    def test_without_a_fit_nothing_is_calibrated_and_s_counts_in_full(self):
+        assert SEPClassifier(**MINIBATCHES).partial_fit(X, CODES)._share == 1.0
+
+    def test_after_a_fit_it_goes_on_as_that_one(self, monkeypatch):
+        monkeypatch.setattr(plans, "LEAST_TO_SPARE", 100)
+        assert SEPClassifier(**MINIBATCHES).fit(X, CODES).partial_fit(X, CODES)._share == 0.0

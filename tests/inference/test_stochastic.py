@@ -1,0 +1,311 @@
+"""Minibatch training: batch training is its special case, and its end is the true fixed point."""
+
+from dataclasses import replace
+
+import numpy as np
+import psutil
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from training_runs import make_trainer, run
+
+from cavity import SEPClassifier, SVIClassifier
+from cavity.engines.local import LocalEngine
+from cavity.gp.posterior import Naturals
+from cavity.gp.prior import Prior
+from cavity.gp.tiles import Sites
+from cavity.inference import train as plan
+from cavity.inference.checkpoint import Position
+from cavity.inference.converge import converge
+from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.loop import StochasticSchedule, train_batch
+from cavity.inference.schedule import Budget, Monitor
+from cavity.inference.trainer import Trainer
+from cavity.inference.vi import Variational
+from support import FLOAT32, FLOAT64, KERNELS, make_engine, make_prior, points, table, watch_training
+
+RULES = {"ep": ExpectationPropagation(), "vi": Variational()}
+every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+
+
+def schedule(batch_size, epochs, *, smallest_gain=0.05, cooling_starts=0.5, seed=0):
+    return StochasticSchedule(
+        batch_size, Budget(epochs, cooling_starts=cooling_starts), smallest_gain, seed
+    )
+
+
+def nll(model, X, labels):
+    return -model.predict_log_proba(X)[np.arange(len(labels)), labels].mean()
+
+
+@every_rule
+@pytest.mark.parametrize("rebuild", [False, True])
+@pytest.mark.parametrize("damping", [1.0, 0.5])
+def test_with_all_rows_in_one_minibatch_it_is_batch_training(rule, rebuild, damping):
+    """Step for step: gain 1, no cooling, and (in batch training) the first half of the budget."""
+    X, labels = table(60)
+
+    def trainer():
+        return make_trainer(X, labels, rule=rule, damping=damping, rebuild=rebuild, max_leverage=0.9)
+
+    one, other = trainer(), trainer()
+    whole = schedule(60, 15, smallest_gain=1.0, cooling_starts=1.0)
+    stochastic, history = run(whole.run, one)
+    batch, batch_history = run(train_batch, other, budget=Budget(30), tol=-np.inf)
+    assert len(history) == 15
+    for name in ("objective", "gradient_norm", "leave_one_out"):
+        assert_allclose(
+            [getattr(entry, name) for entry in history],
+            [getattr(entry, name) for entry in batch_history[:15]],
+            rtol=1e-12,
+        )
+    state = trainer().start()
+    third = trainer()
+    for _ in range(15):
+        state, _ = third.step(state)
+    assert_allclose(stochastic.state.x, state.x, rtol=1e-12)
+    assert_allclose(stochastic.state.q.precision, state.q.precision, rtol=1e-10)
+    assert_allclose(one.engine.sites.precision, third.engine.sites.precision, rtol=1e-12)
+    assert batch.state.x.shape == state.x.shape
+
+
+@every_rule
+@pytest.mark.parametrize("seed", range(4))
+def test_polishing_ends_at_the_same_fixed_point_from_any_start(rule, seed):
+    X, labels = table(80)
+    prior = make_prior(KERNELS["noisy"], points(8))
+    cold = converge(make_engine(X, labels, rule=rule), prior, tol=1e-9, max_sweeps=2000)
+    rng = np.random.default_rng(seed)
+    scale = 10.0 ** rng.uniform(-2, 1)
+    engine = make_engine(X, labels, rule=rule)
+    engine.sites = Sites(scale * rng.exponential(size=(1, 80)), scale * rng.normal(size=(1, 80)))
+    factor = scale * rng.normal(size=(1, 8, 8))
+    naturals = Naturals(factor @ factor.transpose(0, 2, 1), scale * rng.normal(size=(1, 8)))
+    start = naturals if seed % 2 else None
+    warm = converge(engine, prior, tol=1e-9, max_sweeps=2000, start=start)
+    assert cold.converged
+    assert warm.converged
+    assert_allclose(warm.objective, cold.objective, atol=1e-6)
+    assert_allclose(warm.posterior.mean, cold.posterior.mean, atol=1e-5)
+    assert_allclose(warm.posterior.covariance, cold.posterior.covariance, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
+@pytest.mark.parametrize("n_inducing", [10, 60])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_fit_predicts_as_its_kernel_and_points_would_if_nothing_had_been_trained(
+    kind, n_inducing, dtype
+):
+    """The true posterior of all rows at the final parameters, whatever the minibatches did."""
+    X, labels = table(400)
+    X_star, _ = table(100, seed=5)
+    X, X_star = X.astype(dtype), X_star.astype(dtype)
+    options = {"random_state": 0, "n_jobs": 1}
+    fit = kind(n_inducing=n_inducing, batch_size=50, max_epochs=3, calibration=None, **options)
+    fit.fit(X, labels)
+    again = kind(
+        fit.kernel_,
+        inducing_points=fit.inducing_points_,
+        optimizer=None,
+        tol=1e-6,
+        max_iter=500,
+        **options,
+    ).fit(X, labels)
+    assert_allclose(fit.predict_proba(X_star), again.predict_proba(X_star), atol=5e-3)
+    assert_allclose(fit.log_marginal_likelihood_value_, again.log_marginal_likelihood_value_, atol=0.1)
+
+
+def test_the_evidence_of_a_fit_is_that_of_the_fixed_point():
+    X, labels = table(300)
+    fit = SEPClassifier(n_inducing=5, batch_size=30, max_epochs=2, random_state=0, n_jobs=1)
+    fit.fit(X, labels)
+    converged = fit.log_marginal_likelihood(fit.kernel_.theta)
+    assert_allclose(fit.log_marginal_likelihood_value_, converged, rtol=1e-5)
+
+
+def test_minibatches_are_in_single_precision_and_the_polishing_in_double_whatever_the_rows(monkeypatch):
+    X, labels = table(300)
+    seen, sweep = set(), LocalEngine.sweep
+
+    def noted(self, prior, posterior, options, batch=None):
+        seen.add((batch is not None, prior.dtype))
+        return sweep(self, prior, posterior, options, batch)
+
+    monkeypatch.setattr(LocalEngine, "sweep", noted)
+    fit = SEPClassifier(n_inducing=5, batch_size=30, max_epochs=2, random_state=0, n_jobs=1)
+    for rows in (X, X.astype(np.float32)):
+        seen.clear()
+        fit.fit(rows, labels)
+        assert seen == {(True, FLOAT32), (False, FLOAT64)}
+
+
+def test_q_stays_in_the_coordinates_that_it_was_trained_in():
+    """Whitened by the Cholesky factor of K with the jitter that single precision needs."""
+    X, labels = table(300)
+    fit = SEPClassifier(n_inducing=5, batch_size=30, max_epochs=2, random_state=0, n_jobs=1)
+    model = fit.fit(X, labels).model_
+    single, double = (Prior(model.kernel, model.Z, dtype).jitter for dtype in (FLOAT32, FLOAT64))
+    assert model.jitter == single > double
+
+
+def test_rows_that_were_never_visited_get_their_sites_from_the_polishing():
+    X, labels = table(300)
+    fit = SEPClassifier(n_inducing=8, batch_size=30, max_epochs=0.3, random_state=0, n_jobs=1)
+    fit.fit(X, labels)
+    engine = fit._training
+    assert (engine.sites.precision > 0).all()
+    assert np.isfinite(fit.loo_log_proba_).all()
+    still = converge(engine, fit.model_.prior, tol=1e-3, max_sweeps=1)
+    assert still.converged
+
+
+@pytest.mark.parametrize("epochs", [1, 2.5, 4])
+@pytest.mark.parametrize("batch_size", [7, 30, 64, 100])
+def test_as_many_steps_as_the_epochs_have_minibatches(monkeypatch, epochs, batch_size):
+    passes = watch_training(monkeypatch)
+    X, labels = table(100)
+    fit = SEPClassifier(n_inducing=5, batch_size=batch_size, max_epochs=epochs, n_jobs=1)
+    fit.fit(X, labels)
+    per_epoch = max(1, round(100 / batch_size))
+    least, most = np.floor(epochs * per_epoch), np.ceil(epochs * per_epoch)
+    assert least <= len(passes) <= most + 1
+    if epochs == int(epochs):
+        assert len(passes) == epochs * per_epoch
+    assert_allclose(fit.history_[-1].epochs, epochs, atol=1.0 / per_epoch)
+
+
+@pytest.mark.parametrize("batch_size", [7, 9, 3])
+def test_the_history_has_at_most_fifty_records_an_epoch(batch_size):
+    X, labels = table(500)
+    fit = SEPClassifier(n_inducing=3, batch_size=batch_size, max_epochs=2, n_jobs=1, random_state=0)
+    assert 50 <= len(fit.fit(X, labels).history_) <= 100
+
+
+def test_the_order_of_rows_depends_on_seed_and_epoch_only():
+    X, labels = table(50)
+    trainer = make_trainer(X, labels)
+
+    def order(seed, position):
+        batches = schedule(10, 1, seed=seed)._batches(trainer, position)
+        return np.concatenate([next(batches)[1].index for _ in range(5)])
+
+    first = order(3, Position())
+    assert_array_equal(np.sort(first), np.arange(50))
+    assert_array_equal(order(3, Position()), first)
+    assert (order(4, Position()) != first).any()
+    assert (order(3, Position(epoch=1)) != first).any()
+    later = schedule(10, 1, seed=3)._batches(trainer, Position(batch=2, step=2))
+    assert_array_equal(next(later)[1].index, first[20:30])
+
+
+def test_memory_does_not_grow_with_the_steps():
+    X, labels = table(3000)
+    trainer = make_trainer(X, labels, Z=points(4), dtype=np.float32, max_leverage=0.5)
+    process, sizes = psutil.Process(), []
+
+    class Scales:
+        def after_step(self, state, position, *_):
+            if position.step % 300 == 0:
+                sizes.append(process.memory_info().rss)
+
+    monitor = Monitor(window=50, patience=None)
+    run(schedule(2, 2).run, trainer, monitor=monitor, checkpointer=Scales())
+    assert len(sizes) == 10
+    # 300 steps each: two hundred bytes lost in a step would show in most, a larger heap once in one.
+    assert np.median(np.diff(sizes)) < 60_000
+
+
+@pytest.mark.parametrize("options", [{}, {"hyperprior": None, "residual_penalty": 0.0}], ids=str)
+def test_many_epochs_on_noisy_labels_stay_inside_the_bounds_and_lose_nothing(monkeypatch, options):
+    """The scale ridge: evidence creeps up with the amplitude, without end, unless it is bounded."""
+    X, labels = table(2000)
+    X_star, labels_star = table(1000, seed=8)
+    rng = np.random.default_rng(0)
+    noisy = np.where(rng.random(2000) < 0.35, 1 - labels, labels)
+    noisy_star = np.where(rng.random(1000) < 0.35, 1 - labels_star, labels_star)
+    passes = watch_training(monkeypatch)
+
+    def fit(epochs):
+        model = SEPClassifier(
+            n_inducing=20, batch_size=100, max_epochs=epochs, random_state=0, n_jobs=1, **options
+        )
+        return model.fit(X, noisy)
+
+    short, long = fit(4), fit(40)
+    lower, upper = long.kernel_.bounds.T
+    for theta, _ in passes:
+        assert (theta >= lower - 1e-9).all()
+        assert (theta <= upper + 1e-9).all()
+    assert nll(long, X_star, noisy_star) < nll(short, X_star, noisy_star) + 0.01
+    assert nll(long, X_star, noisy_star) < np.log(2)
+
+
+def test_a_wide_open_amplitude_does_not_break_training():
+    """The paper's own flat, unbounded setting may lose, but must not fail."""
+    X, labels = table(500)
+    noisy = np.where(np.random.default_rng(0).random(500) < 0.4, 1 - labels, labels)
+    kernel = ConstantKernel(1.0, (1e-12, 1e12)) * RBF([1.0, 1.0], (1e-6, 1e6))
+    fit = SEPClassifier(
+        kernel,
+        n_inducing=15,
+        batch_size=50,
+        max_epochs=30,
+        learning_rate=0.2,
+        random_state=0,
+        hyperprior=None,
+        residual_penalty=0.0,
+        n_jobs=1,
+    ).fit(X, noisy)
+    assert np.isfinite(fit.predict_proba(X)).all()
+    assert nll(fit, X, noisy) < np.log(2)
+
+
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
+def test_training_in_float32_is_as_good(monkeypatch, kind):
+    """float32 tiles with float64 m×m algebra: the test NLL agrees to 0.005 nats a row."""
+    X, labels = table(1000)
+    X_star, labels_star = table(1000, seed=5)
+    used = []
+
+    def trainer(dtype):
+        def make(problem, *args, **kwargs):
+            used.append(np.dtype(dtype))
+            return Trainer(replace(problem, dtype=np.dtype(dtype)), *args, **kwargs)
+
+        return make
+
+    losses = []
+    for dtype in (np.float32, np.float64):
+        monkeypatch.setattr(plan, "Trainer", trainer(dtype))
+        model = kind(n_inducing=15, batch_size=100, max_epochs=20, random_state=0, n_jobs=1)
+        losses.append(nll(model.fit(X, labels), X_star, labels_star))
+    assert used == [FLOAT32, FLOAT64]
+    assert abs(losses[0] - losses[1]) < 0.005
+
+
+@every_rule
+def test_minibatches_find_about_what_all_rows_find(rule):
+    X, labels = table(1000)
+    X_star, labels_star = table(1000, seed=5)
+    kind = SEPClassifier if rule is RULES["ep"] else SVIClassifier
+    options = {"n_inducing": 15, "random_state": 0, "n_jobs": 1}
+    stochastic = kind(batch_size=100, max_epochs=40, **options).fit(X, labels)
+    batch = kind(batch_size=None, tol=1e-5, max_iter=300, **options).fit(X, labels)
+    assert abs(nll(stochastic, X_star, labels_star) - nll(batch, X_star, labels_star)) < 0.01
+
+
+def test_a_minibatch_of_one_row_is_enough():
+    X, labels = table(60)
+    fit = SEPClassifier(n_inducing=5, batch_size=1, max_epochs=1, random_state=0, n_jobs=1)
+    assert fit.fit(X, labels).score(X, labels) > 0.7
+
+
+def test_a_budget_that_is_gone_before_the_first_step_still_buys_one_and_no_sweep():
+    """One pass over all rows could take hours where a step takes a second."""
+    X, labels = table(3_000)
+    model = SEPClassifier(n_inducing=10, batch_size=20, max_seconds=1e-6, random_state=0, n_jobs=1)
+    model.fit(X, labels)
+    assert model.n_iter_ == 1
+    assert len(model.history_) == 1
+    assert np.isnan(model.log_marginal_likelihood_value_)  # no exact sweep was made
+    assert np.isfinite(model.predict_log_proba(X)).all()

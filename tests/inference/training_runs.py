@@ -1,0 +1,85 @@
+"""Trainers and runs built by hand, where a test wants every setting in its own hands."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cavity.data.arrays import ArraySource
+from cavity.data.scaling import Standardizer
+from cavity.engines.local import LocalEngine
+from cavity.engines.threads import Threads
+from cavity.gp.parameters import ParameterSpace
+from cavity.inference.checkpoint import Checkpointer, Position
+from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.fingerprint import Fingerprint
+from cavity.inference.history import Progress
+from cavity.inference.optimizers import Adam
+from cavity.inference.schedule import Monitor
+from cavity.inference.sweep import SweepOptions
+from cavity.inference.trainer import Trainer, make_problem
+from cavity.inference.updates import NaturalUpdate
+from support import KERNELS, points
+
+
+def make_trainer(
+    X,
+    labels,
+    *,
+    kernel=None,
+    Z=None,
+    rule=None,
+    optimizer=None,
+    update=None,
+    dtype=None,
+    held_out=None,
+    learn=True,
+    rebuild=False,
+    **options,
+):
+    """A trainer over rows that are used as they are, with a flat hyper-prior."""
+    engine = LocalEngine(
+        ArraySource(X, np.asarray(labels, dtype=np.int8)),
+        Standardizer.identity(X.shape[1]),
+        ExpectationPropagation() if rule is None else rule,
+        Threads(1),
+        held_out,
+    )
+    kernel = KERNELS["scaled-rbf-ard"] if kernel is None else kernel
+    space = ParameterSpace(
+        kernel, points(6) if Z is None else Z, learn_kernel=learn, learn_inducing=learn
+    )
+    problem = make_problem(engine, space, None)
+    if dtype is not None:
+        problem = replace(problem, dtype=np.dtype(dtype))
+    return Trainer(
+        problem,
+        Adam(0.05) if optimizer is None else optimizer,
+        SweepOptions(**options),
+        NaturalUpdate() if update is None else update,
+        rebuild=rebuild,
+    )
+
+
+def never():
+    """A monitor that remembers nothing and ends nothing."""
+    return Monitor(window=10**9, patience=None)
+
+
+def nowhere():
+    """A checkpointer that writes nothing."""
+    return Checkpointer(None, 0.0, Fingerprint)
+
+
+def run(train, trainer, *, monitor=None, checkpointer=None, **options):
+    """Train from the start, by `StochasticSchedule.run` or `train_batch`; and the history."""
+    progress = Progress()
+    trained = train(
+        trainer,
+        trainer.start(),
+        progress,
+        never() if monitor is None else monitor,
+        nowhere() if checkpointer is None else checkpointer,
+        Position(),
+        **options,
+    )
+    return trained, progress.history
