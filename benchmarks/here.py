@@ -64,7 +64,11 @@ class HereSEP:
         except Exception as error:
             raise MethodFailedError(f"SEP: {type(error).__name__}: {error}") from error
         seconds = time.perf_counter() - begin
-        extra = {"n_iter": model.n_iter_, "m": len(model.inducing_points_), "stretch": model.stretch_}
+        extra = {
+            "n_iter": model.n_iter_,
+            "m": len(model.inducing_points_),
+            "stretch": model.inverse_temperature_,
+        }
         return Result.from_log_probabilities(
             model.predict_log_proba(test.X), test.y, seconds, extra=extra
         )

@@ -90,7 +90,7 @@ def paper_parameters(mode: str, start: Start, settings: Mapping[str, Any]) -> di
         if minibatch is None:
             return {**common, "batch_size": None, "max_iter": iterations, "tol": LBFGS_TOL}
         return {**common, "batch_size": minibatch, "optimizer": "adadelta", "max_epochs": _ENDLESS}
-    common["residual_penalty"], common["residual_share"] = 0, 1
+    common["trace_penalty"], common["residual_scale"] = 0, 1
     if minibatch is None:
         # The watch ends it after its iterations: a budget of its own would cool the rates.
         scheme = {"optimizer": "rprop", "damping": 0.5, "tol": 0.0, "max_iter": _ENDLESS}
@@ -99,7 +99,7 @@ def paper_parameters(mode: str, start: Start, settings: Mapping[str, Any]) -> di
         **common,
         "batch_size": minibatch,
         "optimizer": "adadelta",
-        "site_memory": "factors",
+        "site_storage": "factors",
         "max_epochs": _ENDLESS,
     }
 

@@ -29,7 +29,7 @@ from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.updates import gradient, objective
 
-EVIDENCE_ONLY = {"hyperprior": None, "residual_penalty": 0.0}
+EVIDENCE_ONLY = {"hyperprior": None, "trace_penalty": 0.0}
 """Options with which the objective of training is log Z_q and nothing else."""
 
 FLOAT64 = np.dtype(np.float64)

@@ -22,7 +22,7 @@ ROUNDS, SECONDS = 15, 0.15
 def compare(method: str, shape: tuple[int, int, int]) -> list[float]:
     """Milliseconds of a step whose rows make the bracket, and of one whose sites do."""
     trainer, state, batch = step_of(method, *shape)
-    options = replace(trainer.options, damping=1.0, residual_share=0.0 if method == "sep" else 1.0)
+    options = replace(trainer.options, damping=1.0, residual_scale=0.0 if method == "sep" else 1.0)
     gamma = site_gamma(trainer.engine.rule, options)
     trainers = [replace(trainer, options=options, update=NaturalUpdate(gamma=g)) for g in (None, gamma)]
     state = replace(state, damping=1.0)

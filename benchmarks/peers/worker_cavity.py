@@ -48,7 +48,7 @@ def main():
         lambda: model.predict_log_proba(X_test),
         n_iter=model.n_iter_,
         m=len(model.inducing_points_),
-        stretch=model.stretch_,
+        stretch=model.inverse_temperature_,
     )
 
 

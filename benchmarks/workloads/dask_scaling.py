@@ -58,7 +58,7 @@ if __name__ == "__main__":
 
 def trainer_of(engine, Z):
     space = ParameterSpace(default_kernel(Z.shape[1], np.sqrt(2.0 * Z.shape[1])), Z)
-    options = SweepOptions(damping=0.5, max_leverage=0.5, residual_penalty=1.0)
+    options = SweepOptions(damping=0.5, max_leverage=0.5, trace_penalty=1.0)
     return Trainer(make_problem(engine, space, 1.0), Adam(0.1), options)
 
 

@@ -32,7 +32,7 @@ PAPER = {
     "batch_size": None,
     "damping": 0.5,
     "tol": 0.0,
-    "residual_penalty": 0,
+    "trace_penalty": 0,
     "max_iter": 10**6,
 }
 
@@ -101,6 +101,6 @@ def test_scoring_does_not_count():
 def test_a_budget_in_seconds_ends_minibatches():
     watch = Watch(TEST, score, budget=0.3)
     parameters = {**START, "batch_size": 20, "max_epochs": 10**6, "optimizer": "adadelta"}
-    watch.fit(SEPClassifier, {**parameters, "site_memory": "factors", "random_state": 0}, X, Y)
+    watch.fit(SEPClassifier, {**parameters, "site_storage": "factors", "random_state": 0}, X, Y)
     assert 0.3 <= watch.seconds < 5.0
     assert watch.curve[-1]["nll"] < watch.curve[0]["nll"]

@@ -91,8 +91,8 @@ def test_auto_m_runs_and_is_redrawn(tmp_path):
 
 def test_the_table_of_shares_has_a_row_a_fit():
     done = fit("share 0.1", 0.2)
-    done.settings["parameters"]["residual_share"] = 0.1
-    done.extra["stretch"] = 3.0
+    done.settings["parameters"]["residual_scale"] = 0.1
+    done.extra["inverse_temperature"] = 3.0
     text = benchmarks()["residual-share"].table([done])
     assert "| d | 0.1 | 0.2000 | 10.00 | 0.0100 | 3.00 |" in text
 

@@ -206,12 +206,12 @@ def test_the_rows_of_the_fit_are_noticed(folder, tmp_path):
 
 def test_a_model_remembers_what_its_fit_took(folder, tmp_path):
     model = cavity.load(folder / "flights.cavity")
-    assert model.fit_memory_ > 10_000_000
+    assert model.peak_memory_bytes_ > 10_000_000
     run("report", folder / "flights.cavity", folder / "new.tsv", "-o", tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     for words in ("Time of the whole fit", "Most memory of the process that fitted it"):
         assert words in page
-    assert "checkpoint_every" not in page
+    assert "checkpoint_interval" not in page
 
 
 def test_report_is_one_html_file(folder, tmp_path):
@@ -288,10 +288,10 @@ def test_names_of_benchmarks_in_a_checkout(monkeypatch):
 def test_reproduce_runs_the_benchmark(monkeypatch):
     import benchmarks.__main__ as command
 
-    heard = []
-    monkeypatch.setattr(command, "main", lambda argv: heard.append(argv) or 1)
+    callback = []
+    monkeypatch.setattr(command, "main", lambda argv: callback.append(argv) or 1)
     assert run("reproduce", "uci", "--quick").exit_code == 1
-    assert heard == [["run", "uci", "--quick"]]
+    assert callback == [["run", "uci", "--quick"]]
 
 
 def test_outside_a_checkout_there_are_no_benchmarks(monkeypatch, tmp_path):

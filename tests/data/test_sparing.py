@@ -110,7 +110,7 @@ def test_training_never_sees_them(monkeypatch):
     ]
     assert_array_equal(fits[0].kernel_.theta, fits[1].kernel_.theta)
     assert_array_equal(fits[0].inducing_points_, fits[1].inducing_points_)
-    assert fits[1].stretch_ < 0.8 * fits[0].stretch_  # they judge
+    assert fits[1].inverse_temperature_ < 0.8 * fits[0].inverse_temperature_  # they judge
 
 
 def test_rows_that_training_was_spared_are_told_apart_from_those_that_it_knows(monkeypatch):
@@ -120,7 +120,7 @@ def test_rows_that_training_was_spared_are_told_apart_from_those_that_it_knows(m
     rows = rng.normal(size=(1_000, 20))
     y = (rows[:, 0] + 1.5 * rng.normal(size=1_000) > 0).astype(int)
     options = {"n_inducing": 100, "batch_size": 500, "max_epochs": 200, "random_state": 0, "n_jobs": 1}
-    model = SEPClassifier(**options, residual_share=0.0).fit(rows, y)
+    model = SEPClassifier(**options, residual_scale=0.0).fit(rows, y)
     spared = is_spared(np.arange(1_000), 0.05)
     known, unknown = model.loo_log_proba_[~spared].mean(), model.loo_log_proba_[spared].mean()
     assert unknown < known - 0.05

@@ -15,7 +15,7 @@ from cavity import SEPClassifier, SVIClassifier
 from cavity.data import ParquetSource
 from cavity.data import sampling as thinning
 from cavity.data.arrays import ArrayBlock, ArraySource
-from cavity.data.sampling import doubtful_rows, thinned_batch
+from cavity.data.sampling import systematic_subsample, thinned_batch
 from cavity.data.scaling import Standardizer
 from cavity.data.source import LoadedBlock
 from cavity.engines.local import LocalEngine
@@ -67,18 +67,18 @@ def fitted(request, tmp_path_factory):
     st.floats(0.0, 0.99),
 )
 def test_as_many_rows_are_kept_as_expected_and_those_in_doubt_always(log_predictive, least, offset):
-    kept, stands_for = doubtful_rows(log_predictive, least, offset)
+    kept, importance_weight = systematic_subsample(log_predictive, least, offset)
     probability = np.clip(-np.expm1(log_predictive) / thinning._DOUBTFUL, least, 1.0)
     assert abs(len(kept) - probability.sum()) <= 1.0 + 1e-6
-    assert_allclose(stands_for, 1.0 / probability[kept])
+    assert_allclose(importance_weight, 1.0 / probability[kept])
     always = np.flatnonzero(probability == 1.0)
     assert np.isin(always, kept).all()
 
 
 def test_a_row_that_was_never_visited_is_kept():
-    kept, stands_for = doubtful_rows(np.full(500, np.nan), LEAST, 0.3)
+    kept, importance_weight = systematic_subsample(np.full(500, np.nan), LEAST, 0.3)
     assert_array_equal(kept, np.arange(500))
-    assert_array_equal(stands_for, 1.0)
+    assert_array_equal(importance_weight, 1.0)
 
 
 def test_every_row_is_itself_on_average():
@@ -88,8 +88,10 @@ def test_every_row_is_itself_on_average():
     total, draws = np.zeros(1_000), 4_000
     for _ in range(draws):
         chosen = np.sort(rng.choice(1_000, 300, replace=False))
-        kept, stands_for = doubtful_rows(log_predictive[chosen], LEAST, thinning._offset(chosen))
-        total[chosen[kept]] += stands_for
+        kept, importance_weight = systematic_subsample(
+            log_predictive[chosen], LEAST, thinning._offset(chosen)
+        )
+        total[chosen[kept]] += importance_weight
     share = total / (0.3 * draws)
     deviation = np.sqrt((1.0 / LEAST) / (0.3 * draws))
     assert np.abs(share - 1.0).max() < 5.0 * deviation
@@ -159,7 +161,7 @@ def test_a_minibatch_that_has_been_read_is_thinned_alike():
     assert isinstance(other, LoadedBlock)
     assert len(one.index) < 400
     assert_array_equal(one.index, other.index)
-    assert_array_equal(one.stands_for, other.stands_for)
+    assert_array_equal(one.importance_weight, other.importance_weight)
     assert_array_equal(one.load().X, X[one.index])
     assert_array_equal(other.load().X, X[one.index])
 
@@ -177,7 +179,7 @@ def test_a_weight_of_one_changes_nothing_and_rows_of_more_are_kept_more_often(re
 
     plain, ones = thinned(None), thinned(np.ones(1_000))
     assert_array_equal(ones.index, plain.index)
-    assert_array_equal(ones.stands_for, plain.stands_for)
+    assert_array_equal(ones.importance_weight, plain.importance_weight)
     assert_array_equal(ones.load().weight, 1.0)
     heavy = thinned(np.full(1_000, 20.0))
     assert len(heavy.index) > 1.2 * len(plain.index)
@@ -200,20 +202,20 @@ def test_weights_of_one_are_none_in_a_fit():
         (SVIClassifier(batch_size=500), True),
         (SVIClassifier(batch_size=500, posterior_update="gradient"), False),
         (SEPClassifier(batch_size=None, max_iter=3), False),
-        (SEPClassifier(batch_size=500, site_memory="factors"), False),
+        (SEPClassifier(batch_size=500, site_storage="factors"), False),
     ],
     ids=["sep", "small", "svi", "gradient", "all rows", "factors"],
 )
 def test_which_schedules_thin(monkeypatch, model, thins):
     visited = []
-    whole = thinning.doubtful_rows
+    whole = thinning.systematic_subsample
 
     def watched(log_predictive, *rest):
-        kept, stands_for = whole(log_predictive, *rest)
+        kept, importance_weight = whole(log_predictive, *rest)
         visited.append(len(kept) / len(log_predictive))
-        return kept, stands_for
+        return kept, importance_weight
 
-    monkeypatch.setattr(thinning, "doubtful_rows", watched)
+    monkeypatch.setattr(thinning, "systematic_subsample", watched)
     model.set_params(n_inducing=10, max_epochs=6, random_state=0, n_jobs=1)
     X, labels = separable(2_000)
     model.fit(X, labels)

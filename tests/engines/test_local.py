@@ -170,7 +170,9 @@ def test_pass_that_only_looks_holds_no_sites_until_it_is_committed():
     point = fixed_point(engine, PRIOR)
     precision, shift = engine.sites.precision.copy(), engine.sites.shift.copy()
     seen = engine.log_predictive.copy()
-    engine.sweep(PRIOR, point.posterior, SweepOptions(damping=0.0, gradient=False, stretch=1.5))
+    engine.sweep(
+        PRIOR, point.posterior, SweepOptions(damping=0.0, gradient=False, inverse_temperature=1.5)
+    )
     assert all(refined.sites is None for _, refined in engine._pending)
     engine.commit()
     assert_array_equal(engine.sites.precision, precision)

@@ -38,11 +38,11 @@ def noted(call, results):
 def test_training_goes_on_from_the_rung_that_is_enough(kind):
     found = auto(kind).fit(X, LABELS)
     m = len(found.inducing_points_)
-    assert m in {rung.m for rung in found.inducing_path_}
+    assert m in {rung.m for rung in found.inducing_search_}
     # What is found is as good as what the same number of points is trained to from scratch.
     told = auto(kind, n_inducing=m, max_iter=200).fit(X, LABELS)
-    assert abs(found.loo_score_ - told.loo_score_) < 0.01
-    assert not hasattr(told, "inducing_path_")
+    assert abs(found.loo_log_loss_ - told.loo_log_loss_) < 0.01
+    assert not hasattr(told, "inducing_search_")
 
 
 def test_little_is_left_to_do():
@@ -80,7 +80,7 @@ def test_rows_that_are_held_out_are_not_grown_on():
     options = {"early_stopping": "validation", "validation_fraction": 0.3}
     found = auto(**options).fit(X, LABELS)
     m = len(found.inducing_points_)
-    assert m in {rung.m for rung in found.inducing_path_}
+    assert m in {rung.m for rung in found.inducing_search_}
     start = SEPClassifier(n_inducing=m, max_iter=1, random_state=0, **options).fit(X, LABELS)
     theirs, ours = start.history_[0].objective, found.history_[0].objective
     assert ours < found.history_[-1].objective - 1.0  # it began at the beginning
@@ -98,7 +98,7 @@ def test_no_more_points_than_there_is_memory_for(monkeypatch):
         assert growing._affordable([25, 50], 1_000) == [25]  # one must be tried
     monkeypatch.setattr(growing, "available_bytes", lambda: 2 * 8 * 8 * 25**2)
     with pytest.warns(UserWarning, match="n_inducing"):
-        assert [rung.m for rung in auto().fit(X, LABELS).inducing_path_] == [25]
+        assert [rung.m for rung in auto().fit(X, LABELS).inducing_search_] == [25]
 
 
 @pytest.mark.parametrize("available", [None, 10**8, 10**12])
@@ -111,7 +111,7 @@ def test_memory_that_is_enough_has_no_say(monkeypatch, available):
 
 def test_the_same_for_the_same_seed_whatever_the_threads():
     one, other = auto(n_jobs=1).fit(X, LABELS), auto(n_jobs=2).fit(X, LABELS)
-    scores = [[(rung.m, rung.loo_score) for rung in fit.inducing_path_] for fit in (one, other)]
+    scores = [[(rung.m, rung.loo_score) for rung in fit.inducing_search_] for fit in (one, other)]
     assert scores[0] == scores[1]
     assert_array_equal(one.predict_proba(X_STAR), other.predict_proba(X_STAR))
 
@@ -120,7 +120,7 @@ def test_large_tables_are_judged_by_a_pilot(monkeypatch):
     monkeypatch.setattr(growing, "WHOLE_ROWS", 100)
     monkeypatch.setattr(growing, "PILOT_ROWS", 60)
     model = auto(batch_size=50, max_epochs=2).fit(X, LABELS)
-    assert all(rung.m < 60 for rung in model.inducing_path_)
+    assert all(rung.m < 60 for rung in model.inducing_search_)
 
 
 def test_points_cost_less_the_more_rows_there_are(monkeypatch):
@@ -162,8 +162,8 @@ def test_weights_count_in_the_growth():
     copies = np.repeat(np.arange(60), 2)
     weighted = auto(optimizer=None).fit(X, LABELS, sample_weight=weight)
     copied = auto(optimizer=None).fit(X[copies], LABELS[copies])
-    assert [rung.m for rung in weighted.inducing_path_] == [rung.m for rung in copied.inducing_path_]
-    scores = [[rung.loo_score for rung in fit.inducing_path_] for fit in (weighted, copied)]
+    assert [rung.m for rung in weighted.inducing_search_] == [rung.m for rung in copied.inducing_search_]
+    scores = [[rung.loo_score for rung in fit.inducing_search_] for fit in (weighted, copied)]
     np.testing.assert_allclose(*scores, rtol=1e-8)
 
 
@@ -175,14 +175,14 @@ def test_fewer_rows_than_the_first_rung():
 def test_the_path_is_saved_with_the_model(tmp_path):
     model = auto().fit(X, LABELS)
     model.save(tmp_path / "model.cavity")
-    assert cavity.load(tmp_path / "model.cavity").inducing_path_ == model.inducing_path_
-    assert copy.deepcopy(model).inducing_path_ == model.inducing_path_
+    assert cavity.load(tmp_path / "model.cavity").inducing_search_ == model.inducing_search_
+    assert copy.deepcopy(model).inducing_search_ == model.inducing_search_
 
 
 def test_given_points_are_taken():
     model = auto(inducing_points=X[:7]).fit(X, LABELS)
     assert len(model.inducing_points_) == 7
-    assert not hasattr(model, "inducing_path_")
+    assert not hasattr(model, "inducing_search_")
 
 
 def test_a_stream_has_a_hundred():
@@ -192,9 +192,9 @@ def test_a_stream_has_a_hundred():
 
 def test_a_budget_in_seconds_holds():
     model = auto(max_seconds=2.0, max_iter=10_000, tol=0.0).fit(X, LABELS)
-    assert len(model.inducing_path_) >= 1
+    assert len(model.inducing_search_) >= 1
     assert model.history_[-1].seconds < 4.0
-    assert len(auto(max_seconds=1e-3).fit(X, LABELS).inducing_path_) == 1
+    assert len(auto(max_seconds=1e-3).fit(X, LABELS).inducing_search_) == 1
 
 
 def test_a_sparse_or_unknown_word_is_refused():
@@ -216,7 +216,7 @@ class TestInterruption:
         assert fit.history_ == []
         assert len(fit.inducing_points_) >= 25
         assert fit.score(X, LABELS) > 0.8
-        assert np.isfinite(fit.loo_score_)
+        assert np.isfinite(fit.loo_log_loss_)
 
     def test_of_a_pilot_too(self, monkeypatch):
         monkeypatch.setattr(growing, "WHOLE_ROWS", 100)
@@ -245,5 +245,5 @@ def survive(fit, X, y):
 
 def test_the_path_of_an_earlier_fit_does_not_outlive_it():
     model = auto().fit(X, LABELS)
-    assert model.inducing_path_
-    assert not hasattr(model.set_params(n_inducing=5).fit(X, LABELS), "inducing_path_")
+    assert model.inducing_search_
+    assert not hasattr(model.set_params(n_inducing=5).fit(X, LABELS), "inducing_search_")

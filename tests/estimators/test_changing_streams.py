@@ -89,12 +89,12 @@ class TestAFitAfterAStream:
         model = begun(warm_start=True)
         for name in ("_centre", "_weight_seen"):
             del vars(model)[name]
-        for name in ("stands_for", "fitted"):
+        for name in ("importance_weight", "fitted"):
             del vars(model._stream.stream)[name]
         model.save(tmp_path / "old.cavity")
         model = load(tmp_path / "old.cavity")
         model.partial_fit(X[200:], LABELS[200:])
-        assert model._stream.stream.stands_for == len(X)
+        assert model._stream.stream.importance_weight == len(X)
         again = load(tmp_path / "old.cavity").fit(X, LABELS)
         assert again.score(X, LABELS) > 0.85
 
@@ -231,8 +231,8 @@ def test_a_warm_start_that_fails_leaves_the_rows_their_sites():
 def test_a_warm_start_heeds_another_memory_of_sites(memory):
     other = {"factors": "sites", "sites": "factors"}[memory]
     options = {"batch_size": 50, "max_epochs": 2, "warm_start": True}
-    model = classifier(site_memory=other, **options).fit(X, LABELS)
-    model.set_params(site_memory=memory).fit(X, LABELS)
+    model = classifier(site_storage=other, **options).fit(X, LABELS)
+    model.set_params(site_storage=memory).fit(X, LABELS)
     assert model._training.stores_directions == (memory == "factors")
     assert model.score(X, LABELS) > 0.85
 

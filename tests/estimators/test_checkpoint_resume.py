@@ -37,7 +37,7 @@ options = {
     "stochastic": {"batch_size": 40, "max_epochs": 25},
 }[how]
 model = SEPClassifier(
-    n_inducing=15, random_state=0, checkpoint=checkpoint or None, checkpoint_every=0.01, n_jobs=1,
+    n_inducing=15, random_state=0, checkpoint=checkpoint or None, checkpoint_interval=0.01, n_jobs=1,
     **options,
 ).set_params(verbose=1).fit(X, y)
 np.save(out, model.predict_proba(X))
@@ -137,7 +137,7 @@ SETTINGS = {
     "stochastic, adadelta": (SEPClassifier, {**STOCHASTIC, "optimizer": "adadelta"}),
     "stochastic, loo": (SEPClassifier, {**EARLY, "early_stopping": "loo"}),
     "stochastic, validation": (SEPClassifier, {**EARLY, "early_stopping": "validation"}),
-    "stochastic, stored factors": (SEPClassifier, {**STOCHASTIC, "site_memory": "factors"}),
+    "stochastic, stored factors": (SEPClassifier, {**STOCHASTIC, "site_storage": "factors"}),
     "vi": (SVIClassifier, BATCH),
     "vi, stochastic": (SVIClassifier, STOCHASTIC),
     "vi, gradients": (SVIClassifier, {**STOCHASTIC, "posterior_update": "gradient"}),
@@ -162,7 +162,7 @@ def test_broken_off_anywhere_it_ends_where_it_would_have(tmp_path, monkeypatch, 
         patch.setattr(LocalEngine, "sweep", counted)
         whole = kind(**options).fit(X, LABELS)
     path = tmp_path / "fit.ckpt"
-    model = kind(checkpoint=path, checkpoint_every=0.0, **options)
+    model = kind(checkpoint=path, checkpoint_interval=0.0, **options)
     done, begun_at = 0, first_steps(monkeypatch)
     for stop in (7, 31, sweeps - 12, sweeps - 1):
         with monkeypatch.context() as patch:
@@ -198,7 +198,7 @@ def test_which_rows_are_left_out_of_a_minibatch_survives(tmp_path, monkeypatch, 
         whole = SEPClassifier(**options).fit(rows, labels)
         undisturbed = visited[:48]
         visited.clear()
-        model = SEPClassifier(checkpoint=tmp_path / "fit.ckpt", checkpoint_every=0.0, **options)
+        model = SEPClassifier(checkpoint=tmp_path / "fit.ckpt", checkpoint_interval=0.0, **options)
         with monkeypatch.context() as power:
             cut_power_at(power, 30)
             with pytest.raises(PowerCutError):
@@ -213,7 +213,7 @@ def test_which_rows_are_left_out_of_a_minibatch_survives(tmp_path, monkeypatch, 
 def test_seconds_go_on_counting(tmp_path, monkeypatch):
     path = tmp_path / "fit.ckpt"
     model = SEPClassifier(
-        n_inducing=8, random_state=0, checkpoint=path, checkpoint_every=0.0, n_jobs=1, **STOCHASTIC
+        n_inducing=8, random_state=0, checkpoint=path, checkpoint_interval=0.0, n_jobs=1, **STOCHASTIC
     )
     with monkeypatch.context() as patch:
         cut_power_at(patch, 20)
@@ -287,7 +287,7 @@ class TestCtrlC:
         """Who stops a long fit by hand may want to go on tomorrow."""
         path = tmp_path / "fit.ckpt"
         options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **STOCHASTIC}
-        model = SEPClassifier(checkpoint=path, checkpoint_every=0.0, **options)
+        model = SEPClassifier(checkpoint=path, checkpoint_interval=0.0, **options)
         with monkeypatch.context() as patch:
             interrupt_at(patch, 20)
             survive(model)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 KINDS = {
     "sep": (SEPClassifier, {"max_iter": 15}),
     "sep-minibatch": (SEPClassifier, {"batch_size": 50, "max_epochs": 4}),
-    "sep-factors": (SEPClassifier, {"batch_size": 50, "max_epochs": 4, "site_memory": "factors"}),
+    "sep-factors": (SEPClassifier, {"batch_size": 50, "max_epochs": 4, "site_storage": "factors"}),
     "svi": (SVIClassifier, {"max_iter": 15}),
     "svi-minibatch": (SVIClassifier, {"batch_size": 50, "max_epochs": 4}),
     "svi-gradient": (SVIClassifier, {"posterior_update": "gradient", "max_iter": 40}),

@@ -22,7 +22,7 @@ class PowerCutError(Exception):
 
 def classifier(path, **options):
     options = {"n_inducing": 4, "batch_size": 300, "max_epochs": 1, "random_state": 0, **options}
-    return SEPClassifier(checkpoint=path, checkpoint_every=0.0, n_jobs=1, **options)
+    return SEPClassifier(checkpoint=path, checkpoint_interval=0.0, n_jobs=1, **options)
 
 
 @pytest.fixture

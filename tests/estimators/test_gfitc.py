@@ -121,9 +121,9 @@ class TestLearning:
 
     @quietly
     def test_sep_learns_to_about_the_same_evidence(self, fitted):
-        sep = classifier(
-            SEPClassifier, hyperprior=None, residual_penalty=0.0, max_iter=600, tol=1e-6
-        ).fit(X, LABELS)
+        sep = classifier(SEPClassifier, hyperprior=None, trace_penalty=0.0, max_iter=600, tol=1e-6).fit(
+            X, LABELS
+        )
         assert sep.log_marginal_likelihood_value_ < fitted.log_marginal_likelihood_value_ + 2.0
         assert sep.log_marginal_likelihood_value_ > fitted.log_marginal_likelihood_value_ - 4.0
 

@@ -29,9 +29,9 @@ def test_far_from_the_data_knowledge_dominates(method, likelihood):
     # Amplitude 20: a function about which nothing is known is large on one side or the other.
     fit = method(20.0 * RBF(1.0), optimizer=None, likelihood=likelihood, **OPTIONS).fit(X, LABELS)
     near, far = fit.predict_uncertainty(X), fit.predict_uncertainty(FAR)
-    assert (far.knowledge > far.noise).all()
-    assert far.knowledge.min() > near.knowledge.max()
-    assert np.mean(near.noise) > np.mean(near.knowledge)
+    assert (far.epistemic > far.aleatoric).all()
+    assert far.epistemic.min() > near.epistemic.max()
+    assert np.mean(near.aleatoric) > np.mean(near.epistemic)
 
 
 def test_total_is_the_entropy_of_the_predictions(fitted):
@@ -51,9 +51,9 @@ def test_three_classes(method):
     fit = method(20.0 * RBF(1.0), optimizer=None, **OPTIONS).fit(X, classes)
     near, far = fit.predict_uncertainty(X), fit.predict_uncertainty(FAR)
     assert_allclose(far.total, np.log(3.0), atol=1e-6)
-    assert (far.knowledge > far.noise).all()
-    assert_allclose(near.noise + near.knowledge, near.total)
-    assert near.knowledge.min() >= 0.0
+    assert (far.epistemic > far.aleatoric).all()
+    assert_allclose(near.aleatoric + near.epistemic, near.total)
+    assert near.epistemic.min() >= 0.0
     assert np.median(fit.ood_score(X)) < 0.2
     assert_allclose(fit.ood_score(FAR), 1.0, atol=1e-9)
     assert fit.relevance_["x0"].lower > 0.5  # the classes are stripes of the first feature

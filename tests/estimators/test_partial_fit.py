@@ -87,7 +87,7 @@ def test_the_first_chunk_moves_away_from_the_prior(kind):
 @both
 def test_memory_follows_a_drift(kind):
     """Labels swap half-way: who remembers 300 rows has turned round, who remembers all has not."""
-    forgetful, faithful = classifier(kind, stream_memory=300), classifier(kind)
+    forgetful, faithful = classifier(kind, window_size=300), classifier(kind)
     for model in (forgetful, faithful):
         stream(model, X[:1000], LABELS[:1000])
         stream(model, X[1000:1600], 1 - LABELS[1000:1600])

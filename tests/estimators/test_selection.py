@@ -65,8 +65,8 @@ class TestCompare:
         assert str(found).splitlines()[1].startswith(found.best.name)
         assert found._repr_html_().count("<tr>") == 4
         assert found[0] == found.best == found[found.best.name]
-        assert found.best in found.not_worse()
-        assert found["rough"] not in found.not_worse()
+        assert found.best in found.within_se()
+        assert found["rough"] not in found.within_se()
         with pytest.raises(KeyError, match="no candidate 'x'"):
             found["x"]
 

@@ -1,4 +1,4 @@
-"""What a stream remembers: every row alike, or about as many as `stream_memory` says."""
+"""What a stream remembers: every row alike, or about as many as `window_size` says."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_without_a_memory_many_rows_are_not_outvoted_by_few(kind, start):
 @both
 def test_a_memory_holds_whatever_came_before_it(kind, start):
     """Labels flip after 9,000 rows: twice the memory later, hardly anything is left of them."""
-    model = classifier(kind, stream_memory=500 if start == "forgetful stream" else None)
-    started(model, start).set_params(stream_memory=500)
+    model = classifier(kind, window_size=500 if start == "forgetful stream" else None)
+    started(model, start).set_params(window_size=500)
     stream(model, X[:1_000], 1 - LABELS[:1_000])
     assert model.score(X_STAR, 1 - LABELS_STAR) > 0.85

@@ -167,7 +167,7 @@ def test_minibatches_of_plain_gradients_use_adadelta_by_default():
 @pytest.mark.parametrize(
     "options",
     [
-        {"checkpoint": "fit.ckpt", "checkpoint_every": 0.0},
+        {"checkpoint": "fit.ckpt", "checkpoint_interval": 0.0},
         {"early_stopping": "validation"},
         {"max_seconds": 0.2, "max_iter": 100_000, "tol": 0.0},
         {"max_epochs": 3},
@@ -276,7 +276,7 @@ def test_rows_can_be_left_out_of_a_q_that_is_far_from_its_best(n_classes, option
     wide = ConstantKernel(100.0) * RBF([1.0, 1.0])
     model = classifier(kernel=wide, posterior_update="gradient", **options).fit(X, labels)
     assert model.loo_log_proba_.min() > -50.0
-    assert_allclose(model.loo_score_, model.loo_log_proba_.mean())
+    assert_allclose(-model.loo_log_loss_, model.loo_log_proba_.mean())
     assert min(entry.leave_one_out for entry in model.history_) > -10.0
 
 
@@ -296,7 +296,7 @@ def test_sweeps_that_would_outlast_max_seconds_are_left_out(monkeypatch, posteri
     options = {"batch_size": 20, "max_seconds": 0.2, "calibration": None}
     model = classifier(posterior_update=posterior_update, **options).fit(X, LABELS)
     assert np.isnan(model.log_marginal_likelihood_value_)
-    assert_allclose(model.loo_score_, model.history_[-1].leave_one_out)
+    assert_allclose(-model.loo_log_loss_, model.history_[-1].leave_one_out)
 
 
 @pytest.mark.parametrize("kind", [SVIClassifier, SEPClassifier])

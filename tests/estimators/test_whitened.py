@@ -42,7 +42,7 @@ def test_units_and_linear_shifts_by_features_before_change_nothing():
     mixed = X @ np.array([[10.0, 0.3, -0.1], [0.0, 1.0, 0.1], [0.0, 0.0, 4.0]]) + [1e3, -5.0, 0.0]
     fits = [SEPClassifier(standardize="whiten", **QUICK).fit(rows, Y) for rows in (X, mixed)]
     assert_allclose(fits[0].kernel_.theta, fits[1].kernel_.theta, rtol=1e-5, atol=1e-5)
-    assert_allclose(fits[0].loo_score_, fits[1].loo_score_, rtol=1e-5)
+    assert_allclose(fits[0].loo_log_loss_, fits[1].loo_log_loss_, rtol=1e-5)
 
 
 def test_inducing_points_are_in_the_units_of_the_inputs():

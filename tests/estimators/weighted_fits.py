@@ -20,4 +20,4 @@ def assert_same_fit(one, other, *, rtol=1e-5):
     assert_allclose(one.inducing_points_, other.inducing_points_, rtol=rtol, atol=rtol)
     one_p, other_p = (fit.predict_proba(X_STAR) for fit in (one, other))
     assert_allclose(one_p, other_p, rtol=rtol, atol=rtol)
-    assert_allclose(one.loo_score_, other.loo_score_, rtol=rtol)
+    assert_allclose(one.loo_log_loss_, other.loo_log_loss_, rtol=rtol)

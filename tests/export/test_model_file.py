@@ -184,7 +184,7 @@ def test_a_long_history_is_small_and_whole(path):
 
 def test_paths_and_frames_among_the_parameters(path):
     Z = pd.DataFrame(X[:4], columns=["a", "b"])
-    model = fitted(checkpoint=Path("nowhere.npz"), checkpoint_every=1e9, inducing_points=Z.values)
+    model = fitted(checkpoint=Path("nowhere.npz"), checkpoint_interval=1e9, inducing_points=Z.values)
     model.inducing_points = Z
     twin = round_trip(model, path)
     assert twin.checkpoint == "nowhere.npz"

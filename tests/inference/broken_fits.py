@@ -29,7 +29,7 @@ def crash_at(monkeypatch, number):
 
 def classifier(path=None, kind=SEPClassifier, **options):
     options = {"n_inducing": 6, "batch_size": 20, "max_epochs": 5, "random_state": 0, **options}
-    return kind(checkpoint=path, checkpoint_every=0.0, n_jobs=1, **options)
+    return kind(checkpoint=path, checkpoint_interval=0.0, n_jobs=1, **options)
 
 
 def break_off(monkeypatch, model):

@@ -65,7 +65,7 @@ def test_of_the_variational_bound_it_is_the_same_at_any_q(classes, weight):
 @both_numbers_of_classes
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
 @pytest.mark.parametrize(
-    "options", [{"residual_share": 0.0}, {"residual_penalty": 0.7}], ids=["no residual", "penalty"]
+    "options", [{"residual_scale": 0.0}, {"trace_penalty": 0.7}], ids=["no residual", "penalty"]
 )
 def test_of_the_evidence_it_is_the_same_at_the_fixed_point(classes, weight, options):
     engine, options = engine_of(PROPAGATION[classes], weight), SweepOptions(**options)
@@ -86,7 +86,7 @@ class AsIfConverged(ExpectationPropagation):
 
 def test_before_the_fixed_point_all_of_the_gradient_has_the_same_h():
     """Most of what goes through K_mn and of what goes through K_mm cancels: both must be of one kind."""
-    engine, options = engine_of(ExpectationPropagation()), SweepOptions(residual_share=0.0)
+    engine, options = engine_of(ExpectationPropagation()), SweepOptions(residual_scale=0.0)
     q = some_posterior(1)
     assert_same(*gradients(engine, q, options, rule=AsIfConverged()))
     by_rows, by_sites = gradients(engine, q, options)
@@ -97,12 +97,12 @@ def test_before_the_fixed_point_all_of_the_gradient_has_the_same_h():
     ("rule", "options", "gamma"),
     [
         (ExpectationPropagation(), {}, None),
-        (ExpectationPropagation(), {"residual_share": 0.5}, None),
-        (ExpectationPropagation(), {"residual_share": 0.0}, 0.0),
-        (ExpectationPropagation(), {"residual_penalty": 0.7}, 0.7),
+        (ExpectationPropagation(), {"residual_scale": 0.5}, None),
+        (ExpectationPropagation(), {"residual_scale": 0.0}, 0.0),
+        (ExpectationPropagation(), {"trace_penalty": 0.7}, 0.7),
         (ManyClassPropagation(3), {}, None),
         (Variational(), {}, 1.0),
-        (Variational(), {"residual_share": 0.5}, 0.5),
+        (Variational(), {"residual_scale": 0.5}, 0.5),
         (ManyClassVariational(3), {}, 1.0),
     ],
 )
@@ -111,7 +111,7 @@ def test_what_gamma_is_of_the_precision(rule, options, gamma):
 
 
 def test_damped_sites_leave_the_bracket_to_the_rows():
-    update, options = NaturalUpdate(gamma=0.0), SweepOptions(residual_share=0.0)
+    update, options = NaturalUpdate(gamma=0.0), SweepOptions(residual_scale=0.0)
     assert update.options(options, 1.0) == replace(options, bracket=False)
     assert update.options(options, 0.5) == replace(options, damping=0.5)
     assert NaturalUpdate().options(options, 1.0) is options
@@ -126,10 +126,10 @@ MANY_X, MANY_LABELS = table(600)
     [
         (SEPClassifier, {}, True),
         (SEPClassifier, {"batch_size": 11}, False),
-        (SEPClassifier, {"residual_share": 1.0}, False),
+        (SEPClassifier, {"residual_scale": 1.0}, False),
         (SEPClassifier, {"gradient": "exact"}, False),
         (SEPClassifier, {"damping": 0.5}, False),
-        (SEPClassifier, {"site_memory": "factors"}, False),
+        (SEPClassifier, {"site_storage": "factors"}, False),
         (SVIClassifier, {}, True),
         (SVIClassifier, {"batch_size": 11}, False),
     ],

@@ -24,20 +24,24 @@ def converged(**options):
     return engine, fixed_point(engine, PRIOR)
 
 
-def left_out(engine, point, stretch, leverage=EXACT_LEVERAGE):
+def left_out(engine, point, inverse_temperature, leverage=EXACT_LEVERAGE):
     """Log probabilities of the left-out labels, straight from the pass."""
-    options = SweepOptions(0.0, leverage, gradient=False, stretch=stretch)
+    options = SweepOptions(0.0, leverage, gradient=False, inverse_temperature=inverse_temperature)
     engine.sweep(point.prior, point.posterior, options)
     engine.commit()
     return engine.log_predictive.copy()
 
 
-@pytest.mark.parametrize("stretch", [0.4, 1.0, 2.5])
-def test_the_pass_stretches_cavity_means_and_nothing_else(stretch):
+@pytest.mark.parametrize("inverse_temperature", [0.4, 1.0, 2.5])
+def test_the_pass_stretches_cavity_means_and_nothing_else(inverse_temperature):
     engine, point = converged()
     before = left_out(engine, point, 1.0)
     # Φ(z) with z = y·mean/√(1 + variance), and the variance stays.
-    assert_allclose(left_out(engine, point, stretch), log_ndtr(stretch * ndtri_exp(before)), atol=1e-9)
+    assert_allclose(
+        left_out(engine, point, inverse_temperature),
+        log_ndtr(inverse_temperature * ndtri_exp(before)),
+        atol=1e-9,
+    )
 
 
 def test_sites_and_q_stay_and_the_scores_are_of_the_stretched_means():
@@ -48,7 +52,9 @@ def test_sites_and_q_stay_and_the_scores_are_of_the_stretched_means():
     assert_array_equal(engine.sites.shift, shift)
     assert result.posterior is point.posterior
     assert result.mean_log_predictive == pytest.approx(engine.log_predictive.mean(), abs=1e-12)
-    assert_allclose(engine.log_predictive, left_out(engine, point, result.stretch), atol=1e-12)
+    assert_allclose(
+        engine.log_predictive, left_out(engine, point, result.inverse_temperature), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("noise", [0.2, 1.0, 3.0])
@@ -57,14 +63,14 @@ def test_no_other_factor_is_better(noise):
     labels = (np.sin(2 * X[:, 0]) + X[:, 1] + noise * rng.normal(size=len(X)) > 0).astype(np.int8)
     engine = make_engine(X, labels)
     point = fixed_point(engine, PRIOR)
-    found = calibrated(engine, point, seed=0).stretch
+    found = calibrated(engine, point, seed=0).inverse_temperature
 
-    def penalised(stretch):
-        penalty = 0.5 * (np.log(stretch) / calibration._DEVIATION) ** 2
-        return left_out(engine, point, stretch).sum() - penalty
+    def penalised(inverse_temperature):
+        penalty = 0.5 * (np.log(inverse_temperature) / calibration._DEVIATION) ** 2
+        return left_out(engine, point, inverse_temperature).sum() - penalty
 
     grid = np.exp(np.linspace(-0.9, 1.4, 47))
-    best = max(penalised(stretch) for stretch in grid)
+    best = max(penalised(inverse_temperature) for inverse_temperature in grid)
     assert penalised(found) > best - 0.02
     assert grid[0] < found < grid[-1]
 
@@ -75,7 +81,7 @@ def test_several_classes_become_bolder():
     point = fixed_point(engine, PRIOR, tol=1e-8)
     before = left_out(engine, point, 1.0).mean()
     result = calibrated(engine, point, seed=0)
-    assert result.stretch > 1.2
+    assert result.inverse_temperature > 1.2
     assert result.mean_log_predictive > before + 0.02
 
 
@@ -84,11 +90,11 @@ def test_many_rows_are_judged_by_some_of_them(monkeypatch):
     engine, point = converged()
     of_some = calibrated(engine, point, seed=0)
     assert of_some.mean_log_predictive == pytest.approx(engine.log_predictive.mean())
-    assert of_some.stretch == calibrated(engine, point, seed=0).stretch
+    assert of_some.inverse_temperature == calibrated(engine, point, seed=0).inverse_temperature
     monkeypatch.undo()
     of_all = calibrated(engine, point, seed=0)
-    assert of_some.stretch != of_all.stretch
-    assert of_some.stretch == pytest.approx(of_all.stretch, rel=0.25)
+    assert of_some.inverse_temperature != of_all.inverse_temperature
+    assert of_some.inverse_temperature == pytest.approx(of_all.inverse_temperature, rel=0.25)
 
 
 def test_without_seconds_for_a_pass_the_rows_keep_their_scores(monkeypatch):
@@ -96,7 +102,7 @@ def test_without_seconds_for_a_pass_the_rows_keep_their_scores(monkeypatch):
     engine, point = converged()
     before = engine.log_predictive.copy()
     result = calibrated(engine, point, seed=0, seconds=0.0)
-    assert result.stretch != 1.0
+    assert result.inverse_temperature != 1.0
     assert_array_equal(engine.log_predictive, before)
 
 
@@ -117,7 +123,7 @@ def test_with_few_seconds_few_rows_decide(monkeypatch):
     result = calibrated(engine, point, seed=0, seconds=4.0)
     assert seen[0] == 200
     assert set(seen[1:]) == {66}  # a third: three seconds for nine looks
-    assert result.stretch != 1.0
+    assert result.inverse_temperature != 1.0
     seen.clear()
     calibrated(engine, point, seed=0, seconds=100.0)
     assert set(seen) == {200}
@@ -133,10 +139,10 @@ def test_interrupted_it_keeps_what_it_has(monkeypatch):
     late = calibrated(engine, point, seed=0)
     monkeypatch.undo()
     assert early.interrupted
-    assert early.stretch == 1.0
+    assert early.inverse_temperature == 1.0
     assert late.interrupted
     assert_array_equal(engine.log_predictive, before)
-    assert late.stretch == calibrated(engine, point, seed=0).stretch != 1.0
+    assert late.inverse_temperature == calibrated(engine, point, seed=0).inverse_temperature != 1.0
 
 
 def test_scores_that_are_no_numbers_are_refused(monkeypatch):
@@ -154,7 +160,7 @@ def test_scores_that_are_no_numbers_are_refused(monkeypatch):
 
 
 def test_threads_change_nothing():
-    one, two = (calibrated(*converged(n_threads=k), seed=0).stretch for k in (1, 2))
+    one, two = (calibrated(*converged(n_threads=k), seed=0).inverse_temperature for k in (1, 2))
     assert one == pytest.approx(two, rel=1e-12)
 
 
@@ -173,7 +179,7 @@ def test_sites_that_q_is_not_made_of_are_not_left_out_in_full():
     """After a budget without exact sweeps, q is an average, and sites may say more than it knows."""
     engine, point = converged()
     engine.sites.precision[:] *= 30.0
-    stretch = calibrated(engine, point._replace(converged=False), seed=0).stretch
+    inverse_temperature = calibrated(engine, point._replace(converged=False), seed=0).inverse_temperature
     scores = engine.log_predictive.copy()
-    assert_allclose(scores, left_out(engine, point, stretch, LAGGING_LEVERAGE), atol=1e-12)
-    assert not np.allclose(scores, left_out(engine, point, stretch), atol=0.01)
+    assert_allclose(scores, left_out(engine, point, inverse_temperature, LAGGING_LEVERAGE), atol=1e-12)
+    assert not np.allclose(scores, left_out(engine, point, inverse_temperature), atol=0.01)

@@ -111,7 +111,7 @@ def test_how_the_fit_is_run_may_change(checkpoint):
     """Threads, messages and the checkpoint's own settings are not what is fitted."""
     moved = checkpoint.with_name("moved.ckpt")
     checkpoint.rename(moved)
-    resumed = classifier(moved).set_params(n_jobs=2, checkpoint_every=30.0).fit(X, LABELS)
+    resumed = classifier(moved).set_params(n_jobs=2, checkpoint_interval=30.0).fit(X, LABELS)
     whole = classifier().fit(X, LABELS)
     assert_allclose(resumed.predict_proba(X_STAR), whole.predict_proba(X_STAR), rtol=1e-9)
 
@@ -240,7 +240,7 @@ def test_a_fit_that_ends_leaves_the_checkpoint_of_another(checkpoint, monkeypatc
     path = checkpoint.with_name("fit2.ckpt")
     with monkeypatch.context() as patch:
         during(patch, 3, lambda: shutil.copy(checkpoint, path))
-        classifier(path).set_params(checkpoint_every=1e6).fit(X, LABELS)
+        classifier(path).set_params(checkpoint_interval=1e6).fit(X, LABELS)
     assert path.read_bytes() == checkpoint.read_bytes()
 
 

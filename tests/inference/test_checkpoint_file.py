@@ -112,7 +112,7 @@ def test_what_is_no_checkpoint_is_said_to_be_none(checkpoint, spoil):
     assert checkpoint.exists(), "whatever it is, it is not ours to delete"
 
 
-SELDOM = {"checkpoint_every": 1e6}
+SELDOM = {"checkpoint_interval": 1e6}
 """A fit that would not come to write a checkpoint."""
 
 
@@ -132,7 +132,7 @@ def refused_at_once(monkeypatch, path):
     """The message with which a fit refuses a path before its first step."""
     passes = steps(monkeypatch)
     with no_more_rights_than_files_give(), pytest.raises(CheckpointError) as caught:
-        classifier(path).set_params(checkpoint_every=1e6).fit(X, LABELS)
+        classifier(path).set_params(checkpoint_interval=1e6).fit(X, LABELS)
     assert not passes
     return str(caught.value)
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity.gp.posterior import Naturals, Posterior
-from cavity.inference.converge import converge, settled
+from cavity.inference.converge import converge, score_fixed_posterior
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions, marginals
 from cavity.inference.vi import Variational
@@ -224,7 +224,7 @@ class TestLeftAsItIs:
         prior = make_prior(100.0 * KERNELS["noisy"], points(6))
         swept, engine = (make_engine(X, labels, rule=Variational()) for _ in range(2))
         point = fixed_point(swept, prior)
-        left = settled(engine, prior, point.posterior)
+        left = score_fixed_posterior(engine, prior, point.posterior)
         assert_allclose(left.objective, point.objective, atol=1e-9)
         assert_allclose(engine.log_predictive, swept.log_predictive, atol=1e-8)
         assert_allclose(left.max_leverage, EXACT_LEVERAGE, atol=1e-6)
@@ -235,7 +235,7 @@ class TestLeftAsItIs:
         prior = make_prior(100.0 * KERNELS["noisy"], points(6))
         q = Posterior.from_naturals(Naturals.zeros(1, 6))
         engine = make_engine(X, labels, rule=Variational())
-        point = settled(engine, prior, q)
+        point = score_fixed_posterior(engine, prior, q)
         assert (engine.sites.precision[0] * marginals(X, prior, q).variance[0]).max() > 1.0
         assert point.max_leverage == LAGGING_LEVERAGE
         assert engine.log_predictive.min() > -10.0
@@ -246,6 +246,6 @@ class TestLeftAsItIs:
         prior = make_prior(KERNELS["noisy"], points(6))
         engine = make_engine(X, labels, rule=Variational())
         q = fixed_point(make_engine(X, labels, rule=Variational()), prior).posterior
-        point = settled(engine, prior, q, seconds_left=lambda: 0.0)
+        point = score_fixed_posterior(engine, prior, q, seconds_left=lambda: 0.0)
         assert point.n_sweeps == 1
         assert np.isfinite(point.objective)

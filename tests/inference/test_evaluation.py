@@ -113,9 +113,9 @@ def test_penalty_charges_for_the_variance_that_the_inducing_points_leave(kernel)
         return -0.5 * 0.7 * precision @ residual
 
     value, _ = value_and_gradient(engine, prior)
-    charged_value, gradient = value_and_gradient(engine, prior, residual_penalty=0.7)
+    charged_value, gradient = value_and_gradient(engine, prior, trace_penalty=0.7)
     assert_allclose(charged_value - value, charge(kernel.theta, prior.Z), atol=1e-7)
-    _, charged = value_and_gradient(engine, prior, residual_penalty=1.4)
+    _, charged = value_and_gradient(engine, prior, trace_penalty=1.4)
     by_theta = central_differences(lambda theta: charge(theta, prior.Z), kernel.theta)
     by_Z = central_differences(lambda Z: charge(kernel.theta, Z), prior.Z)
     assert_digits(charged.theta - gradient.theta, by_theta, 6)

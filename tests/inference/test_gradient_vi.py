@@ -98,7 +98,7 @@ def test_the_history_ends_with_the_score_of_the_fit():
     model = SVIClassifier(n_inducing=8, posterior_update="gradient", tol=1e-3, random_state=0, n_jobs=1)
     model.fit(X, LABELS)
     in_sample = np.mean(model.predict_log_proba(X)[np.arange(len(X)), LABELS])
-    assert_allclose(model.history_[-1].leave_one_out, model.loo_score_, atol=1e-3)
+    assert_allclose(model.history_[-1].leave_one_out, -model.loo_log_loss_, atol=1e-3)
     assert model.history_[-1].leave_one_out < in_sample - 0.01
 
 

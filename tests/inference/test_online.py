@@ -133,9 +133,9 @@ def test_a_memory_that_is_set_late_holds_at_once(seen):
     trainer = make_trainer(X, LABELS, learn=False, kernel=KERNELS["noisy"], Z=points(6))
     state = trainer.start()
     one = Naturals(np.eye(6)[None], np.zeros((1, 6)))
-    stream = Stream(replace(state, q=one.scaled(seen)), seen, stands_for=seen)
+    stream = Stream(replace(state, q=one.scaled(seen)), seen, importance_weight=seen)
     stream = absorb(trainer, stream, source(slice(0, 10)), Progress(), StreamSettings(10, memory=40.0))
-    assert stream.stands_for == 40.0
+    assert stream.importance_weight == 40.0
     assert stream.seen == seen + 10.0
     old = np.trace(stream.state.q.precision[0]) / 6
     assert 30.0 <= old < 31.0 + 10.0
@@ -148,14 +148,14 @@ def twenty_more(stream):
 
 def test_a_memory_that_is_lifted_brings_nothing_back():
     later = twenty_more(listen([slice(0, 100)], StreamSettings(batch_size=10, memory=30.0)))
-    assert later.stands_for == 50.0
+    assert later.importance_weight == 50.0
     assert later.seen == 120.0
 
 
 def test_streams_of_old_files_do_not_say_what_they_stand_for():
     stream = listen([slice(0, 100)], StreamSettings(batch_size=10))
-    old, new = twenty_more(replace(stream, stands_for=None)), twenty_more(stream)
-    assert old.stands_for == new.stands_for == 120.0
+    old, new = twenty_more(replace(stream, importance_weight=None)), twenty_more(stream)
+    assert old.importance_weight == new.importance_weight == 120.0
     assert_array_equal(old.state.q.precision, new.state.q.precision)
 
 

@@ -22,31 +22,31 @@ class Heard:
 
 
 def fitted(**options):
-    heard = Heard()
-    with reporting(heard):
+    callback = Heard()
+    with reporting(callback):
         model = SEPClassifier(n_inducing=5, random_state=0, **options).fit(X, Y)
-    return model, heard
+    return model, callback
 
 
 @pytest.mark.parametrize("options", [{"tol": 1e-2}, {"batch_size": 20, "max_epochs": 5}])
 def test_a_reporter_hears_of_every_iteration_and_of_the_budget(options):
-    model, heard = fitted(**options)
-    assert heard.entries == model.history_
-    assert 0.0 < heard.shares[0] < 0.1  # what is used up when it is told
-    assert (np.diff(heard.shares) > 0).all()
-    assert heard.shares[-1] == 1.0
+    model, callback = fitted(**options)
+    assert callback.entries == model.history_
+    assert 0.0 < callback.shares[0] < 0.1  # what is used up when it is told
+    assert (np.diff(callback.shares) > 0).all()
+    assert callback.shares[-1] == 1.0
 
 
 def test_without_a_budget_there_is_no_share():
-    _, heard = fitted(optimizer=None)
-    assert set(heard.shares) == {None}
+    _, callback = fitted(optimizer=None)
+    assert set(callback.shares) == {None}
 
 
 def test_a_stream_is_reported_too():
-    heard = Heard()
-    with reporting(heard):
+    callback = Heard()
+    with reporting(callback):
         model = SEPClassifier(n_inducing=5, random_state=0).partial_fit(X, Y)
-    assert heard.entries == model.history_
+    assert callback.entries == model.history_
 
 
 def test_the_innermost_reporter_hears_and_only_inside_its_block():

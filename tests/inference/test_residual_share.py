@@ -26,7 +26,7 @@ X, CODES = load_iris(return_X_y=True)
 
 
 def shared_point(engine, prior, share, tol=1e-12):
-    point = converge(engine, prior, tol=tol, max_sweeps=2000, options=SweepOptions(residual_share=share))
+    point = converge(engine, prior, tol=tol, max_sweeps=2000, options=SweepOptions(residual_scale=share))
     assert point.converged
     return point
 
@@ -70,7 +70,7 @@ def test_gradient_at_the_fixed_point(n_classes, share):
         prior = make_prior(kernel.clone_with_theta(theta), moved)
         return shared_point(engine, prior, share, 1e-9).objective
 
-    _, gradient = value_and_gradient(engine, make_prior(kernel, Z), residual_share=share)
+    _, gradient = value_and_gradient(engine, make_prior(kernel, Z), residual_scale=share)
     by_theta = central_differences(lambda theta: value(theta, Z), kernel.theta, 1e-4)
     by_Z = central_differences(lambda moved: value(kernel.theta, moved), Z, 1e-4)
     assert_allclose(gradient.theta, by_theta, atol=1e-5)
@@ -82,10 +82,10 @@ def test_calibration_is_by_the_whole_residual():
     rows, labels = table(200)
     engine, prior = make_engine(rows, labels), make_prior(ConstantKernel(20.0) * RBF(1.0), points(8))
     point = shared_point(engine, prior, 0.05, 1e-9)
-    stretch = calibrated(engine, point, seed=0).stretch
+    inverse_temperature = calibrated(engine, point, seed=0).inverse_temperature
     scores = []
-    for factor in stretch * np.exp([-0.1, 0.0, 0.1]):
-        options = SweepOptions(0.0, gradient=False, stretch=factor)
+    for factor in inverse_temperature * np.exp([-0.1, 0.0, 0.1]):
+        options = SweepOptions(0.0, gradient=False, inverse_temperature=factor)
         scores.append(engine.sweep(point.prior, point.posterior, options).log_predictive)
     assert scores[1] > max(scores[0], scores[2])
 
@@ -102,10 +102,10 @@ MINIBATCHES = {"n_inducing": 8, "batch_size": 128, "max_epochs": 4, "random_stat
         ({"batch_size": len(X)}, 1.0),
         ({"batch_size": None, "max_iter": 4, "tol": 1.0}, 1.0),
         ({"calibration": None}, 1.0),
-        ({"site_memory": "factors"}, 1.0),
+        ({"site_storage": "factors"}, 1.0),
         ({"optimizer": None, "tol": 1.0}, 1.0),
-        ({"residual_share": 0.4}, 0.4),
-        ({"residual_share": 1}, 1.0),
+        ({"residual_scale": 0.4}, 0.4),
+        ({"residual_scale": 1}, 1.0),
     ],
     ids=[
         "many",
@@ -134,10 +134,10 @@ def test_few_rows_have_the_whole_residual():
 
 def test_the_evidence_is_that_of_the_share():
     """Of the fit and at its own theta alike."""
-    model = SEPClassifier(**MINIBATCHES, residual_share=0.1).fit(X, CODES)
+    model = SEPClassifier(**MINIBATCHES, residual_scale=0.1).fit(X, CODES)
     again = model.log_marginal_likelihood(model.kernel_.theta)
     assert_allclose(again, model.log_marginal_likelihood_value_, rtol=1e-4)
-    model.set_params(residual_share=1)
+    model.set_params(residual_scale=1)
     assert abs(model.log_marginal_likelihood(model.kernel_.theta) / again - 1.0) > 1e-3
 
 

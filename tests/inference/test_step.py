@@ -157,7 +157,7 @@ def test_after_a_failed_pass_stored_factors_still_add_up_to_q(monkeypatch):
 
     monkeypatch.setattr(LocalEngine, "sweep", failing)
     monkeypatch.setattr(Trainer, "step", compared)
-    options = {"site_memory": "factors", "batch_size": 20, "max_epochs": 2}
+    options = {"site_storage": "factors", "batch_size": 20, "max_epochs": 2}
     SEPClassifier(n_inducing=5, random_state=0, n_jobs=1, **options).fit(X, labels)
     assert len(gaps) == 20
     assert max(gaps) < 1e-4

@@ -215,7 +215,7 @@ def test_memory_does_not_grow_with_the_steps():
     assert np.median(np.diff(sizes)) < 60_000
 
 
-@pytest.mark.parametrize("options", [{}, {"hyperprior": None, "residual_penalty": 0.0}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"hyperprior": None, "trace_penalty": 0.0}], ids=str)
 def test_many_epochs_on_noisy_labels_stay_inside_the_bounds_and_lose_nothing(monkeypatch, options):
     """The scale ridge: evidence creeps up with the amplitude, without end, unless it is bounded."""
     X, labels = table(2000)
@@ -253,7 +253,7 @@ def test_a_wide_open_amplitude_does_not_break_training():
         learning_rate=0.2,
         random_state=0,
         hyperprior=None,
-        residual_penalty=0.0,
+        trace_penalty=0.0,
         n_jobs=1,
     ).fit(X, noisy)
     assert np.isfinite(fit.predict_proba(X)).all()

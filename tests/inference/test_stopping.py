@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import SEPClassifier
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import computing
+from cavity.engines.threads import compute_context
 from cavity.inference import train as plan
 from cavity.inference.schedule import Monitor
 from cavity.inference.trainer import Trainer
@@ -113,8 +113,8 @@ def test_ctrl_c_while_the_threads_end_loses_nothing(monkeypatch):
         shutdown(self, wait, **options)
 
     monkeypatch.setattr(ThreadPoolExecutor, "shutdown", noted)
-    with computing(2):
+    with compute_context(2):
         pass
-    with pytest.raises(KeyboardInterrupt), computing(2):
+    with pytest.raises(KeyboardInterrupt), compute_context(2):
         raise KeyboardInterrupt
     assert waits == [False, True]

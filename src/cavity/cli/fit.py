@@ -116,7 +116,7 @@ def _interrupts_held_back() -> Iterator[None]:
     """Threads and processes that are started here never hear of Ctrl-C; this thread hears of it later.
 
     A terminal sends it to all processes at once, and workers that die of it each print a traceback and
-    are started again. They end with the cluster, which is closed when this process has heard of it.
+    are started again. They end with the cluster, which is closed when this process has callback of it.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -249,7 +249,7 @@ def _parameters(request: FitRequest) -> dict[str, Any]:
                 "starts afresh"
             )
         checkpoint.unlink()
-    return {**parameters, "checkpoint": str(checkpoint), "checkpoint_every": _CHECKPOINT_EVERY}
+    return {**parameters, "checkpoint": str(checkpoint), "checkpoint_interval": _CHECKPOINT_EVERY}
 
 
 def _train(request: FitRequest, model: Any, table: Any, parameters: dict[str, Any]) -> None:
@@ -299,8 +299,8 @@ def _forget_places(model: Any) -> None:
     model.set_params(folder=None)
     for classifier in (model.classifier, model.classifier_):
         if "checkpoint" in classifier.get_params(deep=False):
-            default = type(classifier)().checkpoint_every
-            classifier.set_params(checkpoint=None, checkpoint_every=default)
+            default = type(classifier)().checkpoint_interval
+            classifier.set_params(checkpoint=None, checkpoint_interval=default)
 
 
 def _summary(model: Any, request: FitRequest) -> dict[str, Any]:

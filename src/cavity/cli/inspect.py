@@ -49,7 +49,7 @@ def description(model: Any) -> dict[str, Any]:
             "iterations": int(classifier.n_iter_),
             "seconds": float(model.fit_seconds_),
             "log_marginal_likelihood": _evidence(classifier.log_marginal_likelihood_value_),
-            "stretch": float(classifier.model_.stretch),
+            "inverse_temperature": float(classifier.model_.inverse_temperature),
             "leave_one_out_nll": float(-known.mean()) if len(known) else None,
         },
         "kernel": str(classifier.kernel_),

@@ -94,7 +94,7 @@ class Watcher(Protocol):
 def progress_shown() -> Iterator[Watcher]:
     """A live bar if rich is installed and someone is looking, plain lines otherwise."""
     if settings.quiet:
-        yield Silence()
+        yield NullProgress()
         return
     try:
         from rich.console import Console
@@ -187,7 +187,7 @@ class Lines:
             _print(rows_status(done, total, seconds))
 
 
-class Silence:
+class NullProgress:
     """Nothing at all."""
 
     n_rows = 0

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from cavity.data.locations import permitted
+from cavity.data.locations import explain_permission_error
 from cavity.data.shuffle import read_ahead
 from cavity.data.source import (
     Block,
@@ -200,7 +200,7 @@ def open_npy(path: str | os.PathLike[str]) -> Any:
     """
     path = Path(path)
     try:
-        with permitted(path):
+        with explain_permission_error(path):
             return np.load(path, mmap_mode="r", allow_pickle=False)
     except SourceError:
         raise

@@ -27,7 +27,7 @@ from cavity.errors import SourceError
 
 
 @contextmanager
-def permitted(path: object) -> Iterator[None]:
+def explain_permission_error(path: object) -> Iterator[None]:
     """Turn a missing permission into an error that says what to change."""
     try:
         yield
@@ -72,7 +72,7 @@ def is_parquet_name(path: Path) -> bool:
 def list_files(path: str | os.PathLike[str]) -> list[Path]:
     """The Parquet files that a path means: itself, or those in that folder, sorted by name."""
     path = Path(path)
-    with permitted(path):
+    with explain_permission_error(path):
         if not path.exists():
             near = path.parent.iterdir() if path.parent.is_dir() else ()
             hint = _pattern_hint(path) or _suggest(path.name, near)

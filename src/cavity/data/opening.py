@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cavity.data.arrays import ArraySource, npy_source
 from cavity.data.arrow import ParquetSource, is_arrow_stream, is_dataset, is_table, table_source
 from cavity.data.contract import MEMBERS, GuardedSource, check_members, loaded, require
-from cavity.data.locations import is_parquet_name, list_files, local_path, permitted
+from cavity.data.locations import explain_permission_error, is_parquet_name, list_files, local_path
 from cavity.data.source import Source, rows_to_look_at
 from cavity.errors import SourceError
 
@@ -124,7 +124,7 @@ def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Sou
         return ParquetSource(given, _target_name(y, what), weight=weight)
     if path.suffix.lower() == ".npy":
         return npy_source(path, y, sample_weight)
-    with permitted(path):
+    with explain_permission_error(path):
         is_file = path.is_file()
     if is_file and not _is_parquet(path):
         raise SourceError(
@@ -153,7 +153,7 @@ def _weight_name(sample_weight: Any, what: str) -> str | None:
 def _is_parquet(path: Path) -> bool:
     if is_parquet_name(path):
         return True
-    with permitted(path), path.open("rb") as file:
+    with explain_permission_error(path), path.open("rb") as file:
         return file.read(4) == b"PAR1"
 
 

@@ -20,9 +20,9 @@ from cavity.data.locations import (
     RemoteFile,
     check_no_more_columns,
     check_same_schema,
+    explain_permission_error,
     find_columns,
     import_pyarrow,
-    permitted,
 )
 from cavity.errors import SourceError
 
@@ -127,7 +127,7 @@ class Stamp:
         """The stamp of a file as it is now."""
         if isinstance(path, RemoteFile):
             return cls(*path.size_and_time())
-        with permitted(path):
+        with explain_permission_error(path):
             status = path.stat()
         return cls(status.st_size, status.st_mtime_ns)
 
@@ -137,7 +137,7 @@ def open_parquet(path: File) -> Any:
     pyarrow, parquet = import_pyarrow()
     remote = isinstance(path, RemoteFile)
     try:
-        with permitted(path):
+        with explain_permission_error(path):
             return parquet.ParquetFile(
                 path.path if isinstance(path, RemoteFile) else path,
                 filesystem=path.filesystem if isinstance(path, RemoteFile) else None,

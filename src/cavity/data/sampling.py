@@ -87,14 +87,16 @@ def thinned_batch(batch: Block, log_predictive: Array, least: float) -> Block:
     last, offset = log_predictive[index], _offset(index)
     if isinstance(batch, ArrayBlock):  # the rows that are left out need not be copied
         every = batch.source.weight
-        kept, stands_for = doubtful_rows(last, least, offset, None if every is None else every[index])
-        return LoadedBlock(index[kept], replace(batch, index=index[kept]).load(), stands_for)
+        kept, importance_weight = systematic_subsample(
+            last, least, offset, None if every is None else every[index]
+        )
+        return LoadedBlock(index[kept], replace(batch, index=index[kept]).load(), importance_weight)
     rows = batch.load()
-    kept, stands_for = doubtful_rows(last, least, offset, rows.weight)
-    return LoadedBlock(index[kept], rows.take(kept), stands_for)
+    kept, importance_weight = systematic_subsample(last, least, offset, rows.weight)
+    return LoadedBlock(index[kept], rows.take(kept), importance_weight)
 
 
-def doubtful_rows(
+def systematic_subsample(
     log_predictive: Array, least: float, offset: float, weight: Array | None = None
 ) -> tuple[IntArray, Array]:
     """Positions of the rows to keep, and for how many rows each of them stands.
@@ -106,8 +108,8 @@ def doubtful_rows(
     offsets. The probabilities are added up along the rows, from the offset on, and whoever reaches the
     next whole number is kept: as many as expected.
 
-    >>> kept, stands_for = doubtful_rows(np.log([0.9, 1.0, 1.0, 1.0, 1.0, 0.5, np.nan]), 0.25, 0.5)
-    >>> kept.tolist(), stands_for.tolist()
+    >>> kept, importance_weight = systematic_subsample(np.log([0.9, 1.0, 1.0, 1.0, 1.0, 0.5, np.nan]), 0.25, 0.5)
+    >>> kept.tolist(), importance_weight.tolist()
     ([0, 2, 5, 6], [1.0, 4.0, 1.0, 1.0])
     """
     doubt = -np.expm1(np.nan_to_num(log_predictive, nan=-np.inf))

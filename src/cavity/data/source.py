@@ -101,7 +101,7 @@ class LoadedBlock:
 
     index: slice | IntArray
     rows: RawRows
-    stands_for: Array | None = None
+    importance_weight: Array | None = None
     """[t]: how many rows each stands for, if others like it were left out; None is itself alone."""
 
     def load(self) -> RawRows:

@@ -228,8 +228,8 @@ class LocalEngine(SourceFacts):
         if self.held_out is not None:
             kept = ~self.held_out.mask[tile.index]
             weight = kept.astype(np.float64) if weight is None else weight * kept
-        stands_for = tile.stands_for if isinstance(tile, LoadedBlock) else None
-        rows = Rows(self.standardizer.apply(X, dtype), labels, weight, stands_for)
+        importance_weight = tile.importance_weight if isinstance(tile, LoadedBlock) else None
+        rows = Rows(self.standardizer.apply(X, dtype), labels, weight, importance_weight)
         return rows, self.sites.take(tile.index)
 
 
@@ -244,17 +244,19 @@ def _split(batch: Block, n_tiles: int) -> list[Block]:
         parts = even_parts(len(batch.index), n_tiles)
         return [replace(batch, index=batch.index[part]) for part in parts]
     X, labels, weight = batch.load()
-    stands_for = batch.stands_for if isinstance(batch, LoadedBlock) else None
+    importance_weight = batch.importance_weight if isinstance(batch, LoadedBlock) else None
     index = batch.index
     if isinstance(index, slice):
         index = np.arange(index.start, index.stop)
     if n_tiles <= 1:
-        return [LoadedBlock(index, RawRows(X, labels, weight), stands_for)]
+        return [LoadedBlock(index, RawRows(X, labels, weight), importance_weight)]
 
     def of(values: Array | None, part: slice) -> Array | None:
         return None if values is None else values[part]
 
     return [
-        LoadedBlock(index[part], RawRows(X[part], labels[part], of(weight, part)), of(stands_for, part))
+        LoadedBlock(
+            index[part], RawRows(X[part], labels[part], of(weight, part)), of(importance_weight, part)
+        )
         for part in even_parts(len(index), n_tiles)
     ]

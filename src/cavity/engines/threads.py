@@ -110,7 +110,7 @@ def _quietly(function: Callable[[Item], Result], item: Item) -> Result:
 
 
 @contextmanager
-def computing(n_threads: int) -> Iterator[Threads]:
+def compute_context(n_threads: int) -> Iterator[Threads]:
     """Threads for the tiles, one BLAS thread each, and no NumPy warnings."""
     threads = Threads(n_threads)
     try:

@@ -33,7 +33,7 @@ from cavity.data.scaling import Standardizer
 from cavity.data.source import Source
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
-from cavity.engines.threads import Threads, computing, thread_count
+from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.validation import (
     require_weight_on_both_sides,
@@ -48,7 +48,7 @@ from cavity.gp.relevance import Relevance
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
 from cavity.inference.calibration import calibrated
 from cavity.inference.converge import converge
-from cavity.inference.history import Iteration, Progress, Rung
+from cavity.inference.history import InducingCandidate, Iteration, Progress
 from cavity.inference.rule import Rule
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.train import Outcome, chosen_start, continued_start, stopped_before_training
@@ -87,8 +87,8 @@ def saved_state(state: dict[str, Any]) -> dict[str, Any]:
         state["_training"] = None
     if "history_" in state:
         state["history_"] = _columns(state["history_"])
-    if "inducing_path_" in state:
-        state["inducing_path_"] = [rung.as_dict() for rung in state["inducing_path_"]]
+    if "inducing_search_" in state:
+        state["inducing_search_"] = [rung.as_dict() for rung in state["inducing_search_"]]
     if isinstance(state.get("checkpoint"), os.PathLike):
         state["checkpoint"] = os.fspath(state["checkpoint"])
     if state.get("inducing_points") is not None:
@@ -101,13 +101,13 @@ def restored_state(state: dict[str, Any]) -> dict[str, Any]:
     state, history = dict(state), state.get("history_")
     if isinstance(history, dict):
         state["history_"] = _iterations(history)
-    if "inducing_path_" in state:
-        state["inducing_path_"] = [Rung(**rung) for rung in state["inducing_path_"]]
+    if "inducing_search_" in state:
+        state["inducing_search_"] = [InducingCandidate(**rung) for rung in state["inducing_search_"]]
     return state
 
 
 @contextmanager
-def all_or_nothing(estimator: Any) -> Iterator[None]:
+def rollback_on_error(estimator: Any) -> Iterator[None]:
     """What fails, or is stopped, leaves the estimator as it was, not half of it as it was to be."""
     before = dict(vars(estimator))
     try:
@@ -130,7 +130,7 @@ def _iterations(columns: dict[str, Any]) -> list[Iteration]:
     return [Iteration(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
-def warn_of_the_end(estimator: Any, outcome: Outcome) -> None:
+def warn_not_converged(estimator: Any, outcome: Outcome) -> None:
     """Warn, in the line that has called `fit`, of a fit that has not come to its proper end."""
     name, steps = type(estimator).__name__, f"{outcome.n_iter} iterations"
     if outcome.interrupted:
@@ -176,7 +176,7 @@ class Insight:
         >>> X, y = make_moons(200, noise=0.2, random_state=0)
         >>> model = SEPClassifier(n_inducing=20, tol=1e-3, random_state=0).fit(X, y)
         >>> far = model.predict_uncertainty([[50.0, 50.0]])
-        >>> bool(far.knowledge[0] > far.noise[0])
+        >>> bool(far.epistemic[0] > far.aleatoric[0])
         True
         """
         mean, variance = self._latent_moments(X)
@@ -258,12 +258,12 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         validated_kernel(self.kernel)
         self._refuse_what_does_not_go_together()
         n_jobs = thread_count(self.n_jobs)
-        with all_or_nothing(self):
+        with rollback_on_error(self):
             source, self.classes_ = self._validated_source(X, y, sample_weight)
             self._refuse_what_does_not_suit(source.n_rows)
             rng = check_random_state(self.random_state)
             progress = self._progress(source)
-            with computing(n_jobs) as threads:
+            with compute_context(n_jobs) as threads:
                 problem = self._problem(source, threads, rng, progress)
                 if problem.interrupted:
                     outcome = stopped_before_training(problem, progress)
@@ -375,20 +375,22 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
 
     def _store(self, problem: Problem, outcome: Outcome, progress: Progress) -> None:
         engine, prior = problem.engine, outcome.point.prior
-        self.model_ = Model.at(prior, outcome.point.posterior, engine, stretch=outcome.point.stretch)
+        self.model_ = Model.at(
+            prior, outcome.point.posterior, engine, inverse_temperature=outcome.point.inverse_temperature
+        )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = outcome.point.objective
         self.loo_log_proba_: Any = engine.of_all_rows(engine.log_predictive)
-        self.loo_score_ = outcome.point.mean_log_predictive
-        self.stretch_ = outcome.point.stretch
+        self.loo_log_loss_ = -outcome.point.mean_log_predictive
+        self.inverse_temperature_ = outcome.point.inverse_temperature
         self._weight_seen = engine.total_weight
         self.n_iter_ = outcome.n_iter
         self.history_ = progress.history
         self._centre = problem.hyperprior.centre
         self._training: Engine | None = engine
         self._stream: Any = None
-        warn_of_the_end(self, outcome)
+        warn_not_converged(self, outcome)
 
     def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
         """Posterior mean [n] and variance [n] of the latent function at X [n, d].
@@ -405,7 +407,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
-        with computing(thread_count(self.n_jobs)) as threads:
+        with compute_context(thread_count(self.n_jobs)) as threads:
             return self.model_.latent_moments(X, threads)
 
     def predict_log_proba(self, X: Any) -> Array:
@@ -439,7 +441,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         """
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
-        with computing(thread_count(self.n_jobs)):
+        with compute_context(thread_count(self.n_jobs)):
             mean, covariance = self.model_.joint_moments(X)
             values, vectors = np.linalg.eigh(covariance)
         roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
@@ -466,12 +468,12 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
                 "saved or copied estimator nor of a stream; call fit first"
             )
         engine = self._training.fresh(self._site_rule())
-        with computing(thread_count(self.n_jobs)) as engine.threads:
+        with compute_context(thread_count(self.n_jobs)) as engine.threads:
             kernel = self.kernel_.clone_with_theta(theta)
             # The jitter is part of the model: with another one the fitted theta has another value.
             prior = Prior(kernel, self.model_.Z, self.model_.dtype, self.model_.jitter)
             share = getattr(self, "_share", 1.0)
-            options = SweepOptions(residual_share=share)
+            options = SweepOptions(residual_scale=share)
             point = converge(engine, prior, options=options, tol=1e-8, max_sweeps=500)
             if point.interrupted:
                 raise KeyboardInterrupt

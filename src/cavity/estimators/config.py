@@ -186,7 +186,7 @@ def training_plan(
         monitor=_monitor(estimator, problem, stochastic, update),
         checkpointer=Checkpointer(
             None if estimator.checkpoint is None else Path(estimator.checkpoint),
-            estimator.checkpoint_every,
+            estimator.checkpoint_interval,
             lambda: fingerprint(estimator, problem),
         ),
         update=update,

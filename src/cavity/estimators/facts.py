@@ -63,8 +63,8 @@ def fitted_facts(estimator: Any) -> dict[str, str]:
     }
     if np.isfinite(evidence := estimator.log_marginal_likelihood_value_):
         facts["log marginal likelihood"] = f"{evidence:,.2f}"
-    if (stretch := estimator.model_.stretch) != 1.0:
-        facts["calibration"] = f"latent means × {stretch:.2f}"
+    if (inverse_temperature := estimator.model_.inverse_temperature) != 1.0:
+        facts["calibration"] = f"latent means × {inverse_temperature:.2f}"
     if len(seen):
         facts["leave-one-out NLL"] = f"{-seen.mean():.4f}"
     if estimator.history_:

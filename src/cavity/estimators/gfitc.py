@@ -52,9 +52,9 @@ class GFITCClassifier(SparseGPClassifier):
     All other parameters and all attributes are those of `SEPClassifier`, with defaults of their own for
     max_iter and tol. An iteration of L-BFGS goes
     over all rows, as often as EP needs, so that there are no batch_size, learning_rate, max_epochs,
-    early_stopping, validation_fraction, checkpoint and checkpoint_every; no stream_memory, because
-    there is no `partial_fit`; and no damping, gradient, residual_share, residual_penalty and
-    site_memory, because EP converges between two iterations, its gradient is then exact, and its
+    early_stopping, validation_fraction, checkpoint and checkpoint_interval; no window_size, because
+    there is no `partial_fit`; and no damping, gradient, residual_scale, trace_penalty and
+    site_storage, because EP converges between two iterations, its gradient is then exact, and its
     evidence is climbed as it is.
 
     Examples
@@ -133,7 +133,7 @@ class GFITCClassifier(SparseGPClassifier):
             problem.prior(problem.space.start),
             tol=self.tol,
             max_sweeps=self.max_iter,
-            heard=partial(record_sweep, progress),
-            time_for=lambda taken: progress.seconds + taken <= max_seconds,
+            callback=partial(record_sweep, progress),
+            has_time=lambda taken: progress.seconds + taken <= max_seconds,
         )
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)

@@ -57,7 +57,7 @@ class Comparison:
         """The candidate with the highest score."""
         return self.candidates[0]
 
-    def not_worse(self, errors: float = 2.0) -> list[Candidate]:
+    def within_se(self, errors: float = 2.0) -> list[Candidate]:
         """Candidates within so many standard errors of the best: the data do not tell them apart."""
         return [c for c in self.candidates if c.behind <= errors * c.behind_error]
 

@@ -83,18 +83,18 @@ class SEPClassifier(SteppedGPClassifier):
     gradient : {"approximate", "exact"}
         The paper's gradient, which assumes matched moments, or the one with the terms that vanish at
         EP's fixed point.
-    residual_share : float in [0, 1] or "auto"
+    residual_scale : float in [0, 1] or "auto"
         Share of the variance s that inducing points leave unexplained by which training blurs the
         likelihood of a row. 1 is the paper's model; less of it excuses hard rows less, which learns
         more of them and makes bolder claims. "auto" is 0 when more than 25,000 rows are trained on in
         minibatches, the kernel learns, the result is calibrated and no rows are held out for early
         stopping; it is 1 otherwise. Predictions have s in full.
-    residual_penalty : float or "auto"
+    trace_penalty : float or "auto"
         Charge c for the variance s that inducing points leave unexplained: training maximises
         log Z_q − ½ c Σ ν̃ s, as the variational bound would charge it, which keeps inducing points from
         overfitting small data. 0 is the paper's plain EP evidence. "auto" is 1 when every step sees all
         rows and 0 on minibatches: many rows need no charge, and large amplitudes do better without.
-    site_memory : {"sites", "factors"}
+    site_storage : {"sites", "factors"}
         What minibatch training keeps of each row: two numbers, or the whole factor, m + 2 numbers, as
         the paper does (no averaging then, and damping 0.99).
     class_weight : dict, "balanced" or None
@@ -110,13 +110,13 @@ class SEPClassifier(SteppedGPClassifier):
         time that it takes; then `kernel_` is about these, one lengthscale each.
     warm_start : bool
         Whether fit goes on from the last fit's kernel, inducing points and posterior.
-    stream_memory : float or None
+    window_size : float or None
         Of about how many of the latest rows `partial_fit` keeps knowledge, from when it is set. None
         counts every row alike, except that of a stream without a fit before it the first 25 rows for
         each inducing point count less, while kernel and inducing points find their place.
     checkpoint : path or None
         File to which training is saved, and from which a fit that was killed goes on.
-    checkpoint_every : float
+    checkpoint_interval : float
         Seconds between two checkpoints.
     random_state, n_jobs, verbose
         As in scikit-learn; n_jobs=None uses all cores.
@@ -132,10 +132,10 @@ class SEPClassifier(SteppedGPClassifier):
     loo_log_proba_ : array [n]
         Log probability of each training label with its row left out, free from the cavities; NaN for
         rows that a budget in seconds left no time to visit, and for rows of no weight.
-    loo_score_ : float, their mean, every row counted by its weight
-    stretch_ : float
+    loo_log_loss_ : float, minus their mean, every row counted by its weight
+    inverse_temperature_ : float
         The factor on the latent means that `calibration` has found; 1 without.
-    inducing_path_ : list of `cavity.inference.history.Rung`
+    inducing_search_ : list of `cavity.inference.history.InducingCandidate`
         The numbers of inducing points that n_inducing="auto" has tried, with their scores and seconds.
     n_iter_ : int, steps taken
     history_ : list of `cavity.inference.history.Iteration`
@@ -156,9 +156,9 @@ class SEPClassifier(SteppedGPClassifier):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SteppedGPClassifier._parameter_constraints,
         "gradient": [StrOptions({"approximate", "exact"})],
-        "site_memory": [StrOptions({"sites", "factors"})],
-        "residual_share": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
-        "residual_penalty": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
+        "site_storage": [StrOptions({"sites", "factors"})],
+        "residual_scale": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
+        "trace_penalty": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
     }
 
     def __init__(
@@ -182,16 +182,16 @@ class SEPClassifier(SteppedGPClassifier):
         tol: float = 1e-4,
         calibration: str | None = "auto",
         gradient: str = "approximate",
-        residual_share: float | str = "auto",
-        residual_penalty: float | str = "auto",
-        site_memory: str = "sites",
+        residual_scale: float | str = "auto",
+        trace_penalty: float | str = "auto",
+        site_storage: str = "sites",
         class_weight: Any = None,
         hyperprior: float | None = 1.0,
         standardize: bool | str = True,
         warm_start: bool = False,
-        stream_memory: float | None = None,
+        window_size: float | None = None,
         checkpoint: str | PathLike[str] | None = None,
-        checkpoint_every: float = 60.0,
+        checkpoint_interval: float = 60.0,
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -218,33 +218,33 @@ class SEPClassifier(SteppedGPClassifier):
             hyperprior=hyperprior,
             standardize=standardize,
             warm_start=warm_start,
-            stream_memory=stream_memory,
+            window_size=window_size,
             checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
+            checkpoint_interval=checkpoint_interval,
             random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,
         )
         self.gradient = gradient
-        self.residual_share = residual_share
-        self.residual_penalty = residual_penalty
-        self.site_memory = site_memory
+        self.residual_scale = residual_scale
+        self.trace_penalty = trace_penalty
+        self.site_storage = site_storage
 
     def _rule(self) -> Rule:
         return propagation_rule(self.likelihood, len(self.classes_))
 
     def _stored_directions(self, m: int, n_rows: int) -> int:
-        if self.site_memory == "factors" and self.calibration == "loo":
+        if self.site_storage == "factors" and self.calibration == "loo":
             raise ValueError(
-                'calibration="loo" with site_memory="factors", the paper\'s scheme, which has none; use '
-                'calibration=None, or site_memory="sites"'
+                'calibration="loo" with site_storage="factors", the paper\'s scheme, which has none; use '
+                'calibration=None, or site_storage="sites"'
             )
-        if self.site_memory == "sites" or resolved_batch_size(self.batch_size, n_rows, m) is None:
+        if self.site_storage == "sites" or resolved_batch_size(self.batch_size, n_rows, m) is None:
             return 0
         require_memory(
             4 * n_rows * m,
-            f'site_memory="factors" for {n_rows:,} rows and m={m}',
-            instead='fewer inducing points, or site_memory="sites", which needs two numbers a row',
+            f'site_storage="factors" for {n_rows:,} rows and m={m}',
+            instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
         )
         return m
 
@@ -264,19 +264,19 @@ class SEPClassifier(SteppedGPClassifier):
     def _share(self) -> float:
         """Of the residual; "auto" is that of the last fit, with which a stream goes on."""
         auto: float = getattr(self, "_residual_share", 1.0)
-        return auto if self.residual_share == "auto" else float(self.residual_share)
+        return auto if self.residual_scale == "auto" else float(self.residual_scale)
 
     def _options(self, batch_size: int | None) -> SweepOptions:
-        penalty = self.residual_penalty
+        penalty = self.trace_penalty
         if penalty == "auto":
             penalty = 1.0 if batch_size is None else 0.0
         damping = self.damping
         if damping == "auto":
-            minibatch = 1.0 if self.site_memory == "sites" else 0.99
+            minibatch = 1.0 if self.site_storage == "sites" else 0.99
             damping = 0.5 if batch_size is None else minibatch
         return SweepOptions(
             damping=float(damping),
             exact=self.gradient == "exact",
-            residual_share=self._share,
-            residual_penalty=float(penalty),
+            residual_scale=self._share,
+            trace_penalty=float(penalty),
         )

@@ -25,8 +25,8 @@ from cavity.data.opening import is_source
 from cavity.data.source import require_one_kind
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_arrays, weighted_mean
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads, computing, thread_count
-from cavity.estimators.base import SparseGPClassifier, all_or_nothing
+from cavity.engines.threads import Threads, compute_context, thread_count
+from cavity.estimators.base import SparseGPClassifier, rollback_on_error
 from cavity.estimators.config import (
     BATCH_PER_POINT,
     resolved_batch_size,
@@ -83,7 +83,7 @@ def stream_settings(estimator: Any, m: int) -> StreamSettings:
     size = estimator.batch_size
     if not isinstance(size, Integral):
         size = BATCH_PER_POINT * m
-    memory = np.inf if estimator.stream_memory is None else float(estimator.stream_memory)
+    memory = np.inf if estimator.window_size is None else float(estimator.window_size)
     return StreamSettings(int(size), SETTLING_ROWS * m if estimator._learns else 0.0, memory)
 
 
@@ -179,9 +179,9 @@ class SteppedGPClassifier(SparseGPClassifier):
         "early_stopping": [StrOptions({"loo", "validation"}), None],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "damping": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
-        "stream_memory": [Interval(Real, 0, None, closed="neither"), None],
+        "window_size": [Interval(Real, 0, None, closed="neither"), None],
         "checkpoint": [str, PathLike, None],
-        "checkpoint_every": [Interval(Real, 0, None, closed="left")],
+        "checkpoint_interval": [Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(
@@ -208,9 +208,9 @@ class SteppedGPClassifier(SparseGPClassifier):
         hyperprior: float | None = 1.0,
         standardize: bool | str = True,
         warm_start: bool = False,
-        stream_memory: float | None = None,
+        window_size: float | None = None,
         checkpoint: str | PathLike[str] | None = None,
-        checkpoint_every: float = 60.0,
+        checkpoint_interval: float = 60.0,
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -236,9 +236,9 @@ class SteppedGPClassifier(SparseGPClassifier):
         self.hyperprior = hyperprior
         self.standardize = standardize
         self.warm_start = warm_start
-        self.stream_memory = stream_memory
+        self.window_size = window_size
         self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+        self.checkpoint_interval = checkpoint_interval
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -317,7 +317,7 @@ class SteppedGPClassifier(SparseGPClassifier):
 
         The first call on an estimator that is not fitted takes standardisation and inducing points from
         its chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream
-        goes on from the fitted posterior. With `stream_memory` the posterior stands for about that many
+        goes on from the fitted posterior. With `window_size` the posterior stands for about that many
         of the latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out,
         and a later chunk without any weight changes nothing.
         """
@@ -326,7 +326,7 @@ class SteppedGPClassifier(SparseGPClassifier):
         validated_kernel(self.kernel)
         refuse_what_is_no_chunk(X)
         first = not hasattr(self, "model_")
-        with all_or_nothing(self):
+        with rollback_on_error(self):
             X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
             self._refuse_what_does_not_suit(len(y))
             require_one_kind(y)
@@ -342,7 +342,7 @@ class SteppedGPClassifier(SparseGPClassifier):
             progress = Progress(int(self.verbose), history[-1].iteration if history else 0)
             if history:
                 progress.resume_at(history[-1].seconds)
-            with computing(thread_count(self.n_jobs)) as threads:
+            with compute_context(thread_count(self.n_jobs)) as threads:
                 trainer, record = self._resume_stream(chunk, threads)
                 settings = stream_settings(self, len(trainer.problem.space.Z))
                 stream = absorb(trainer, record.stream, chunk, progress, settings)
@@ -377,7 +377,7 @@ class SteppedGPClassifier(SparseGPClassifier):
             replace(problem, jitter=jitter), optimizer, replace(self._options(batch_size=1), damping=1.0)
         )
         if record is None:
-            stream = Stream(trainer.start(), seen, stands_for=seen, fitted=seen)
+            stream = Stream(trainer.start(), seen, importance_weight=seen, fitted=seen)
         else:
             state = moved_to(record.stream.state, space, optimizer)
             stream = replace(record.stream, state=state)
@@ -389,14 +389,16 @@ class SteppedGPClassifier(SparseGPClassifier):
         self._stream, self._weight_seen = record, stream.seen
         self._centre = problem.hyperprior.centre
         prior = problem.prior(stream.state.x)
-        self.stretch_ = getattr(self, "stretch_", 1.0)  # a stream goes on with that of its fit
+        self.inverse_temperature_ = getattr(
+            self, "inverse_temperature_", 1.0
+        )  # a stream goes on with that of its fit
         posterior = Posterior.from_naturals(stream.state.q)
-        self.model_ = Model.at(prior, posterior, engine, stretch=self.stretch_)
+        self.model_ = Model.at(prior, posterior, engine, inverse_temperature=self.inverse_temperature_)
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = np.nan  # what a stream has forgotten cannot be summed up
         self.loo_log_proba_ = engine.of_all_rows(engine.log_predictive)
-        self.loo_score_ = weighted_mean(engine.log_predictive, engine.source)
+        self.loo_log_loss_ = -weighted_mean(engine.log_predictive, engine.source)
         self.n_iter_ = getattr(self, "n_iter_", 0) + len(progress.history)
         self.history_ = thinned([*getattr(self, "history_", []), *progress.history])
         self._training = None

@@ -55,8 +55,8 @@ class SVIClassifier(SteppedGPClassifier):
     Notes
     -----
     All other parameters and all attributes are those of `SEPClassifier`, but max_iter is 250 by default,
-    as in the paper's L-BFGS. Four of its parameters are missing: residual_penalty and residual_share,
-    because the bound has its own way with the residual; gradient and site_memory, because they choose
+    as in the paper's L-BFGS. Four of its parameters are missing: trace_penalty and residual_scale,
+    because the bound has its own way with the residual; gradient and site_storage, because they choose
     between forms of EP.
     `log_marginal_likelihood_value_` is the bound (ELBO).
 
@@ -100,9 +100,9 @@ class SVIClassifier(SteppedGPClassifier):
         hyperprior: float | None = 1.0,
         standardize: bool | str = True,
         warm_start: bool = False,
-        stream_memory: float | None = None,
+        window_size: float | None = None,
         checkpoint: str | PathLike[str] | None = None,
-        checkpoint_every: float = 60.0,
+        checkpoint_interval: float = 60.0,
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -129,9 +129,9 @@ class SVIClassifier(SteppedGPClassifier):
             hyperprior=hyperprior,
             standardize=standardize,
             warm_start=warm_start,
-            stream_memory=stream_memory,
+            window_size=window_size,
             checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
+            checkpoint_interval=checkpoint_interval,
             random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,

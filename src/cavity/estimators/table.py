@@ -16,9 +16,9 @@ from cavity.data import ArraySource
 from cavity.data.encoded import training_rows
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, is_table, open_table
-from cavity.engines.threads import Threads, computing, thread_count
+from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
-from cavity.estimators.base import all_or_nothing
+from cavity.estimators.base import rollback_on_error
 from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.sep import SEPClassifier
 from cavity.export.model_file import save
@@ -57,7 +57,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
     columns_, feature_names_in_ : names of the columns that are used
     notes_ : list of str, what became of other columns
     fit_seconds_ : float
-    fit_memory_ : int or None, most bytes that the process of the fit had used when it ended
+    peak_memory_bytes_ : int or None, most bytes that the process of the fit had used when it ended
 
     Examples
     --------
@@ -99,7 +99,9 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         weight = None
         if sample_weight is not None:
             table, weight = _with_column(table, sample_weight, "sample_weight", _WEIGHTS)
-        with all_or_nothing(self):  # the columns of one table and the classifier of another are no model
+        with rollback_on_error(
+            self
+        ):  # the columns of one table and the classifier of another are no model
             self.learn_columns(table, target, weight)
             self.train(table)
         self.note_costs(time.perf_counter() - begun)
@@ -150,7 +152,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
     def note_costs(self, seconds: float) -> None:
         """Remember what the fit took, for reports that are written elsewhere."""
         self.fit_seconds_ = seconds
-        self.fit_memory_ = peak_bytes()
+        self.peak_memory_bytes_ = peak_bytes()
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Names of the features that the classifier sees."""
@@ -201,9 +203,9 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         mean, variance = model.latent_moments(features, threads)
         return mean, variance, model.rule.predict_log_proba(mean, variance)
 
-    def computing(self) -> Any:
+    def compute_context(self) -> Any:
         """Threads for `moments_and_log_proba`, as many as the classifier's n_jobs says."""
-        return computing(thread_count(self.classifier_.n_jobs))
+        return compute_context(thread_count(self.classifier_.n_jobs))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model, columns and classifier, to one file that `cavity.load` reads."""

@@ -33,7 +33,7 @@ class Model:
     dtype: Dtype
     jitter: float
     """Relative jitter of K: it belongs to the whitened coordinates of the posterior."""
-    stretch: float = 1.0
+    inverse_temperature: float = 1.0
     """Factor on the latent means of the posterior, by which its probabilities are calibrated."""
 
     @classmethod
@@ -43,7 +43,7 @@ class Model:
         posterior: Posterior,
         engine: Engine,
         *,
-        stretch: float = 1.0,
+        inverse_temperature: float = 1.0,
         dtype: Dtype | None = None,
     ) -> Model:
         """What q over a prior predicts, of rows as an engine sees them; in its precision, or another."""
@@ -55,7 +55,7 @@ class Model:
             engine.rule,
             dtype or prior.dtype,
             prior.jitter,
-            stretch,
+            inverse_temperature,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Model:
 
         def moments(start: int) -> tuple[Array, Array]:
             at = marginals(self._inputs(X[start : start + size]), prior, self.posterior)
-            return self.stretch * at.mean, at.variance + at.residual
+            return self.inverse_temperature * at.mean, at.variance + at.residual
 
         parts = list(threads.map(moments, range(0, n, size)))
         return np.hstack([mean for mean, _ in parts]), np.hstack([var for _, var in parts])
@@ -87,7 +87,7 @@ class Model:
         K = bind(self.kernel, inputs).cross(inputs)[0]
         conditional = K - A @ A.T
         covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
-        return self.stretch * self.posterior.mean @ A.T, covariance
+        return self.inverse_temperature * self.posterior.mean @ A.T, covariance
 
     def remaining_variance_share(self, X: Any, variance: Array) -> Array:
         """Share [L, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.

@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     """[t]: class codes."""
     weight: Array | None
     """[t]: a weight w counts the row w times; None counts every row once."""
-    stands_for: Array | None = None
+    importance_weight: Array | None = None
     """[t]: how many rows each stands for in the sums, if others like it were left out. They are no
     copies: what is taken out of q for the row's cavity is its own site alone."""
 

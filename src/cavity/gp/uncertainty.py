@@ -46,9 +46,9 @@ class Uncertainty(NamedTuple):
 
     total: Array
     """H[p̄], between 0 and the logarithm of the number of classes."""
-    noise: Array
+    aleatoric: Array
     """E[H[p(y | f)]]: what would remain if the latent function were known (aleatoric)."""
-    knowledge: Array
+    epistemic: Array
     """total − noise ≥ 0: what more rows nearby would take away (epistemic)."""
 
 
@@ -57,7 +57,7 @@ def split_uncertainty(rule: Rule, mean: Array, variance: Array) -> Uncertainty:
 
     >>> from cavity.inference.ep import ExpectationPropagation
     >>> at = split_uncertainty(ExpectationPropagation(), np.zeros((1, 2)), np.array([[0.0, 1e4]]))
-    >>> at.total.round(3), at.noise.round(3)
+    >>> at.total.round(3), at.aleatoric.round(3)
     (array([0.693, 0.693]), array([0.693, 0.007]))
     """
     with np.errstate(all="ignore"):

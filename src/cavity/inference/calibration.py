@@ -55,10 +55,10 @@ def calibrated(
     called = time.monotonic()
     leverage = point.max_leverage if point.converged else LAGGING_LEVERAGE
 
-    def score(log_stretch: float, rows: Any) -> tuple[float, float]:
+    def score(log_inverse_temperature: float, rows: Any) -> tuple[float, float]:
         # Damping 0 leaves the sites alone: the pass only looks.
         options = SweepOptions(
-            0.0, leverage, gradient=False, stretch=float(np.exp(log_stretch)),
+            0.0, leverage, gradient=False, inverse_temperature=float(np.exp(log_inverse_temperature)),
             spared=spared, only_spared=True,
         )  # fmt: skip
         sums = engine.sweep(point.prior, point.posterior, options, rows)
@@ -76,9 +76,9 @@ def calibrated(
                 rows = _judges(engine, seed, spared, most)
         begin = time.monotonic()
 
-        def penalised(log_stretch: float) -> float:
-            mean, weight = score(log_stretch, rows)
-            return mean - 0.5 * (log_stretch / _DEVIATION) ** 2 / max(weight, 1.0)
+        def penalised(log_inverse_temperature: float) -> float:
+            mean, weight = score(log_inverse_temperature, rows)
+            return mean - 0.5 * (log_inverse_temperature / _DEVIATION) ** 2 / max(weight, 1.0)
 
         best = _highest(penalised)
         if not np.isfinite(best):
@@ -86,7 +86,7 @@ def calibrated(
                 "the leave-one-out scores are not finite, so that nothing can be calibrated by them; "
                 "pass calibration=None, or tighter kernel bounds"
             )
-        point = point._replace(stretch=float(np.exp(best)))
+        point = point._replace(inverse_temperature=float(np.exp(best)))
         taken = time.monotonic() - begin
         left = seconds - (time.monotonic() - called)
         enough = taken / epochs_needed(engine.n_rows, spared, most) <= left

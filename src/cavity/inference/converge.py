@@ -33,7 +33,7 @@ class FixedPoint(NamedTuple):
     """Root mean square change a full sweep would still make, in units of the marginals."""
     converged: bool
     interrupted: bool = False
-    stretch: float = 1.0
+    inverse_temperature: float = 1.0
     """Factor on the latent means in predictions; see `schedules.calibration`."""
     max_leverage: float = EXACT_LEVERAGE
     """Bound on ν̃v for cavities of this q; less than that where it is not made of the sites."""
@@ -54,20 +54,20 @@ def converge(
     tol: float = 1e-6,
     max_sweeps: int = 100,
     start: Naturals | None = None,
-    heard: Callable[[FixedPoint], object] | None = None,
-    time_for: Callable[[float], bool] | None = None,
+    callback: Callable[[FixedPoint], object] | None = None,
+    has_time: Callable[[float], bool] | None = None,
 ) -> FixedPoint:
     """Iterate the engine's sites to the fixed point of its rule.
 
     Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
     are exact; only the first may be given another q to `start` from. The damping, that of the options to
     begin with, adapts: it tightens when a sweep overshoots and relaxes when it does not. Every sweep is
-    `heard` of, and there is another one only if there is `time_for` it, given the seconds of the last.
+    `callback` of, and there is another one only if there is `has_time` it, given the seconds of the last.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
     most = 1.0 if engine.rule.n_latents == 1 else _COUPLED_DAMPING
     damping = min(options.damping, most)
-    options = replace(options, gradient=False, residual_penalty=0.0)  # the evidence itself is wanted
+    options = replace(options, gradient=False, trace_penalty=0.0)  # the evidence itself is wanted
     naturals = start
     try:
         if naturals is None:
@@ -79,15 +79,15 @@ def converge(
             now = replace(options, damping=damping, max_leverage=leverage)
             point, sums = _sweep(engine, prior, naturals, now, n_sweeps, tol)
             naturals, leverage = sums.naturals, EXACT_LEVERAGE
-            if heard is not None:
-                heard(point)
+            if callback is not None:
+                callback(point)
             engine.commit()
             if point.converged:
                 return point
             overshot = point.change > last_change
             damping = max(0.05, 0.5 * damping) if overshot else min(most, 1.1 * damping)
             last_change = point.change
-            if time_for is not None and not time_for(time.perf_counter() - begun):
+            if has_time is not None and not has_time(time.perf_counter() - begun):
                 break
     except KeyboardInterrupt:
         if naturals is None or not naturals.precision.any():  # nothing has been learned yet
@@ -138,7 +138,7 @@ def _sweep(
     return FixedPoint(prior, posterior, value, score, n_sweeps, change, change <= tol), sums
 
 
-def settled(
+def score_fixed_posterior(
     engine: Engine,
     prior: Prior,
     posterior: Posterior,

@@ -79,7 +79,7 @@ _BYTES = 16_000_000
 """… if they take no more than this."""
 _FEW = 20
 """Values of an array that are shown, not digested."""
-_NOT_OF_THE_FIT = {"n_jobs", "verbose", "checkpoint", "checkpoint_every", "warm_start", "client"}
+_NOT_OF_THE_FIT = {"n_jobs", "verbose", "checkpoint", "checkpoint_interval", "warm_start", "client"}
 
 
 def fingerprint(estimator: Any, problem: Problem) -> Fingerprint:

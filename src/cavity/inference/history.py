@@ -42,7 +42,7 @@ class Iteration:
 
 
 @dataclass(frozen=True)
-class Rung:
+class InducingCandidate:
     """A number of inducing points that was tried."""
 
     m: int

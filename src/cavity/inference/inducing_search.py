@@ -36,7 +36,7 @@ from cavity.gp.inducing import conditional_variance, extended_greedily
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.tiles import Sites
 from cavity.inference.converge import FixedPoint, converge
-from cavity.inference.history import Progress, Rung
+from cavity.inference.history import InducingCandidate, Progress
 from cavity.inference.optimizers import Adam
 from cavity.inference.rule import Rule
 from cavity.inference.schedule import Budget
@@ -63,7 +63,7 @@ _COST = 5.0
 """What a rung costs at most, in units of the one before: four times the products, and m×m algebra."""
 _LEAST_SHARE = 0.5
 """What the next doubling may be expected to gain at least, in units of the last; at most as much."""
-_OPTIONS = SweepOptions(damping=0.5, residual_penalty=1.0)
+_OPTIONS = SweepOptions(damping=0.5, trace_penalty=1.0)
 
 
 class Grown(NamedTuple):
@@ -74,7 +74,7 @@ class Grown(NamedTuple):
     """[m, d], standardised: as many points as are enough."""
     sites: Sites
     """Of the engine's rows."""
-    path: list[Rung]
+    path: list[InducingCandidate]
     """Every rung that was tried to its end."""
     interrupted: bool = False
     """Whether the user has stopped the climb."""
@@ -115,7 +115,7 @@ class _Course:
     best: _Trial | None = None
     last: Gain = field(default_factory=lambda: Gain(0.0))
     """Of the last rung that was worth its price."""
-    path: list[Rung] = field(default_factory=list)
+    path: list[InducingCandidate] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -264,8 +264,10 @@ def _weight(engine: LocalEngine, n_rows: int) -> Array | None:
     return engine.first_rows(n_rows).weight
 
 
-def _rung(trial: _Trial, seconds: float) -> Rung:
-    return Rung(len(trial.point.prior.Z), trial.point.mean_log_predictive, seconds, trial.charge)
+def _rung(trial: _Trial, seconds: float) -> InducingCandidate:
+    return InducingCandidate(
+        len(trial.point.prior.Z), trial.point.mean_log_predictive, seconds, trial.charge
+    )
 
 
 WHOLE_ROWS = 10_000
@@ -296,7 +298,7 @@ class GrownStart(NamedTuple):
     """[m, d], standardised."""
     theta: Array
     """Of the kernel before the growth: the centre of the hyper-prior."""
-    path: list[Rung]
+    path: list[InducingCandidate]
     on_all_rows: bool
     """Whether the growth has seen them all, not a pilot."""
     engine: LocalEngine | None

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from cavity.errors import NumericalError
-from cavity.inference.converge import POLISHING_TOL, converge, settled
+from cavity.inference.converge import POLISHING_TOL, converge, score_fixed_posterior
 from cavity.inference.history import Progress, StepInfo
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.train import Outcome
@@ -203,7 +203,9 @@ def fit_gradient_batch(
         max_seconds=max_seconds,
     )
     prior = problem.prior(maximum.x[:split])
-    point = settled(problem.engine, prior, trainer.update.posterior(maximum.x[split:], prior))
+    point = score_fixed_posterior(
+        problem.engine, prior, trainer.update.posterior(maximum.x[split:], prior)
+    )
     interrupted = maximum.interrupted or point.interrupted
     return Outcome(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)
 
@@ -223,12 +225,12 @@ def fit_outer(
     """
     engine, hyperprior = problem.engine, problem.hyperprior
 
-    def time_for(taken: float) -> bool:
+    def has_time(taken: float) -> bool:
         return progress.seconds + taken <= max_seconds
 
     def evaluate(x: Array) -> Evaluated:
         prior = problem.prior(x)
-        point = converge(engine, prior, tol=_EP_TOL, time_for=time_for)
+        point = converge(engine, prior, tol=_EP_TOL, has_time=has_time)
         if point.interrupted:
             raise KeyboardInterrupt
         sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))
@@ -240,7 +242,7 @@ def fit_outer(
         value += hyperprior.log_density(x)
         norm = float(np.linalg.norm(slope))
         info = StepInfo(value, point.mean_log_predictive, norm, point.change)
-        complete = point.converged or time_for(0.0)
+        complete = point.converged or has_time(0.0)
         return Evaluated(slope, info, passes=point.n_sweeps + 1, complete=complete)
 
     space = problem.space
@@ -254,6 +256,6 @@ def fit_outer(
         max_seconds=max_seconds,
     )
     prior = problem.prior(maximum.x)
-    point = converge(engine, prior, tol=POLISHING_TOL, time_for=time_for)
+    point = converge(engine, prior, tol=POLISHING_TOL, has_time=has_time)
     interrupted = maximum.interrupted or point.interrupted
     return Outcome(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)

@@ -26,7 +26,7 @@ class Stream:
     seen: float
     """Weight of the rows seen so far."""
     steps: int = 0
-    stands_for: float | None = None
+    importance_weight: float | None = None
     """Weight of the rows that q stands for: as many as seen, or fewer if some were to be forgotten.
 
     None, as in files of old: as many as the memory allows.
@@ -75,7 +75,7 @@ def absorb(
         weight = float(len(rows.labels) if rows.weight is None else rows.weight.sum())
         if weight == 0.0:
             continue
-        before = stream.stands_for
+        before = stream.importance_weight
         if before is None:
             before = min(stream.seen, settings.memory)
         seen, population = stream.seen + weight, min(before + weight, settings.memory)
@@ -89,7 +89,9 @@ def absorb(
         )
         assert info is not None
         state = replace(state, q=_transported(state.q, trainer.problem, state))
-        stream = replace(stream, state=state, seen=seen, steps=stream.steps + 1, stands_for=population)
+        stream = replace(
+            stream, state=state, seen=seen, steps=stream.steps + 1, importance_weight=population
+        )
         progress.record(info, epochs=1.0)
     return stream
 

@@ -47,7 +47,7 @@ class SweepOptions:
     summed sites, and h is −ν̃ in all of the gradient: so it is in VI, and at the fixed point of EP."""
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
-    stretch: float = 1.0
+    inverse_temperature: float = 1.0
     """Factor on the latent means, and on the sites' shifts that make them, before the rule speaks."""
     thinning: float = 1.0
     """Smallest probability with which a row of a minibatch takes part; 1 takes all of them."""
@@ -55,14 +55,14 @@ class SweepOptions:
     """Share of the rows, always the same ones, that minibatches leave out; see `engines.sparing`."""
     only_spared: bool = False
     """Whether a minibatch has just those rows instead."""
-    residual_share: float = 1.0
+    residual_scale: float = 1.0
     """κ: a row's likelihood is blurred by κs instead of s, the variance that the inducing points leave
     unexplained; 1 is FITC, 0 takes the function for exactly what the inducing points say.
 
     The whole of s excuses rows that are hard to fit, most of all where there are many classes: they
     have the largest s, so that their labels pull least. Predictions have s in full whatever κ is.
     """
-    residual_penalty: float = 0.0
+    trace_penalty: float = 0.0
     """c: if positive, the objective is charged ½ c Σ ν̃ s for the variance s that the inducing points
     leave unexplained, as the variational bound charges it.
 
@@ -74,11 +74,11 @@ class SweepOptions:
 
 def site_gamma(rule: Rule, options: SweepOptions) -> float | None:
     """What γ is of ν̃ in a pass, if that is the same in all rows."""
-    if options.residual_penalty:
-        return options.residual_penalty
-    if options.residual_share == 0.0:
+    if options.trace_penalty:
+        return options.trace_penalty
+    if options.residual_scale == 0.0:
         return 0.0
-    return None if rule.site_gamma is None else rule.site_gamma * options.residual_share
+    return None if rule.site_gamma is None else rule.site_gamma * options.residual_scale
 
 
 class RefinedRows(NamedTuple):
@@ -141,8 +141,8 @@ def sweep(
 
     def terms_without(share: Array | float) -> RowTerms:
         return rule(
-            rows.labels, options.stretch * at.mean, at.variance, options.residual_share * at.residual,
-            share * own.precision, options.stretch * share * own.shift, options.max_leverage,
+            rows.labels, options.inverse_temperature * at.mean, at.variance, options.residual_scale * at.residual,
+            share * own.precision, options.inverse_temperature * share * own.shift, options.max_leverage,
         )  # fmt: skip
 
     # One copy is taken out of q, of a part of one too: so the moments match that the gradient counts on.
@@ -151,10 +151,10 @@ def sweep(
         # No more can be left out than is there.
         left_out = terms_without(np.minimum(weight, 1.0)).log_predictive
         terms = terms._replace(log_predictive=left_out)
-    if options.residual_share != 1.0:  # γ is minus twice the derivative by s, of which κs is a part
-        terms = terms._replace(gamma=options.residual_share * terms.gamma)
-    if rows.stands_for is not None:
-        weight = weight * rows.stands_for
+    if options.residual_scale != 1.0:  # γ is minus twice the derivative by s, of which κs is a part
+        terms = terms._replace(gamma=options.residual_scale * terms.gamma)
+    if rows.importance_weight is not None:
+        weight = weight * rows.importance_weight
     # A row of no weight is absent from q: it must have no site to be taken out of it.
     step = options.damping * (weight > 0)
     refined = Sites(
@@ -165,9 +165,9 @@ def sweep(
     sums = _site_sums(at, sites, refined, terms, weight)
     if stored is not None:
         sums.replaced_precision, sums.replaced_shift = _naturals(stored, sites, weight).parts
-    if options.residual_penalty:
+    if options.trace_penalty:
         # −½ cν̃s has the form of the row's own dependence on s, with cν̃ in the place of γ.
-        charge = options.residual_penalty * terms.precision
+        charge = options.trace_penalty * terms.precision
         sums.objective -= 0.5 * float(weight @ (charge.sum(axis=0) * at.residual))
         terms = terms._replace(gamma=charge)
     if options.gradient:

@@ -22,7 +22,13 @@ from cavity.gp.posterior import Posterior
 from cavity.gp.prior import Prior
 from cavity.inference.calibration import calibrated
 from cavity.inference.checkpoint import Checkpointer
-from cavity.inference.converge import POLISHING_TOL, FixedPoint, converge, record_sweep, settled
+from cavity.inference.converge import (
+    POLISHING_TOL,
+    FixedPoint,
+    converge,
+    record_sweep,
+    score_fixed_posterior,
+)
 from cavity.inference.history import Progress
 from cavity.inference.inducing_search import STREAM_POINTS, grown_start, halfway_kernel
 from cavity.inference.loop import WARM_UP, StochasticSchedule, train_batch
@@ -60,7 +66,7 @@ def stopped_before_training(problem: Problem, progress: Progress) -> Outcome:
         problem.engine,
         problem.prior(problem.space.start),
         tol=POLISHING_TOL,
-        time_for=lambda taken: progress.seconds + taken <= deadline,
+        has_time=lambda taken: progress.seconds + taken <= deadline,
     )
     return Outcome(point, 0, converged=False, interrupted=True)
 
@@ -129,8 +135,8 @@ class Plan:
             options=self.options,
             tol=self.tol,
             max_sweeps=self.max_iter,
-            heard=partial(record_sweep, progress),
-            time_for=self._time_until(self.budget.max_seconds, progress),
+            callback=partial(record_sweep, progress),
+            has_time=self._time_until(self.budget.max_seconds, progress),
         )
         point = self._calibrate(problem, point, progress, self.budget.max_seconds)
         return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
@@ -162,7 +168,7 @@ class Plan:
             score = progress.history[-1].leave_one_out
             return FixedPoint(prior, posterior, np.nan, score, 0, np.nan, converged=False)
         if not isinstance(self.update, NaturalUpdate):
-            return settled(engine, prior, posterior, lambda: deadline - progress.seconds)
+            return score_fixed_posterior(engine, prior, posterior, lambda: deadline - progress.seconds)
         return converge(
             engine,
             prior,
@@ -170,8 +176,8 @@ class Plan:
             options=replace(self.options, damping=1.0),
             start=posterior.naturals,
             max_sweeps=_MOST_SWEEPS,
-            heard=lambda point: progress.swept(point.n_sweeps, point.change),
-            time_for=self._time_until(deadline, progress),
+            callback=lambda point: progress.swept(point.n_sweeps, point.change),
+            has_time=self._time_until(deadline, progress),
         )
 
     def _time_until(self, deadline: float, progress: Progress) -> Callable[[float], bool]:
@@ -251,12 +257,12 @@ def chosen_start(
 ) -> Start:
     """Inducing points chosen among the rows; without `progress` it is the beginning of a stream."""
     m, kernel, before, interrupted = estimator.n_inducing, estimator.kernel, None, False
-    vars(estimator).pop("inducing_path_", None)  # of an earlier fit
+    vars(estimator).pop("inducing_search_", None)  # of an earlier fit
     if m == "auto":
         m = STREAM_POINTS
         if estimator.inducing_points is None and progress is not None:
             grown = grown_start(estimator, source, standardizer, rule, threads, rng, progress)
-            m, estimator.inducing_path_, interrupted = len(grown.Z), grown.path, grown.interrupted
+            m, estimator.inducing_search_, interrupted = len(grown.Z), grown.path, grown.interrupted
             if not holds_out:  # the growth has seen rows that are to be held out
                 before = grown.theta
                 if grown.on_all_rows:

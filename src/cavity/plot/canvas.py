@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.engines.threads import computing, thread_count
+from cavity.engines.threads import compute_context, thread_count
 from cavity.typing import Array
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
@@ -144,7 +144,7 @@ def number(value: float) -> str:
 
 def log_proba_at(estimator: Any, X: Array) -> Array:
     """Log class probabilities [n, C] at X [n, d]."""
-    with computing(thread_count(estimator.n_jobs)) as threads:
+    with compute_context(thread_count(estimator.n_jobs)) as threads:
         mean, variance = estimator.model_.latent_moments(X, threads)
         return np.asarray(estimator.model_.rule.predict_log_proba(mean, variance))
 
@@ -162,7 +162,7 @@ def latent_draws(
     The noise is the variance of a white kernel, which no two rows share. Memory is O(n²).
     """
     model = estimator.model_
-    with computing(thread_count(estimator.n_jobs)) as threads:
+    with compute_context(thread_count(estimator.n_jobs)) as threads:
         mean, covariance = model.joint_moments(X)
         _, variance = model.latent_moments(X, threads)
         draws = []

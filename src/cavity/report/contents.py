@@ -30,7 +30,7 @@ class Wishes:
     """How much the report shall show."""
 
     max_rows: int
-    n_surprising: int
+    n_hardest: int
     n_effects: int
     seed: int
 
@@ -72,7 +72,7 @@ def contents(
         **performance_part(subject, material),
     }
     if material is None:
-        unseen = tables.unseen_surprises(subject, wishes.n_surprising)
+        unseen = tables.unseen_surprises(subject, wishes.n_hardest)
         return page | {"data": None, "effects": [], "plane": None, "surprises": unseen}
     order: IntArray = np.argsort(-subject.classifier.relevance_.value, kind="stable")
     return page | {
@@ -102,7 +102,7 @@ def gather(
         return _with_training(subject, given, training[0], evaluation, wishes)
     if shown is None or evaluation is None:
         return None
-    worst = tables.lowest(evaluation.true_log_proba, wishes.n_surprising)
+    worst = tables.lowest(evaluation.true_log_proba, wishes.n_hardest)
     return Material(
         shown,
         False,
@@ -119,7 +119,7 @@ def _with_training(
     subject: Subject, given: TrainingRows, X: Any, evaluation: Evaluation | None, wishes: Wishes
 ) -> Material:
     loo = np.asarray(subject.classifier.loo_log_proba_, dtype=np.float64)
-    worst = tables.lowest(loo, wishes.n_surprising)
+    worst = tables.lowest(loo, wishes.n_hardest)
     sample = sample_index(given.n_rows, wishes.max_rows, wishes.seed)
     found = given.at(np.concatenate([sample, worst]))
     rows, suspects = _some(found, sample), _some(found, worst)

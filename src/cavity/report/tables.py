@@ -175,8 +175,10 @@ def fitted_facts(subject: Subject) -> list[Fact]:
     ]
     if np.isfinite(evidence := fit.log_marginal_likelihood_value_):
         facts.append(Fact("Log marginal likelihood", f"{evidence:,.1f} (estimate)"))
-    if (stretch := fit.model_.stretch) != 1.0:
-        facts.append(Fact("Calibration", f"latent means × {stretch:.2f}, chosen by leave-one-out"))
+    if (inverse_temperature := fit.model_.inverse_temperature) != 1.0:
+        facts.append(
+            Fact("Calibration", f"latent means × {inverse_temperature:.2f}, chosen by leave-one-out")
+        )
     if visited.any():
         few = "" if visited.all() else f", over the {visited.sum():,} rows that training has seen"
         facts.append(Fact("Leave-one-out NLL", f"{-loo[visited].mean():.4f}{few}"))

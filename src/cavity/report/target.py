@@ -132,7 +132,7 @@ def _behind(
         lambda X: dense(transform(X)),
         True,
         getattr(preparation, "fit_seconds_", None),
-        getattr(preparation, "fit_memory_", None),
+        getattr(preparation, "peak_memory_bytes_", None),
     )
 
 

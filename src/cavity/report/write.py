@@ -25,7 +25,7 @@ def write_report(
     feature_names: Any = None,
     title: str | None = None,
     max_rows: int = 10_000,
-    n_surprising: int = 15,
+    n_hardest: int = 15,
     n_effects: int = 4,
     random_state: int = 0,
 ) -> Path:
@@ -50,7 +50,7 @@ def write_report(
         Heading of the report.
     max_rows
         Larger tables are judged and summarised by so many rows drawn at random; the report says so.
-    n_surprising, n_effects
+    n_hardest, n_effects
         How many surprising rows and partial dependences to show.
     random_state
         Seed of all that is drawn.
@@ -76,7 +76,7 @@ def write_report(
     require_matplotlib()
     render = _renderer()
     subject = subject_of(estimator, feature_names)
-    wishes = Wishes(int(max_rows), int(n_surprising), int(n_effects), int(random_state))
+    wishes = Wishes(int(max_rows), int(n_hardest), int(n_effects), int(random_state))
     page = render(
         title=title or f"{type(subject.classifier).__name__}: {', '.join(subject.classes[:4])}",
         style=_asset("style.css"),

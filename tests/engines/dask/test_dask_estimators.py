@@ -101,7 +101,7 @@ def test_partitions_change_nothing_not_even_a_bit(client, even, chunks):
 
 
 @pytest.mark.parametrize("settings", [
-    {"site_memory": "factors", "batch_size": 60, "max_epochs": 2},
+    {"site_storage": "factors", "batch_size": 60, "max_epochs": 2},
     {"early_stopping": "validation", "max_iter": 10},
     {"gradient": "exact", "max_iter": 5},
     {"optimizer": None, "max_iter": 50},
@@ -171,7 +171,7 @@ def test_predictions_are_lazy_and_those_of_one_machine(client, expected):
     for part, truth in zip(split, known, strict=True):
         assert hasattr(part, "dask")
         assert part.shape == truth.shape
-    assert_allclose(split.knowledge.compute(), known.knowledge, atol=1e-8)
+    assert_allclose(split.epistemic.compute(), known.epistemic, atol=1e-8)
     assert_allclose(model.ood_score(rows).compute(), local.ood_score(X), atol=1e-8)
     assert_allclose(model.predict_uncertainty(X).total, known.total, atol=1e-8)
     with pytest.raises(ValueError, match="has 1 features"):
@@ -230,5 +230,3 @@ def test_bad_rows_are_refused_with_their_place(client):
         DaskSEPClassifier(client=client).fit(*chunked(X, np.zeros(420, int), 100))
     with pytest.raises(TypeError, match="pass a distributed"):
         DaskSEPClassifier(client="tcp://nowhere:1").fit(*chunked(X, Y, 100))
-
-

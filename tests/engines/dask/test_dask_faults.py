@@ -251,7 +251,7 @@ def test_a_fit_that_stopped_goes_on_from_its_checkpoint(client, tmp_path, monkey
     path = tmp_path / "fit.ckpt"
     settings = {**TRAINED, "batch_size": batch_size, "max_epochs": 6, "client": client}
     whole = DaskSEPClassifier(**settings).fit(*DATA)
-    stopping = DaskSEPClassifier(**settings, checkpoint=path, checkpoint_every=0.0)
+    stopping = DaskSEPClassifier(**settings, checkpoint=path, checkpoint_interval=0.0)
     with pytest.raises(ZeroDivisionError), At(4, do=lambda: 1 // 0):
         stopping.fit(*DATA)
     assert path.exists()
@@ -290,7 +290,7 @@ def test_all_workers_gone_is_an_error_that_names_the_checkpoint(own_client, tmp_
     def everybody_leaves():
         own_client.cluster.scale(0)
 
-    settings = {**TRAINED, "client": own_client, "checkpoint": path, "checkpoint_every": 0.0}
+    settings = {**TRAINED, "client": own_client, "checkpoint": path, "checkpoint_interval": 0.0}
     with (
         dask.config.set({"cavity.worker-timeout": 1.0}),
         pytest.raises(ClusterError, match=r"no worker for 1 s .*fit\.ckpt"),

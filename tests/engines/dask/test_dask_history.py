@@ -122,12 +122,14 @@ def test_a_lost_copy_is_replaced_and_until_then_the_last_q_serves(past, client):
 
 
 def test_after_a_pass_that_only_scores_lost_rows_find_their_sites_and_are_scored(past):
-    commit(past, 1, places=None, residual_share=0.2)
-    commit(past, 2, places=None, damping=0.0, stretch=1.4)
+    commit(past, 1, places=None, residual_scale=0.2)
+    commit(past, 2, places=None, damping=0.0, inverse_temperature=1.4)
     *finding, scoring = (message.options for message in past.past_of(0).messages)
-    still = {(options.damping, options.stretch, options.residual_share) for options in finding}
+    still = {
+        (options.damping, options.inverse_temperature, options.residual_scale) for options in finding
+    }
     assert still == {(1.0, 1.0, 0.2)}
-    assert (scoring.damping, scoring.stretch, scoring.residual_share) == (0.0, 1.4, 1.0)
+    assert (scoring.damping, scoring.inverse_temperature, scoring.residual_scale) == (0.0, 1.4, 1.0)
 
 
 def test_copies_that_fail_are_tried_again(past, client):

@@ -35,7 +35,7 @@ def small_shards():
 def assert_same(actual, expected, rtol=1e-8):
     assert_allclose(actual.inducing_points_, expected.inducing_points_, rtol=rtol, atol=rtol)
     assert_allclose(actual.predict_proba(X), expected.predict_proba(X), rtol=rtol, atol=rtol)
-    assert_allclose(actual.loo_score_, expected.loo_score_, rtol=rtol)
+    assert_allclose(actual.loo_log_loss_, expected.loo_log_loss_, rtol=rtol)
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 3.0}])
@@ -85,10 +85,10 @@ def test_the_number_of_inducing_points_is_found_as_on_one_machine(client):
     settings = {"n_inducing": "auto", "max_iter": 5, "random_state": 0}
     local = SEPClassifier(**settings).fit(X, LABELS)
     twin = DaskSEPClassifier(**settings, client=client).fit(*chunked(X, LABELS, 100))
-    paths = [[(r.m, r.loo_score, r.charge) for r in fit.inducing_path_] for fit in (twin, local)]
+    paths = [[(r.m, r.loo_score, r.charge) for r in fit.inducing_search_] for fit in (twin, local)]
     assert_allclose(*paths, rtol=1e-6, atol=1e-6)
     assert twin.inducing_points_.shape == local.inducing_points_.shape
-    assert_allclose(twin.loo_score_, local.loo_score_, atol=0.05)
+    assert_allclose(twin.loo_log_loss_, local.loo_log_loss_, atol=0.05)
 
 
 @pytest.mark.parametrize(("weight", "words"), [

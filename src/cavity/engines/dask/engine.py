@@ -22,7 +22,7 @@ from cavity.engines.dask.comm import Message, Setting, unpacked_naturals, unpack
 from cavity.engines.dask.passes import Done, GroupStates, Passes, Share, Task
 from cavity.engines.dask.recovery import History, repair
 from cavity.engines.dask.shards import ShardBatch, ShardedSource, shard_batches
-from cavity.engines.dask.worker import leave_one_out, let_go, state_key, summed_share, sweep_share
+from cavity.engines.dask.worker import leave_one_out, release_state, state_key, summed_share, sweep_share
 from cavity.engines.protocol import First, Second, SourceFacts
 from cavity.engines.threads import Threads
 from cavity.gp.posterior import Naturals, Posterior
@@ -269,7 +269,7 @@ def _release(client: weakref.ref[Client], fit: str) -> None:
         alive = client()
         if alive is not None and alive.status == "running":
             with suppress(Exception):
-                alive.run(let_go, fit)
+                alive.run(release_state, fit)
 
     # Garbage may be collected in the client's own thread, which must not wait for itself.
     Thread(target=tell, daemon=True).start()

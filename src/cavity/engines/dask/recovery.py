@@ -99,7 +99,7 @@ class History:
         """
         self._last = message
         if message.options is not None and message.options.damping > 0.0:
-            self._share = message.options.residual_share
+            self._share = message.options.residual_scale
         if places is None:
             self.forget()
             return
@@ -122,8 +122,8 @@ class History:
         last = self._last
         assert last.options is not None
         still = replace(
-            last.options, gradient=False, damping=1.0, residual_penalty=0.0, stretch=1.0,
-            residual_share=self._share,
+            last.options, gradient=False, damping=1.0, trace_penalty=0.0, inverse_temperature=1.0,
+            residual_scale=self._share,
         )  # fmt: skip
         finding = [packed_message(replace(last, options=still))] * _PASSES_WITHOUT_COPY
         # A pass that has only scored the rows must score those that were lost, too.

@@ -64,7 +64,7 @@ def keep(
 ) -> None:
     """Put states into the cluster by their keys, and let go of those that no pass will ask for.
 
-    A task need not wait until the scheduler has heard of it. It hears before the sums that the task
+    A task need not wait until the scheduler has callback of it. It hears before the sums that the task
     returns have reached the driver; if it should not, the next pass is a fault and repeated.
     """
     client = _client()
@@ -100,7 +100,7 @@ def _client() -> Client:
     return client
 
 
-def let_go(fit: str) -> None:
+def release_state(fit: str) -> None:
     """Let go of all states of a fit, and of messages that were opened."""
     with _lock:
         _held.pop(fit, None)

@@ -189,7 +189,9 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
     A = cross @ prior.L_inverse.T
     residual = (diagonal - (A * A).sum()).at_least(0.0)
     variances = [(A * (A @ S)).sum().at_least(0.0) for S in posterior.covariance]
-    return LatentMoments(A @ (model.stretch * posterior.mean.T), X.graph.concat(variances) + residual)
+    return LatentMoments(
+        A @ (model.inverse_temperature * posterior.mean.T), X.graph.concat(variances) + residual
+    )
 
 
 def _outputs(
