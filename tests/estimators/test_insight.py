@@ -133,7 +133,7 @@ class TestRelevance:
         again = cavity.load(tmp_path / "model.cavity")
         assert "_relevance_cache" not in vars(again)
         assert_allclose(again.relevance_.value, before.value)
-        assert_allclose(again.predict_uncertainty(X).noise, fitted.predict_uncertainty(X).noise)
+        assert_allclose(again.predict_uncertainty(X).aleatoric, fitted.predict_uncertainty(X).aleatoric)
 
     def test_another_fit_has_another_relevance(self):
         fit = SEPClassifier(optimizer=None, **OPTIONS).fit(X, LABELS)

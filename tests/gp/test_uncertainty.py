@@ -41,7 +41,7 @@ def expected_entropy(likelihood, mean, deviation):
 def test_noise_is_the_expected_entropy(likelihood, deviation):
     rule = ExpectationPropagation(LIKELIHOODS[likelihood])
     means = np.array([0.0, -0.7, 2.0, 5.0, -30.0, 300.0])
-    noise = split_uncertainty(rule, means[None], np.full((1, 6), deviation**2)).noise
+    noise = split_uncertainty(rule, means[None], np.full((1, 6), deviation**2)).aleatoric
     oracle = [expected_entropy(likelihood, mean, deviation) for mean in means]
     assert_allclose(noise, oracle, atol=1e-12)
 
@@ -108,7 +108,7 @@ def test_many_latents_against_sampling(rule):
 def test_ten_latents_are_within_two_hundredths_of_a_nat():
     rng = np.random.default_rng(0)
     mean, variance = 2.0 * rng.normal(size=(10, 30)), rng.uniform(0.05, 5.0, size=(10, 30))
-    noise = split_uncertainty(ManyClassPropagation(10), mean, variance).noise
+    noise = split_uncertainty(ManyClassPropagation(10), mean, variance).aleatoric
     draws = rng.normal(size=(10, 10_000))
     for row in range(30):
         p = noisy_argmax_at(mean[:, [row]] + np.sqrt(variance[:, [row]]) * draws)

@@ -108,7 +108,8 @@ def systematic_subsample(
     offsets. The probabilities are added up along the rows, from the offset on, and whoever reaches the
     next whole number is kept: as many as expected.
 
-    >>> kept, importance_weight = systematic_subsample(np.log([0.9, 1.0, 1.0, 1.0, 1.0, 0.5, np.nan]), 0.25, 0.5)
+    >>> last = np.log([0.9, 1.0, 1.0, 1.0, 1.0, 0.5, np.nan])
+    >>> kept, importance_weight = systematic_subsample(last, 0.25, 0.5)
     >>> kept.tolist(), importance_weight.tolist()
     ([0, 2, 5, 6], [1.0, 4.0, 1.0, 1.0])
     """

@@ -2,7 +2,7 @@
 
 Which rows are read together: windows of rows, in order or from many places at once.
 
-A window is what is held in memory and shuffled. If it were one inverse_temperature of a file, a file that is sorted
+A window is what is held in memory and shuffled. If it were one stretch of a file, a file that is sorted
 by time or class would give windows that differ from each other. So the table is cut into strands (row
 groups, or parts of them where there are few), the strands are put in random order, and several are open
 at a time: each gives the window an equal share. The plan needs no data, only the sizes, so a pass can

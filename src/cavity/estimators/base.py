@@ -166,7 +166,7 @@ class Insight:
         """Mean and variance [L, n] of the L latent functions at X [n, d]."""
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Predictive entropy at X [n, d] in nats, split: `total` = `noise` + `knowledge`, each [n].
+        """Predictive entropy at X [n, d] in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
 
         The noise is E[H[p(y | f)]], what would remain if the latent function were known; the knowledge
         part is the mutual information of label and latent value, what rows near x would take away.

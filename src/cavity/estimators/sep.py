@@ -236,7 +236,7 @@ class SEPClassifier(SteppedGPClassifier):
     def _stored_directions(self, m: int, n_rows: int) -> int:
         if self.site_storage == "factors" and self.calibration == "loo":
             raise ValueError(
-                'calibration="loo" with site_storage="factors", the paper\'s scheme, which has none; use '
+                'calibration="loo" with site_storage="factors", the paper\'s scheme, which has none: '
                 'calibration=None, or site_storage="sites"'
             )
         if self.site_storage == "sites" or resolved_batch_size(self.batch_size, n_rows, m) is None:

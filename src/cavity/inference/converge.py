@@ -61,8 +61,8 @@ def converge(
 
     Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
     are exact; only the first may be given another q to `start` from. The damping, that of the options to
-    begin with, adapts: it tightens when a sweep overshoots and relaxes when it does not. Every sweep is
-    `callback` of, and there is another one only if there is `has_time` it, given the seconds of the last.
+    begin with, adapts: it tightens when a sweep overshoots and relaxes when it does not. `callback` is called
+    after every sweep; another one begins only if `has_time(seconds of the last)` is true.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
     most = 1.0 if engine.rule.n_latents == 1 else _COUPLED_DAMPING

@@ -141,9 +141,14 @@ def sweep(
 
     def terms_without(share: Array | float) -> RowTerms:
         return rule(
-            rows.labels, options.inverse_temperature * at.mean, at.variance, options.residual_scale * at.residual,
-            share * own.precision, options.inverse_temperature * share * own.shift, options.max_leverage,
-        )  # fmt: skip
+            rows.labels,
+            options.inverse_temperature * at.mean,
+            at.variance,
+            options.residual_scale * at.residual,
+            share * own.precision,
+            options.inverse_temperature * share * own.shift,
+            options.max_leverage,
+        )
 
     # One copy is taken out of q, of a part of one too: so the moments match that the gradient counts on.
     terms = terms_without(1.0 if rows.weight is None else np.sign(weight))
