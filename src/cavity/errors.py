@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class NumericalError(ArithmeticError):
     """A computation failed numerically and no damping, retry or jitter could mend it."""
@@ -25,3 +28,11 @@ class ModelFileError(ValueError):
 
 class DatasetError(RuntimeError):
     """A dataset could not be had from where it is kept, or is not the one it should be."""
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the first line outside this package, which is the user's own."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("cavity."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level - 1)

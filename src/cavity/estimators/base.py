@@ -1,79 +1,59 @@
-"""Methods that an estimator, or one of its settings, lacks.
-
-What of an estimator outlives it, in a model file, a pickle or a copy; and what a failure leaves.
-
-What the user is told of how a fit has ended.
-
-What a fitted classifier knows about its own predictions and features.
-
-What all the classifiers share: the scikit-learn shell around a schedule.
-"""
+"""What all classifiers share: `fit` on one screen, predictions, and the learned attributes."""
 
 from __future__ import annotations
 
+import inspect
 import os
-import warnings
-from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterator
+from abc import ABCMeta
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from numbers import Integral, Real
+from numbers import Integral
 from os import PathLike
-from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.scaling import Standardizer
 from cavity.data.source import Source
-from cavity.engines.local import LocalEngine
+from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
-from cavity.engines.threads import Threads, compute_context, thread_count
+from cavity.engines.threads import compute_context, thread_count
+from cavity.errors import warn_user
 from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.validation import (
+    check_common_parameters,
     require_weight_on_both_sides,
-    validated_kernel,
+    validated_inducing_points,
     validated_rows,
     validated_source,
 )
 from cavity.export.model_file import save
 from cavity.gp.model import Model
+from cavity.gp.parameters import ParameterSpace
 from cavity.gp.prior import Prior
 from cavity.gp.relevance import Relevance
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
-from cavity.inference.calibration import calibrated
-from cavity.inference.converge import converge
+from cavity.inference.checkpoint import Checkpointer
+from cavity.inference.config import TrainingConfig, check_fields, resolve
+from cavity.inference.converge import FitResult, converge
+from cavity.inference.fingerprint import fingerprint
 from cavity.inference.history import InducingCandidate, Iteration, Progress
-from cavity.inference.rule import Rule
+from cavity.inference.inducing_search import DEFAULT_POINTS, halfway_kernel, search_inducing_points
+from cavity.inference.start import PreviousFit, Start, chosen_start, continued_start, prepare
 from cavity.inference.sweep import SweepOptions
-from cavity.inference.train import Outcome, chosen_start, continued_start, stopped_before_training
-from cavity.inference.trainer import Problem, hold_out, make_problem, standardizer_of
+from cavity.inference.train import make_rule, stopped_before_training, train
+from cavity.inference.trainer import Problem
 from cavity.inference.updates import gradient
 from cavity.memory import require_memory
 from cavity.typing import Array
 
-
-class Offered:
-    """A method that is absent to hasattr where there is a reason, which whoever asks for it is told."""
-
-    def __init__(self, method: Any, why_not: Callable[[Any], str | None]) -> None:
-        """Offer `method`, None if there never is one, where `why_not(estimator)` has nothing to say."""
-        self.method = method
-        self.why_not = why_not
-
-    def __get__(self, instance: Any, owner: type) -> Any:
-        """The method, bound to the estimator if there is one."""
-        if instance is None:
-            return self.method
-        reason = self.why_not(instance)
-        if reason is not None:
-            raise AttributeError(reason)
-        return MethodType(self.method, instance)
+_CACHE = "_relevance_cache"
+_WHITENING_SQUARES = 4
+"""Arrays [d, d] that whitening holds, about."""
 
 
 def saved_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -130,40 +110,313 @@ def _iterations(columns: dict[str, Any]) -> list[Iteration]:
     return [Iteration(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
-def warn_not_converged(estimator: Any, outcome: Outcome) -> None:
-    """Warn, in the line that has called `fit`, of a fit that has not come to its proper end."""
-    name, steps = type(estimator).__name__, f"{outcome.n_iter} iterations"
-    if outcome.interrupted:
+def warn_not_converged(name: str, tol: float, result: FitResult) -> None:
+    """Warn about a fit that was interrupted or has not converged."""
+    steps = f"{result.n_iter} iterations"
+    if result.interrupted:
+        words = f"{name} was interrupted after {steps}; it is fitted with what it had learned by then"
+    elif result.stuck:
         words = (
-            f"{name} was interrupted after {steps}; the estimator is fitted with what it had learned by "
-            "then"
+            f"{name} stopped after {steps}: L-BFGS found no way up, though the gradient is not zero; "
+            'try scaling="standard", other inducing_points or tighter kernel bounds'
         )
-    elif outcome.stuck:
+    elif not result.converged:
         words = (
-            f"{name} stopped after {steps} where L-BFGS found no way up, though the gradient is not "
-            "zero; try standardize=True, other inducing_points or tighter kernel bounds"
-        )
-    elif not outcome.converged:
-        words = (
-            f"{name} stopped after {steps} before it converged to tol={estimator.tol:g}; raise tol, "
+            f"{name} stopped after {steps} before it converged to tol={tol:g}; raise tol, max_epochs, "
             "max_iter or whatever budget was set"
         )
     else:
         return
-    warnings.warn(words, ConvergenceWarning, stacklevel=5)
+    warn_user(words, ConvergenceWarning)
 
 
-_CACHE = "_relevance_cache"
+def without_caches(state: dict[str, Any]) -> dict[str, Any]:
+    """An estimator's state without what can be computed again."""
+    return {name: value for name, value in state.items() if name != _CACHE}
 
 
-class Insight:
-    """Uncertainty of predictions, distance from the data, and relevance of features."""
+_SQUARES = 4
+"""Arrays [d, d] that whitening holds, about."""
 
-    model_: Model
 
-    @abstractmethod
+class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+    """A Gaussian process classifier on inducing points; subclasses choose method and parameters."""
+
+    _method: ClassVar[str] = "ep"
+    _config_fields: ClassVar[tuple[str, ...]] = ()
+    """Constructor parameters that are fields of `TrainingConfig` under the same name."""
+
+    kernel: Any
+    n_inducing: int | str
+    inducing_points: Any
+    class_weight: Any
+    config: TrainingConfig | dict[str, Any] | None
+    warm_start: bool
+    random_state: Any
+    n_jobs: int | None
+    verbose: int
+    classes_: Array
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPClassifier:
+        """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
+
+        X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
+        column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
+        table, record batch or reader, or any object with Arrow's C interface (polars, pandas); or the
+        path of a .npy file; or an object that follows the `cavity.data.Source` contract, which has its
+        own labels and weights.
+
+        A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
+        `sample_weight`, and that column is then not a feature.
+        """
+        self._check_parameters()
+        with rollback_on_error(self):
+            source, self.classes_ = validated_source(self, X, y, sample_weight)
+            with compute_context(thread_count(self.n_jobs)) as threads:
+                result = self._fit_source(source, LocalBackend(threads))
+        warn_not_converged(type(self).__name__, self.config_.tol, result)
+        return self
+
+    def _fit_source(self, source: Source, backend: LocalBackend) -> FitResult:
+        """Fit to an opened source, wherever its rows are."""
+        config = self._resolve(source.n_rows)
+        rng = np.random.RandomState(config.seed)
+        progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
+        if config.scaling == "whiten":
+            what = f'scaling="whiten" for {source.n_features:,} features'
+            needed = _WHITENING_SQUARES * 8 * source.n_features**2
+            require_memory(needed, what, instead='scaling="standard"')
+        standardizer = backend.standardizer(source, config.scaling)
+        held_out = None
+        if config.early_stopping == "validation":
+            held_out = backend.hold_out(source, config.validation_fraction, rng)
+        points = validated_inducing_points(self._given_points, source.n_features)
+        kernel, centre, start, candidates, interrupted = self.kernel, None, None, None, False
+        if self.warm_start and hasattr(self, "model_"):
+            start = continued_start(self._previous_fit(source.n_features), standardizer, config)
+        elif self._searches:
+            found = search_inducing_points(
+                source,
+                standardizer,
+                config,
+                make_rule(config, sites=True),
+                backend.threads,
+                rng,
+                progress,
+                kernel,
+            )
+            candidates, interrupted = found.candidates, found.interrupted
+            # The search has seen the held-out rows: then only its number of points is used.
+            goes_on = found.on_all_rows and held_out is None
+            config = self._resolve(source.n_rows, len(found.Z), searched=goes_on, seed=config.seed)
+            if goes_on:
+                space = ParameterSpace(found.kernel, found.Z, config.learn_kernel, config.learn_inducing)
+                start = Start(space, space.pack(found.theta, found.Z), None, found.engine)
+            elif held_out is None:
+                kernel, centre = halfway_kernel(found), found.theta
+        if start is None:
+            start = chosen_start(
+                source,
+                standardizer,
+                config,
+                rng,
+                kernel=kernel,
+                inducing_points=points,
+                centre_theta=centre,
+            )
+        problem = prepare(
+            source,
+            config,
+            backend,
+            standardizer=standardizer,
+            start=start,
+            rule=make_rule(config),
+            held_out=held_out,
+        )
+        if held_out is not None:
+            require_weight_on_both_sides(problem.engine, config.validation_fraction)
+        if interrupted:
+            result = stopped_before_training(problem, progress)
+        else:
+            result = train(problem, config, progress, self._checkpointer(problem, config))
+        self._store(problem, config, result, progress, candidates)
+        return result
+
+    def _check_parameters(self) -> None:
+        """Raise for parameters with impossible values, and for those that contradict each other."""
+        check_common_parameters(self)
+        check_fields(self._fields())
+        if isinstance(self.config, dict):
+            check_fields(self.config)
+            own = {**dict.fromkeys(self._fields()), "n_inducing": None, "inducing_init": None}
+            if twice := sorted(set(self.config) & set(own)):
+                name = "inducing_points" if twice[0] == "inducing_init" else twice[0]
+                raise ValueError(
+                    f"config sets {twice[0]!r}; set the parameter {name} of {type(self).__name__} instead"
+                )
+        elif isinstance(self.config, TrainingConfig):
+            parameters = inspect.signature(type(self)).parameters
+            for name in (*self._config_fields, "n_inducing"):
+                if getattr(self, name) != parameters[name].default:
+                    raise ValueError(
+                        f"{name}={getattr(self, name)!r} and a whole TrainingConfig, which sets it too; "
+                        f"leave {name} out, or pass config=dataclasses.replace(config, {name}=…)"
+                    )
+
+    def _resolve(
+        self,
+        n_rows: int,
+        n_inducing: int | None = None,
+        *,
+        searched: bool = False,
+        seed: int | None = None,
+    ) -> TrainingConfig:
+        """The configuration that the parameters mean for a number of rows.
+
+        n_inducing: the number of inducing points that a search has found.
+        """
+        n_classes = len(self.classes_)
+        if isinstance(self.config, TrainingConfig):
+            if (self.config.method, self.config.n_classes) != (self._method, n_classes):
+                raise ValueError(
+                    f"config is for method={self.config.method!r} and {self.config.n_classes} classes; "
+                    f"this is {type(self).__name__} with {n_classes} classes"
+                )
+            return self.config
+        given = self._fields()
+        if n_inducing is None:
+            n_inducing = DEFAULT_POINTS if self.n_inducing == "auto" else int(self.n_inducing)
+            if self._given_points is not None:
+                n_inducing = len(self._given_points)
+            elif self.warm_start and hasattr(self, "model_"):
+                n_inducing = len(self.model_.Z)
+        return resolve(
+            n_rows,
+            n_classes,
+            method=self._method,
+            n_inducing=n_inducing,
+            seed=self._seed() if seed is None else seed,
+            searched=searched,
+            **given,
+            **(self.config or {}),
+        )
+
+    def _fields(self) -> dict[str, Any]:
+        """Constructor parameters that are fields of `TrainingConfig`."""
+        given = {name: getattr(self, name) for name in self._config_fields}
+        if isinstance(self.inducing_points, str):
+            given["inducing_init"] = self.inducing_points
+        return given
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    @property
+    def _given_points(self) -> Any:
+        """The user's own inducing points, or None."""
+        return None if isinstance(self.inducing_points, str) else self.inducing_points
+
+    @property
+    def _searches(self) -> bool:
+        """Whether the number of inducing points is to be found."""
+        pinned = isinstance(self.config, TrainingConfig)
+        return self.n_inducing == "auto" and self._given_points is None and not pinned
+
+    def _previous_fit(self, n_features: int) -> PreviousFit:
+        """What a warm start takes over."""
+        before = self.inducing_points_.shape[1]
+        if before != n_features:
+            raise ValueError(
+                f"X has {n_features} features, but with warm_start=True this {type(self).__name__} goes "
+                f"on from a fit with {before}; pass as many, or set warm_start=False to begin anew"
+            )
+        return PreviousFit(
+            self.kernel_, self.inducing_points_, self.model_, self._centre, self._training
+        )
+
+    def _checkpointer(self, problem: Problem, config: TrainingConfig) -> Checkpointer:
+        """Saves nothing, unless a subclass has a parameter for it."""
+        return Checkpointer(None, config.checkpoint_interval, self._fingerprinted(problem, config))
+
+    def _fingerprinted(self, problem: Problem, config: TrainingConfig) -> Any:
+        points, weights = self._given_points, self.class_weight
+        return lambda: fingerprint(config, problem, self.kernel, points, weights)
+
+    def _store(
+        self,
+        problem: Problem,
+        config: TrainingConfig,
+        result: FitResult,
+        progress: Progress,
+        candidates: list[InducingCandidate] | None,
+    ) -> None:
+        """Set the learned attributes."""
+        engine, point = problem.engine, result.point
+        prior = point.prior
+        self.config_ = config
+        self.model_ = Model.at(
+            prior, point.posterior, engine, inverse_temperature=point.inverse_temperature
+        )
+        self.kernel_ = prior.kernel
+        self.inducing_points_ = engine.standardizer.invert(prior.Z)
+        vars(self).pop("inducing_search_", None)
+        if candidates is not None:
+            self.inducing_search_ = candidates
+        self.log_marginal_likelihood_value_ = point.objective
+        self.loo_log_proba_: Any = engine.of_all_rows(engine.log_predictive)
+        self.loo_log_loss_ = -point.mean_log_predictive
+        self.inverse_temperature_ = point.inverse_temperature
+        self.n_iter_ = result.n_iter
+        self.history_ = progress.history
+        self.fit_seconds_ = progress.seconds
+        self._weight_seen = engine.total_weight
+        self._centre: Array | None = problem.hyperprior.centre
+        self._training: Engine | None = engine
+        self._stream: Any = None
+
+    def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
+        """Posterior mean [n] and variance [n] of the latent function at X [n, d].
+
+        With three classes or more, means [n, C] and variances [n, C], a column for each class.
+
+        The variance includes the kernel's own white noise, if it has any, but not the unit noise of
+        the probit.
+        """
+        mean, variance = self._latent_moments(X)
+        return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
+
     def _latent_moments(self, X: Any) -> tuple[Array, Array]:
-        """Mean and variance [L, n] of the L latent functions at X [n, d]."""
+        """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
+        check_is_fitted(self)
+        X = validated_rows(self, X, reset=False)
+        with compute_context(thread_count(self.n_jobs)) as threads:
+            return self.model_.latent_moments(X, threads)
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Log probabilities [n, C] of the classes, in the order of `classes_`."""
+        mean, variance = self._latent_moments(X)
+        return self.model_.rule.predict_log_proba(mean, variance)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities [n, C] of the classes, in the order of `classes_`."""
+        return np.exp(self.predict_log_proba(X))
+
+    def decision_function(self, X: Any) -> Array:
+        """A score [n] that rises with the probability of the second class and is 0 at one half.
+
+        For the probit, z with probability Φ(z): mean/√(1 + variance); for the logit, the log-odds.
+        With three classes or more, scores [n, C]: the log probabilities.
+        """
+        mean, variance = self._latent_moments(X)
+        return self.model_.rule.decision_score(mean, variance)
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each row [n]."""
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[codes])
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predictive entropy at X [n, d] in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
@@ -210,230 +463,6 @@ class Insight:
         d = self.model_.Z.shape[1]
         return [str(name) for name in getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])]
 
-
-def without_caches(state: dict[str, Any]) -> dict[str, Any]:
-    """An estimator's state without what can be computed again."""
-    return {name: value for name, value in state.items() if name != _CACHE}
-
-
-_SQUARES = 4
-"""Arrays [d, d] that whitening holds, about."""
-
-
-class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
-    """A Gaussian process classifier on inducing points; subclasses bring a rule and a schedule."""
-
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "kernel": "no_validation",
-        "likelihood": [StrOptions({"probit", "logit"})],
-        "n_inducing": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "inducing_points": ["array-like", None],
-        "init_inducing": [StrOptions({"kmeans", "random", "greedy"})],
-        "learn_inducing": ["boolean"],
-        "calibration": [StrOptions({"auto", "loo"}), None],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "hyperprior": [Interval(Real, 0, None, closed="neither"), None],
-        "standardize": ["boolean", StrOptions({"whiten"})],
-        "warm_start": ["boolean"],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
-    }
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPClassifier:
-        """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
-
-        X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
-        column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
-        table, record batch or reader, or anything that speaks Arrow's C interface (polars, pandas); or
-        the path of a .npy file; or any object that keeps the `cavity.data.Source` contract, which has
-        its own labels and weights.
-
-        A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
-        `sample_weight`, and that column is then no feature.
-        """
-        validated_kernel(self.kernel)
-        self._refuse_what_does_not_go_together()
-        n_jobs = thread_count(self.n_jobs)
-        with rollback_on_error(self):
-            source, self.classes_ = self._validated_source(X, y, sample_weight)
-            self._refuse_what_does_not_suit(source.n_rows)
-            rng = check_random_state(self.random_state)
-            progress = self._progress(source)
-            with compute_context(n_jobs) as threads:
-                problem = self._problem(source, threads, rng, progress)
-                if problem.interrupted:
-                    outcome = stopped_before_training(problem, progress)
-                else:
-                    outcome = self._train(problem, progress, seed=rng.randint(2**31))
-        self._store(problem, outcome, progress)
-        return self
-
-    def _refuse_what_does_not_go_together(self) -> None:
-        """Raise if parameters contradict each other, before any work."""
-
-    def _refuse_what_does_not_suit(self, n_rows: int) -> None:
-        """Raise if parameters do so for this number of rows."""
-
-    @abstractmethod
-    def _rule(self) -> Rule:
-        """The scalar rule of this method."""
-
-    def _site_rule(self) -> Rule:
-        """The same, where q is a sum of sites."""
-        return self._rule()
-
-    @abstractmethod
-    def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        """Run this method's schedule."""
-
-    def _problem(
-        self,
-        source: Source,
-        threads: Threads,
-        rng: np.random.RandomState,
-        progress: Progress | None = None,
-    ) -> Problem:
-        """What is to be fitted; without `progress` it is the beginning of a stream."""
-        if self._whitens:
-            what = f'standardize="whiten" for {source.n_features:,} features'
-            require_memory(_SQUARES * 8 * source.n_features**2, what, instead="standardize=True")
-        standardizer = (
-            self._standardizer(source, threads)
-            if self.standardize
-            else Standardizer.identity(source.n_features)
-        )
-        held_out = None
-        if getattr(self, "early_stopping", None) == "validation" and progress is not None:
-            held_out = self._hold_out(source, rng)
-        rule = self._site_rule()  # points grow where q is a sum of sites
-        if self.warm_start and hasattr(self, "model_"):
-            start = continued_start(self, standardizer, rule)
-        else:
-            start = chosen_start(
-                self, source, standardizer, rule, threads, rng, progress, held_out is not None
-            )
-        stored = self._stored_directions(len(start.space.Z), source.n_rows)
-        engine = self._engine(source, standardizer, threads, held_out, stored)
-        if held_out is not None:
-            require_weight_on_both_sides(engine, self.validation_fraction)
-        adopted = engine.adopt(start.earlier)
-        # Where q is the sum of stored factors, it has none without them.
-        posterior = None if stored and not adopted else start.posterior
-        problem = make_problem(
-            engine, start.space, self.hyperprior, centre=start.centre, posterior=posterior
-        )
-        return replace(problem, pretrained=start.pretrained, interrupted=start.interrupted)
-
-    def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array]:
-        return validated_source(self, X, y, sample_weight)
-
-    def _progress(self, source: Any) -> Progress:
-        return Progress(int(self.verbose))
-
-    def _standardizer(self, source: Any, threads: Threads) -> Standardizer:
-        return standardizer_of(source, threads, whiten=self._whitens)
-
-    def _hold_out(self, source: Any, rng: np.random.RandomState) -> Any:
-        return hold_out(source, self.validation_fraction, rng)
-
-    def _engine(
-        self, source: Any, standardizer: Standardizer, threads: Threads, held_out: Any, stored: int
-    ) -> Engine:
-        """Where the passes over a source run."""
-        return LocalEngine(source, standardizer, self._rule(), threads, held_out, stored)
-
-    @property
-    def _whitens(self) -> bool:
-        return bool(self.standardize == "whiten")
-
-    @property
-    def _learns(self) -> bool:
-        """Whether kernel and inducing points move."""
-        return self.optimizer is not None
-
-    def _calibrates(self, problem: Problem) -> bool:
-        """Whether the latent means are stretched in the end; see `calibration`."""
-        if self.calibration == "auto":
-            return problem.engine.rule.n_latents > 1
-        return bool(self.calibration == "loo")
-
-    def _calibrated(self, problem: Problem, outcome: Outcome, seed: int, progress: Progress) -> Outcome:
-        """What a schedule without a plan has come to, with its means stretched if that is wanted."""
-        if outcome.interrupted or not self._calibrates(problem):
-            return outcome
-        seconds = np.inf if self.max_seconds is None else self.max_seconds - progress.seconds
-        point = calibrated(problem.engine, outcome.point, seed, seconds=seconds)
-        return outcome._replace(point=point, interrupted=point.interrupted)
-
-    def _stored_directions(self, m: int, n_rows: int) -> int:
-        """Length of the vector that is stored with each site; 0 stores none."""
-        return 0
-
-    def _store(self, problem: Problem, outcome: Outcome, progress: Progress) -> None:
-        engine, prior = problem.engine, outcome.point.prior
-        self.model_ = Model.at(
-            prior, outcome.point.posterior, engine, inverse_temperature=outcome.point.inverse_temperature
-        )
-        self.kernel_ = prior.kernel
-        self.inducing_points_ = engine.standardizer.invert(prior.Z)
-        self.log_marginal_likelihood_value_ = outcome.point.objective
-        self.loo_log_proba_: Any = engine.of_all_rows(engine.log_predictive)
-        self.loo_log_loss_ = -outcome.point.mean_log_predictive
-        self.inverse_temperature_ = outcome.point.inverse_temperature
-        self._weight_seen = engine.total_weight
-        self.n_iter_ = outcome.n_iter
-        self.history_ = progress.history
-        self._centre = problem.hyperprior.centre
-        self._training: Engine | None = engine
-        self._stream: Any = None
-        warn_not_converged(self, outcome)
-
-    def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
-        """Posterior mean [n] and variance [n] of the latent function at X [n, d].
-
-        With three classes or more, means [n, C] and variances [n, C], a column for each class.
-
-        The variance includes the kernel's own white noise, if it has any, but not the unit noise of
-        the probit.
-        """
-        mean, variance = self._latent_moments(X)
-        return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
-
-    def _latent_moments(self, X: Any) -> tuple[Array, Array]:
-        """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
-        check_is_fitted(self)
-        X = validated_rows(self, X, reset=False)
-        with compute_context(thread_count(self.n_jobs)) as threads:
-            return self.model_.latent_moments(X, threads)
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Log probabilities [n, C] of the classes, in the order of `classes_`."""
-        mean, variance = self._latent_moments(X)
-        return self.model_.rule.predict_log_proba(mean, variance)
-
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities [n, C] of the classes, in the order of `classes_`."""
-        return np.exp(self.predict_log_proba(X))
-
-    def decision_function(self, X: Any) -> Array:
-        """A score [n] that rises with the probability of the second class and is 0 at one half.
-
-        For the probit, z with probability Φ(z): mean/√(1 + variance); for the logit, the log-odds.
-        With three classes or more, scores [n, C]: the log probabilities.
-        """
-        mean, variance = self._latent_moments(X)
-        return self.model_.rule.decision_score(mean, variance)
-
-    def predict(self, X: Any) -> Array:
-        """The most probable class of each row [n]."""
-        scores = self.decision_function(X)
-        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[codes])
-
     def sample_latent(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Array:
         """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory.
 
@@ -467,13 +496,12 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
                 "log_marginal_likelihood(theta) needs the training rows, which are kept neither in a "
                 "saved or copied estimator nor of a stream; call fit first"
             )
-        engine = self._training.fresh(self._site_rule())
+        engine = self._training.fresh(make_rule(self.config_, sites=True))
         with compute_context(thread_count(self.n_jobs)) as engine.threads:
             kernel = self.kernel_.clone_with_theta(theta)
             # The jitter is part of the model: with another one the fitted theta has another value.
             prior = Prior(kernel, self.model_.Z, self.model_.dtype, self.model_.jitter)
-            share = getattr(self, "_share", 1.0)
-            options = SweepOptions(residual_scale=share)
+            options = SweepOptions(residual_scale=self.config_.residual_scale)
             point = converge(engine, prior, options=options, tol=1e-8, max_sweeps=500)
             if point.interrupted:
                 raise KeyboardInterrupt

@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-from numbers import Real
 from typing import Any, ClassVar
 
-import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
-
-from cavity.estimators.base import Offered, SparseGPClassifier
-from cavity.estimators.config import propagation_rule
-from cavity.inference.converge import converge, record_sweep
-from cavity.inference.history import Progress
-from cavity.inference.lbfgs import fit_outer
-from cavity.inference.rule import Rule
-from cavity.inference.train import Outcome
-from cavity.inference.trainer import Problem
-
-
-def _why_no_stream(estimator: GFITCClassifier) -> str:
-    return (
-        f"{type(estimator).__name__} has no partial_fit: each of its steps needs EP converged on "
-        "all rows, so it cannot learn from a stream; use SEPClassifier, which has the same fixed point, "
-        "or fit on all rows"
-    )
+from cavity.estimators.base import SparseGPClassifier
+from cavity.inference.config import TrainingConfig
 
 
 class GFITCClassifier(SparseGPClassifier):
@@ -43,19 +24,15 @@ class GFITCClassifier(SparseGPClassifier):
         Iterations of L-BFGS at most, or sweeps with optimizer=None.
     max_seconds : float or None
         When they are over, no evaluation begins, and EP at the best parameters has one more sweep. The
-        calibration, if there is one, comes on top: some ten passes over 10,000 rows at most.
+        calibration, if there is one, comes on top.
     tol : float
         Relative rise of the evidence at which L-BFGS stops, or site change with optimizer=None.
 
     Notes
     -----
-    All other parameters and all attributes are those of `SEPClassifier`, with defaults of their own for
-    max_iter and tol. An iteration of L-BFGS goes
-    over all rows, as often as EP needs, so that there are no batch_size, learning_rate, max_epochs,
-    early_stopping, validation_fraction, checkpoint and checkpoint_interval; no window_size, because
-    there is no `partial_fit`; and no damping, gradient, residual_scale, trace_penalty and
-    site_storage, because EP converges between two iterations, its gradient is then exact, and its
-    evidence is climbed as it is.
+    All other parameters and all attributes are those of `SEPClassifier`. There are no minibatches, no
+    checkpoints and no `partial_fit`: each iteration needs EP converged on all rows. For streams use
+    `SEPClassifier`, which has the same fixed point.
 
     Examples
     --------
@@ -67,13 +44,9 @@ class GFITCClassifier(SparseGPClassifier):
     1.0
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **SparseGPClassifier._parameter_constraints,
-        "optimizer": [StrOptions({"lbfgs"}), None],
-        "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
-    }
-
-    partial_fit = Offered(None, _why_no_stream)
+    _config_fields: ClassVar[tuple[str, ...]] = (
+        "likelihood", "scaling", "optimizer", "max_seconds", "tol",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -81,17 +54,14 @@ class GFITCClassifier(SparseGPClassifier):
         *,
         likelihood: str = "probit",
         n_inducing: int | str = 100,
-        inducing_points: Any = None,
-        init_inducing: str = "kmeans",
-        learn_inducing: bool = True,
+        inducing_points: Any = "kmeans",
+        scaling: str | None = "standard",
         optimizer: str | None = "lbfgs",
         max_iter: int = 250,
         max_seconds: float | None = None,
         tol: float = 1e-6,
-        calibration: str | None = "auto",
         class_weight: Any = None,
-        hyperprior: float | None = 1.0,
-        standardize: bool | str = True,
+        config: TrainingConfig | dict[str, Any] | None = None,
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -101,39 +71,18 @@ class GFITCClassifier(SparseGPClassifier):
         self.likelihood = likelihood
         self.n_inducing = n_inducing
         self.inducing_points = inducing_points
-        self.init_inducing = init_inducing
-        self.learn_inducing = learn_inducing
+        self.scaling = scaling
         self.optimizer = optimizer
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.tol = tol
-        self.calibration = calibration
         self.class_weight = class_weight
-        self.hyperprior = hyperprior
-        self.standardize = standardize
+        self.config = config
         self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _rule(self) -> Rule:
-        return propagation_rule(self.likelihood, len(self.classes_))
-
-    def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        return self._calibrated(problem, self._converged(problem, progress), seed, progress)
-
-    def _converged(self, problem: Problem, progress: Progress) -> Outcome:
-        max_seconds = np.inf if self.max_seconds is None else self.max_seconds
-        if self._learns:
-            return fit_outer(
-                problem, progress, max_iter=self.max_iter, tol=self.tol, max_seconds=max_seconds
-            )
-        point = converge(
-            problem.engine,
-            problem.prior(problem.space.start),
-            tol=self.tol,
-            max_sweeps=self.max_iter,
-            callback=partial(record_sweep, progress),
-            has_time=lambda taken: progress.seconds + taken <= max_seconds,
-        )
-        return Outcome(point, point.n_sweeps, point.converged, point.interrupted)
+    def _fields(self) -> dict[str, Any]:
+        # One iteration goes over all rows; there are no minibatches.
+        return {**super()._fields(), "max_epochs": self.max_iter, "batch_size": None}

@@ -1,21 +1,15 @@
-"""What a stream may change between two chunks, and what it may not.
-
-Classifiers trained step by step: on all rows, on minibatches, or on a stream (`partial_fit`).
-"""
+"""Classifiers trained step by step: on all rows, on minibatches, or on a stream (`partial_fit`)."""
 
 from __future__ import annotations
 
-import warnings
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Integral
 from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
@@ -24,37 +18,35 @@ from cavity.data.arrow import is_arrow_stream, is_dataset
 from cavity.data.opening import is_source
 from cavity.data.source import require_one_kind
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_arrays, weighted_mean
+from cavity.engines.backend import LocalBackend
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads, compute_context, thread_count
+from cavity.engines.threads import compute_context, thread_count
+from cavity.errors import warn_user
 from cavity.estimators.base import SparseGPClassifier, rollback_on_error
-from cavity.estimators.config import (
-    BATCH_PER_POINT,
-    resolved_batch_size,
-    resolved_optimizer,
-    training_plan,
-)
-from cavity.estimators.validation import numbers, validated_kernel
+from cavity.estimators.validation import numbers, validated_inducing_points
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
+from cavity.inference.checkpoint import Checkpointer
+from cavity.inference.config import BATCH_PER_POINT, STREAM_RATE, TrainingConfig
 from cavity.inference.history import Iteration, Progress
-from cavity.inference.inducing_search import STREAM_POINTS
-from cavity.inference.optimizers import Optimizer
+from cavity.inference.inducing_search import DEFAULT_POINTS
+from cavity.inference.optimizers import Adam, Optimizer
+from cavity.inference.start import chosen_start
 from cavity.inference.streaming import Stream, StreamSettings, absorb
 from cavity.inference.sweep import SweepOptions
-from cavity.inference.train import Outcome
+from cavity.inference.train import make_rule
 from cavity.inference.trainer import Problem, Trainer, TrainingState, make_problem
-from cavity.inference.updates import NaturalUpdate, PosteriorUpdate
 from cavity.typing import Array
 
 SETTLING_ROWS = 25
 """Rows for each inducing point in which the parameters of a stream find their place."""
 MOST_RECORDS = 4_000
-"""Records that the history of a stream has at most: one without end must not grow without end."""
+"""Most records in the history of a stream, which may have no end."""
 
 
-def refuse_what_a_stream_cannot_do(estimator: Any) -> None:
-    """Raise for parameters that only a fit can follow."""
+def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
+    """Raise for parameters that only `fit` can follow."""
     if estimator.class_weight == "balanced":
         raise ValueError(
             'class_weight="balanced" is not supported by partial_fit, which cannot know how often '
@@ -63,8 +55,8 @@ def refuse_what_a_stream_cannot_do(estimator: Any) -> None:
         )
 
 
-def refuse_what_is_no_chunk(X: Any) -> None:
-    """Raise for what `fit` can read and a stream cannot, and for chunks that were not taken out."""
+def check_chunk(X: Any) -> None:
+    """Raise for what `fit` can read and a stream cannot, and for iterators of chunks."""
     if isinstance(X, Iterator) and not hasattr(X, "__array__"):
         raise TypeError(
             f"X is a {type(X).__name__}; partial_fit takes the rows of one chunk: call it for each of "
@@ -76,15 +68,6 @@ def refuse_what_is_no_chunk(X: Any) -> None:
             f"X is {what}; partial_fit takes the rows of a chunk as an array, data frame or sparse "
             "matrix: read them, or call fit, which goes over files and sources itself"
         )
-
-
-def stream_settings(estimator: Any, m: int) -> StreamSettings:
-    """How the parameters want a stream with m inducing points to be learned."""
-    size = estimator.batch_size
-    if not isinstance(size, Integral):
-        size = BATCH_PER_POINT * m
-    memory = np.inf if estimator.window_size is None else float(estimator.window_size)
-    return StreamSettings(int(size), SETTLING_ROWS * m if estimator._learns else 0.0, memory)
 
 
 def stream_classes(y: Array, classes: Any) -> Array:
@@ -115,16 +98,14 @@ def check_classes(y: Array, classes: Any, known: Array) -> None:
         )
 
 
-def warn_of_few_points(m: int, n_inducing: int | str) -> None:
-    """Tell that a stream has fewer inducing points than were asked for, and always will."""
-    wanted = STREAM_POINTS if isinstance(n_inducing, str) else n_inducing
+def warn_few_points(m: int, n_inducing: int | str) -> None:
+    """Warn that a stream has fewer inducing points than were asked for, for good."""
+    wanted = DEFAULT_POINTS if isinstance(n_inducing, str) else n_inducing
     if m < wanted:
-        warnings.warn(
+        warn_user(
             f"the first chunk has too few different rows for n_inducing={n_inducing!r}: this stream "
             f"has {m} inducing points for good; begin with {wanted} rows at least, better a few "
-            "thousand, or pass inducing_points",
-            UserWarning,
-            stacklevel=3,
+            "thousand, or pass inducing_points"
         )
 
 
@@ -154,9 +135,6 @@ def thinned(history: list[Iteration]) -> list[Iteration]:
     return history
 
 
-STREAM_RATE = 0.05
-
-
 @dataclass(frozen=True)
 class StreamRecord:
     """What an estimator keeps between two chunks."""
@@ -166,23 +144,13 @@ class StreamRecord:
     """Where the stream began: the hyper-prior stays centred there."""
 
 
-class SteppedGPClassifier(SparseGPClassifier):
-    """A classifier whose q and parameters move together, a step at a time."""
+class TrainedGPClassifier(SparseGPClassifier):
+    """A classifier whose posterior and parameters move together, a step at a time."""
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **SparseGPClassifier._parameter_constraints,
-        "optimizer": [StrOptions({"auto", "adam", "rprop", "adadelta"}), None],
-        "learning_rate": [Interval(Real, 0, None, closed="neither"), None],
-        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
-        "max_epochs": [Interval(Real, 0, None, closed="neither"), None],
-        "max_seconds": [Interval(Real, 0, None, closed="neither"), None],
-        "early_stopping": [StrOptions({"loo", "validation"}), None],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "damping": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
-        "window_size": [Interval(Real, 0, None, closed="neither"), None],
-        "checkpoint": [str, PathLike, None],
-        "checkpoint_interval": [Interval(Real, 0, None, closed="left")],
-    }
+    _config_fields: ClassVar[tuple[str, ...]] = (
+        "likelihood", "scaling", "batch_size", "optimizer", "max_epochs", "max_seconds",
+        "validation_fraction",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -190,27 +158,18 @@ class SteppedGPClassifier(SparseGPClassifier):
         *,
         likelihood: str = "probit",
         n_inducing: int | str = 100,
-        inducing_points: Any = None,
-        init_inducing: str = "kmeans",
-        learn_inducing: bool = True,
-        optimizer: str | None = "auto",
-        learning_rate: float | None = None,
+        inducing_points: Any = "kmeans",
+        scaling: str | None = "standard",
         batch_size: int | str | None = "auto",
-        max_iter: int = 200,
+        optimizer: Optimizer | str | None = "adam",
         max_epochs: float | None = None,
         max_seconds: float | None = None,
-        early_stopping: str | None = None,
-        validation_fraction: float = 0.1,
-        damping: float | str = "auto",
-        tol: float = 1e-4,
-        calibration: str | None = "auto",
+        validation_fraction: float | None = None,
         class_weight: Any = None,
-        hyperprior: float | None = 1.0,
-        standardize: bool | str = True,
+        config: TrainingConfig | dict[str, Any] | None = None,
         warm_start: bool = False,
         window_size: float | None = None,
         checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: float = 60.0,
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -219,116 +178,69 @@ class SteppedGPClassifier(SparseGPClassifier):
         self.likelihood = likelihood
         self.n_inducing = n_inducing
         self.inducing_points = inducing_points
-        self.init_inducing = init_inducing
-        self.learn_inducing = learn_inducing
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
+        self.scaling = scaling
         self.batch_size = batch_size
-        self.max_iter = max_iter
+        self.optimizer = optimizer
         self.max_epochs = max_epochs
         self.max_seconds = max_seconds
-        self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
-        self.damping = damping
-        self.tol = tol
-        self.calibration = calibration
         self.class_weight = class_weight
-        self.hyperprior = hyperprior
-        self.standardize = standardize
+        self.config = config
         self.warm_start = warm_start
         self.window_size = window_size
         self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _batch_size(self, problem: Problem) -> int | None:
-        """Rows of a step, or None for all of them."""
-        return resolved_batch_size(self.batch_size, problem.engine.n_rows, len(problem.space.Z))
-
-    @abstractmethod
-    def _options(self, batch_size: int | None) -> SweepOptions:
-        """How this method's passes treat their rows; batch_size None means all rows."""
-
-    def _optimizer_name(self) -> str | None:
-        """The optimiser, "auto" being left to the plan."""
-        return self.optimizer
-
-    def _update(self, problem: Problem) -> PosteriorUpdate:
-        """How q moves."""
-        return NaturalUpdate(problem.engine.threads.map)
-
-    def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        plan = training_plan(
-            self,
-            problem,
-            self._options(self._batch_size(problem)),
-            self._update(problem),
-            self._optimizer_name(),
-            seed,
-            calibration_seed=seed if self._calibrates(problem) else None,
-        )
-        return plan.run(problem, progress)
-
-    def _refuse_what_does_not_go_together(self) -> None:
-        if not self._learns:
-            for name in ("checkpoint", "early_stopping"):
-                value = getattr(self, name)
-                if value is not None:
-                    raise ValueError(
-                        f"{name}={value!r} does not go with optimizer=None, which takes no steps: the "
-                        f"posterior is brought to convergence at the given kernel; leave {name} out"
-                    )
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.checkpoint is None:
             return
         resumed = f"checkpoint={str(self.checkpoint)!r}"
-        if not isinstance(self.random_state, Integral):
+        if self.optimizer is None:
+            raise ValueError(
+                f"{resumed} does not go with optimizer=None, which takes no steps: the posterior is "
+                "brought to convergence at the given kernel; leave checkpoint out"
+            )
+        if not isinstance(self.random_state, Integral) and not isinstance(self.config, TrainingConfig):
             raise ValueError(
                 f"{resumed} with random_state={self.random_state!r}: a fit to be resumed must start "
                 "from the same place; give random_state a whole number"
             )
-        if self.n_inducing == "auto" and self.max_seconds is not None:
+        if self._searches and self.max_seconds is not None:
             raise ValueError(
                 f'{resumed} with n_inducing="auto" and max_seconds={self.max_seconds!r}: how many '
                 "points there will be depends on the clock, and a fit to be resumed must start from the "
                 "same place; give n_inducing a number, or max_epochs instead of max_seconds"
             )
 
-    def _refuse_what_does_not_suit(self, n_rows: int) -> None:
-        if self.learning_rate is not None and self._optimizer_name() == "adadelta":
+    def _checkpointer(self, problem: Problem, config: TrainingConfig) -> Checkpointer:
+        path = None if self.checkpoint is None else Path(self.checkpoint)
+        if path is not None and config.schedule == "lbfgs":
             raise ValueError(
-                f"learning_rate={self.learning_rate!r} does not go with ADADELTA, which has none (here "
-                f'optimizer={self.optimizer!r}); leave it out, or pass optimizer="adam"'
+                f"checkpoint={str(path)!r} does not go with L-BFGS over all rows; use batch_size, or "
+                'posterior_update="natural"'
             )
-
-    def _calibrates(self, problem: Problem) -> bool:
-        if self.calibration == "auto":
-            if problem.engine.stores_directions:  # the paper's scheme
-                return False
-            if self._learns and self._batch_size(problem) is not None:
-                return True
-        return super()._calibrates(problem)
+        return Checkpointer(path, config.checkpoint_interval, self._fingerprinted(problem, config))
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
-    ) -> SteppedGPClassifier:
+    ) -> TrainedGPClassifier:
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
-        The first call on an estimator that is not fitted takes standardisation and inducing points from
-        its chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream
-        goes on from the fitted posterior. With `window_size` the posterior stands for about that many
-        of the latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out,
-        and a later chunk without any weight changes nothing.
+        The first call on an estimator that is not fitted takes scaling and inducing points from its
+        chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream goes
+        on from the fitted posterior. With `window_size` the posterior stands for about that many of the
+        latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out, and a
+        later chunk without any weight changes nothing.
         """
-        self._validate_params()
-        refuse_what_a_stream_cannot_do(self)
-        validated_kernel(self.kernel)
-        refuse_what_is_no_chunk(X)
+        self._check_parameters()
+        check_stream_parameters(self)
+        check_chunk(X)
         first = not hasattr(self, "model_")
         with rollback_on_error(self):
             X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
-            self._refuse_what_does_not_suit(len(y))
             require_one_kind(y)
             check_classification_targets(y)
             weight = validated_sample_weight(sample_weight, len(y), some=first)
@@ -338,67 +250,103 @@ class SteppedGPClassifier(SparseGPClassifier):
             if not first and not any_weight(y, weight, self.class_weight, self.classes_):
                 return self
             chunk, _ = weighted_arrays(numbers(X), y, weight, self.class_weight, self.classes_)
-            history = getattr(self, "history_", [])
+            history: list[Iteration] = [] if first else self.history_
             progress = Progress(int(self.verbose), history[-1].iteration if history else 0)
             if history:
                 progress.resume_at(history[-1].seconds)
             with compute_context(thread_count(self.n_jobs)) as threads:
-                trainer, record = self._resume_stream(chunk, threads)
-                settings = stream_settings(self, len(trainer.problem.space.Z))
+                config = self._stream_config(chunk.n_rows)
+                trainer, record = self._resume_stream(chunk, config, LocalBackend(threads))
+                settings = self._stream_settings(len(trainer.problem.space.Z))
                 stream = absorb(trainer, record.stream, chunk, progress, settings)
-            self._store_stream(trainer.problem, replace(record, stream=stream), progress)
-        if first and self.inducing_points is None:
-            warn_of_few_points(len(self.model_.Z), self.n_inducing)
+            self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
+        if first and self._given_points is None:
+            warn_few_points(len(self.model_.Z), self.n_inducing)
         return self
 
-    def _resume_stream(self, chunk: ArraySource, threads: Threads) -> tuple[Trainer, StreamRecord]:
+    def _stream_config(self, n_rows: int) -> TrainingConfig:
+        """The configuration of a stream: minibatches that are seen once."""
+        config = self._resolve(n_rows)
+        optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
+        scale = config.residual_scale
+        if hasattr(self, "config_") and "residual_scale" not in (self.config or {}):
+            scale = self.config_.residual_scale  # a stream goes on with that of its fit
+        penalty = config.trace_penalty
+        if not isinstance(self.config, TrainingConfig) and "trace_penalty" not in (self.config or {}):
+            penalty = 0.0
+        return replace(
+            config, optimizer=optimizer, damping=1.0, residual_scale=scale, trace_penalty=penalty
+        )
+
+    def _stream_settings(self, m: int) -> StreamSettings:
+        """How a stream with m inducing points is learned."""
+        size = int(self.batch_size) if isinstance(self.batch_size, Integral) else BATCH_PER_POINT * m
+        memory = np.inf if self.window_size is None else float(self.window_size)
+        settling = 0.0 if self.optimizer is None else float(SETTLING_ROWS * m)
+        return StreamSettings(size, settling, memory)
+
+    def _resume_stream(
+        self, chunk: ArraySource, config: TrainingConfig, backend: LocalBackend
+    ) -> tuple[Trainer, StreamRecord]:
         """A trainer for the next chunk, and where the stream stands before it."""
-        record: StreamRecord | None = getattr(self, "_stream", None)
+        record: StreamRecord | None = None
         posterior, jitter, seen = None, None, 0.0
         if hasattr(self, "model_"):
-            # What moves is what the parameters say today, from where the last chunk or fit has ended.
-            learns, standardizer = self._learns, self.model_.standardizer
-            space = ParameterSpace(self.kernel_, self.model_.Z, learns, learns and self.learn_inducing)
+            # What moves is what the parameters say now, from where the last chunk or fit has ended.
+            record, standardizer = self._stream, self.model_.standardizer
+            space = ParameterSpace(
+                self.kernel_, self.model_.Z, config.learn_kernel, config.learn_inducing
+            )
             jitter = self.model_.jitter  # q keeps the coordinates that it was made in
             if record is None:
                 posterior, seen = self.model_.posterior, self._weight_seen
         else:
-            start = self._problem(chunk, threads, check_random_state(self.random_state))
-            space, standardizer = start.space, start.engine.standardizer
-        begun = space if record is None else record.space
-        engine = LocalEngine(chunk, standardizer, self._rule(), threads)
-        optimizer = resolved_optimizer(
-            self.optimizer or "adam", self.learning_rate or STREAM_RATE, batch_size=1
+            standardizer = backend.standardizer(chunk, config.scaling)
+            points = validated_inducing_points(self._given_points, chunk.n_features)
+            rng = np.random.RandomState(config.seed)
+            space = chosen_start(
+                chunk, standardizer, config, rng, kernel=self.kernel, inducing_points=points
+            ).space
+        began = space if record is None else record.space
+        engine = backend.engine(chunk, standardizer, make_rule(config))
+        assert config.optimizer is not None
+        centre = space.project(space.pack(began.kernel.theta, began.Z))
+        problem = make_problem(
+            engine, space, config.hyperprior_scale, centre=centre, posterior=posterior
         )
-        assert optimizer is not None
-        centre = space.project(space.pack(begun.kernel.theta, begun.Z))
-        problem = make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
-        trainer = Trainer(
-            replace(problem, jitter=jitter), optimizer, replace(self._options(batch_size=1), damping=1.0)
+        options = SweepOptions(
+            exact=config.exact_gradient,
+            residual_scale=config.residual_scale,
+            trace_penalty=config.trace_penalty,
         )
+        trainer = Trainer(replace(problem, jitter=jitter), config.optimizer, options)
         if record is None:
-            stream = Stream(trainer.start(), seen, importance_weight=seen, fitted=seen)
+            stream = Stream(trainer.init(), seen, represents=seen, fitted=seen)
         else:
-            state = moved_to(record.stream.state, space, optimizer)
+            state = moved_to(record.stream.state, space, config.optimizer)
             stream = replace(record.stream, state=state)
-        return trainer, StreamRecord(stream, begun)
+        return trainer, StreamRecord(stream, began)
 
-    def _store_stream(self, problem: Problem, record: StreamRecord, progress: Progress) -> None:
+    def _store_stream(
+        self, problem: Problem, config: TrainingConfig, record: StreamRecord, progress: Progress
+    ) -> None:
         engine, stream = problem.engine, record.stream
         assert isinstance(engine, LocalEngine)  # a chunk is an array
         self._stream, self._weight_seen = record, stream.seen
         self._centre = problem.hyperprior.centre
+        if not hasattr(self, "model_"):
+            self.inverse_temperature_, self.n_iter_ = 1.0, 0
+            self.history_: list[Iteration] = []
+        self.config_ = config
         prior = problem.prior(stream.state.x)
-        self.inverse_temperature_ = getattr(
-            self, "inverse_temperature_", 1.0
-        )  # a stream goes on with that of its fit
         posterior = Posterior.from_naturals(stream.state.q)
         self.model_ = Model.at(prior, posterior, engine, inverse_temperature=self.inverse_temperature_)
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
-        self.log_marginal_likelihood_value_ = np.nan  # what a stream has forgotten cannot be summed up
+        self.log_marginal_likelihood_value_ = np.nan  # the rows before this chunk are gone
         self.loo_log_proba_ = engine.of_all_rows(engine.log_predictive)
         self.loo_log_loss_ = -weighted_mean(engine.log_predictive, engine.source)
-        self.n_iter_ = getattr(self, "n_iter_", 0) + len(progress.history)
-        self.history_ = thinned([*getattr(self, "history_", []), *progress.history])
+        self.n_iter_ += len(progress.history)
+        self.history_ = thinned([*self.history_, *progress.history])
+        self.fit_seconds_ = progress.seconds
         self._training = None

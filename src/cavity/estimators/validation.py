@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral, Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from cavity.data.opening import class_values, open_source
 from cavity.data.source import require_one_kind
 from cavity.data.weights import validated_sample_weight, weighted_arrays, weighted_source
 from cavity.engines.protocol import Engine
+from cavity.inference.config import TrainingConfig
 from cavity.typing import Array
 
 FEW_CLASSES = 20
@@ -64,10 +67,9 @@ def _refuse_stream(estimator: Any, X: Any) -> None:
     """Refuse what can be read once only, such as a generator of chunks."""
     if not isinstance(X, Iterator) or hasattr(X, "__array__"):
         return
-    try:
-        way_out = f"pass its chunks to {estimator.partial_fit.__name__} one after the other"
-    except AttributeError as reason:
-        way_out = str(reason)
+    way_out = "read its rows first"
+    if hasattr(estimator, "partial_fit"):
+        way_out = "pass its chunks to partial_fit one after the other"
     raise TypeError(
         f"X is a {type(X).__name__}, which can be read once only, and fit goes over its rows many "
         f"times: {way_out}; rows in a file or beyond memory are a `cavity.data.Source`"
@@ -102,6 +104,56 @@ def validated_inducing_points(Z: Any, n_features: int) -> Array | None:
     if not np.isfinite(points).all():
         raise ValueError("inducing_points has NaN or infinite entries; drop or impute those rows")
     return points
+
+
+def check_common_parameters(estimator: Any) -> None:
+    """Raise for parameters that are not fields of the configuration and have impossible values."""
+    validated_kernel(estimator.kernel)
+    for name, (possible, words) in _PARAMETERS.items():
+        value = getattr(estimator, name, None)
+        if not possible(value):
+            raise ValueError(f"{name}={value!r} is not possible; it must be {words}")
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+
+
+def _is_random_state(value: Any) -> bool:
+    return value is None or isinstance(value, np.random.RandomState) or (_whole(value) and value >= 0)
+
+
+_PARAMETERS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "n_inducing": (
+        lambda value: value == "auto" if isinstance(value, str) else _whole(value) and value >= 1,
+        'a whole number from 1, or "auto"',
+    ),
+    "inducing_points": (
+        lambda value: value in POINT_STARTS if isinstance(value, str) else value is not None,
+        '"kmeans", "random", "greedy" or an array [m, d]',
+    ),
+    "class_weight": (
+        lambda value: value is None or isinstance(value, Mapping) or value == "balanced",
+        'a dict, "balanced" or None',
+    ),
+    "config": (
+        lambda value: value is None or isinstance(value, (dict, TrainingConfig)),
+        "a dict, a cavity.inference.TrainingConfig or None",
+    ),
+    "warm_start": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
+    "window_size": (
+        lambda value: value is None or (isinstance(value, Real) and value > 0),
+        "a positive number or None",
+    ),
+    "checkpoint": (lambda value: value is None or isinstance(value, (str, PathLike)), "a path or None"),
+    "random_state": (_is_random_state, "a whole number from 0, a numpy RandomState or None"),
+    "n_jobs": (lambda value: value is None or _whole(value), "a whole number or None"),
+    "verbose": (
+        lambda value: isinstance(value, (bool, np.bool_)) or (_whole(value) and value >= 0),
+        "a whole number from 0",
+    ),
+}
+POINT_STARTS = ("kmeans", "random", "greedy")
 
 
 def validated_kernel(kernel: Any) -> None:

@@ -123,7 +123,7 @@ def remove(path: Path) -> None:
         )
 
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever an older file could no longer be read as meant."""
 
 
@@ -140,8 +140,10 @@ class Position:
     ending: float | None = None
     """Epochs at which it was decided to end early, if it was."""
 
-    def after_batch(self) -> Position:
-        """One minibatch on."""
+    def after_step(self, whole: bool) -> Position:
+        """The position one step on: after all rows, or after a minibatch."""
+        if whole:
+            return replace(self, epoch=self.epoch + 1, step=self.step + 1)
         return replace(self, batch=self.batch + 1, step=self.step + 1)
 
     def epochs(self, share: float) -> float:
@@ -229,11 +231,11 @@ class Checkpointer:
     ) -> tuple[TrainingState, Position]:
         """The state and position to train from: those of the checkpoint, or the start."""
         if self.path is None:
-            return trainer.start(), Position()
+            return trainer.init(), Position()
         exists = found(self.path)
         self._fingerprint  # noqa: B018  (what is wrong with it is to be known before the work)
         if not exists:
-            return trainer.start(), Position()
+            return trainer.init(), Position()
         arrays, about = read(self.path)
         self._check(self.path, about)
         self._writer = str(about.get("run"))
@@ -314,7 +316,7 @@ def _state_from(prefix: str, arrays: dict[str, Any], trainer: Trainer) -> Traini
     return TrainingState(
         x=get("x"),
         q=update.from_arrays(group("q")),
-        optimizer_state=replace(trainer.start().optimizer_state, **group("optimizer")),
+        optimizer_state=replace(trainer.init().optimizer_state, **group("optimizer")),
         damping=get("damping"),
         previous=(get("previous.x"), update.from_arrays(group("previous.q"))),
     )

@@ -39,6 +39,18 @@ class FixedPoint(NamedTuple):
     """Bound on ν̃v for cavities of this q; less than that where it is not made of the sites."""
 
 
+class FitResult(NamedTuple):
+    """What a training run has come to."""
+
+    point: FixedPoint
+    """The final parameters and posterior."""
+    n_iter: int
+    converged: bool
+    interrupted: bool
+    stuck: bool = False
+    """Whether L-BFGS ended on a slope, without finding a way up."""
+
+
 _COUPLED_DAMPING = 0.6
 """Damping at most when a row has several sites: each is refined as if the others stood still."""
 _PLAIN = SweepOptions()
@@ -61,8 +73,8 @@ def converge(
 
     Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
     are exact; only the first may be given another q to `start` from. The damping, that of the options to
-    begin with, adapts: it tightens when a sweep overshoots and relaxes when it does not. `callback` is called
-    after every sweep; another one begins only if `has_time(seconds of the last)` is true.
+    begin with, adapts: it tightens when a sweep overshoots and relaxes when it does not. `callback` is
+    called after every sweep; another one begins only if `has_time(seconds of the last)` is true.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
     most = 1.0 if engine.rule.n_latents == 1 else _COUPLED_DAMPING

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from cavity.data.source import ClassWeightedSource, RawRows
+from cavity.inference.config import TrainingConfig
 from cavity.inference.trainer import Problem
 
 
@@ -79,11 +80,15 @@ _BYTES = 16_000_000
 """… if they take no more than this."""
 _FEW = 20
 """Values of an array that are shown, not digested."""
-_NOT_OF_THE_FIT = {"n_jobs", "verbose", "checkpoint", "checkpoint_interval", "warm_start", "client"}
 
 
-def fingerprint(estimator: Any, problem: Problem) -> Fingerprint:
-    """The fingerprint of a fit; reads some rows of its source."""
+def fingerprint(
+    config: TrainingConfig, problem: Problem, kernel: Any, inducing_points: Any, class_weight: Any
+) -> Fingerprint:
+    """The fingerprint of a fit: its settings and its rows; reads some rows of its source.
+
+    kernel, inducing_points and class_weight are those that the user has passed.
+    """
     engine = problem.engine
     source = engine.source
     table = source.source if isinstance(source, ClassWeightedSource) else source
@@ -93,12 +98,11 @@ def fingerprint(estimator: Any, problem: Problem) -> Fingerprint:
     n_classes = engine.rule.n_latents
     return Fingerprint(
         {
-            "estimator": type(estimator).__name__,
-            **{
-                name: plain(value)
-                for name, value in sorted(estimator.get_params(deep=False).items())
-                if name not in _NOT_OF_THE_FIT
-            },
+            **{name: plain(value) for name, value in config.as_dict().items()},
+            "checkpoint_interval": None,  # how often a run is saved does not change it
+            "kernel": plain(kernel),
+            "inducing_points": plain(inducing_points),
+            "class_weight": plain(class_weight),
         },
         {
             "number of rows": engine.n_rows,

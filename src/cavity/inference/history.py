@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, astuple, dataclass
@@ -147,8 +147,19 @@ class Progress:
     Whoever is `cavity.inference.history.reporting` when it is made hears of every iteration.
     """
 
-    def __init__(self, verbose: int = 0, iterations_before: int = 0) -> None:
+    def __init__(
+        self,
+        verbose: int = 0,
+        iterations_before: int = 0,
+        *,
+        n_rows: int = 0,
+        status: Callable[[float], str] | None = None,
+    ) -> None:
+        """Start the clock; status: what to add to a line, given the rows seen per second."""
         self.verbose = verbose
+        self._n_rows = n_rows
+        self._status = status
+        self._last_record = (0.0, 0.0)
         self._iterations_before = iterations_before
         self.history: list[Iteration] = []
         self.pending: list[StepInfo] = []
@@ -200,8 +211,11 @@ class Progress:
             )
 
     def _more(self, entry: Iteration) -> str:
-        """What else there is to say in a line."""
-        return ""
+        if self._status is None:
+            return ""
+        epochs, seconds = entry.epochs - self._last_record[0], entry.seconds - self._last_record[1]
+        self._last_record = (entry.epochs, entry.seconds)
+        return self._status(self._n_rows * max(0.0, epochs) / max(seconds, 1e-9))
 
     def say(self, *words: Any) -> None:
         """A line for the user, if they asked for any."""

@@ -35,13 +35,15 @@ from cavity.engines.threads import Threads
 from cavity.gp.inducing import conditional_variance, extended_greedily
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.tiles import Sites
+from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import FixedPoint, converge
 from cavity.inference.history import InducingCandidate, Progress
 from cavity.inference.optimizers import Adam
 from cavity.inference.rule import Rule
 from cavity.inference.schedule import Budget
+from cavity.inference.start import starting_point
 from cavity.inference.sweep import SweepOptions
-from cavity.inference.trainer import Problem, Trainer, make_problem, starting_point
+from cavity.inference.trainer import Batch, Problem, Trainer, make_problem
 from cavity.memory import available_bytes
 from cavity.typing import Array
 
@@ -236,9 +238,9 @@ class _Climb:
 
     def _steps(self, problem: Problem) -> Array:
         trainer = Trainer(problem, Adam(_RATE), self.growth.options, rebuild=True)
-        budget, state = Budget(max_epochs=_STEPS), trainer.start()
+        budget, state = Budget(max_epochs=_STEPS), trainer.init()
         for step in range(_STEPS):
-            state, _ = trainer.step(state, rate=budget.rate(step / _STEPS))
+            state, _ = trainer.step(state, Batch(rate=budget.rate(step / _STEPS)))
         return state.x
 
     def _scored(self, point: FixedPoint) -> _Trial:
@@ -280,60 +282,59 @@ PRICE = 0.06
 """Relative gain in leave-one-out NLL that 400 points must be worth …"""
 FEW_ROWS = 2_000
 """… to so many rows, or fewer; of more, each has its share of the price."""
-GROWTH_SHARE = 0.4
+SEARCH_SHARE = 0.4
 """Share of max_seconds that the growth may take."""
 MEMORY_SHARE = 0.5
 """Share of the memory there is that m×m arrays may take."""
-STREAM_POINTS = 100
-"""Inducing points of a stream, which cannot be seen twice."""
+DEFAULT_POINTS = 100
+"""Inducing points where n_inducing="auto" cannot search: a stream shows its rows once."""
 _SQUARES = 8
 """Arrays [m, m] that training holds for each latent function, about."""
 
 
-class GrownStart(NamedTuple):
-    """Where training begins when its inducing points have grown."""
+class SearchedStart(NamedTuple):
+    """Where training begins after the search for the number of inducing points."""
 
     kernel: Any
     Z: Array
     """[m, d], standardised."""
     theta: Array
-    """Of the kernel before the growth: the centre of the hyper-prior."""
-    path: list[InducingCandidate]
+    """Kernel parameters before the search: the centre of the hyper-prior."""
+    candidates: list[InducingCandidate]
     on_all_rows: bool
-    """Whether the growth has seen them all, not a pilot."""
+    """Whether the search has seen all rows, not a sample."""
     engine: LocalEngine | None
-    """Has the rows' sites, if the growth has seen all rows in their order."""
+    """Holds the rows' sites, if the search has seen all rows in their order."""
     interrupted: bool
-    """Whether the user has stopped the growth, and the fit with it."""
 
 
-def grown_start(
-    estimator: Any,
+def search_inducing_points(
     source: Source,
     standardizer: Standardizer,
+    config: TrainingConfig,
     rule: Rule,
     threads: Threads,
     rng: np.random.RandomState,
     clock: Progress,
-) -> GrownStart:
-    """As many inducing points as are enough for these rows, with a kernel that fits them."""
+    kernel: Any = None,
+) -> SearchedStart:
+    """Find how many inducing points are enough for these rows, and a kernel that fits them."""
     kernel, _ = starting_point(
         source,
         standardizer,
-        kernel=estimator.kernel,
+        kernel=kernel,
         inducing_points=None,
         n_inducing=min(LADDER[0], source.n_rows),
-        init_inducing="random",
+        inducing_init="random",
         rng=rng,
     )
     pilot = _pilot(source, np.random.default_rng(rng.randint(2**31)))
-    seconds = getattr(estimator, "max_seconds", None)
     growth = Growth(
         price=price(source.n_rows, pilot.n_rows),
-        learn_kernel=estimator._learns,
-        learn_inducing=estimator._learns and estimator.learn_inducing,
-        deviation=estimator.hyperprior,
-        max_seconds=np.inf if seconds is None else GROWTH_SHARE * float(seconds),
+        learn_kernel=config.learn_kernel,
+        learn_inducing=config.learn_inducing,
+        deviation=config.hyperprior_scale,
+        max_seconds=SEARCH_SHARE * config.max_seconds,
     )
     engine = LocalEngine(pilot, standardizer, rule, threads)
     X = standardizer.apply(pilot.X, np.dtype(np.float64))
@@ -341,9 +342,8 @@ def grown_start(
     grown = growth.run(engine, kernel, X, _affordable(rungs, rule.n_latents), clock)
     engine.sites = grown.sites
     seen = source.n_rows == pilot.n_rows
-    adopted = isinstance(source, ArraySource) and seen
-    adopted = adopted and not estimator._stored_directions(len(grown.Z), source.n_rows)
-    return GrownStart(
+    adopted = isinstance(source, ArraySource) and seen and config.site_storage == "sites"
+    return SearchedStart(
         grown.kernel,
         grown.Z,
         kernel.theta,
@@ -354,7 +354,7 @@ def grown_start(
     )
 
 
-def halfway_kernel(grown: GrownStart) -> Any:
+def halfway_kernel(grown: SearchedStart) -> Any:
     """The kernel half way, in log scale, from that before the growth to the one that a pilot has led to.
 
     All rows show more detail than a pilot, in features too that do not seem to matter in it.

@@ -15,10 +15,9 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from cavity.errors import NumericalError
-from cavity.inference.converge import POLISHING_TOL, converge, score_fixed_posterior
+from cavity.inference.converge import POLISHING_TOL, FitResult, converge, score_fixed_posterior
 from cavity.inference.history import Progress, StepInfo
 from cavity.inference.sweep import SweepOptions
-from cavity.inference.train import Outcome
 from cavity.inference.trainer import Problem, Trainer
 from cavity.inference.updates import gradient, objective
 from cavity.typing import Array
@@ -180,9 +179,9 @@ _WINDOW = 10
 
 def fit_gradient_batch(
     trainer: Trainer, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
-) -> Outcome:
+) -> FitResult:
     """All of q and the parameters as one vector, all rows at every evaluation."""
-    problem, state = trainer.problem, trainer.start()
+    problem, state = trainer.problem, trainer.init()
     split = len(state.x)
 
     def evaluate(vector: Array) -> Evaluated:
@@ -207,7 +206,7 @@ def fit_gradient_batch(
         problem.engine, prior, trainer.update.posterior(maximum.x[split:], prior)
     )
     interrupted = maximum.interrupted or point.interrupted
-    return Outcome(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)
+    return FitResult(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)
 
 
 _EP_TOL = 1e-6
@@ -216,7 +215,7 @@ _EP_TOL = 1e-6
 
 def fit_outer(
     problem: Problem, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
-) -> Outcome:
+) -> FitResult:
     """Maximise the evidence over the parameters, q at its fixed point throughout.
 
     The sites of one evaluation are the start of the next, so most evaluations take few sweeps. When the
@@ -258,4 +257,4 @@ def fit_outer(
     prior = problem.prior(maximum.x)
     point = converge(engine, prior, tol=POLISHING_TOL, has_time=has_time)
     interrupted = maximum.interrupted or point.interrupted
-    return Outcome(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)
+    return FitResult(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)

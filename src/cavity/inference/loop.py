@@ -1,6 +1,6 @@
-"""Batch training: every iteration is one sweep over all rows and one step of the parameters.
+"""The training loop: batches of rows until a budget is used up or the objective stands still.
 
-Stochastic training: minibatches refine their sites, q is an average, parameters follow.
+Training on all rows and on minibatches is the same loop: a batch is then all rows or some of them.
 """
 
 from __future__ import annotations
@@ -14,184 +14,191 @@ import numpy as np
 from cavity.data.source import Block
 from cavity.errors import SourceError
 from cavity.inference.checkpoint import Checkpointer, Position
+from cavity.inference.config import TrainingConfig
 from cavity.inference.history import Iteration, Progress, RunningInfo
 from cavity.inference.schedule import Budget, Monitor
-from cavity.inference.trainer import Trained, Trainer, TrainingState
+from cavity.inference.trainer import Batch, Trainer, TrainingState
 
 _WINDOW = 10
 """Iterations whose median objective is compared with that of the window before."""
-WARM_UP = 10
-"""Iterations before these: the first steps of an optimiser may well lead downhill."""
+_RECORDS_PER_EPOCH = 50
+_MOST_BOOST = 2.5
+"""Largest factor on the steps of a run that has few of them."""
 
 
-def train_batch(
+@dataclass(frozen=True)
+class Trained:
+    """Where a training run ended."""
+
+    state: TrainingState
+    n_steps: int
+    converged: bool
+    interrupted: bool
+    seconds_per_epoch: float | None = None
+    """Seconds of one pass over all rows, if a step has been timed."""
+
+
+def batches(trainer: Trainer, config: TrainingConfig) -> Iterator[Batch]:
+    """The batches of a training run, with gains and rates that shrink towards the end of its budget.
+
+    The order of the rows depends on the seed and the number of the epoch only.
+    """
+    n_rows, progress = trainer.engine.n_rows, Progress()
+    course = Course(config, Budget.of(config, n_rows), n_rows, 0, progress.seconds)
+    for position, rows in draws(trainer, config, Position()):
+        batch = course.batch(position, rows, progress.seconds)
+        if batch is None:
+            return
+        yield batch
+        course.visited += course.share
+
+
+def run(
     trainer: Trainer,
+    config: TrainingConfig,
+    budget: Budget,
     state: TrainingState,
     progress: Progress,
     monitor: Monitor,
     checkpointer: Checkpointer,
     position: Position,
-    *,
-    budget: Budget,
-    tol: float,
-    warm_up: int = WARM_UP,
 ) -> Trained:
-    """Iterate until the objective stands still, then a little longer with ever smaller steps.
-
-    Still means that the median of its last 10 values rose by less than tol·|objective| above that of
-    the 10 before, which come after `warm_up` others. At the latest the steps start to shrink after half
-    of the budget, in which an iteration is an epoch.
-    """
-    interrupted, pace = False, None
-    begun, resumed = progress.seconds, position.step
-    while True:
-        ending = position.ending
-        if position.step > resumed:
-            pace = (progress.seconds - begun) / (position.step - resumed)
-        timed = np.isfinite(budget.max_seconds)
-        now = budget if pace is None or not timed else budget.without_polishing(pace)
-        now = now if ending is None else now.ending_soon(ending)
-        used = now.used(position.step, progress.seconds)
-        if used >= 1.0 and position.step:  # one step at least, or there is nothing learned at all
-            break
-        try:
-            state, info = trainer.step(state, rate=now.rate(used))
-            assert info is not None
-            position = position.after_batch()
-            progress.record(info, float(position.step), share=now.used(position.step, progress.seconds))
-            plateau = monitor.plateau_after(state, info) or _stands_still(progress.history, tol, warm_up)
-            if plateau and ending is None:
-                position = replace(position, ending=float(position.step))
+    """Train from a state at a position until the budget is used up or training has converged."""
+    whole = config.batch_size is None
+    course = Course(config, budget, trainer.engine.n_rows, position.step, progress.seconds)
+    course.ending = position.ending
+    every = max(1, math.ceil(1.0 / (course.share * _RECORDS_PER_EPOCH)))
+    window, interrupted = RunningInfo(every, progress.pending), False
+    try:
+        for before, rows in draws(trainer, config, position):
+            batch = course.batch(before, rows, progress.seconds)
+            if batch is None:
+                break
+            state, info = trainer.step(state, batch)
+            position = before.after_step(whole)
+            course.visited += course.share * (1.0 if info is None else info.visited)
+            if info is None:
+                continue
+            now = position.epochs(course.share)
+            if (mean := window.add(info, position.step)) is not None:
+                progress.record(mean, now, share=course.budget.used(now, progress.seconds))
+            plateau = monitor.plateau_after(state, info)
+            if whole:
+                plateau = plateau or _stands_still(progress.history, config.tol, config.warm_up)
+            if plateau and course.ending is None:
+                course.ending = now
+            position = replace(position, ending=course.ending)
             checkpointer.after_step(state, position, trainer, progress, monitor)
-        except KeyboardInterrupt:
-            interrupted = True
-            break
-    # Without early stopping the objective decides, and it is at its best at the end.
-    chosen = state if monitor.patience is None else monitor.best_or(state)
-    converged = position.ending is not None and not interrupted
-    return Trained(chosen, position.step, converged, interrupted, pace)
+    except KeyboardInterrupt:
+        interrupted = True
+    if not progress.history and (mean := window.rest()) is not None:
+        progress.record(mean, position.epochs(course.share))
+    # On all rows and without early stopping the objective decides, and it is best at the end.
+    last_is_best = whole and monitor.patience is None
+    return Trained(
+        state if last_is_best else monitor.best_or(state),
+        position.step,
+        converged=not interrupted and (not whole or course.ending is not None),
+        interrupted=interrupted,
+        seconds_per_epoch=course.seconds_per_epoch(progress.seconds),
+    )
 
 
-def _stands_still(history: list[Iteration], tol: float, warm_up: int) -> bool:
-    if len(history) < warm_up + 2 * _WINDOW:
-        return False
-    values = [entry.objective for entry in history[-2 * _WINDOW :]]
-    before, now = float(np.median(values[:_WINDOW])), float(np.median(values[_WINDOW:]))
-    return now - before < tol * max(1.0, abs(before))
+class Course:
+    """How gains and rates change over a run, given the budget that is left."""
 
+    def __init__(
+        self, config: TrainingConfig, budget: Budget, n_rows: int, resumed: int, seconds: float
+    ) -> None:
+        self.config = config
+        self.whole_budget = budget
+        self.budget = budget
+        """The budget of the steps, without what comes after them; shorter once training is to end."""
+        self.share = 1.0 if config.batch_size is None else config.batch_size / n_rows
+        """Share of the rows that a batch has."""
+        self.resumed = resumed
+        """Steps before this run, from a checkpoint."""
+        self.began = seconds
+        self.visited = 0.0
+        """Passes over all rows of this run, counting only the rows that were looked at."""
+        self.ending: float | None = None
+        """Epochs at which training was found to have converged."""
 
-_RECORDS_PER_EPOCH = 50
-_MOST_BOOST = 2.5
-"""Factor at most on the steps of a run that has few of them."""
+    def batch(self, position: Position, rows: Block | None, seconds: float) -> Batch | None:
+        """The batch of some rows at a position; None if the budget is used up."""
+        planned = self._planned(seconds)
+        self.budget = planned if self.ending is None else planned.ending_soon(self.ending)
+        used = self.budget.used(position.epochs(self.share), seconds)
+        if used >= 1.0 and position.step:  # one step at least, or nothing is learned at all
+            return None
+        rate = self.budget.rate(used) * self._rate_boost(planned, position, seconds)
+        if rows is None:
+            return Batch(None, 1.0, rate)
+        gain = max(1.0 / (position.step + 1), self.config.smallest_gain * self.budget.gain(used))
+        return Batch(rows, gain, rate)
 
+    def seconds_per_epoch(self, seconds: float) -> float | None:
+        """Seconds of a pass over all rows, if there was any."""
+        return (seconds - self.began) / self.visited if self.visited else None
 
-@dataclass(frozen=True)
-class StochasticSchedule:
-    """Minibatches in random order until a budget is used up.
+    def _planned(self, seconds: float) -> Budget:
+        pace = self.seconds_per_epoch(seconds)
+        if pace is None or not np.isfinite(self.whole_budget.max_seconds):
+            return self.whole_budget
+        return self.whole_budget.without_polishing(pace)
 
-    Each minibatch stands for all rows: its sums, scaled up, are averaged into q's naturals with the
-    gain max(1/t, smallest), and its scaled gradient moves the parameters. Most of its rows whose labels
-    are all but certain may be left out, a few standing for them. Towards the end of the budget gains and
-    steps shrink. The order of epoch e depends on (seed, e) alone, so a run that is resumed at a position
-    sees the same minibatches as one that was never stopped.
-    """
-
-    batch_size: int
-    budget: Budget
-    smallest_gain: float
-    seed: int
-    steps_at_rate: float = 0.0
-    """Steps of a run that goes at the optimiser's own rate; a shorter one takes longer steps."""
-
-    def run(
-        self,
-        trainer: Trainer,
-        state: TrainingState,
-        progress: Progress,
-        monitor: Monitor,
-        checkpointer: Checkpointer,
-        position: Position,
-    ) -> Trained:
-        """Train from a state at a position."""
-        share = self.batch_size / trainer.engine.n_rows
-        every = max(1, math.ceil(1.0 / (share * _RECORDS_PER_EPOCH)))
-        window = RunningInfo(every, progress.pending)
-        ending, begun, visited = position.ending, progress.seconds, 0.0
-        resumed, interrupted = position.step, False
-        try:
-            for before, batch in self._batches(trainer, position):
-                epochs, seconds = before.epochs(share), progress.seconds
-                planned = self._planned(visited, seconds - begun)
-                budget = planned if ending is None else planned.ending_soon(ending)
-                used = budget.used(epochs, seconds)
-                if used >= 1.0 and before.step:  # one step at least, or there is nothing learned at all
-                    break
-                step = before.step + 1
-                gain = max(1.0 / step, self.smallest_gain * budget.gain(used))
-                done = before.step - resumed
-                steps = _expected_steps(resumed, done, seconds - begun, planned.max_seconds - begun)
-                rate = budget.rate(used) * self._rate_boost(min(steps, planned.max_epochs / share))
-                state, info = trainer.step(state, batch, gain=gain, rate=rate)
-                position = before.after_batch()
-                if info is None:
-                    visited += share
-                    continue
-                visited += share * info.visited
-                if (mean := window.add(info, step)) is not None:
-                    now = position.epochs(share)
-                    progress.record(mean, now, share=budget.used(now, progress.seconds))
-                if monitor.plateau_after(state, info) and ending is None:
-                    ending = position.epochs(share)
-                position = replace(position, ending=ending)
-                checkpointer.after_step(state, position, trainer, progress, monitor)
-        except KeyboardInterrupt:
-            interrupted = True
-        if not progress.history and (mean := window.rest()) is not None:
-            progress.record(mean, position.epochs(share))  # what comes after goes by a step's seconds
-        return Trained(
-            monitor.best_or(state),
-            position.step,
-            converged=not interrupted,
-            interrupted=interrupted,
-            seconds_per_epoch=(progress.seconds - begun) / visited if visited else None,
+    def _rate_boost(self, planned: Budget, position: Position, seconds: float) -> float:
+        """Factor on the optimiser's steps: a run of few minibatches must take longer ones."""
+        if not self.config.full_rate_steps:
+            return 1.0
+        done, most = position.step - self.resumed, planned.max_seconds - self.began
+        steps = min(
+            expected_steps(self.resumed, done, seconds - self.began, most),
+            planned.max_epochs / self.share,
         )
+        return min(max(1.0, math.sqrt(self.config.full_rate_steps / steps)), _MOST_BOOST)
 
-    def _planned(self, visited: float, seconds: float) -> Budget:
-        """The whole budget, given how often this run has looked at all rows, in which seconds."""
-        if visited == 0.0 or not np.isfinite(self.budget.max_seconds):
-            return self.budget
-        return self.budget.without_polishing(seconds / visited)
 
-    def _rate_boost(self, steps: float) -> float:
-        """Factor on the optimiser's steps in a run of so many: few of them must go further."""
-        return min(max(1.0, math.sqrt(self.steps_at_rate / steps)), _MOST_BOOST)
-
-    def _batches(self, trainer: Trainer, position: Position) -> Iterator[tuple[Position, Block]]:
-        """Every minibatch from a position on, without end, with the position before it."""
+def draws(
+    trainer: Trainer, config: TrainingConfig, position: Position
+) -> Iterator[tuple[Position, Block | None]]:
+    """The rows of every step from a position on, without end, with the position before it."""
+    if config.batch_size is None:
         while True:
-            rng = np.random.default_rng([self.seed, position.epoch])
-            batches = trainer.engine.batches(self.batch_size, rng, skip=position.batch)
-            for batch in batches:
-                yield position, batch
-                position = position.after_batch()
-            if position.batch == 0:  # it would go on like this for ever
-                raise SourceError(
-                    f"batches({self.batch_size}) of the source has no minibatch in epoch "
-                    f"{position.epoch}; it must yield all rows once: try cavity.data.check_source"
-                )
-            position = replace(position, epoch=position.epoch + 1, batch=0)
+            yield position, None
+            position = position.after_step(whole=True)
+    while True:
+        rng = np.random.default_rng([config.seed, position.epoch])
+        for rows in trainer.engine.batches(config.batch_size, rng, skip=position.batch):
+            yield position, rows
+            position = position.after_step(whole=False)
+        if position.batch == 0:
+            raise SourceError(
+                f"batches({config.batch_size}) of the source has no minibatch in epoch "
+                f"{position.epoch}; it must yield all rows once: try cavity.data.check_source"
+            )
+        position = replace(position, epoch=position.epoch + 1, batch=0)
 
 
-def _expected_steps(resumed: int, done: int, seconds: float, most: float) -> float:
-    """Steps of a run, of which some were taken before and others now, if `most` seconds are left to it.
+def expected_steps(resumed: int, done: int, seconds: float, most: float) -> float:
+    """Steps of a run, some taken before and some now, if it may take `most` seconds from now on.
 
-    The pace is that of the steps taken now; before a run's very first step, that may be its last.
+    The pace is that of the steps taken now; a run's very first step may be its last.
 
-    >>> _expected_steps(50, 10, 2.0, 60.0), _expected_steps(0, 0, 0.0, 60.0)
+    >>> expected_steps(50, 10, 2.0, 60.0), expected_steps(0, 0, 0.0, 60.0)
     (350.0, 1)
-    >>> _expected_steps(0, 0, 0.0, np.inf)
+    >>> expected_steps(0, 0, 0.0, np.inf)
     inf
     """
     if done and seconds > 0.0:
         return resumed + done * most / seconds
     return 1 if np.isfinite(most) and not resumed else np.inf
+
+
+def _stands_still(history: list[Iteration], tol: float, warm_up: int) -> bool:
+    """Whether the median objective of the last 10 iterations rose by less than tol·|objective|."""
+    if len(history) < warm_up + 2 * _WINDOW:
+        return False
+    values = [entry.objective for entry in history[-2 * _WINDOW :]]
+    before, now = float(np.median(values[:_WINDOW])), float(np.median(values[_WINDOW:]))
+    return now - before < tol * max(1.0, abs(before))

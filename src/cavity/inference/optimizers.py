@@ -1,23 +1,20 @@
-"""The interface of an optimiser: a pure function from state and gradient to an ascent step.
+"""Optimisers: Adam, ADADELTA and the paper's sign-based rates.
 
-Adam (Kingma & Ba, 2015).
-
-ADADELTA (Zeiler, 2012), the paper's choice for minibatches.
-
-The paper's batch optimiser: gradient ascent with a rate per parameter, adapted by sign.
+An optimiser is a pure function from its state and a gradient to a step uphill and a new state.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from cavity.typing import Array
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """Turns gradients into steps uphill. States are values: a step returns a new one."""
 

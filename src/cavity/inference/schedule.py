@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from cavity.inference.calibration import epochs_needed
+from cavity.inference.config import PATIENCE, TrainingConfig
 from cavity.inference.history import StepInfo
 from cavity.inference.trainer import TrainingState
 
@@ -17,6 +19,10 @@ _LAST_RATE = 0.01
 _LAST_GAIN = 0.05
 _POLISHING_EPOCHS = 3.0
 _POLISHING_SHARE = 0.25
+_FULL_BATCH_WINDOW = 5
+"""Steps on all rows between two scores."""
+_SCORES = 40
+"""Scores over a budget of epochs."""
 _SHORT_COOLING = 0.25
 """Length of the cooling when training ends early, as a share of the training so far."""
 
@@ -32,6 +38,14 @@ class Budget:
     1 means never."""
     epochs_after: float = 0.0
     """Epochs' worth of seconds that will be needed when training is over, besides the exact sweeps."""
+
+    @classmethod
+    def of(cls, config: TrainingConfig, n_rows: int) -> Budget:
+        """The budget that a configuration gives a run over so many rows."""
+        after = 0.0
+        if config.calibration is not None:
+            after = epochs_needed(n_rows, config.calibration_fraction)
+        return cls(config.max_epochs, config.max_seconds, 0.5 if config.cools else 1.0, after)
 
     def used(self, epochs: float, seconds: float) -> float:
         """Share of the budget that is gone, from 0 to 1 and beyond."""
@@ -101,6 +115,21 @@ class Monitor:
     best: TrainingState | None = None
     seen: list[float] = field(default_factory=list)
     """Leave-one-out scores of the steps in the current window."""
+
+    @classmethod
+    def of(
+        cls,
+        config: TrainingConfig,
+        n_rows: int,
+        score: Callable[[TrainingState], float] | None = None,
+    ) -> Monitor:
+        """The monitor of a run over so many rows; `score` judges a state by held-out rows."""
+        patience = None if config.early_stopping is None else PATIENCE
+        window = _FULL_BATCH_WINDOW
+        if config.batch_size is not None:
+            steps = n_rows / config.batch_size * config.max_epochs
+            window = 50 if not np.isfinite(steps) else int(np.clip(steps / _SCORES, 5, 200))
+        return cls(window=window, patience=patience, score=score)
 
     def plateau_after(self, state: TrainingState, info: StepInfo) -> bool:
         """Take note of a step; True when the score has not improved for too long."""

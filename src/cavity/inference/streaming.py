@@ -10,7 +10,7 @@ from cavity.data.source import Source
 from cavity.gp.kernels import bind
 from cavity.gp.posterior import Naturals
 from cavity.inference.history import Progress
-from cavity.inference.trainer import Problem, Trainer, TrainingState
+from cavity.inference.trainer import Batch, Problem, Trainer, TrainingState
 
 _FULL_RATE_STEPS = 30
 """Steps after which the optimiser's steps shrink, as 1/t, while nothing is forgotten."""
@@ -26,7 +26,7 @@ class Stream:
     seen: float
     """Weight of the rows seen so far."""
     steps: int = 0
-    importance_weight: float | None = None
+    represents: float | None = None
     """Weight of the rows that q stands for: as many as seen, or fewer if some were to be forgotten.
 
     None, as in files of old: as many as the memory allows.
@@ -75,23 +75,21 @@ def absorb(
         weight = float(len(rows.labels) if rows.weight is None else rows.weight.sum())
         if weight == 0.0:
             continue
-        before = stream.importance_weight
+        before = stream.represents
         if before is None:
             before = min(stream.seen, settings.memory)
         seen, population = stream.seen + weight, min(before + weight, settings.memory)
         growth = population / before if before else 1.0
         state = replace(stream.state, q=stream.state.q.scaled(growth))
-        state, info = replace(trainer, population=population).step(
-            state,
+        batch = Batch(
             block,
             gain=min(1.0, weight / min(population, settings.averaged(stream, seen))),
             rate=_rate(stream.steps + stream.fitted / settings.batch_size, settings.memory),
         )
+        state, info = replace(trainer, population=population).step(state, batch)
         assert info is not None
         state = replace(state, q=_transported(state.q, trainer.problem, state))
-        stream = replace(
-            stream, state=state, seen=seen, steps=stream.steps + 1, importance_weight=population
-        )
+        stream = replace(stream, state=state, seen=seen, steps=stream.steps + 1, represents=population)
         progress.record(info, epochs=1.0)
     return stream
 

@@ -1,6 +1,7 @@
-"""From validated rows to a problem that a schedule can solve.
+"""One step of training: a pass at the current q, then q and the parameters move together.
 
-One step of training: a pass at the current q, then q and parameters move together.
+`Trainer.init` and `Trainer.step` are pure functions of small frozen states, except that the engine keeps
+the sites of the rows.
 """
 
 from __future__ import annotations
@@ -10,24 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
-from cavity.data.scaling import Moments, Standardizer, learn_standardizer
-from cavity.data.source import Block, RawRows, Source, joined
-from cavity.engines.local import HeldOut, tile_rows
+from cavity.data.source import Block
 from cavity.engines.protocol import Engine
-from cavity.engines.threads import Threads
 from cavity.errors import NumericalError
-from cavity.gp.inducing import (
-    ROWS_TO_COUNT,
-    VALUES_TO_COUNT,
-    default_kernel,
-    distinct_rows,
-    initial_inducing_points,
-    median_distance,
-    sample_size,
-)
-from cavity.gp.kernels import bind
 from cavity.gp.linalg import WORTH_A_THREAD
 from cavity.gp.parameters import Hyperprior, ParameterSpace
 from cavity.gp.posterior import Naturals, Posterior
@@ -37,10 +24,7 @@ from cavity.inference.history import StepInfo
 from cavity.inference.optimizers import Optimizer
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.updates import Evaluation, NaturalUpdate, PosteriorUpdate, objective
-from cavity.typing import FLOAT64, Array, Dtype, IntArray
-
-_MOST_HELD_OUT = 10_000
-_ROWS_TO_SHUFFLE = 1_000_000
+from cavity.typing import FLOAT64, Array, Dtype
 
 
 @dataclass(frozen=True)
@@ -56,10 +40,6 @@ class Problem:
     """q to start from: the prior, unless an earlier fit is continued."""
     jitter: float | None = None
     """Relative jitter of K; None is what the precision needs."""
-    pretrained: bool = False
-    """Whether the start has been trained on all these rows before, so that little is left to do."""
-    interrupted: bool = False
-    """Whether the user has had enough while the start was sought: it is to be the end, too."""
 
     def prior(self, x: Array, jitter: float | None = None) -> Prior:
         """The prior at a parameter vector."""
@@ -72,82 +52,6 @@ class Problem:
         That needs a larger jitter, which belongs to the whitened coordinates of the q that is trained.
         """
         return replace(self, dtype=np.dtype(np.float32))
-
-
-def standardizer_of(source: Source, threads: Threads, *, whiten: bool = False) -> Standardizer:
-    """Centre and scale of a source, in one streaming pass; `whiten` tells its columns apart too."""
-
-    def moments(block: Block) -> Moments:
-        rows = block.load()
-        return Moments.of(rows.X, rows.weight, products=whiten)
-
-    size = tile_rows(1, source.n_features, np.dtype(np.float64))
-    return learn_standardizer(threads.map(moments, source.blocks(size)))
-
-
-def starting_point(
-    source: Source,
-    standardizer: Standardizer,
-    *,
-    kernel: Any,
-    inducing_points: Array | None,
-    n_inducing: int,
-    init_inducing: str,
-    rng: np.random.RandomState,
-) -> tuple[Any, Array]:
-    """Kernel and standardised inducing points [m, d] to start from."""
-    kernel = None if kernel is None else clone(kernel)
-    if inducing_points is not None:
-        Z = standardizer.apply(inducing_points, np.dtype(np.float64))
-        return kernel or default_kernel(source.n_features, median_distance(Z, rng)), Z
-    draw = np.random.default_rng(rng.randint(2**31))
-    size = sample_size(n_inducing, init_inducing, source.n_features)
-    raw, weight = _starting_rows(source, size, draw)
-    X = standardizer.apply(raw, np.dtype(np.float64))
-    if kernel is None:
-        # Rows, not centres: clusters shrink distances, and by an amount that depends on m.
-        kernel = default_kernel(source.n_features, median_distance(X, rng, weight))
-    bind(kernel, X[:1])  # a kernel that cannot be evaluated should say so before the work starts
-    return kernel, initial_inducing_points(X, weight, n_inducing, init_inducing, kernel, rng)
-
-
-def _starting_rows(source: Source, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
-    """At most `size` rows [t, d] to choose a start from, with their weights [t].
-
-    Of few rows, the different ones: their copies have been counted, so that it does not matter whether
-    a row was passed twice or with a weight of two, nor in which order.
-    """
-    n = source.n_rows
-    few = n <= ROWS_TO_COUNT and n * source.n_features <= VALUES_TO_COUNT
-    if not few:
-        rows = source.sample(size, rng)
-        return rows.X, rows.weight
-    again = np.random.default_rng(rng.integers(2**63))  # not to depend on how often `sample` draws
-    X, weight = distinct_rows(*source.sample(n, rng)[::2])
-    if len(X) > size:
-        chosen = np.sort(again.choice(len(X), size, replace=False))
-        X, weight = X[chosen], None if weight is None else weight[chosen]
-    return X, weight
-
-
-def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> HeldOut:
-    """A random share of the rows, at most 10,000, read in one streaming pass."""
-    mask = np.zeros(source.n_rows, dtype=bool)
-    mask[held_out_numbers(source.n_rows, fraction, rng)] = True
-    parts: list[RawRows] = []
-    for block in source.blocks(tile_rows(1, source.n_features, np.dtype(np.float64))):
-        chosen = mask[block.index]
-        if chosen.any():
-            parts.append(block.load().take(chosen))
-    return HeldOut(mask, joined(parts))
-
-
-def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -> IntArray:
-    """Sorted numbers of a random share of the rows, at most 10,000."""
-    size = int(np.clip(round(fraction * n_rows), 1, min(_MOST_HELD_OUT, n_rows - 1)))
-    if n_rows > _ROWS_TO_SHUFFLE:  # a `RandomState` would put all of them in order, to take a few
-        return np.sort(np.random.default_rng(rng.randint(2**31)).choice(n_rows, size, replace=False))
-    return np.sort(rng.choice(n_rows, size=size, replace=False))
 
 
 def make_problem(
@@ -190,15 +94,18 @@ class TrainingState:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """Where a training run ended."""
+class Batch:
+    """The rows of one step, and how far the step goes."""
 
-    state: TrainingState
-    n_steps: int
-    converged: bool
-    interrupted: bool
-    seconds_per_epoch: float | None = None
-    """What a look at every row takes, if a step has been timed."""
+    rows: Block | None = None
+    """None means all rows."""
+    gain: float = 1.0
+    """Share of q that is replaced by what these rows say."""
+    rate: float = 1.0
+    """Factor on the optimiser's step."""
+
+
+ALL_ROWS = Batch()
 
 
 @dataclass(frozen=True)
@@ -223,8 +130,8 @@ class Trainer:
         """Where the passes run."""
         return self.problem.engine
 
-    def start(self) -> TrainingState:
-        """Parameters and q where the problem starts."""
+    def init(self) -> TrainingState:
+        """The state before the first step: parameters and q where the problem starts."""
         x = self.problem.space.start
         q = self.update.start(self.problem.posterior, self.problem.prior(x))
         n_moved = len(x) + (q.size if isinstance(q, np.ndarray) else 0)
@@ -237,22 +144,17 @@ class Trainer:
         )
 
     def step(
-        self,
-        state: TrainingState,
-        batch: Block | None = None,
-        *,
-        gain: float = 1.0,
-        rate: float = 1.0,
+        self, state: TrainingState, batch: Batch = ALL_ROWS
     ) -> tuple[TrainingState, StepInfo | None]:
-        """One pass over the batch (None: all rows), then one step for q and one for the parameters.
+        """One pass over a batch, then one step for q and one for the parameters.
 
         A batch without any weight moves nothing and has no info. A pass that fails numerically is
         repeated half-way back to the last good parameters, with the optimiser's steps and the damping
-        halved; the damping comes back with the steps that succeed.
+        halved; the damping recovers with the steps that succeed.
         """
         for _ in range(_MAX_RETRIES):
             try:
-                evaluation = self.evaluate(state.x, state.q, state.damping, batch)
+                evaluation = self.evaluate(state.x, state.q, state.damping, batch.rows)
             except (np.linalg.LinAlgError, NumericalError):
                 last_x, last_q = state.previous
                 state = replace(
@@ -266,10 +168,10 @@ class Trainer:
                 self.engine.commit()
                 if evaluation is None:
                     return state, None
-                return self._moved(state, evaluation, gain, rate), evaluation.info
+                return self._moved(state, evaluation, batch.gain, batch.rate), evaluation.info
         raise NumericalError(
             f"training failed {_MAX_RETRIES} times in a row in spite of smaller steps; try tighter "
-            "kernel bounds, fewer inducing points, a smaller learning_rate or standardize=True"
+            'kernel bounds, fewer inducing points, optimizer=Adam(0.01) or scaling="standard"'
         )
 
     def evaluate(

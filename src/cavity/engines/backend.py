@@ -1,0 +1,80 @@
+"""Where a fit runs: `LocalBackend` is this process, `cavity.engines.dask.backend` a Dask cluster.
+
+A backend knows how to read a source once for its scaling, how to hold rows out, and which engine runs
+the passes. A fit is handed one and does not ask which.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.data.scaling import Moments, Standardizer, learn_standardizer
+from cavity.data.source import Block, RawRows, Source, joined
+from cavity.engines.local import HeldOut, LocalEngine, tile_rows
+from cavity.engines.protocol import Engine
+from cavity.engines.threads import Threads
+from cavity.typing import IntArray
+
+MOST_HELD_OUT = 10_000
+_ROWS_TO_SHUFFLE = 1_000_000
+
+
+class LocalBackend:
+    """Runs a fit in the threads of this process."""
+
+    def __init__(self, threads: Threads) -> None:
+        self.threads = threads
+
+    def standardizer(self, source: Any, scaling: str | None) -> Standardizer:
+        """Centre and scale of the columns of a source, in one streaming pass."""
+        if scaling is None:
+            return Standardizer.identity(source.n_features)
+        whiten = scaling == "whiten"
+
+        def moments(block: Block) -> Moments:
+            rows = block.load()
+            return Moments.of(rows.X, rows.weight, products=whiten)
+
+        size = tile_rows(1, source.n_features, np.dtype(np.float64))
+        return learn_standardizer(self.threads.map(moments, source.blocks(size)))
+
+    def hold_out(self, source: Any, fraction: float, rng: np.random.RandomState) -> Any:
+        """A random share of the rows, at most 10,000, read in one streaming pass."""
+        return hold_out(source, fraction, rng)
+
+    def engine(
+        self,
+        source: Any,
+        standardizer: Standardizer,
+        rule: Any,
+        held_out: Any = None,
+        stored_directions: int = 0,
+    ) -> Engine:
+        """The engine that runs passes over a source and keeps its sites."""
+        return LocalEngine(source, standardizer, rule, self.threads, held_out, stored_directions)
+
+    def status(self, rows_per_second: float) -> str:
+        """What a progress line says about the place where a fit runs."""
+        return ""
+
+
+def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> HeldOut:
+    """A random share of the rows, at most 10,000, read in one streaming pass."""
+    mask = np.zeros(source.n_rows, dtype=bool)
+    mask[held_out_numbers(source.n_rows, fraction, rng)] = True
+    parts: list[RawRows] = []
+    for block in source.blocks(tile_rows(1, source.n_features, np.dtype(np.float64))):
+        chosen = mask[block.index]
+        if chosen.any():
+            parts.append(block.load().take(chosen))
+    return HeldOut(mask, joined(parts))
+
+
+def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -> IntArray:
+    """Sorted numbers of a random share of the rows, at most 10,000."""
+    size = int(np.clip(round(fraction * n_rows), 1, min(MOST_HELD_OUT, n_rows - 1)))
+    if n_rows > _ROWS_TO_SHUFFLE:  # a `RandomState` would put all of them in order to take a few
+        return np.sort(np.random.default_rng(rng.randint(2**31)).choice(n_rows, size, replace=False))
+    return np.sort(rng.choice(n_rows, size=size, replace=False))

@@ -1,0 +1,49 @@
+"""A fit on a Dask cluster: the rows stay with the workers, as shards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.data.scaling import Standardizer
+from cavity.engines.backend import LocalBackend, held_out_numbers
+from cavity.engines.dask.cluster import Cluster
+from cavity.engines.dask.engine import DaskEngine, HeldOutRows
+from cavity.engines.protocol import Engine
+from cavity.engines.threads import Threads
+
+
+class DaskBackend(LocalBackend):
+    """Runs passes over a `ShardedSource` on the workers that hold its shards."""
+
+    def __init__(self, cluster: Cluster, threads: Threads) -> None:
+        super().__init__(threads)
+        self.cluster = cluster
+
+    def standardizer(self, source: Any, scaling: str | None) -> Standardizer:
+        """Centre and scale of the columns, summed over the shards."""
+        if scaling is None:
+            return Standardizer.identity(source.n_features)
+        standardizer: Standardizer = source.standardizer(whiten=scaling == "whiten")
+        return standardizer
+
+    def hold_out(self, source: Any, fraction: float, rng: np.random.RandomState) -> HeldOutRows:
+        """A random share of the rows, at most 10,000, sent to this process."""
+        numbers = held_out_numbers(source.n_rows, fraction, rng)
+        return HeldOutRows(numbers, source.take(numbers))
+
+    def engine(
+        self,
+        source: Any,
+        standardizer: Standardizer,
+        rule: Any,
+        held_out: Any = None,
+        stored_directions: int = 0,
+    ) -> Engine:
+        """The engine that sends passes to the workers."""
+        return DaskEngine(source, standardizer, rule, self.threads, held_out, stored_directions)
+
+    def status(self, rows_per_second: float) -> str:
+        """Throughput and number of workers."""
+        return f"  {rows_per_second:12,.0f} rows/s  {self.cluster.n_workers} workers"

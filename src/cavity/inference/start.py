@@ -1,0 +1,171 @@
+"""Where training begins: kernel, inducing points, posterior, and the problem made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from cavity.data.scaling import Standardizer
+from cavity.data.source import Source
+from cavity.engines.backend import LocalBackend
+from cavity.engines.protocol import Engine
+from cavity.gp.inducing import (
+    ROWS_TO_COUNT,
+    VALUES_TO_COUNT,
+    default_kernel,
+    distinct_rows,
+    initial_inducing_points,
+    median_distance,
+    sample_size,
+)
+from cavity.gp.kernels import bind
+from cavity.gp.model import Model
+from cavity.gp.parameters import ParameterSpace
+from cavity.gp.posterior import Posterior
+from cavity.inference.config import TrainingConfig
+from cavity.inference.rule import Rule
+from cavity.inference.trainer import Problem, make_problem
+from cavity.memory import require_memory
+from cavity.typing import Array
+
+
+@dataclass(frozen=True)
+class Start:
+    """Parameters to begin with, and what is known about the posterior there."""
+
+    space: ParameterSpace
+    centre: Array | None = None
+    """Centre of the hyper-prior; None is the start itself."""
+    posterior: Posterior | None = None
+    """The posterior to begin with; None is the prior."""
+    engine: Engine | None = None
+    """An engine whose rows have sites to go on with."""
+
+
+@dataclass(frozen=True)
+class PreviousFit:
+    """What a warm start takes over from an earlier fit."""
+
+    kernel: Any
+    inducing_points: Array
+    """[m, d], in the units of the user."""
+    model: Model
+    centre: Array | None
+    """Centre of the earlier fit's hyper-prior."""
+    engine: Engine | None
+
+
+def prepare(
+    source: Source,
+    config: TrainingConfig,
+    backend: LocalBackend,
+    *,
+    standardizer: Standardizer,
+    start: Start,
+    rule: Rule,
+    held_out: Any = None,
+) -> Problem:
+    """The problem of fitting a source from a start: engine, parameter space and hyper-prior."""
+    m = len(start.space.Z)
+    stored = m if config.site_storage == "factors" else 0
+    if stored:
+        require_memory(
+            4 * source.n_rows * m,
+            f'site_storage="factors" for {source.n_rows:,} rows and m={m}',
+            instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
+        )
+    engine = backend.engine(source, standardizer, rule, held_out, stored)
+    adopted = engine.adopt(start.engine)
+    # A posterior that is the sum of stored factors cannot begin with another one.
+    posterior = None if stored and not adopted else start.posterior
+    return make_problem(
+        engine, start.space, config.hyperprior_scale, centre=start.centre, posterior=posterior
+    )
+
+
+def chosen_start(
+    source: Source,
+    standardizer: Standardizer,
+    config: TrainingConfig,
+    rng: np.random.RandomState,
+    *,
+    kernel: Any = None,
+    inducing_points: Array | None = None,
+    centre_theta: Array | None = None,
+) -> Start:
+    """Inducing points chosen among the rows, or the given ones [m, d] in the units of the user.
+
+    centre_theta: kernel parameters on which the hyper-prior is centred, if not on the start.
+    """
+    kernel, Z = starting_point(
+        source,
+        standardizer,
+        kernel=kernel,
+        inducing_points=inducing_points,
+        n_inducing=min(config.n_inducing, source.n_rows),
+        inducing_init=config.inducing_init,
+        rng=rng,
+    )
+    space = ParameterSpace(kernel, Z, config.learn_kernel, config.learn_inducing)
+    return Start(space, None if centre_theta is None else space.pack(centre_theta, Z))
+
+
+def continued_start(previous: PreviousFit, standardizer: Standardizer, config: TrainingConfig) -> Start:
+    """Where an earlier fit ended; with its posterior if it had as many latent functions."""
+    Z = standardizer.apply(previous.inducing_points, np.dtype(np.float64))
+    space = ParameterSpace(previous.kernel, Z, config.learn_kernel, config.learn_inducing)
+    # The hyper-prior keeps its centre for the kernel parameters, which come first in the vector.
+    centre = space.start
+    if previous.centre is not None and len(previous.centre) >= space.n_theta:
+        centre[: space.n_theta] = previous.centre[: space.n_theta]
+    if previous.model.rule.n_latents != config.n_latents:
+        return Start(space, centre)
+    return Start(space, centre, previous.model.posterior, previous.engine)
+
+
+def starting_point(
+    source: Source,
+    standardizer: Standardizer,
+    *,
+    kernel: Any,
+    inducing_points: Array | None,
+    n_inducing: int,
+    inducing_init: str,
+    rng: np.random.RandomState,
+) -> tuple[Any, Array]:
+    """Kernel and standardised inducing points [m, d] to start from."""
+    kernel = None if kernel is None else clone(kernel)
+    if inducing_points is not None:
+        Z = standardizer.apply(inducing_points, np.dtype(np.float64))
+        return kernel or default_kernel(source.n_features, median_distance(Z, rng)), Z
+    draw = np.random.default_rng(rng.randint(2**31))
+    size = sample_size(n_inducing, inducing_init, source.n_features)
+    raw, weight = _starting_rows(source, size, draw)
+    X = standardizer.apply(raw, np.dtype(np.float64))
+    if kernel is None:
+        # Distances between rows, not between cluster centres: those shrink with the number of clusters.
+        kernel = default_kernel(source.n_features, median_distance(X, rng, weight))
+    bind(kernel, X[:1])  # an unknown kernel fails here, before the work starts
+    return kernel, initial_inducing_points(X, weight, n_inducing, inducing_init, kernel, rng)
+
+
+def _starting_rows(source: Source, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
+    """At most `size` rows [t, d] to choose a start from, with their weights [t].
+
+    Few rows are reduced to the different ones, with their copies counted: then it does not matter
+    whether a row was passed twice or with a weight of two, nor in which order.
+    """
+    n = source.n_rows
+    few = n <= ROWS_TO_COUNT and n * source.n_features <= VALUES_TO_COUNT
+    if not few:
+        rows = source.sample(size, rng)
+        return rows.X, rows.weight
+    again = np.random.default_rng(rng.integers(2**63))  # independent of how often `sample` draws
+    X, weight = distinct_rows(*source.sample(n, rng)[::2])
+    if len(X) > size:
+        chosen = np.sort(again.choice(len(X), size, replace=False))
+        X, weight = X[chosen], None if weight is None else weight[chosen]
+    return X, weight
