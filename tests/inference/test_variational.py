@@ -65,7 +65,7 @@ def test_row_terms_are_the_likelihoods_expectations(likelihood):
     nothing = np.zeros_like(MEAN)
     terms = Variational(likelihood)(**ROWS, precision=nothing, shift=nothing, max_leverage=0.99)
     y = np.where(LABELS == 1, 1.0, -1.0)
-    expected = likelihood.expected(y * MEAN, VARIANCE + RESIDUAL)
+    expected = likelihood.expected_margin(y * MEAN, VARIANCE + RESIDUAL)
     assert_array_equal(terms.objective, expected.log_likelihood[0])
     assert_array_equal(terms.alpha, y * expected.slope)
     assert_array_equal(terms.h, expected.curvature)
@@ -84,7 +84,7 @@ def test_log_predictive_leaves_the_rows_own_site_out(likelihood):
     arguments = (LABELS, mean, variance, RESIDUAL, precision, shift, 0.999)
     actual = Variational(likelihood)(*arguments).log_predictive
     y = np.where(LABELS == 1, 1.0, -1.0)
-    truth = likelihood.log_predictive(y * cavity_mean, RESIDUAL + cavity_variance)[0]
+    truth = likelihood.log_predictive_margin(y * cavity_mean, RESIDUAL + cavity_variance)[0]
     assert_allclose(actual, truth, rtol=1e-12)
     assert_allclose(actual, ExpectationPropagation(likelihood)(*arguments).log_predictive, rtol=1e-10)
 
@@ -114,18 +114,6 @@ def test_extreme_rows_stay_finite_and_sites_nonnegative(rule, likelihood):
 
 
 @BOTH
-@pytest.mark.parametrize("rule", [Variational, ExpectationPropagation])
-def test_predictions(rule, likelihood):
-    mean, variance = np.array([[-3.0, 0.0, 1.0, 40.0]]), np.array([[1.0, 2.0, 30.0, 0.1]])
-    log_proba = rule(likelihood).predict_log_proba(mean, variance)
-    assert log_proba.shape == (4, 2)
-    assert_allclose(np.exp(log_proba).sum(axis=1), 1.0, rtol=1e-15)
-    assert_array_equal(log_proba[:, 1], likelihood.log_predictive(mean[0], variance[0]))
-    score = rule(likelihood).decision_score(mean, variance)
-    assert_array_equal(np.argsort(score), np.argsort(log_proba[:, 1] - log_proba[:, 0]))
-
-
-@BOTH
 def test_logit_and_probit_ep_share_their_fixed_point_formulas(likelihood):
     """A site times its cavity has the moments of the tilted distribution."""
     nothing = np.zeros_like(MEAN)
@@ -133,7 +121,7 @@ def test_logit_and_probit_ep_share_their_fixed_point_formulas(likelihood):
         **ROWS, precision=nothing, shift=nothing, max_leverage=0.99
     )
     y = np.where(LABELS == 1, 1.0, -1.0)
-    tilted = likelihood.tilted(y * MEAN, RESIDUAL + VARIANCE)
+    tilted = likelihood.tilted_margin(y * MEAN, RESIDUAL + VARIANCE)
     variance = 1 / (1 / VARIANCE + terms.precision)
     assert_allclose(variance, VARIANCE - VARIANCE**2 * tilted.curvature, rtol=1e-12)
     matched = variance * (MEAN / VARIANCE + terms.shift)

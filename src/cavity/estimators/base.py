@@ -180,7 +180,7 @@ class Insight:
         True
         """
         mean, variance = self._latent_moments(X)
-        return split_uncertainty(self.model_.rule, mean, variance)
+        return split_uncertainty(self.model_.likelihood, mean, variance)
 
     def ood_score(self, X: Any) -> Array:
         """How far X [n, d] is from what was learned: [n], from 0 (known) to 1 (nothing is known).
@@ -375,8 +375,12 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
 
     def _store(self, problem: Problem, outcome: Outcome, progress: Progress) -> None:
         engine, prior = problem.engine, outcome.point.prior
-        self.model_ = Model.at(
-            prior, outcome.point.posterior, engine, inverse_temperature=outcome.point.inverse_temperature
+        self.model_ = Model.from_prior(
+            prior,
+            outcome.point.posterior,
+            engine.standardizer,
+            engine.rule.likelihood,
+            inverse_temperature=outcome.point.inverse_temperature,
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
@@ -408,12 +412,12 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
         with compute_context(thread_count(self.n_jobs)) as threads:
-            return self.model_.latent_moments(X, threads)
+            return self.model_.latent_moments(X, threads.map)
 
     def predict_log_proba(self, X: Any) -> Array:
         """Log probabilities [n, C] of the classes, in the order of `classes_`."""
         mean, variance = self._latent_moments(X)
-        return self.model_.rule.predict_log_proba(mean, variance)
+        return self.model_.likelihood.predict_log_proba(mean, variance)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities [n, C] of the classes, in the order of `classes_`."""
@@ -426,7 +430,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         With three classes or more, scores [n, C]: the log probabilities.
         """
         mean, variance = self._latent_moments(X)
-        return self.model_.rule.decision_score(mean, variance)
+        return self.model_.likelihood.decision_score(mean, variance)
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row [n]."""

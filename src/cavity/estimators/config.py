@@ -9,11 +9,11 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from cavity.data.source import RawRows
-from cavity.gp.likelihoods import Likelihood, Logit, Probit
+from cavity.gp.likelihoods import Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.model import Model
 from cavity.inference.calibration import epochs_needed
 from cavity.inference.checkpoint import Checkpointer
-from cavity.inference.ep import ExpectationPropagation, ManyClassPropagation, ManyClassVariational
+from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.fingerprint import fingerprint
 from cavity.inference.loop import StochasticSchedule
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer, SignRates
@@ -65,30 +65,28 @@ LIKELIHOODS: dict[str, Likelihood] = {"probit": Probit(), "logit": Logit()}
 
 
 def propagation_rule(likelihood: str, n_classes: int) -> Rule:
-    """EP's rule: one latent function for two classes, one a class for more."""
-    if n_classes == 2:
-        return ExpectationPropagation(LIKELIHOODS[likelihood])
-    _require_probit(likelihood, n_classes)
-    return ManyClassPropagation(n_classes)
+    """The rule of expectation propagation."""
+    return ExpectationPropagation(resolved_likelihood(likelihood, n_classes))
 
 
 def variational_rule(likelihood: str, n_classes: int, *, natural: bool = True) -> Rule:
-    """VI's rule: one latent function for two classes, one a class for more.
+    """The rule of variational inference.
 
     natural: whether q takes natural-gradient steps, by sites, or plain ones.
     """
+    return Variational(resolved_likelihood(likelihood, n_classes), natural)
+
+
+def resolved_likelihood(likelihood: str, n_classes: int) -> Likelihood:
+    """The likelihood: one latent function for two classes, one for each class if there are more."""
     if n_classes == 2:
-        return Variational(LIKELIHOODS[likelihood])
-    _require_probit(likelihood, n_classes)
-    return ManyClassVariational(n_classes, centred=natural)
-
-
-def _require_probit(likelihood: str, n_classes: int) -> None:
+        return LIKELIHOODS[likelihood]
     if likelihood != "probit":
         raise ValueError(
             f"likelihood={likelihood!r} is for two classes and y has {n_classes}; use "
             'likelihood="probit", or sklearn.multiclass.OneVsRestClassifier around this estimator'
         )
+    return NoisyArgmax(n_classes)
 
 
 def resolved_batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None:
@@ -248,8 +246,9 @@ class _ValidationScore:
     def __call__(self, state: TrainingState) -> float:
         engine, prior = self.problem.engine, self.problem.prior(state.x)
         posterior = self.update.posterior(state.q, prior)
-        model = Model.at(prior, posterior, engine, dtype=engine.dtype)
-        moments = model.latent_moments(self.rows.X, engine.threads)
-        log_proba = engine.rule.predict_log_proba(*moments)
+        likelihood = engine.rule.likelihood
+        model = Model.from_prior(prior, posterior, engine.standardizer, likelihood, dtype=engine.dtype)
+        moments = model.latent_moments(self.rows.X, engine.threads.map)
+        log_proba = likelihood.predict_log_proba(*moments)
         scores = log_proba[np.arange(len(log_proba)), self.rows.labels]
         return float(np.average(scores, weights=self.rows.weight))

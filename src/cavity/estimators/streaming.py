@@ -393,7 +393,13 @@ class SteppedGPClassifier(SparseGPClassifier):
             self, "inverse_temperature_", 1.0
         )  # a stream goes on with that of its fit
         posterior = Posterior.from_naturals(stream.state.q)
-        self.model_ = Model.at(prior, posterior, engine, inverse_temperature=self.inverse_temperature_)
+        self.model_ = Model.from_prior(
+            prior,
+            posterior,
+            engine.standardizer,
+            engine.rule.likelihood,
+            inverse_temperature=self.inverse_temperature_,
+        )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = np.nan  # what a stream has forgotten cannot be summed up

@@ -227,7 +227,7 @@ def continued_start(estimator: Any, standardizer: Standardizer, rule: Rule) -> S
         )
     Z = standardizer.apply(estimator.inducing_points_, np.dtype(np.float64))
     space = _space(estimator, estimator.kernel_, Z)
-    if estimator.model_.rule.n_latents != rule.n_latents:
+    if estimator.model_.likelihood.n_latents != rule.n_latents:
         return Start(space, _centre(estimator, space))
     earlier = getattr(estimator, "_training", None)
     return Start(space, _centre(estimator, space), estimator.model_.posterior, earlier)

@@ -13,8 +13,8 @@ import numpy as np
 from sklearn.base import clone
 
 from cavity.data.scaling import Moments, Standardizer, learn_standardizer
-from cavity.data.source import Block, RawRows, Source, joined
-from cavity.engines.local import HeldOut, tile_rows
+from cavity.data.source import Block, RawRows, Source, joined, tile_rows
+from cavity.engines.local import HeldOut
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 from cavity.errors import NumericalError

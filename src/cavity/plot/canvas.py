@@ -145,8 +145,8 @@ def number(value: float) -> str:
 def log_proba_at(estimator: Any, X: Array) -> Array:
     """Log class probabilities [n, C] at X [n, d]."""
     with compute_context(thread_count(estimator.n_jobs)) as threads:
-        mean, variance = estimator.model_.latent_moments(X, threads)
-        return np.asarray(estimator.model_.rule.predict_log_proba(mean, variance))
+        mean, variance = estimator.model_.latent_moments(X, threads.map)
+        return np.asarray(estimator.model_.likelihood.predict_log_proba(mean, variance))
 
 
 def proba_at(estimator: Any, X: Array) -> Array:
@@ -164,7 +164,7 @@ def latent_draws(
     model = estimator.model_
     with compute_context(thread_count(estimator.n_jobs)) as threads:
         mean, covariance = model.joint_moments(X)
-        _, variance = model.latent_moments(X, threads)
+        _, variance = model.latent_moments(X, threads.map)
         draws = []
         for of_latent, joint in zip(mean, covariance, strict=True):
             values, vectors = np.linalg.eigh(joint)
