@@ -446,11 +446,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
         with compute_context(thread_count(self.n_jobs)):
-            mean, covariance = self.model_.joint_moments(X)
-            values, vectors = np.linalg.eigh(covariance)
-        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-        draws = check_random_state(random_state).standard_normal((*mean.shape, n_samples))
-        samples = mean[:, :, None] + roots @ draws
+            samples = self.model_.sample(X, n_samples, check_random_state(random_state))
         return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
 
     def log_marginal_likelihood(

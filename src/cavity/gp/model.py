@@ -90,24 +90,41 @@ class Model:
         covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
         return self.inverse_temperature * self.posterior.mean @ A.T, covariance
 
+    def sample(self, X: Any, n_samples: int, rng: np.random.Generator | np.random.RandomState) -> Array:
+        """Joint draws [C, n, n_samples] of the latent functions at raw inputs X [n, d]; O(n²) memory.
+
+        They are free of the kernel's white noise, and independent of each other.
+        """
+        mean, covariance = self.joint_moments(X)
+        values, vectors = np.linalg.eigh(covariance)
+        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+        return np.asarray(mean[:, :, None] + roots @ rng.standard_normal((*mean.shape, n_samples)))
+
+    def noise_variance(self, X: Any) -> Array:
+        """Variance [n] of the kernel's white noise at raw inputs X [n, d]."""
+        return self._prior_variance(X)[1]
+
     def remaining_variance_share(self, X: Any, variance: Array) -> Array:
         """Share [C, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.
 
         variance: [C, n], of the latent functions at X.
         """
         size = tile_rows(1, X.shape[1], self.dtype)
-        point = self.Z[:1].astype(self.dtype)
-        noisy, smooth = bind(self.kernel, point), bind(noise_free(self.kernel), point)
         share = np.ones_like(variance)
         for start in range(0, X.shape[0], size):
             rows = slice(start, start + size)
-            inputs = self._inputs(X[rows])
-            prior = smooth.diagonal(inputs)[0].astype(np.float64)
-            noise = noisy.diagonal(inputs)[0].astype(np.float64) - prior
+            prior, noise = self._prior_variance(X[rows])
             known = prior > 0.0  # elsewhere there is no function to learn, and the share stays 1
             remaining = variance[:, rows] - noise
             np.divide(remaining, prior, out=share[:, rows], where=known)
         return np.clip(share, 0.0, 1.0)
+
+    def _prior_variance(self, X: Any) -> tuple[Array, Array]:
+        """Prior variances [t] of the latent function and of the white noise, at raw inputs X [t, d]."""
+        inputs, point = self._inputs(X), self.Z[:1].astype(self.dtype)
+        smooth = bind(noise_free(self.kernel), point).diagonal(inputs)[0].astype(np.float64)
+        both = bind(self.kernel, point).diagonal(inputs)[0].astype(np.float64)
+        return smooth, both - smooth
 
     def _inputs(self, X: Any) -> Array:
         """Standardised rows [t, d] of raw inputs X [t, d], dense or sparse."""
