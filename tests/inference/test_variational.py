@@ -1,4 +1,4 @@
-"""The VI rule: its scalars are the derivatives of its own expectation."""
+"""The VI rule, for two classes and many: its terms are derivatives of its own expectation."""
 
 import pickle
 
@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from cavity.gp.likelihoods import Logit, Probit
+from cavity.gp.likelihoods import Logit, NoisyArgmax, Probit
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.vi import Variational
 from reference import central_differences
@@ -131,3 +131,26 @@ def test_logit_and_probit_ep_share_their_fixed_point_formulas(likelihood):
 @pytest.mark.parametrize("rule", [Variational(Logit()), ExpectationPropagation(Logit()), Variational()])
 def test_rules_are_picklable_values(rule):
     assert pickle.loads(pickle.dumps(rule)) == rule
+
+
+# --- many classes ----------------------------------------------------------------------------------
+
+THREE_CLASSES = NoisyArgmax(3)
+CODES = np.array([2, 0, 1])
+RESIDUALS = np.array([0.0, 0.3, 1.0])
+CAVITY_MEAN = np.array([[0.7, -0.2, 3.0], [1.0, 0.0, -2.0], [-0.5, 0.4, 0.1]])
+CAVITY_VARIANCE = np.array([[2.0, 1.0, 0.3], [0.5, 4.0, 1.0], [1.0, 1.5, 0.2]])
+PRECISION = np.array([[0.4, 0.0, 2.0], [0.1, 0.3, 0.0], [0.7, 0.2, 1.0]])
+SHIFT = np.array([[1.0, 0.0, -1.0], [-0.3, 0.2, 0.0], [0.5, -0.4, 2.0]])
+
+
+@pytest.mark.parametrize(
+    "rule", [ExpectationPropagation(THREE_CLASSES), Variational(THREE_CLASSES)], ids=["ep", "vi"]
+)
+def test_log_predictive_leaves_the_sites_of_all_classes_out(rule):
+    """q is made from cavities and sites: the cavities alone must predict."""
+    variance = 1 / (1 / CAVITY_VARIANCE + PRECISION)
+    mean = variance * (CAVITY_MEAN / CAVITY_VARIANCE + SHIFT)
+    terms = rule(CODES, mean, variance, RESIDUALS, PRECISION, SHIFT, 0.999)
+    log_proba = THREE_CLASSES.predict_log_proba(CAVITY_MEAN, RESIDUALS + CAVITY_VARIANCE)
+    assert_allclose(terms.log_predictive, log_proba[np.arange(3), CODES], atol=1e-6)
