@@ -136,8 +136,10 @@ class Watch:
     def _predict(self) -> NDArray[np.floating]:
         assert self._model is not None
         engine, prior, posterior = self._model
-        moments = Model.at(prior, posterior, engine).latent_moments(self.X_test, engine.threads)
-        return np.asarray(engine.rule.predict_log_proba(*moments))
+        likelihood = engine.rule.likelihood
+        model = Model.from_prior(prior, posterior, engine.standardizer, likelihood)
+        moments = model.latent_moments(self.X_test, engine.threads.map)
+        return np.asarray(likelihood.predict_log_proba(*moments))
 
 
 def _watched(kind: type, watch: Watch) -> type:

@@ -103,9 +103,10 @@ def test_prediction(benchmark: Any) -> None:
     trainer = trainer_of("ep")
     state, _ = trainer.step(trainer.start())
     prior, engine = trainer.problem.prior(state.x), trainer.engine
-    model = Model.at(prior, Posterior.from_naturals(state.q), engine)
+    q = Posterior.from_naturals(state.q)
+    model = Model.from_prior(prior, q, engine.standardizer, engine.rule.likelihood)
     X, _ = rows()
-    benchmark(model.latent_moments, X, engine.threads)
+    benchmark(model.latent_moments, X, engine.threads.map)
 
 
 def test_engine_against_gemm(benchmark: Any) -> None:

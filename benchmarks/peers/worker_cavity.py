@@ -6,13 +6,12 @@ inducing points and the final sweeps.
 
 import warnings
 
-from one_vs_rest import OneVsRestPropagation, OneVsRestVariational
+from one_vs_rest import one_vs_rest_rule
 from protocol import Job
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 
 KINDS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
-RULES = {"ep": OneVsRestPropagation, "vi": OneVsRestVariational}
 
 
 def one_vs_rest(kind, rule):
@@ -20,7 +19,7 @@ def one_vs_rest(kind, rule):
 
     class OneVsRest(kind):
         def _rule(self):
-            return RULES[rule](len(self.classes_))
+            return one_vs_rest_rule(rule, len(self.classes_))
 
     return OneVsRest
 

@@ -43,11 +43,9 @@ def main():
                     break
         prior = trainer.problem.prior(state.x)
         q = update.posterior(state.q, prior)
-        model = Model(
-            prior.kernel, prior.Z, q, engine.standardizer, engine.rule, prior.dtype, prior.jitter
-        )
-        predict = engine.rule.predict_log_proba
-        job.finish(lambda: predict(*model.latent_moments(X_test, threads)), step)
+        model = Model.from_prior(prior, q, engine.standardizer, engine.rule.likelihood)
+        predict = engine.rule.likelihood.predict_log_proba
+        job.finish(lambda: predict(*model.latent_moments(X_test, threads.map)), step)
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ def test_a_fit_that_is_ended_is_so_many_steps_of_the_plain_loop():
         state, _ = trainer.step(state)
     prior = problem.prior(state.x)
     q = Posterior.from_naturals(engine.summed_sites(prior))
-    model = Model.at(prior, q, engine)
-    expected = engine.rule.predict_log_proba(*model.latent_moments(TEST, threads))
+    model = Model.from_prior(prior, q, engine.standardizer, engine.rule.likelihood)
+    expected = model.likelihood.predict_log_proba(*model.latent_moments(TEST, threads.map))
     assert watch.steps == steps
     np.testing.assert_allclose(watch.log_p, expected, rtol=1e-9)
     np.testing.assert_allclose(watch.inducing_points, prior.Z)

@@ -20,7 +20,8 @@ from cavity.data.scaling import Standardizer
 from cavity.data.source import LoadedBlock
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
-from cavity.inference.ep import ExpectationPropagation, ManyClassPropagation
+from cavity.gp.likelihoods import NoisyArgmax
+from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.sweep import SweepOptions
 from support import fixed_point, make_engine, make_prior, points, table
 
@@ -55,7 +56,7 @@ def fitted(request, tmp_path_factory):
     if request.param == "parquet":
         engine = parquet_engine(tmp_path_factory.mktemp("rows") / "rows.parquet")
     elif request.param == "three classes":
-        engine = make_engine(*three_classes(N), rule=ManyClassPropagation(3))
+        engine = make_engine(*three_classes(N), rule=ExpectationPropagation(NoisyArgmax(3)))
     else:
         engine = make_engine(*separable(N))
     return engine, fixed_point(engine, PRIOR, tol=1e-7).posterior

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF
 
-from cavity.engines.local import tile_rows
+from cavity.data.source import tile_rows
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.inference.sweep import SweepOptions
 from support import (

@@ -9,9 +9,11 @@ from sklearn.metrics import log_loss
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.data import ArraySource
-from cavity.inference.ep import ManyClassPropagation, ManyClassVariational
+from cavity.gp.likelihoods import NoisyArgmax
+from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.updates import GaussianSpace, bound_gradient, objective
+from cavity.inference.vi import Variational
 from reference import central_differences
 from support import fixed_point, make_engine, make_prior, points, table, value_and_gradient
 
@@ -110,7 +112,7 @@ def test_a_row_twice_is_a_row_of_weight_two(cls):
 
 
 @pytest.mark.parametrize(
-    ("rule", "digits"), [(ManyClassPropagation(3), 5), (ManyClassVariational(3), 5)]
+    ("rule", "digits"), [(ExpectationPropagation(NoisyArgmax(3)), 5), (Variational(NoisyArgmax(3)), 5)]
 )
 def test_gradient_at_the_fixed_point(rule, digits):
     rows, _ = table()
@@ -208,7 +210,7 @@ def test_more_classes_than_a_byte_can_number():
     assert model.predict_proba(rows[:2]).shape == (2, 150)
 
 
-@pytest.mark.parametrize("rule", [ManyClassPropagation(3), ManyClassVariational(3)])
+@pytest.mark.parametrize("rule", [ExpectationPropagation(NoisyArgmax(3)), Variational(NoisyArgmax(3))])
 def test_the_fixed_point_is_reached_in_few_sweeps_and_is_centred(rule):
     rows, _ = table(60)
     labels = np.digitize(np.sin(2 * rows[:, 0]) + rows[:, 1], [-0.5, 0.5])
@@ -221,7 +223,7 @@ def test_the_fixed_point_is_reached_in_few_sweeps_and_is_centred(rule):
 def test_variational_gradient_away_from_the_optimum():
     rows, _ = table()
     labels = np.digitize(np.sin(2 * rows[:, 0]) + rows[:, 1], [-0.5, 0.5])
-    engine = make_engine(rows, labels, rule=ManyClassVariational(3, centred=False))
+    engine = make_engine(rows, labels, rule=Variational(NoisyArgmax(3), natural=False))
     kernel, Z = ConstantKernel(1.5) * RBF([0.7, 1.3]), points()
     space = GaussianSpace(3, len(Z))
     rng = np.random.default_rng(0)

@@ -15,9 +15,10 @@ from cavity.data.source import RawRows
 from cavity.engines.local import HeldOut
 from cavity.estimators import config as plans
 from cavity.gp.parameters import ParameterSpace
+from cavity.gp.posterior import marginals
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import SweepOptions, marginals
+from cavity.inference.sweep import SweepOptions
 from cavity.inference.trainer import Trainer, held_out_numbers, hold_out, make_problem
 from cavity.inference.updates import NaturalUpdate
 from cavity.inference.vi import Variational
@@ -252,6 +253,6 @@ def test_the_validation_score_is_that_of_the_q_that_is_trained(monkeypatch, batc
     prior, engine = problems[-1].prior(state.x), problems[-1].engine
     q = judge.update.posterior(state.q, prior)
     at = marginals(engine.standardizer.apply(judge.rows.X, prior.dtype), prior, q)
-    log_proba = engine.rule.predict_log_proba(at.mean, at.variance + at.residual)
+    log_proba = engine.rule.likelihood.predict_log_proba(at.mean, at.variance + at.residual)
     expected = log_proba[np.arange(len(log_proba)), judge.rows.labels].mean()
     assert_allclose(value, expected, atol=5e-4)

@@ -1,12 +1,14 @@
-"""Kernel and inducing points as one bounded vector."""
+"""Kernel and inducing points as one bounded vector, and the weak prior on it."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cavity.gp.parameters import ParameterSpace
+from cavity.gp.parameters import Hyperprior, ParameterSpace
 from cavity.gp.prior import ParameterGradient
+from reference import central_differences
 from support import KERNELS, points
 
 
@@ -47,3 +49,22 @@ def test_a_kernel_outside_its_bounds_starts_at_the_nearest_bound():
     space = ParameterSpace(ConstantKernel(5.0, (0.5, 2.0)) * RBF(1.0), points())
     kernel, _ = space.unpack(space.start)
     assert_allclose(kernel.k1.constant_value, 2.0)
+
+
+X = np.array([0.5, 1.0, 100.0])
+PRIOR = Hyperprior(np.array([0.0, 2.0, 0.0]), np.array([1.0, 0.5, np.inf]))
+
+
+def test_density_is_gaussian_up_to_a_constant():
+    expected = norm.logpdf(0.5) - norm.logpdf(0.0) + norm.logpdf(1.0, 2.0, 0.5) - norm.logpdf(0, 0, 0.5)
+    assert_allclose(PRIOR.log_density(X), expected)
+
+
+def test_gradient_is_the_derivative_of_the_density():
+    assert_allclose(PRIOR.gradient(X), central_differences(PRIOR.log_density, X), atol=1e-8)
+
+
+def test_an_infinite_deviation_is_flat():
+    flat = Hyperprior(np.zeros(3), np.full(3, np.inf))
+    assert flat.log_density(X) == 0.0
+    assert_array_equal(flat.gradient(X), 0.0)

@@ -77,7 +77,7 @@ def test_factors_alone_say_the_same_of_a_pass_as_the_covariance(naturals, dtype)
     whole = Posterior.from_naturals(naturals)
     q = Posterior.from_factors(whole.mean, np.linalg.cholesky(whole.covariance), np.dtype(dtype))
     A = np.random.default_rng(1).normal(size=(5, 4)).astype(dtype)
-    products, variance = q.along(A)
+    products, variance = q.project(A)
     for c, product in enumerate(products):
         assert product.dtype == dtype
         assert_allclose(product, A @ whole.covariance[c], rtol=1e-5, atol=1e-6)

@@ -24,7 +24,7 @@ def fitted(kernel, **options):
 def test_slopes_are_those_of_the_latent_mean(name):
     fit = fitted(KERNELS[name], standardize=False)
     at = points(5, seed=4)
-    slopes = relevance.mean_slopes(fit.model_, at)
+    slopes = relevance.latent_slopes(fit.model_, at, fit.model_.posterior.mean)
     for j in range(2):
         step = STEP * np.eye(2)[j]
         ahead, behind = (fit.latent_mean_and_variance(at + s)[0] for s in (step, -step))
@@ -34,7 +34,8 @@ def test_slopes_are_those_of_the_latent_mean(name):
 def test_slopes_are_by_the_features_when_these_are_whitened():
     fit = fitted(RBF([0.7, 1.3]), standardize="whiten")
     standardizer, at = fit.model_.standardizer, points(5, seed=4)
-    slopes = relevance.mean_slopes(fit.model_, standardizer.apply(at, np.dtype(np.float64)))
+    whitened = standardizer.apply(at, np.dtype(np.float64))
+    slopes = relevance.latent_slopes(fit.model_, whitened, fit.model_.posterior.mean)
     for j in range(2):
         step = STEP * standardizer.scale[j] * np.eye(2)[j]
         ahead, behind = (fit.latent_mean_and_variance(at + s)[0] for s in (step, -step))
@@ -74,7 +75,7 @@ def test_a_linear_function_has_the_shares_of_its_squared_weights():
     # k(x, z) = x·z with Z spanning the plane: f = w·x, and every slope is w.
     fit = fitted(100.0 * DotProduct(0.0, "fixed"), standardize=False)
     model = fit.model_
-    w = relevance.mean_slopes(model, points(3))[0]
+    w = relevance.latent_slopes(model, points(3), model.posterior.mean)[0]
     assert_allclose(w, w[:1].repeat(3, axis=0), atol=1e-8)
     scaled = w[0] * model.Z.std(axis=0)
     assert_allclose(fit.relevance_.value, scaled**2 / (scaled**2).sum(), atol=0.05)

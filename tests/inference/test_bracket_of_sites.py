@@ -9,9 +9,10 @@ from numpy.testing import assert_allclose
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.estimators import config as plans
+from cavity.gp.likelihoods import NoisyArgmax
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.inference.converge import converge
-from cavity.inference.ep import ExpectationPropagation, ManyClassPropagation, ManyClassVariational
+from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.sweep import SweepOptions, site_gamma
 from cavity.inference.updates import NaturalUpdate, gradient
 from cavity.inference.vi import Variational
@@ -21,8 +22,8 @@ KERNEL, M = KERNELS["noisy"], 5
 X, LABELS = table(40)
 CODES = np.random.default_rng(3).integers(0, 3, 40)
 WEIGHT = np.random.default_rng(4).integers(0, 4, 40).astype(float)
-PROPAGATION = {"two": ExpectationPropagation(), "three": ManyClassPropagation(3)}
-VARIATIONAL = {"two": Variational(), "three": ManyClassVariational(3)}
+PROPAGATION = {"two": ExpectationPropagation(), "three": ExpectationPropagation(NoisyArgmax(3))}
+VARIATIONAL = {"two": Variational(), "three": Variational(NoisyArgmax(3))}
 both_numbers_of_classes = pytest.mark.parametrize("classes", ["two", "three"])
 
 
@@ -100,10 +101,10 @@ def test_before_the_fixed_point_all_of_the_gradient_has_the_same_h():
         (ExpectationPropagation(), {"residual_scale": 0.5}, None),
         (ExpectationPropagation(), {"residual_scale": 0.0}, 0.0),
         (ExpectationPropagation(), {"trace_penalty": 0.7}, 0.7),
-        (ManyClassPropagation(3), {}, None),
+        (ExpectationPropagation(NoisyArgmax(3)), {}, None),
         (Variational(), {}, 1.0),
         (Variational(), {"residual_scale": 0.5}, 0.5),
-        (ManyClassVariational(3), {}, 1.0),
+        (Variational(NoisyArgmax(3)), {}, 1.0),
     ],
 )
 def test_what_gamma_is_of_the_precision(rule, options, gamma):

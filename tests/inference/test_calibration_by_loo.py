@@ -9,9 +9,10 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from cavity.engines.local import LocalEngine
 from cavity.errors import NumericalError
+from cavity.gp.likelihoods import NoisyArgmax
 from cavity.inference import calibration
 from cavity.inference.calibration import calibrated
-from cavity.inference.ep import ManyClassPropagation
+from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
 from support import KERNELS, fixed_point, interrupt_at, make_engine, make_prior, points, table
 
@@ -77,7 +78,7 @@ def test_no_other_factor_is_better(noise):
 
 def test_several_classes_become_bolder():
     labels = (X[:, 0] > -0.5).astype(np.int8) + (X[:, 0] > 0.5)
-    engine = make_engine(X, labels, rule=ManyClassPropagation(3))
+    engine = make_engine(X, labels, rule=ExpectationPropagation(NoisyArgmax(3)))
     point = fixed_point(engine, PRIOR, tol=1e-8)
     before = left_out(engine, point, 1.0).mean()
     result = calibrated(engine, point, seed=0)

@@ -156,14 +156,6 @@ def test_matched_moments_leave_a_site_alone():
     assert_allclose(terms.mismatch_square, 0.0, atol=1e-12)
 
 
-def test_probabilities_of_the_two_classes_sum_to_one():
-    mean, variance = np.array([[-30.0, -1.0, 0.0, 2.0, 500.0]]), np.array([[0.0, 1.0, 3.0, 1e9, 4.0]])
-    log_proba = ExpectationPropagation().predict_log_proba(mean, variance)
-    assert log_proba.shape == (5, 2)
-    assert np.isfinite(log_proba).all()
-    assert_allclose(np.exp(log_proba).sum(axis=1), 1.0)
-
-
 def test_leverage_is_limited_and_otherwise_left_alone():
     precision, shift = np.array([[0.1, 5.0]]), np.array([[1.0, 1.0]])
     variance = np.array([[1.0, 1.0]])

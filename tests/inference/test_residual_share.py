@@ -8,10 +8,12 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity import SEPClassifier
 from cavity.estimators import config as plans
+from cavity.gp.likelihoods import NoisyArgmax
+from cavity.gp.posterior import marginals
 from cavity.inference.calibration import calibrated
 from cavity.inference.converge import converge
-from cavity.inference.ep import ExpectationPropagation, ManyClassPropagation
-from cavity.inference.sweep import SweepOptions, marginals
+from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.sweep import SweepOptions
 from reference import (
     central_differences,
     expectation_propagation,
@@ -60,7 +62,7 @@ def test_gradient_at_the_fixed_point(n_classes, share):
     rows, labels = table()
     rule = ExpectationPropagation()
     if n_classes == 3:
-        rule = ManyClassPropagation(3)
+        rule = ExpectationPropagation(NoisyArgmax(3))
         labels = np.digitize(np.sin(2 * rows[:, 0]) + rows[:, 1], [-0.5, 0.5])
     kernel, Z = ConstantKernel(1.5) * RBF([0.7, 1.3]), points()
     engine = make_engine(rows, labels, rule=rule)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import Naturals, Posterior, marginals
 from cavity.gp.tiles import Rows, Sites
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import SweepOptions, marginals, sweep
+from cavity.inference.sweep import SweepOptions, sweep
 from cavity.inference.vi import Variational
 from reference import projections
 from support import FLOAT32, KERNELS, make_prior, points, table

@@ -1,4 +1,4 @@
-"""The VI rule: its scalars are the derivatives of its own expectation."""
+"""The VI rule, for two classes and many: its terms are derivatives of its own expectation."""
 
 import pickle
 
@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from cavity.gp.likelihoods import Logit, Probit
+from cavity.gp.likelihoods import Logit, NoisyArgmax, Probit
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.vi import Variational
 from reference import central_differences
@@ -65,7 +65,7 @@ def test_row_terms_are_the_likelihoods_expectations(likelihood):
     nothing = np.zeros_like(MEAN)
     terms = Variational(likelihood)(**ROWS, precision=nothing, shift=nothing, max_leverage=0.99)
     y = np.where(LABELS == 1, 1.0, -1.0)
-    expected = likelihood.expected(y * MEAN, VARIANCE + RESIDUAL)
+    expected = likelihood.expected_margin(y * MEAN, VARIANCE + RESIDUAL)
     assert_array_equal(terms.objective, expected.log_likelihood[0])
     assert_array_equal(terms.alpha, y * expected.slope)
     assert_array_equal(terms.h, expected.curvature)
@@ -84,7 +84,7 @@ def test_log_predictive_leaves_the_rows_own_site_out(likelihood):
     arguments = (LABELS, mean, variance, RESIDUAL, precision, shift, 0.999)
     actual = Variational(likelihood)(*arguments).log_predictive
     y = np.where(LABELS == 1, 1.0, -1.0)
-    truth = likelihood.log_predictive(y * cavity_mean, RESIDUAL + cavity_variance)[0]
+    truth = likelihood.log_predictive_margin(y * cavity_mean, RESIDUAL + cavity_variance)[0]
     assert_allclose(actual, truth, rtol=1e-12)
     assert_allclose(actual, ExpectationPropagation(likelihood)(*arguments).log_predictive, rtol=1e-10)
 
@@ -114,18 +114,6 @@ def test_extreme_rows_stay_finite_and_sites_nonnegative(rule, likelihood):
 
 
 @BOTH
-@pytest.mark.parametrize("rule", [Variational, ExpectationPropagation])
-def test_predictions(rule, likelihood):
-    mean, variance = np.array([[-3.0, 0.0, 1.0, 40.0]]), np.array([[1.0, 2.0, 30.0, 0.1]])
-    log_proba = rule(likelihood).predict_log_proba(mean, variance)
-    assert log_proba.shape == (4, 2)
-    assert_allclose(np.exp(log_proba).sum(axis=1), 1.0, rtol=1e-15)
-    assert_array_equal(log_proba[:, 1], likelihood.log_predictive(mean[0], variance[0]))
-    score = rule(likelihood).decision_score(mean, variance)
-    assert_array_equal(np.argsort(score), np.argsort(log_proba[:, 1] - log_proba[:, 0]))
-
-
-@BOTH
 def test_logit_and_probit_ep_share_their_fixed_point_formulas(likelihood):
     """A site times its cavity has the moments of the tilted distribution."""
     nothing = np.zeros_like(MEAN)
@@ -133,7 +121,7 @@ def test_logit_and_probit_ep_share_their_fixed_point_formulas(likelihood):
         **ROWS, precision=nothing, shift=nothing, max_leverage=0.99
     )
     y = np.where(LABELS == 1, 1.0, -1.0)
-    tilted = likelihood.tilted(y * MEAN, RESIDUAL + VARIANCE)
+    tilted = likelihood.tilted_margin(y * MEAN, RESIDUAL + VARIANCE)
     variance = 1 / (1 / VARIANCE + terms.precision)
     assert_allclose(variance, VARIANCE - VARIANCE**2 * tilted.curvature, rtol=1e-12)
     matched = variance * (MEAN / VARIANCE + terms.shift)
@@ -143,3 +131,26 @@ def test_logit_and_probit_ep_share_their_fixed_point_formulas(likelihood):
 @pytest.mark.parametrize("rule", [Variational(Logit()), ExpectationPropagation(Logit()), Variational()])
 def test_rules_are_picklable_values(rule):
     assert pickle.loads(pickle.dumps(rule)) == rule
+
+
+# --- many classes ----------------------------------------------------------------------------------
+
+THREE_CLASSES = NoisyArgmax(3)
+CODES = np.array([2, 0, 1])
+RESIDUALS = np.array([0.0, 0.3, 1.0])
+CAVITY_MEAN = np.array([[0.7, -0.2, 3.0], [1.0, 0.0, -2.0], [-0.5, 0.4, 0.1]])
+CAVITY_VARIANCE = np.array([[2.0, 1.0, 0.3], [0.5, 4.0, 1.0], [1.0, 1.5, 0.2]])
+PRECISION = np.array([[0.4, 0.0, 2.0], [0.1, 0.3, 0.0], [0.7, 0.2, 1.0]])
+SHIFT = np.array([[1.0, 0.0, -1.0], [-0.3, 0.2, 0.0], [0.5, -0.4, 2.0]])
+
+
+@pytest.mark.parametrize(
+    "rule", [ExpectationPropagation(THREE_CLASSES), Variational(THREE_CLASSES)], ids=["ep", "vi"]
+)
+def test_log_predictive_leaves_the_sites_of_all_classes_out(rule):
+    """q is made from cavities and sites: the cavities alone must predict."""
+    variance = 1 / (1 / CAVITY_VARIANCE + PRECISION)
+    mean = variance * (CAVITY_MEAN / CAVITY_VARIANCE + SHIFT)
+    terms = rule(CODES, mean, variance, RESIDUALS, PRECISION, SHIFT, 0.999)
+    log_proba = THREE_CLASSES.predict_log_proba(CAVITY_MEAN, RESIDUALS + CAVITY_VARIANCE)
+    assert_allclose(terms.log_predictive, log_proba[np.arange(3), CODES], atol=1e-6)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import SourceError
-from cavity.typing import Array, IntArray
+from cavity.typing import Array, Dtype, IntArray
 
 
 class RawRows(NamedTuple):
@@ -159,6 +159,17 @@ def batch_count(n: int, size: int) -> int:
     if size < 1:
         raise ValueError(f"size={size}; a minibatch has at least one row")
     return max(1, round(n / size))
+
+
+_TILE_BYTES = 16_000_000
+"""Bytes that the arrays of one tile may take: products run best on a thousand rows or more, and the
+passes between them best on arrays that are not much larger than the caches."""
+
+
+def tile_rows(m: int, d: int, dtype: Dtype, n_latents: int = 1) -> int:
+    """Rows of one tile, for m inducing points and d features; the same for any number of threads."""
+    fitting = _TILE_BYTES // (np.dtype(dtype).itemsize * ((3 + n_latents) * m + d // 2))
+    return min(max(fitting, 256), 3072)
 
 
 def even_parts(n: int, count: int) -> list[slice]:

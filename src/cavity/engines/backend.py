@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from cavity.data.scaling import Moments, Standardizer, learn_standardizer
-from cavity.data.source import Block, RawRows, Source, joined
-from cavity.engines.local import HeldOut, LocalEngine, tile_rows
+from cavity.data.source import Block, RawRows, Source, joined, tile_rows
+from cavity.engines.local import HeldOut, LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 from cavity.typing import IntArray

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cavity.data.arrays import ArrayBlock
 from cavity.data.sampling import spared_batch, spared_rows, thinned_batch
 from cavity.data.scaling import Standardizer
-from cavity.data.source import Block, LoadedBlock, RawRows, Source, even_parts
+from cavity.data.source import Block, LoadedBlock, RawRows, Source, even_parts, tile_rows
 from cavity.engines.protocol import SourceFacts
 from cavity.engines.threads import Threads
 from cavity.gp.posterior import Naturals, Posterior
@@ -28,21 +28,12 @@ from cavity.typing import Array, Dtype, IntArray
 First = TypeVar("First")
 Second = TypeVar("Second")
 
-_TILE_BYTES = 16_000_000
-"""What the arrays of one tile may take: products run best on a thousand rows or more, and the passes
-between them best on arrays that are not much larger than the caches."""
 _SMALLEST_SHARE = 512
 """Rows of a minibatch that go to one thread, about: it is shared even if it would fit in one tile."""
 _SMALLEST_WORK = 20_000_000
 """Rows times m·(m·(1 + C)/2 + d/3), about what they cost, from which a thread is worth its price."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
 """Beyond so many rows, what is kept of each is kept in float32; with many classes, sooner."""
-
-
-def tile_rows(m: int, d: int, dtype: Dtype, n_latents: int = 1) -> int:
-    """Rows a tile should have; depends on the problem only, never on the number of threads."""
-    fitting = _TILE_BYTES // (np.dtype(dtype).itemsize * ((3 + n_latents) * m + d // 2))
-    return min(max(fitting, 256), 3072)
 
 
 def minibatch_tiles(size: int, m: int, d: int, n_latents: int = 1) -> int:

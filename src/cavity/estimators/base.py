@@ -356,8 +356,12 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         engine, point = problem.engine, result.point
         prior = point.prior
         self.config_ = config
-        self.model_ = Model.at(
-            prior, point.posterior, engine, inverse_temperature=point.inverse_temperature
+        self.model_ = Model.from_prior(
+            prior,
+            point.posterior,
+            engine.standardizer,
+            make_rule(config).likelihood,
+            inverse_temperature=point.inverse_temperature,
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
@@ -392,12 +396,12 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
         with compute_context(thread_count(self.n_jobs)) as threads:
-            return self.model_.latent_moments(X, threads)
+            return self.model_.latent_moments(X, threads.map)
 
     def predict_log_proba(self, X: Any) -> Array:
         """Log probabilities [n, C] of the classes, in the order of `classes_`."""
         mean, variance = self._latent_moments(X)
-        return self.model_.rule.predict_log_proba(mean, variance)
+        return self.model_.likelihood.predict_log_proba(mean, variance)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities [n, C] of the classes, in the order of `classes_`."""
@@ -410,7 +414,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         With three classes or more, scores [n, C]: the log probabilities.
         """
         mean, variance = self._latent_moments(X)
-        return self.model_.rule.decision_score(mean, variance)
+        return self.model_.likelihood.decision_score(mean, variance)
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row [n]."""
@@ -433,7 +437,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         True
         """
         mean, variance = self._latent_moments(X)
-        return split_uncertainty(self.model_.rule, mean, variance)
+        return split_uncertainty(self.model_.likelihood, mean, variance)
 
     def ood_score(self, X: Any) -> Array:
         """How far X [n, d] is from what was learned: [n], from 0 (known) to 1 (nothing is known).
@@ -471,11 +475,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
         with compute_context(thread_count(self.n_jobs)):
-            mean, covariance = self.model_.joint_moments(X)
-            values, vectors = np.linalg.eigh(covariance)
-        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-        draws = check_random_state(random_state).standard_normal((*mean.shape, n_samples))
-        samples = mean[:, :, None] + roots @ draws
+            samples = self.model_.sample(X, n_samples, check_random_state(random_state))
         return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
 
     def log_marginal_likelihood(

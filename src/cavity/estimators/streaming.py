@@ -340,7 +340,13 @@ class TrainedGPClassifier(SparseGPClassifier):
         self.config_ = config
         prior = problem.prior(stream.state.x)
         posterior = Posterior.from_naturals(stream.state.q)
-        self.model_ = Model.at(prior, posterior, engine, inverse_temperature=self.inverse_temperature_)
+        self.model_ = Model.from_prior(
+            prior,
+            posterior,
+            engine.standardizer,
+            make_rule(config).likelihood,
+            inverse_temperature=self.inverse_temperature_,
+        )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = np.nan  # the rows before this chunk are gone

@@ -185,7 +185,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> Array:
         """The classifier's score of each row: [n] for two classes, [n, C] for more."""
         mean, variance, _ = self._at(X)
-        return np.asarray(self.classifier_.model_.rule.decision_score(mean, variance))
+        return np.asarray(self.classifier_.model_.likelihood.decision_score(mean, variance))
 
     def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
         """Posterior mean and variance of the latent function: [n] for two classes, [n, C] for more."""
@@ -194,14 +194,14 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def _at(self, X: Any) -> tuple[Array, Array, Array]:
         features = self.transform(X)
-        with self.computing() as threads:
+        with self.compute_context() as threads:
             return self.moments_and_log_proba(features, threads)
 
     def moments_and_log_proba(self, features: Array, threads: Threads) -> tuple[Array, Array, Array]:
         """Latent mean and variance [L, n] and log probabilities [n, C] at features [n, d], in one go."""
         model = self.classifier_.model_
-        mean, variance = model.latent_moments(features, threads)
-        return mean, variance, model.rule.predict_log_proba(mean, variance)
+        mean, variance = model.latent_moments(features, threads.map)
+        return mean, variance, model.likelihood.predict_log_proba(mean, variance)
 
     def compute_context(self) -> Any:
         """Threads for `moments_and_log_proba`, as many as the classifier's n_jobs says."""

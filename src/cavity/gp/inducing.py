@@ -116,43 +116,41 @@ def _means(X: Array, weight: Array | None, group: Array, m: int) -> Array:
 
 
 def greedy_conditional_variance(X: Array, m: int, kernel: Any, rng: np.random.RandomState) -> Array:
-    """Indices [m] of rows of X [t, d] chosen by pivoted Cholesky of the kernel matrix, O(t·m²)."""
+    """Indices [m] of rows of X [t, d], each of the largest variance given those before; O(t·m²)."""
     order = rng.permutation(len(X))
-    X = X[order]
-    bound = bind(kernel, X[:1])
-    remaining = np.array(bound.diagonal(X)[0], dtype=np.float64)
-    factors = np.zeros((m, len(X)))
-    chosen: list[int] = []
-    for j in range(m):
-        pivot = int(np.argmax(remaining))
-        if remaining[pivot] <= 1e-12:  # every row is explained: the rest can be any
-            unused = np.setdiff1d(np.arange(len(X)), chosen)
-            chosen.extend(unused[: m - j].tolist())
-            break
-        column = bind(kernel, X[pivot : pivot + 1]).cross(X)[0][:, 0].astype(np.float64)
-        column = column - factors[:j].T @ factors[:j, pivot]
-        factors[j] = column / np.sqrt(remaining[pivot])
-        remaining = np.maximum(remaining - factors[j] ** 2, 0.0)
-        remaining[pivot] = -1.0
-        chosen.append(pivot)
-    return np.asarray(order[np.array(chosen)])
+    nothing = np.zeros((0, len(X)))
+    chosen = _pivots(X[order], m, kernel, nothing, np.ones(len(X)), negligible=1e-12)
+    # Every row may be explained by fewer: the rest can be any.
+    unused = np.setdiff1d(np.arange(len(X)), chosen)[: m - len(chosen)]
+    return np.asarray(order[np.append(np.array(chosen, dtype=int), unused)])
 
 
 def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Any) -> Array:
     """Inducing points Z [k, d] and m − k rows of X [t, d] more, chosen one by one; O(t·m²).
 
-    Each is the row of the greatest conditional variance given those before, times its `precision` [t]:
+    Each is the row of the largest conditional variance given those before, times its `precision` [t]:
     what the row would lose by being explained by them alone. Fewer than m if all rows are explained.
     """
-    factors = np.zeros((m, len(X)))
+    known = _whitened(Z, X, kernel) if len(Z) else np.zeros((0, len(X)))
+    negligible = 1e-9 * float(np.max(bind(kernel, X[:1]).diagonal(X)[0]))
+    return np.vstack([Z, X[_pivots(X, m - len(Z), kernel, known, precision, negligible)]])
+
+
+def _pivots(
+    X: Array, n_pivots: int, kernel: Any, known: Array, weight: Array, negligible: float
+) -> list[int]:
+    """Rows of X [t, d] that a pivoted Cholesky factorisation of the kernel matrix chooses.
+
+    known: [k, t], rows of the factor from earlier pivots; weight: [t], factor on a row's remaining
+    variance. It ends early if no remaining variance is more than `negligible`.
+    """
+    factors = np.zeros((len(known) + n_pivots, len(X)))
+    factors[: len(known)] = known
     remaining = np.array(bind(kernel, X[:1]).diagonal(X)[0], dtype=np.float64)
-    negligible = 1e-9 * float(np.max(remaining))
-    if len(Z):
-        factors[: len(Z)] = _whitened(Z, X, kernel)
-        remaining -= np.einsum("ij,ij->j", factors[: len(Z)], factors[: len(Z)])
+    remaining -= np.einsum("ij,ij->j", known, known)
     chosen: list[int] = []
-    for j in range(len(Z), m):
-        pivot = int(np.argmax(np.where(remaining > negligible, precision * remaining, -1.0)))
+    for j in range(len(known), len(factors)):
+        pivot = int(np.argmax(np.where(remaining > negligible, weight * remaining, -1.0)))
         if remaining[pivot] <= negligible:
             break
         column = bind(kernel, X[pivot : pivot + 1]).cross(X)[0][:, 0].astype(np.float64)
@@ -161,7 +159,7 @@ def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Any)
         remaining -= factors[j] ** 2
         remaining[pivot] = 0.0
         chosen.append(pivot)
-    return np.vstack([Z, X[chosen]])
+    return chosen
 
 
 def conditional_variance(Z: Array, X: Array, kernel: Any) -> Array:

@@ -1,4 +1,4 @@
-"""A fitted model: everything prediction needs, and nothing else."""
+"""A fitted model: everything that predictions need, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,50 +9,48 @@ from typing import Any
 import numpy as np
 
 from cavity.data.scaling import Standardizer
-from cavity.engines.local import tile_rows
-from cavity.engines.protocol import Engine
-from cavity.engines.threads import Threads
+from cavity.data.source import tile_rows
 from cavity.gp.kernels import bind, noise_free
-from cavity.gp.posterior import Posterior
+from cavity.gp.likelihoods import Likelihood
+from cavity.gp.posterior import MapFunction, Posterior, marginals
 from cavity.gp.prior import Prior
-from cavity.inference.rule import Rule
-from cavity.inference.sweep import marginals
 from cavity.typing import Array, Dtype
 
 
 @dataclass(frozen=True)
 class Model:
-    """Kernel, inducing points and q: closed-form predictions at any inputs."""
+    """Kernel, inducing points, q and likelihood: closed-form predictions at any inputs."""
 
     kernel: Any
     Z: Array
     """[m, d], standardised."""
     posterior: Posterior
     standardizer: Standardizer
-    rule: Rule
+    likelihood: Likelihood
     dtype: Dtype
     jitter: float
-    """Relative jitter of K: it belongs to the whitened coordinates of the posterior."""
+    """Relative jitter of K: the posterior's whitened coordinates depend on it."""
     inverse_temperature: float = 1.0
-    """Factor on the latent means of the posterior, by which its probabilities are calibrated."""
+    """Factor on the posterior's latent means, which calibrates the probabilities."""
 
     @classmethod
-    def at(
+    def from_prior(
         cls,
         prior: Prior,
         posterior: Posterior,
-        engine: Engine,
+        standardizer: Standardizer,
+        likelihood: Likelihood,
         *,
         inverse_temperature: float = 1.0,
         dtype: Dtype | None = None,
     ) -> Model:
-        """What q over a prior predicts, of rows as an engine sees them; in its precision, or another."""
+        """The model of a posterior under its prior; `dtype` None keeps the prior's precision."""
         return cls(
             prior.kernel,
             prior.Z,
             posterior,
-            engine.standardizer,
-            engine.rule,
+            standardizer,
+            likelihood,
             dtype or prior.dtype,
             prior.jitter,
             inverse_temperature,
@@ -66,17 +64,20 @@ class Model:
         """The prior at the inducing points."""
         return Prior(self.kernel, self.Z, self.dtype, self.jitter)
 
-    def latent_moments(self, X: Any, threads: Threads) -> tuple[Array, Array]:
-        """Mean and variance [C, n] of the latent functions at raw inputs X [n, d], tile by tile."""
+    def latent_moments(self, X: Any, map_function: MapFunction = map) -> tuple[Array, Array]:
+        """Mean and variance [C, n] of the latent functions at raw inputs X [n, d].
+
+        map_function: `map` or a parallel equivalent, which goes over tiles of rows.
+        """
         n = X.shape[0]
-        size = tile_rows(len(self.Z), X.shape[1], self.dtype, self.rule.n_latents)
+        size = tile_rows(len(self.Z), X.shape[1], self.dtype, self.likelihood.n_latents)
         prior = self.prior
 
         def moments(start: int) -> tuple[Array, Array]:
             at = marginals(self._inputs(X[start : start + size]), prior, self.posterior)
             return self.inverse_temperature * at.mean, at.variance + at.residual
 
-        parts = list(threads.map(moments, range(0, n, size)))
+        parts = list(map_function(moments, range(0, n, size)))
         return np.hstack([mean for mean, _ in parts]), np.hstack([var for _, var in parts])
 
     def joint_moments(self, X: Any) -> tuple[Array, Array]:
@@ -89,27 +90,45 @@ class Model:
         covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
         return self.inverse_temperature * self.posterior.mean @ A.T, covariance
 
-    def remaining_variance_share(self, X: Any, variance: Array) -> Array:
-        """Share [L, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.
+    def sample(self, X: Any, n_samples: int, rng: np.random.Generator | np.random.RandomState) -> Array:
+        """Joint draws [C, n, n_samples] of the latent functions at raw inputs X [n, d]; O(n²) memory.
 
-        variance: [L, n], of the latent functions at X.
+        They are free of the kernel's white noise, and independent of each other.
+        """
+        mean, covariance = self.joint_moments(X)
+        values, vectors = np.linalg.eigh(covariance)
+        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+        return np.asarray(mean[:, :, None] + roots @ rng.standard_normal((*mean.shape, n_samples)))
+
+    def noise_variance(self, X: Any) -> Array:
+        """Variance [n] of the kernel's white noise at raw inputs X [n, d]."""
+        return self._prior_variance(X)[1]
+
+    def remaining_variance_share(self, X: Any, variance: Array) -> Array:
+        """Share [C, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.
+
+        variance: [C, n], of the latent functions at X.
         """
         size = tile_rows(1, X.shape[1], self.dtype)
-        point = self.Z[:1].astype(self.dtype)
-        noisy, smooth = bind(self.kernel, point), bind(noise_free(self.kernel), point)
         share = np.ones_like(variance)
         for start in range(0, X.shape[0], size):
             rows = slice(start, start + size)
-            inputs = self._inputs(X[rows])
-            prior = smooth.diagonal(inputs)[0].astype(np.float64)
-            noise = noisy.diagonal(inputs)[0].astype(np.float64) - prior
-            known = prior > 0.0  # else there is no function to learn
+            prior, noise = self._prior_variance(X[rows])
+            known = prior > 0.0  # elsewhere there is no function to learn, and the share stays 1
             remaining = variance[:, rows] - noise
             np.divide(remaining, prior, out=share[:, rows], where=known)
         return np.clip(share, 0.0, 1.0)
 
+    def _prior_variance(self, X: Any) -> tuple[Array, Array]:
+        """Prior variances [t] of the latent function and of the white noise, at raw inputs X [t, d]."""
+        inputs, point = self._inputs(X), self.Z[:1].astype(self.dtype)
+        smooth = bind(noise_free(self.kernel), point).diagonal(inputs)[0].astype(np.float64)
+        both = bind(self.kernel, point).diagonal(inputs)[0].astype(np.float64)
+        return smooth, both - smooth
+
     def _inputs(self, X: Any) -> Array:
+        """Standardised rows [t, d] of raw inputs X [t, d], dense or sparse."""
         dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
-        # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
+        # Squared distances must stay finite: a row beyond this bound is infinitely far anyway.
         farthest = 1e-4 * np.sqrt(np.finfo(self.dtype).max)
         return np.clip(self.standardizer.apply(dense, self.dtype), -farthest, farthest)

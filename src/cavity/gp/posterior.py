@@ -1,4 +1,4 @@
-"""q(u) in whitened coordinates: from summed sites to moments."""
+"""The posterior q(u) over whitened inducing values, and the moments of rows that follow from it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from cavity.gp.linalg import (
     times_lower,
     times_transposed_lower,
 )
+from cavity.gp.prior import Prior
 from cavity.typing import FLOAT64, Array, Dtype
 
-Each: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
-"""`map`, or something that maps faster."""
+MapFunction: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""`map`, or a parallel equivalent that keeps the order."""
 
 
 @dataclass(frozen=True)
 class Naturals:
-    """Summed sites: Λ = Σ ν̃ AAᵀ [C, m, m] and η = Σ μ̃ A [C, m]; the prior's identity not included."""
+    """Summed sites: Λ = Σ ν̃ AAᵀ [C, m, m] and η = Σ μ̃ A [C, m], without the prior's identity."""
 
     precision: Array
     shift: Array
@@ -49,7 +50,7 @@ class Naturals:
         return Naturals(np.stack([T.T @ P @ T for P in self.precision]), self.shift @ T)
 
     def scaled(self, factor: float) -> Naturals:
-        """Every site `factor` times over."""
+        """The sites counted `factor` times."""
         return Naturals(factor * self.precision, factor * self.shift)
 
     def __add__(self, other: Naturals) -> Naturals:
@@ -76,20 +77,23 @@ class Posterior:
     naturals: Naturals
     """The summed sites that give this q."""
     factors: Array | None = None
-    """R [C, m, m], lower triangular with covariance RRᵀ, in a q that was made for a variational pass:
-    it has neither covariance nor naturals, which such a pass can do without."""
+    """R [C, m, m], lower triangular with covariance RRᵀ. Set only in a q for a variational pass, which
+    needs neither covariance nor naturals: these are then empty."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
 
     @classmethod
-    def from_naturals(cls, naturals: Naturals, each: Each = map, dtype: Dtype = FLOAT64) -> Posterior:
-        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu); `each` maps over the latent functions, if they are large.
+    def from_naturals(
+        cls, naturals: Naturals, map_function: MapFunction = map, dtype: Dtype = FLOAT64
+    ) -> Posterior:
+        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu).
 
-        The precision is factored, and the mean solved for, in float64; the covariance is in `dtype`.
+        `map_function` goes over the latent functions if m is large enough for that to pay. The precision
+        is factored, and the mean solved for, in float64; the covariance is in `dtype`.
         """
         solve = partial(_solved, dtype=dtype)
-        over = each if naturals.shift.shape[1] >= WORTH_A_THREAD else map
+        over = map_function if naturals.shift.shape[1] >= WORTH_A_THREAD else map
         parts = list(over(solve, list(zip(naturals.precision, naturals.shift, strict=True))))
         means, covariances, log_roots = zip(*parts, strict=True)
         return cls(stacked(means), stacked(covariances), sum(log_roots), naturals)
@@ -105,7 +109,7 @@ class Posterior:
 
     @classmethod
     def from_factors(cls, mean: Array, factors: Array, dtype: Dtype) -> Posterior:
-        """The same for a variational pass over tiles of a precision, without a product or an inverse."""
+        """The same for a variational pass over tiles in `dtype`; needs no product and no inverse."""
         nothing = Naturals.zeros(len(mean), 0)
         log_root = _sum_of_logs(factors)
         return cls(mean, nothing.precision, log_root, nothing, factors.astype(dtype, copy=False))
@@ -114,8 +118,8 @@ class Posterior:
         """The mean in the precision of the tiles, converted once for all of them."""
         return self._mean32 if dtype == np.float32 else self.mean
 
-    def along(self, A: Array) -> tuple[list[Array], Array]:
-        """For A [t, m]: the products A·covariance_c, and the variances of Aᵀu_c [C, t] in float64."""
+    def project(self, A: Array) -> tuple[list[Array], Array]:
+        """Products A·covariance_c for A [t, m], and the variances of Aᵀu_c [C, t] in float64."""
         if self.factors is None:
             S = self._covariance32 if A.dtype == np.float32 else self.covariance
             products = [A @ S_c for S_c in S]
@@ -141,7 +145,7 @@ class Posterior:
 
     @property
     def log_partition(self) -> float:
-        """Σ_c −½ log|B| + ½ ηᵀB⁻¹η: the log-normaliser of q, minus that of the prior."""
+        """Σ_c −½ log|B| + ½ ηᵀB⁻¹η: the log-normaliser of q minus that of the prior."""
         return self.half_log_determinant + 0.5 * float(np.sum(self.naturals.shift * self.mean))
 
     @property
@@ -154,9 +158,9 @@ class Posterior:
         return 0.5 * float(trace + np.sum(self.mean**2) - self.mean.size) - self.half_log_determinant
 
     def prior_minus_second_moment(self) -> Array:
-        """M_w = Σ_c (I − covariance_c − mean_c mean_cᵀ) [m, m], the paper's M, whitened.
+        """M_w = Σ_c (I − covariance_c − mean_c mean_cᵀ) [m, m]: the paper's M, whitened.
 
-        In the precision of the covariance.
+        The result has the precision of the covariance.
         """
         n_latents = len(self.mean)
         mean = self.mean.astype(self.covariance.dtype, copy=False)
@@ -165,6 +169,38 @@ class Posterior:
             M -= covariance
         add_to_diagonal(M, n_latents)
         return M
+
+
+@dataclass(frozen=True)
+class Marginals:
+    """Moments of the latent values of t rows under q, and the products they were made from."""
+
+    A: Array
+    """[t, m] whitened kernel rows."""
+    Q: list[Array]
+    """C arrays [t, m]: A B_c⁻¹."""
+    mean: Array
+    """[C, t]"""
+    variance: Array
+    """[C, t], of Aᵀu alone, without the residual."""
+    residual: Array
+    """[t]: k(x, x) − |A|² ≥ 0."""
+
+
+def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
+    """Moments of the latent values at X [t, d] under q."""
+    K, _ = prior.rows_kernel.cross(X)
+    diagonal, _ = prior.rows_kernel.diagonal(X)
+    return marginals_from_kernel(K, diagonal, prior, posterior)
+
+
+def marginals_from_kernel(K: Array, diagonal: Array, prior: Prior, posterior: Posterior) -> Marginals:
+    """The same from kernel rows K = k(X, Z) [t, m] and k(x, x) [t]."""
+    A = times_transposed_lower(K, prior.whitener)
+    residual = np.maximum(diagonal - row_dots(A, A), 0.0)
+    Q, variance = posterior.project(A)
+    mean = (posterior.mean_in(A.dtype) @ A.T).astype(np.float64, copy=False)
+    return Marginals(A, Q, mean, np.maximum(variance, 0.0), residual)
 
 
 def _solved(naturals: tuple[Array, Array], dtype: Dtype) -> tuple[Array, Array, float]:

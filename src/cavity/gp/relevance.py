@@ -135,13 +135,8 @@ def share_band(model: Model) -> tuple[Array, Array, Array]:
     return value, np.minimum(lower, value), np.maximum(upper, value)
 
 
-def mean_slopes(model: Model, points: Array) -> Array:
-    """∂E[f]/∂x [L, t, d] of the latent means at standardised points [t, d], per unit of `scale`."""
-    return _slopes(model, points, model.posterior.mean)
-
-
-def _slopes(model: Model, points: Array, u: Array) -> Array:
-    """∂f̂/∂x [L, t, d] at points [t, d], for whitened inducing values u [L, m]."""
+def latent_slopes(model: Model, points: Array, u: Array) -> Array:
+    """∂f̂/∂x [C, t, d] at standardised points [t, d], for whitened inducing values u [C, m]."""
     bound = bind(model.kernel, points)
     _, tape = bound.cross(model.prior.Z)
     weights = u @ model.prior.L_inverse  # L⁻ᵀu, so that f̂ = k(x, Z)·weights
@@ -162,7 +157,7 @@ def _drawn_slopes(model: Model, points: Array, rng: np.random.Generator) -> Iter
     for _ in range(N_DRAWS):
         noise = rng.standard_normal(mean.shape)
         u = np.stack([mu + R @ e for mu, R, e in zip(mean, roots, noise, strict=True)])
-        yield _slopes(model, points, u)
+        yield latent_slopes(model, points, u)
 
 
 def _shares(slopes: Array, scale: Array) -> Array:

@@ -22,12 +22,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri, xlogy
+from scipy.special import ndtri, xlogy
 from scipy.stats import qmc
 
-from cavity.gp.likelihoods.noisy_argmax import NoisyArgmax
+from cavity.gp.likelihoods import Likelihood
 from cavity.gp.likelihoods.normal import gauss_hermite
-from cavity.inference.rule import Rule
 from cavity.typing import Array
 
 _STEP = 0.25
@@ -52,20 +51,20 @@ class Uncertainty(NamedTuple):
     """total − noise ≥ 0: what more rows nearby would take away (epistemic)."""
 
 
-def split_uncertainty(rule: Rule, mean: Array, variance: Array) -> Uncertainty:
-    """Split the predictive entropy of a rule for latent moments mean, variance [L, n].
+def split_uncertainty(likelihood: Likelihood, mean: Array, variance: Array) -> Uncertainty:
+    """Split the predictive entropy of a likelihood for latent moments mean, variance [C, n].
 
-    >>> from cavity.inference.ep import ExpectationPropagation
-    >>> at = split_uncertainty(ExpectationPropagation(), np.zeros((1, 2)), np.array([[0.0, 1e4]]))
+    >>> from cavity.gp.likelihoods import Probit
+    >>> at = split_uncertainty(Probit(), np.zeros((1, 2)), np.array([[0.0, 1e4]]))
     >>> at.total.round(3), at.aleatoric.round(3)
     (array([0.693, 0.693]), array([0.693, 0.007]))
     """
     with np.errstate(all="ignore"):
-        total = entropy(rule.predict_log_proba(mean, variance))
+        total = entropy(likelihood.predict_log_proba(mean, variance))
         if len(mean) == 1:
-            noise = _expected_entropy(rule, mean[0], np.sqrt(variance[0]))
+            noise = _expected_entropy(likelihood, mean[0], np.sqrt(variance[0]))
         else:
-            noise = total * _noise_share(rule, mean, np.sqrt(variance))
+            noise = total * _noise_share(likelihood, mean, np.sqrt(variance))
     noise = np.minimum(noise, total)  # by rounding alone it may be more
     return Uncertainty(total, noise, total - noise)
 
@@ -80,9 +79,9 @@ def entropy(log_proba: Array) -> Array:
     return np.asarray(-np.sum(np.where(p > 0.0, p * log_proba, 0.0), axis=1))
 
 
-def _expected_entropy(rule: Rule, mean: Array, deviation: Array) -> Array:
+def _expected_entropy(likelihood: Likelihood, mean: Array, deviation: Array) -> Array:
     """E[H[p(y | f)]] [n] for one f ~ N(mean, deviation²) a row."""
-    nodes, values = _bump(rule)
+    nodes, values = _bump(likelihood)
     out = np.empty(len(mean))
     wide = deviation >= _WIDE
     for rows in np.array_split(np.flatnonzero(wide), 1 + wide.sum() * len(nodes) // _CHUNK):
@@ -92,28 +91,28 @@ def _expected_entropy(rule: Rule, mean: Array, deviation: Array) -> Array:
     narrow = ~wide
     for rows in np.array_split(np.flatnonzero(narrow), 1 + narrow.sum() * _N_HERMITE // _CHUNK):
         f = mean[rows] + deviation[rows] * hermite[:, None]
-        out[rows] = weights @ _entropy_at(rule, f.reshape(1, -1)).reshape(f.shape)
+        out[rows] = weights @ _entropy_at(likelihood, f.reshape(1, -1)).reshape(f.shape)
     return out
 
 
-def _bump(rule: Rule) -> tuple[Array, Array]:
+def _bump(likelihood: Likelihood) -> tuple[Array, Array]:
     """Nodes z [J] and h·H[p(y | z)]/√(2π) at them, where that is more than nothing."""
     nodes = _STEP * np.arange(-_REACH / _STEP, _REACH / _STEP + 1.0)
     with np.errstate(all="ignore"):
-        values = _entropy_at(rule, nodes[None])
+        values = _entropy_at(likelihood, nodes[None])
     seen = values > _NOTHING
     return nodes[seen], values[seen] * (_STEP / np.sqrt(2.0 * np.pi))
 
 
-def _entropy_at(rule: Rule, f: Array) -> Array:
+def _entropy_at(likelihood: Likelihood, f: Array) -> Array:
     """H[p(y | f)] [k] at latent values f [L, k]: a prediction without variance is the likelihood."""
-    return entropy(rule.predict_log_proba(f, np.zeros_like(f)))
+    return entropy(likelihood.predict_log_proba(f, np.zeros_like(f)))
 
 
-def _noise_share(rule: Rule, mean: Array, deviation: Array) -> Array:
+def _noise_share(likelihood: Likelihood, mean: Array, deviation: Array) -> Array:
     """E[H[p(y | f)]]/H[E p(y | f)] [n], both over the same points: never more than one.
 
-    The share, not the numerator alone, so that the split also holds for a rule whose predictive
+    The share, not the numerator alone, so that the split also holds for a likelihood whose predictive
     probabilities are close to E p(y | f) rather than equal to it.
     """
     n_latents, n = mean.shape
@@ -121,37 +120,14 @@ def _noise_share(rule: Rule, mean: Array, deviation: Array) -> Array:
     share = np.empty(n)
     for rows in np.array_split(np.arange(n), 1 + n * draws.size // _CHUNK):
         f = mean[:, rows, None] + deviation[:, rows, None] * draws[:, None, :]
-        p = _likelihood_at(rule, f.reshape(n_latents, -1)).reshape(-1, len(rows), draws.shape[1])
+        p = likelihood.proba_given_latents(f.reshape(n_latents, -1)).reshape(
+            -1, len(rows), draws.shape[1]
+        )
         expected = -xlogy(p, p).sum(axis=0).mean(axis=1)
         marginal = p.mean(axis=2)
         marginal = -xlogy(marginal, marginal).sum(axis=0)
         share[rows] = np.where(marginal > 0.0, expected / np.maximum(marginal, 1e-300), 1.0)
     return np.minimum(share, 1.0)
-
-
-def _likelihood_at(rule: Rule, f: Array) -> Array:
-    """p(y | f) [C, k] at latent values f [L, k]."""
-    if isinstance(getattr(rule, "likelihood", None), NoisyArgmax):
-        return noisy_argmax_at(f)
-    return np.exp(rule.predict_log_proba(f, np.zeros_like(f))).T
-
-
-def noisy_argmax_at(f: Array) -> Array:
-    """p(y | f) = ∫ φ(t − f_y) ∏_{c≠y} Φ(t − f_c) dt [C, k] at latent values f [C, k].
-
-    A trapezoidal sum over nodes around the largest f, to 1e-6 for up to a hundred classes: many points
-    are to be averaged, and the noise being one for all classes the nodes can be few.
-    """
-    spacing = 0.75 / (1.0 + 0.27 * np.log(len(f)))
-    nodes = np.arange(-_NOISE_REACH, _NOISE_REACH + spacing, spacing)[:, None]
-    p = np.empty_like(f)
-    for part in np.array_split(np.arange(f.shape[1]), 1 + f.size * len(nodes) // _CACHED):
-        z = nodes + (f[:, part].max(axis=0) - f[:, part])[:, None]  # [C, J, k]
-        cdf = ndtr(z)
-        others = cdf.prod(axis=0) / cdf
-        p[:, part] = np.einsum("cjk,cjk->ck", np.exp(-0.5 * z * z), others)
-    p /= p.sum(axis=0)
-    return p
 
 
 @lru_cache(maxsize=4)

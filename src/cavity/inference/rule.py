@@ -1,28 +1,24 @@
-"""What a rule says about a row: scalars only, no matrix in sight.
+"""What an inference rule computes for single rows: refined sites and the scalars of the gradient.
 
-The cavity: q with a row's own site taken out, which is the posterior of the other rows.
-
-What every rule here does first: take the row's own site out of q.
-
-What the rules of two classes share: one latent function, and a likelihood of its sign.
+A rule sees scalars only, the moments of a row's latent values under q. Both rules, EP and VI, first
+divide the row's own site out of q: the cavity, the posterior of the other rows.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from cavity.gp.likelihoods import Likelihood, Probit
-from cavity.gp.likelihoods.base import class_log_proba
 from cavity.gp.posterior import Posterior
 from cavity.typing import Array, IntArray
 
 
 class RowTerms(NamedTuple):
-    """What each of t rows contributes; arrays are [C, t] for C latent functions, or [t]."""
+    """What each of t rows contributes to a pass; arrays are [C, t] for C latent functions, or [t]."""
 
     precision: Array
     """ν̃ [C, t]: precision of the refined site, ≥ 0."""
@@ -44,55 +40,8 @@ class RowTerms(NamedTuple):
     """ω [C, t]: tilted minus current second moment, as a multiple of B⁻¹A AᵀB⁻¹."""
 
 
-class Rule(Protocol):
-    """Refines sites and gives the gradient's scalars, from scalar marginals under q."""
-
-    @property
-    def n_latents(self) -> int:
-        """Number C of latent functions, each with its own posterior."""
-        ...
-
-    @property
-    def site_gamma(self) -> float | None:
-        """What γ is of ν̃, if that is the same in all rows."""
-        ...
-
-    def __call__(
-        self,
-        labels: IntArray,
-        mean: Array,
-        variance: Array,
-        residual: Array,
-        precision: Array,
-        shift: Array,
-        max_leverage: float,
-    ) -> RowTerms:
-        """Terms of t rows.
-
-        labels: [t] class codes; mean, variance: [C, t] moments of Aᵀu under q; residual: [t], the
-        variance s of f given u; precision, shift: [C, t], the sites that q holds for these rows;
-        max_leverage: bound on ν̃v, the share of q's information that a row may claim as its own.
-        """
-        ...
-
-    def complexity(self, posterior: Posterior) -> float:
-        """The part of the objective that belongs to q as a whole rather than to a row."""
-        ...
-
-    def predict_log_proba(self, mean: Array, variance: Array) -> Array:
-        """Log class probabilities [t, n_classes] from latent moments mean, variance [C, t]."""
-        ...
-
-    def decision_score(self, mean: Array, variance: Array) -> Array:
-        """A score [t] that rises with the probability of the second of two classes; moments [C, t].
-
-        With more classes, scores [t, C] of which the largest is the prediction.
-        """
-        ...
-
-
 class Cavity(NamedTuple):
-    """Moments of the other rows' posterior, and the site that was taken out; arrays [C, t]."""
+    """Moments of the other rows' posterior, and the site that was divided out; arrays [C, t]."""
 
     mean: Array
     """e\\ = (e − vμ̃)/(1 − ν̃v)"""
@@ -101,9 +50,9 @@ class Cavity(NamedTuple):
     kept: Array
     """1 − ν̃v: the share of q's information that is not the row's own, > 0."""
     precision: Array
-    """ν̃ as taken out."""
+    """ν̃ as divided out."""
     shift: Array
-    """μ̃ as taken out."""
+    """μ̃ as divided out."""
 
 
 def leave_out(
@@ -122,10 +71,10 @@ def leave_out(
 def limit_leverage(
     precision: Array, shift: Array, variance: Array, max_leverage: float
 ) -> tuple[Array, Array]:
-    """Sites scaled down so that ν̃v ≤ max_leverage.
+    """Scale sites down so that ν̃v ≤ max_leverage.
 
-    In an exact q a row's own site cannot exceed it; when kernel or inducing points have moved since
-    the site entered q, it can, and the cavity would be improper.
+    In an exact q a row's own site cannot exceed 1. It can when kernel or inducing points have moved
+    since the site entered q, and then the cavity would be improper.
     """
     leverage = precision * variance
     factor = max_leverage / np.maximum(leverage, max_leverage)  # 1 up to the bound
@@ -133,7 +82,7 @@ def limit_leverage(
 
 
 class LatentMarginals(NamedTuple):
-    """What q and the prior say of t rows."""
+    """Moments of the latent values of t rows, under q and the prior."""
 
     mean: Array
     """e [C, t], of Aᵀu under q."""
@@ -143,10 +92,18 @@ class LatentMarginals(NamedTuple):
     """s [t]: variance of f given u."""
 
 
-class CavityRule(ABC):
-    """The `Rule` of those that start from the cavity; a subclass says what follows from it."""
+@dataclass(frozen=True)
+class Rule(ABC):
+    """How sites are refined, from scalar marginals under q; a subclass is one method of inference."""
 
+    likelihood: Likelihood = field(default_factory=Probit)
     site_gamma: ClassVar[float | None] = None
+    """γ/ν̃, if that ratio is the same for all rows."""
+
+    @property
+    def n_latents(self) -> int:
+        """Number C of latent functions, each with its own posterior."""
+        return self.likelihood.n_latents
 
     def __call__(
         self,
@@ -158,26 +115,29 @@ class CavityRule(ABC):
         shift: Array,
         max_leverage: float,
     ) -> RowTerms:
-        """Terms of t rows; see `Rule`."""
+        """Terms of t rows.
+
+        labels: [t] class codes; mean, variance: [C, t] moments of Aᵀu under q; residual: [t], the
+        variance s of f given u; precision, shift: [C, t], the sites that q holds for these rows;
+        max_leverage: bound on ν̃v, the share of q's information that a row may claim as its own.
+        """
         cavity = leave_out(mean, variance, precision, shift, max_leverage)
         return self.terms(labels, LatentMarginals(mean, variance, residual), cavity)
 
     @abstractmethod
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
-        """Terms of t rows from labels [t], marginals under q, and the cavities."""
+        """Terms of t rows from labels [t], marginals under q, and cavities."""
+
+    @abstractmethod
+    def complexity(self, posterior: Posterior) -> float:
+        """The part of the objective that belongs to q as a whole rather than to a row."""
 
 
-@dataclass(frozen=True)
-class TwoClassRule(CavityRule):
-    """A likelihood, and how it predicts; a subclass says what it learns of a row."""
+def centred(terms: RowTerms, mean: Array) -> RowTerms:
+    """Move sites so that the latent means [C, t] of a row come to add up to zero.
 
-    likelihood: Likelihood = field(default_factory=Probit)
-    n_latents: int = 1
-
-    def predict_log_proba(self, mean: Array, variance: Array) -> Array:
-        """Log probabilities [t, 2] of the two classes."""
-        return class_log_proba(self.likelihood, mean[0], variance[0])
-
-    def decision_score(self, mean: Array, variance: Array) -> Array:
-        """The likelihood's score of the second class [t]."""
-        return self.likelihood.score(mean[0], variance[0])
+    For likelihoods that do not change when all C latent values rise by the same amount. Then Σ_c α_c = 0
+    and, at the fixed point, the means of q add up to zero everywhere. Each site alone holds its own
+    function where it is, and q would approach that over very many sweeps. The fixed point is the same.
+    """
+    return terms._replace(shift=terms.shift - terms.precision * mean.mean(axis=0))

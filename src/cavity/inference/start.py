@@ -121,7 +121,7 @@ def continued_start(previous: PreviousFit, standardizer: Standardizer, config: T
     centre = space.start
     if previous.centre is not None and len(previous.centre) >= space.n_theta:
         centre[: space.n_theta] = previous.centre[: space.n_theta]
-    if previous.model.rule.n_latents != config.n_latents:
+    if previous.model.likelihood.n_latents != config.n_latents:
         return Start(space, centre)
     return Start(space, centre, previous.model.posterior, previous.engine)
 

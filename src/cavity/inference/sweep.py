@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cavity.gp.linalg import add_outer, row_dots, stacked, times_lower, times_transposed_lower
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import Marginals, Naturals, Posterior, marginals_from_kernel
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Rows, Sites, Sums
 from cavity.inference.rule import RowTerms, Rule, limit_leverage
@@ -97,37 +97,6 @@ class RefinedRows(NamedTuple):
         return RefinedRows(sites, self.log_predictive.astype(dtype))
 
 
-@dataclass(frozen=True)
-class Marginals:
-    """What a tile knows of its latent values before the rule speaks."""
-
-    A: Array
-    """[t, m] whitened kernel rows."""
-    Q: list[Array]
-    """C arrays [t, m]: A B_c⁻¹."""
-    mean: Array
-    """[C, t]"""
-    variance: Array
-    """[C, t], of Aᵀu alone: the residual is apart."""
-    residual: Array
-    """[t]: k(x, x) − |A|² ≥ 0."""
-
-
-def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
-    """Moments of the latent values at X [t, d] under q."""
-    K, _ = prior.rows_kernel.cross(X)
-    diagonal, _ = prior.rows_kernel.diagonal(X)
-    return _marginals(K, diagonal, prior, posterior)
-
-
-def _marginals(K: Array, diagonal: Array, prior: Prior, posterior: Posterior) -> Marginals:
-    A = times_transposed_lower(K, prior.whitener)
-    residual = np.maximum(diagonal - row_dots(A, A), 0.0)
-    Q, variance = posterior.along(A)
-    mean = (posterior.mean_in(A.dtype) @ A.T).astype(np.float64, copy=False)
-    return Marginals(A, Q, mean, np.maximum(variance, 0.0), residual)
-
-
 def sweep(
     rows: Rows, sites: Sites, prior: Prior, posterior: Posterior, rule: Rule, options: SweepOptions
 ) -> tuple[RefinedRows, Sums]:
@@ -135,7 +104,7 @@ def sweep(
     kernel = prior.rows_kernel
     K, cross_tape = kernel.cross(rows.X)
     diagonal, diagonal_tape = kernel.diagonal(rows.X)
-    at = _marginals(K, diagonal, prior, posterior)
+    at = marginals_from_kernel(K, diagonal, prior, posterior)
     weight, stored = rows.weights, _stored_whitened(sites, prior)
     own = sites if stored is None else _seen_today(sites, stored, at, posterior, options)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.data.source import RawRows
 from cavity.engines.protocol import Engine
-from cavity.gp.likelihoods import Likelihood, Logit, Probit
+from cavity.gp.likelihoods import Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.model import Model
 from cavity.gp.posterior import Posterior
 from cavity.gp.prior import Prior
@@ -26,7 +26,7 @@ from cavity.inference.converge import (
     record_sweep,
     score_fixed_posterior,
 )
-from cavity.inference.ep import ExpectationPropagation, ManyClassPropagation, ManyClassVariational
+from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_gradient_batch, fit_outer
 from cavity.inference.optimizers import Adadelta
@@ -55,14 +55,12 @@ def make_rule(config: TrainingConfig, *, sites: bool = False) -> Rule:
 
     sites: whether the posterior is a sum of sites, even where the configuration moves it by gradients.
     """
-    likelihood = LIKELIHOODS[config.likelihood]
+    likelihood: Likelihood = LIKELIHOODS[config.likelihood]
+    if config.n_classes > 2:
+        likelihood = NoisyArgmax(config.n_classes)
     if config.method == "ep":
-        two = config.n_classes == 2
-        return ExpectationPropagation(likelihood) if two else ManyClassPropagation(config.n_classes)
-    if config.n_classes == 2:
-        return Variational(likelihood)
-    natural = sites or config.posterior_update == "natural"
-    return ManyClassVariational(config.n_classes, centred=natural)
+        return ExpectationPropagation(likelihood)
+    return Variational(likelihood, sites or config.posterior_update == "natural")
 
 
 def make_trainer(problem: Problem, config: TrainingConfig) -> Trainer:
@@ -188,8 +186,12 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     arrived = loop.Trained(state, 0, converged=True, interrupted=False)
     point = _polish(problem.engine, config, prior, posterior, arrived, progress, np.inf)
     point = _calibrate(problem, config, point, progress, np.inf)
-    return Model.at(
-        point.prior, point.posterior, problem.engine, inverse_temperature=point.inverse_temperature
+    return Model.from_prior(
+        point.prior,
+        point.posterior,
+        problem.engine.standardizer,
+        make_rule(config).likelihood,
+        inverse_temperature=point.inverse_temperature,
     )
 
 
@@ -270,8 +272,9 @@ class ValidationScore:
         problem = self.trainer.problem
         engine, prior = problem.engine, problem.prior(state.x)
         posterior = self.trainer.update.posterior(state.q, prior)
-        model = Model.at(prior, posterior, engine, dtype=engine.dtype)
-        moments = model.latent_moments(self.rows.X, engine.threads)
-        log_proba = engine.rule.predict_log_proba(*moments)
+        likelihood = engine.rule.likelihood
+        model = Model.from_prior(prior, posterior, engine.standardizer, likelihood, dtype=engine.dtype)
+        moments = model.latent_moments(self.rows.X, engine.threads.map)
+        log_proba = likelihood.predict_log_proba(*moments)
         scores = log_proba[np.arange(len(log_proba)), self.rows.labels]
         return float(np.average(scores, weights=self.rows.weight))

@@ -23,7 +23,7 @@ from cavity.gp.linalg import (
     times_transposed_lower,
     triangle,
 )
-from cavity.gp.posterior import Each, Naturals, Posterior
+from cavity.gp.posterior import MapFunction, Naturals, Posterior
 from cavity.gp.prior import ParameterGradient, Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.history import StepInfo
@@ -207,7 +207,7 @@ class NaturalUpdate:
     """q is the sum of sites: a step replaces a share of it, the gain, by the refined sites."""
 
     is_whitened: ClassVar[bool] = True
-    each: Each = map
+    each: MapFunction = map
     """How to go over the latent functions: an engine's threads, if there are several."""
     gamma: float | None = None
     """What γ is of ν̃, where it is the same in all rows and the gradient through K_mm may follow from the

@@ -145,8 +145,8 @@ def number(value: float) -> str:
 def log_proba_at(estimator: Any, X: Array) -> Array:
     """Log class probabilities [n, C] at X [n, d]."""
     with compute_context(thread_count(estimator.n_jobs)) as threads:
-        mean, variance = estimator.model_.latent_moments(X, threads)
-        return np.asarray(estimator.model_.rule.predict_log_proba(mean, variance))
+        mean, variance = estimator.model_.latent_moments(X, threads.map)
+        return np.asarray(estimator.model_.likelihood.predict_log_proba(mean, variance))
 
 
 def proba_at(estimator: Any, X: Array) -> Array:
@@ -157,20 +157,11 @@ def proba_at(estimator: Any, X: Array) -> Array:
 def latent_draws(
     estimator: Any, X: Array, n_draws: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Joint draws [L, n, n_draws] of the latent functions at X [n, d], and the noise [L, n] on top.
+    """Joint draws [C, n, n_draws] of the latent functions at X [n, d], and the noise [C, n] on top.
 
     The noise is the variance of a white kernel, which no two rows share. Memory is O(n²).
     """
-    model = estimator.model_
-    with compute_context(thread_count(estimator.n_jobs)) as threads:
-        mean, covariance = model.joint_moments(X)
-        _, variance = model.latent_moments(X, threads)
-        draws = []
-        for of_latent, joint in zip(mean, covariance, strict=True):
-            values, vectors = np.linalg.eigh(joint)
-            root = vectors * np.sqrt(np.maximum(values, 0.0))
-            draws.append(of_latent[:, None] + root @ rng.standard_normal((len(values), n_draws)))
-    shared = np.stack([np.diag(joint) for joint in covariance])
-    noise = np.asarray(variance, dtype=np.float64) - shared
-    # Rounding alone, in the precision of the model, is no noise.
-    return np.stack(draws), np.where(noise > 1e-3 * shared, noise, 0.0)
+    with compute_context(thread_count(estimator.n_jobs)):
+        draws = estimator.model_.sample(X, n_draws, rng)
+        noise = estimator.model_.noise_variance(X)
+    return draws, np.broadcast_to(noise, draws.shape[:2])

@@ -76,11 +76,11 @@ def partial_effect(
     shape = (len(grid), len(base))
     mean = proba_at(estimator, inputs).reshape(*shape, -1).mean(axis=1)
     draws, noise = latent_draws(estimator, inputs, n_draws, rng)
-    rule = estimator.model_.rule
+    likelihood = estimator.model_.likelihood
     averages = []
     with np.errstate(all="ignore"):
         for i in range(n_draws):
-            at = np.exp(rule.predict_log_proba(np.ascontiguousarray(draws[:, :, i]), noise))
+            at = np.exp(likelihood.predict_log_proba(np.ascontiguousarray(draws[:, :, i]), noise))
             averages.append(at.reshape(*shape, -1).mean(axis=1))
     tail = 0.5 * (1.0 - level)
     low, high = np.quantile(np.stack(averages), [tail, 1.0 - tail], axis=0)

@@ -73,7 +73,7 @@ def test_a_factored_posterior_travels_as_its_factors(dtype):
     message = message_of(prior, posterior, SweepOptions(bracket=False))
     received = opened(pickle.loads(pickle.dumps(packed_message(message)))).posterior
     A = RNG.standard_normal((20, 8)).astype(dtype)
-    for here, there in zip(posterior.along(A), received.along(A), strict=True):
+    for here, there in zip(posterior.project(A), received.project(A), strict=True):
         assert_array_equal(there, here)
     assert received.divergence == posterior.divergence
 

@@ -12,10 +12,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit
 
 from cavity.gp.likelihoods import Logit, Probit
+from cavity.gp.likelihoods.normal import density_ratio, log_cdf, log_cdf_curvature
 
 BOTH = pytest.mark.parametrize("likelihood", [Probit(), Logit()], ids=["probit", "logit"])
+
+
+def pointwise(likelihood, z):
+    """Log p(z) and its two derivatives in float64, which the panels integrate."""
+    if isinstance(likelihood, Logit):
+        return -np.logaddexp(0.0, -z), expit(-z), -expit(z) * expit(-z)
+    ratio = density_ratio(z)
+    return log_cdf(z), ratio, -log_cdf_curvature(z, ratio)[0]
 
 
 def exact_log(likelihood, z):
@@ -69,13 +79,13 @@ def panels(mean, variance, centres):
 def panel_expectations(likelihood, mean, variance):
     z, weight = panels(mean, variance, [mean])
     weight = weight * np.exp(-0.5 * (z - mean) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
-    return [f(z) @ weight for f in (likelihood.log_likelihood, likelihood.slope, likelihood.curvature)]
+    return [values @ weight for values in pointwise(likelihood, z)]
 
 
 def panel_tilted(likelihood, mean, variance):
     """log Z, α, β, and the variance's ratio, by the tilted moments themselves."""
     z, weight = panels(mean, variance, [mean, mean + variance, mean / (1 + variance), 0.0])
-    log_density = likelihood.log_likelihood(z) - 0.5 * (z - mean) ** 2 / variance
+    log_density = pointwise(likelihood, z)[0] - 0.5 * (z - mean) ** 2 / variance
     peak = log_density.max()
     weight = weight * np.exp(log_density - peak)
     total = weight.sum()
@@ -100,10 +110,10 @@ def test_log_likelihood_and_derivatives(likelihood, z):
         slope, curvature = map(float, exact_derivatives(likelihood, mp.mpf(z)))
     # φ(z) itself is only known to z² rounding errors
     rtol = 1e-14 + 1e-15 * min(z * z, 1600)
-    at = np.array([z])
-    assert_allclose(likelihood.log_likelihood(at), [value], rtol=rtol, atol=1e-290)
-    assert_allclose(likelihood.slope(at), [slope], rtol=rtol, atol=1e-290)
-    assert_allclose(likelihood.curvature(at), [curvature], rtol=max(rtol, 2e-12), atol=1e-290)
+    log_p, first, second = pointwise(likelihood, np.array([z]))
+    assert_allclose(log_p, [value], rtol=rtol, atol=1e-290)
+    assert_allclose(first, [slope], rtol=rtol, atol=1e-290)
+    assert_allclose(second, [curvature], rtol=max(rtol, 2e-12), atol=1e-290)
 
 
 @BOTH
@@ -111,16 +121,12 @@ def test_nothing_overflows(likelihood):
     far = np.array([1e3, 1e6, 1e12, 1e100])
     margin = np.concatenate([-far, [0.0], far])
     with np.errstate(over="raise", invalid="raise", divide="raise"):
-        results = [
-            likelihood.log_likelihood(margin),
-            likelihood.slope(margin),
-            likelihood.curvature(margin),
-        ]
+        results = [*pointwise(likelihood, margin)]
         for variance in (0.0, 1e-6, 1.0, 1e3, 1e6):
             width = np.full_like(margin, variance)
-            results += likelihood.expected(margin, width)
-            results += likelihood.tilted(margin, width)
-            results += [likelihood.log_predictive(margin, width), likelihood.score(margin, width)]
+            results += likelihood.expected_margin(margin, width)
+            results += likelihood.tilted_margin(margin, width)
+            results += [likelihood.log_predictive_margin(margin, width), likelihood.score(margin, width)]
     assert np.isfinite(results).all()
 
 
@@ -140,7 +146,9 @@ def test_expectations_of_any_width(likelihood):
     truth = np.array(
         [panel_expectations(likelihood, *pair) for pair in zip(mean, variance, strict=True)]
     ).T
-    for name, actual, expected in zip("Fαβ", likelihood.expected(mean, variance), truth, strict=True):
+    for name, actual, expected in zip(
+        "Fαβ", likelihood.expected_margin(mean, variance), truth, strict=True
+    ):
         error = np.abs(actual - expected) / np.maximum(1.0, np.abs(expected))
         assert error.max() <= 1e-10, (name, mean[error.argmax()], variance[error.argmax()])
 
@@ -165,17 +173,16 @@ def test_expectations_in_many_digits(likelihood, mean, variance):
             expectation(lambda z: exact_derivatives(likelihood, z)[0]),
             expectation(lambda z: exact_derivatives(likelihood, z)[1]),
         ]
-    actual = likelihood.expected(np.array(mean), np.array(variance))
+    actual = likelihood.expected_margin(np.array(mean), np.array(variance))
     assert_allclose(np.ravel(actual), truth, rtol=1e-10, atol=1e-10)
 
 
 @BOTH
 def test_expectations_without_a_variance_are_the_functions(likelihood):
     z = np.concatenate([np.linspace(-50, 50, 201), [-1e3, 1e3]])
-    value, slope, curvature = likelihood.expected(z, np.zeros_like(z))
-    assert_allclose(value, likelihood.log_likelihood(z), rtol=1e-12, atol=1e-10)
-    assert_allclose(slope, likelihood.slope(z), rtol=1e-12, atol=1e-10)
-    assert_allclose(curvature, likelihood.curvature(z), rtol=1e-12, atol=1e-10)
+    value, slope, curvature = likelihood.expected_margin(z, np.zeros_like(z))
+    for actual, expected in zip((value, slope, curvature), pointwise(likelihood, z), strict=True):
+        assert_allclose(actual, expected, rtol=1e-12, atol=1e-10)
 
 
 @BOTH
@@ -183,14 +190,14 @@ def test_expectations_are_each_others_derivatives(likelihood):
     variance = np.repeat([0.05, 0.2, 1.0, 20.0, 500.0], 9)
     mean = np.tile(np.linspace(-4, 4, 9), 5) * np.sqrt(variance)
     step = 1e-3 * np.sqrt(variance)
-    by_mean = [likelihood.expected(mean + k * step, variance) for k in (-2, -1, 1, 2)]
+    by_mean = [likelihood.expected_margin(mean + k * step, variance) for k in (-2, -1, 1, 2)]
     square = 1e-3 * variance
-    by_variance = [likelihood.expected(mean, variance + k * square) for k in (-2, -1, 1, 2)]
+    by_variance = [likelihood.expected_margin(mean, variance + k * square) for k in (-2, -1, 1, 2)]
 
     def slope(values, step):
         return (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * step)
 
-    expected = likelihood.expected(mean, variance)
+    expected = likelihood.expected_margin(mean, variance)
     tolerance = 1e-10 + 1e-12 * variance
     error = slope([at.log_likelihood for at in by_mean], step) - expected.slope
     assert (np.abs(error) * step <= tolerance).all()
@@ -201,14 +208,14 @@ def test_expectations_are_each_others_derivatives(likelihood):
 @BOTH
 def test_expectations_keep_shape_and_broadcast_rows_independently(likelihood):
     mean, variance = grid((0.1, 3.0, 800.0))
-    whole = likelihood.expected(mean.reshape(3, -1), variance.reshape(3, -1))
-    for actual, flat in zip(whole, likelihood.expected(mean, variance), strict=True):
+    whole = likelihood.expected_margin(mean.reshape(3, -1), variance.reshape(3, -1))
+    for actual, flat in zip(whole, likelihood.expected_margin(mean, variance), strict=True):
         assert actual.shape == (3, mean.size // 3)
         assert_allclose(actual.ravel(), flat, rtol=1e-13, atol=1e-15)
-    alone = [likelihood.expected(mean[[i]], variance[[i]]) for i in range(0, mean.size, 7)]
+    alone = [likelihood.expected_margin(mean[[i]], variance[[i]]) for i in range(0, mean.size, 7)]
     assert_allclose(
         np.array(alone)[:, :, 0].T,
-        np.array(likelihood.expected(mean, variance))[:, ::7],
+        np.array(likelihood.expected_margin(mean, variance))[:, ::7],
         rtol=1e-12,
         atol=1e-13,
     )
@@ -226,7 +233,7 @@ def test_tilted_moments_of_any_width(likelihood):
     ).T
     mean, variance = np.concatenate([mean, extra[0]]), np.concatenate([variance, extra[1]])
     truth = np.array([panel_tilted(likelihood, *pair) for pair in zip(mean, variance, strict=True)]).T
-    actual = likelihood.tilted(mean, variance)
+    actual = likelihood.tilted_margin(mean, variance)
     log_z, slope, curvature, ratio = truth
     deviation = np.sqrt(variance)
     assert_allclose(actual.log_evidence, log_z, rtol=1e-11, atol=1e-10)
@@ -245,7 +252,9 @@ def test_tilted_moments_in_many_digits(likelihood, mean, variance):
         e, v = mp.mpf(mean), mp.mpf(variance)
         deviation = mp.sqrt(v)
         rough, *_ = panel_tilted(likelihood, mean, variance)
-        middle = e + v * mp.mpf(likelihood.tilted(np.array(mean), np.array(variance)).slope.item())
+        middle = e + v * mp.mpf(
+            likelihood.tilted_margin(np.array(mean), np.array(variance)).slope.item()
+        )
         edges = sorted(
             {middle + k * deviation for k in (-12, -6, -2, 0, 2, 6, 12)}
             | {mp.mpf(k) for k in (-30, -10, -3, 0, 3, 10, 30)}
@@ -265,7 +274,7 @@ def test_tilted_moments_in_many_digits(likelihood, mean, variance):
         spread = second / total - offset**2
         log_z = float(rough + mp.log(total) - mp.log(2 * mp.pi * v) / 2)
         slope, ratio = float((middle + offset - e) / v), float(spread / v)
-    actual = likelihood.tilted(np.array(mean), np.array(variance))
+    actual = likelihood.tilted_margin(np.array(mean), np.array(variance))
     assert_allclose(actual.log_evidence, log_z, rtol=1e-10, atol=1e-10)
     assert_allclose(actual.slope, slope, rtol=1e-9, atol=1e-10)
     assert_allclose(actual.curvature * variance, 1 - ratio, rtol=0, atol=1e-9)
@@ -276,7 +285,7 @@ def test_tilted_moments_in_many_digits(likelihood, mean, variance):
 @given(mean=st.floats(-1e3, 1e3), exponent=st.floats(-6, 6))
 def test_tilted_terms_are_those_of_a_log_concave_likelihood(likelihood, mean, exponent):
     variance = np.array([10.0**exponent])
-    tilted = likelihood.tilted(np.array([mean]), variance)
+    tilted = likelihood.tilted_margin(np.array([mean]), variance)
     assert tilted.slope >= 0
     assert tilted.curvature >= 0
     assert 0 < tilted.variance_ratio <= 1
@@ -284,7 +293,7 @@ def test_tilted_terms_are_those_of_a_log_concave_likelihood(likelihood, mean, ex
     assert_allclose(tilted.gamma, tilted.curvature - tilted.slope**2, rtol=1e-9, atol=1e-10)
     assert_allclose(
         tilted.log_evidence,
-        likelihood.log_predictive(np.array([mean]), variance),
+        likelihood.log_predictive_margin(np.array([mean]), variance),
         rtol=1e-10,
         atol=1e-10,
     )
@@ -293,7 +302,7 @@ def test_tilted_terms_are_those_of_a_log_concave_likelihood(likelihood, mean, ex
 @BOTH
 def test_gamma_is_what_curvature_and_slope_leave(likelihood):
     """Draws at random seldom meet the far left of a wide normal, which has formulas of its own."""
-    tilted = likelihood.tilted(*grid())
+    tilted = likelihood.tilted_margin(*grid())
     scale = np.maximum(1.0, tilted.slope**2)
     assert_allclose(tilted.gamma / scale, (tilted.curvature - tilted.slope**2) / scale, atol=1e-9)
 
@@ -305,8 +314,8 @@ def test_gamma_is_what_curvature_and_slope_leave(likelihood):
 @given(mean=st.floats(-1e3, 1e3), exponent=st.floats(-6, 6))
 def test_two_classes_add_to_one(likelihood, mean, exponent):
     at, variance = np.array([mean]), np.array([10.0**exponent])
-    total = np.exp(likelihood.log_predictive(at, variance)) + np.exp(
-        likelihood.log_predictive(-at, variance)
+    total = np.exp(likelihood.log_predictive_margin(at, variance)) + np.exp(
+        likelihood.log_predictive_margin(-at, variance)
     )
     assert_allclose(total, 1.0, rtol=0, atol=1e-15)
 
@@ -316,7 +325,7 @@ def test_two_classes_add_to_one(likelihood, mean, exponent):
 def test_probability_and_score_rise_with_the_mean(likelihood, variance):
     mean = np.unique(np.concatenate([np.linspace(-30, 30, 20_001), np.linspace(-1e3, 1e3, 2_001)]))
     width = np.full_like(mean, variance)
-    log_p, score = likelihood.log_predictive(mean, width), likelihood.score(mean, width)
+    log_p, score = likelihood.log_predictive_margin(mean, width), likelihood.score(mean, width)
     assert (np.diff(log_p) >= 0).all()
     assert (np.diff(log_p[mean < 0]) > 0).all()
     assert (np.diff(score) > 0).all()
@@ -326,7 +335,7 @@ def test_probability_and_score_rise_with_the_mean(likelihood, variance):
 @BOTH
 def test_score_ranks_as_the_probability_does_across_variances(likelihood):
     mean, variance = grid()
-    log_p, score = likelihood.log_predictive(mean, variance), likelihood.score(mean, variance)
+    log_p, score = likelihood.log_predictive_margin(mean, variance), likelihood.score(mean, variance)
     order = np.argsort(score, kind="stable")
     assert (np.diff(log_p[order]) >= -1e-12 * (1 + np.abs(log_p[order][1:]))).all()
     assert_array_equal(np.sign(score), np.sign(mean))
@@ -334,5 +343,25 @@ def test_score_ranks_as_the_probability_does_across_variances(likelihood):
 
 def test_logit_score_is_the_log_odds():
     mean, variance = grid()
-    odds = Logit().log_predictive(mean, variance) - Logit().log_predictive(-mean, variance)
+    odds = Logit().log_predictive_margin(mean, variance) - Logit().log_predictive_margin(-mean, variance)
     assert_allclose(Logit().score(mean, variance), odds, rtol=1e-12, atol=1e-15)
+
+
+@BOTH
+def test_predictions(likelihood):
+    mean, variance = np.array([[-3.0, 0.0, 1.0, 40.0]]), np.array([[1.0, 2.0, 30.0, 0.1]])
+    log_proba = likelihood.predict_log_proba(mean, variance)
+    assert log_proba.shape == (4, 2)
+    assert_allclose(np.exp(log_proba).sum(axis=1), 1.0, rtol=1e-15)
+    assert_array_equal(log_proba[:, 1], likelihood.log_predictive_margin(mean[0], variance[0]))
+    score = likelihood.decision_score(mean, variance)
+    assert_array_equal(np.argsort(score), np.argsort(log_proba[:, 1] - log_proba[:, 0]))
+
+
+@BOTH
+def test_probabilities_of_the_two_classes_sum_to_one(likelihood):
+    mean, variance = np.array([[-30.0, -1.0, 0.0, 2.0, 500.0]]), np.array([[0.0, 1.0, 3.0, 1e9, 4.0]])
+    log_proba = likelihood.predict_log_proba(mean, variance)
+    assert log_proba.shape == (5, 2)
+    assert np.isfinite(log_proba).all()
+    assert_allclose(np.exp(log_proba).sum(axis=1), 1.0)

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from cavity.gp.likelihoods.noisy_argmax import NoisyArgmax
 from reference import central_differences
 
-LIKELIHOOD = NoisyArgmax()
+LIKELIHOOD = NoisyArgmax(3)  # its methods take the number of classes from the moments
 
 
 def log_evidence(label, mean, variance, n_nodes=4001):
@@ -84,7 +84,7 @@ class TestProbabilities:
     @pytest.mark.parametrize("seed", range(6))
     def test_each_is_the_evidence_of_its_label(self, seed):
         _, mean, variance = random_row(seed, 3.0, 10.0)
-        log_p = LIKELIHOOD.log_predictive(mean[:, None], variance[:, None])[0]
+        log_p = LIKELIHOOD.predict_log_proba(mean[:, None], variance[:, None])[0]
         expected = [log_evidence(c, mean, variance) for c in range(len(mean))]
         assert_allclose(log_p, expected, rtol=1e-5, atol=1e-6)
         assert_allclose(np.exp(log_p).sum(), 1.0, atol=1e-12)
@@ -101,7 +101,7 @@ class TestProbabilities:
         mean, exponent = np.array(rows).T
         variance = 10.0**exponent
         mean = mean * np.sqrt(variance.max())
-        log_p = LIKELIHOOD.log_predictive(mean[:, None], variance[:, None])[0]
+        log_p = LIKELIHOOD.predict_log_proba(mean[:, None], variance[:, None])[0]
         expected = [log_evidence(c, mean, variance, 20_001) for c in range(len(mean))]
         assert_allclose(np.exp(log_p), np.exp(expected), atol=1e-6)
         assert_allclose(log_p, expected, rtol=1e-4, atol=1e-6)
@@ -111,7 +111,7 @@ class TestProbabilities:
         rng = np.random.default_rng(0)
         noisy = mean + np.sqrt(1.0 + variance) * rng.standard_normal((400_000, 3))
         shares = np.bincount(noisy.argmax(axis=1)) / len(noisy)
-        log_p = LIKELIHOOD.log_predictive(mean[:, None], variance[:, None])[0]
+        log_p = LIKELIHOOD.predict_log_proba(mean[:, None], variance[:, None])[0]
         assert_allclose(np.exp(log_p), shares, atol=0.004)
 
     def test_a_row_does_not_depend_on_the_others(self):
@@ -119,23 +119,24 @@ class TestProbabilities:
         rng = np.random.default_rng(0)
         variance = 10.0 ** rng.uniform(-3.0, 4.0, (4, 60))
         mean = np.sqrt(variance) * rng.standard_normal((4, 60))
-        together = LIKELIHOOD.log_predictive(mean, variance)
+        together = LIKELIHOOD.predict_log_proba(mean, variance)
         alone = [
-            LIKELIHOOD.log_predictive(mean[:, i : i + 1], variance[:, i : i + 1])[0] for i in range(60)
+            LIKELIHOOD.predict_log_proba(mean[:, i : i + 1], variance[:, i : i + 1])[0]
+            for i in range(60)
         ]
         assert_allclose(together, alone, rtol=1e-12)
 
     def test_two_of_them_are_the_binary_probit(self):
         mean, variance = np.array([[0.4], [-0.7]]), np.array([[0.3], [1.1]])
-        log_p = LIKELIHOOD.log_predictive(mean, variance)
+        log_p = LIKELIHOOD.predict_log_proba(mean, variance)
         assert_allclose(np.exp(log_p[0, 0]), norm.cdf(1.1 / np.sqrt(3.4)), atol=1e-8)
 
     def test_without_knowledge_all_classes_are_equal(self):
-        log_p = LIKELIHOOD.log_predictive(np.zeros((7, 1)), np.full((7, 1), 30.0))
+        log_p = LIKELIHOOD.predict_log_proba(np.zeros((7, 1)), np.full((7, 1), 30.0))
         assert_allclose(np.exp(log_p), 1.0 / 7.0)
 
     def test_no_rows(self):
-        assert LIKELIHOOD.log_predictive(np.empty((3, 0)), np.empty((3, 0))).shape == (0, 3)
+        assert LIKELIHOOD.predict_log_proba(np.empty((3, 0)), np.empty((3, 0))).shape == (0, 3)
 
 
 class TestExpected:

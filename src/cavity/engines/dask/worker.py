@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.scaling import Moments
-from cavity.data.source import RawRows, joined, shuffled
+from cavity.data.source import RawRows, joined, shuffled, tile_rows
 from cavity.engines.dask.comm import (
     GroupRows,
     GroupState,
@@ -36,7 +36,7 @@ from cavity.engines.dask.comm import (
     unpacked,
 )
 from cavity.engines.dask.tree import Node, PartialSum, folded
-from cavity.engines.local import HeldOut, LocalEngine, tile_rows
+from cavity.engines.local import HeldOut, LocalEngine
 from cavity.engines.threads import Threads, blas_threads
 from cavity.gp.posterior import Naturals
 from cavity.gp.tiles import Sites, Sums

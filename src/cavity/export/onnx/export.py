@@ -159,7 +159,7 @@ def to_onnx(
     X = preprocessed(graph, before, layout)
     latents = latent_moments(classifier.model_, X)
     largest = float(np.max(classifier.kernel_.diag(classifier.model_.Z)))
-    p = probabilities(classifier.model_.rule, *latents, largest)
+    p = probabilities(classifier.model_.likelihood, *latents, largest)
     _outputs(graph, classifier, np.asarray(estimator.classes_), p, latents, layout)
     model = graph.model(f"{type(classifier).__name__}, exported by cavity", _metadata(classifier))
     if path is not None:

@@ -14,23 +14,20 @@ The graph has one number of nodes for all rows, 1,025 at most: enough for latent
 (the default kernel has 30 at most). Beyond that the error grows, to 3e-4 at 1e5, where some classes are
 known far better than others; `NoisyArgmax`, which takes as many nodes as a row needs, has no such limit.
 
-From latent moments to class probabilities, by the type of rule and likelihood.
+From latent moments to class probabilities, by the type of likelihood.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache, singledispatch
 from math import ceil, log, pi, sqrt
-from typing import Any
 
 import numpy as np
 from scipy.special import erfcx
 
 from cavity.export.onnx.graph import Value
-from cavity.gp.likelihoods import Logit, Probit
+from cavity.gp.likelihoods import BinaryLikelihood, Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.likelihoods.logit import logistic_mixture
-from cavity.inference.ep import ExpectationPropagation, ManyClassPropagation, ManyClassVariational
-from cavity.inference.vi import Variational
 from cavity.typing import Array
 
 _FOLD = 3.75
@@ -102,30 +99,34 @@ _SQRT_HALF = sqrt(0.5)
 
 
 @singledispatch
-def probabilities(rule: Any, mean: Value, variance: Value, largest_variance: float) -> Value:
-    """Class probabilities [N, C] from latent moments mean, variance [N, L], as the rule has them.
+def probabilities(
+    likelihood: Likelihood, mean: Value, variance: Value, largest_variance: float
+) -> Value:
+    """Class probabilities [N, C] from latent moments mean, variance [N, L], as the likelihood has them.
 
     largest_variance: what no variance exceeds.
     """
-    raise TypeError(f"rule of type {type(rule).__name__!r} has no ONNX form")
+    raise TypeError(f"likelihood of type {type(likelihood).__name__!r} has no ONNX form")
 
 
-@probabilities.register(ExpectationPropagation)
-@probabilities.register(Variational)
-def _two_classes(rule: Any, mean: Value, variance: Value, largest_variance: float) -> Value:
-    rarer = _rarer(rule.likelihood, abs(mean), variance)
+@probabilities.register
+def _two_classes(
+    likelihood: BinaryLikelihood, mean: Value, variance: Value, largest_variance: float
+) -> Value:
+    rarer = _rarer(likelihood, abs(mean), variance)
     negative = mean < 0.0
     return mean.graph.concat([negative.where(1.0 - rarer, rarer), negative.where(rarer, 1.0 - rarer)])
 
 
-@probabilities.register(ManyClassPropagation)
-@probabilities.register(ManyClassVariational)
-def _many_classes(rule: Any, mean: Value, variance: Value, largest_variance: float) -> Value:
-    return noisy_argmax(mean, variance, rule.n_latents, largest_variance)
+@probabilities.register
+def _many_classes(
+    likelihood: NoisyArgmax, mean: Value, variance: Value, largest_variance: float
+) -> Value:
+    return noisy_argmax(mean, variance, likelihood.n_latents, largest_variance)
 
 
 @singledispatch
-def _rarer(likelihood: Any, a: Value, variance: Value) -> Value:
+def _rarer(likelihood: BinaryLikelihood, a: Value, variance: Value) -> Value:
     """Probability [N, 1] of the less probable class, for a = |mean| [N, 1]; exact far into the tail."""
     raise TypeError(f"likelihood of type {type(likelihood).__name__!r} has no ONNX form")
 

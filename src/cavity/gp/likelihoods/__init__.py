@@ -1,7 +1,8 @@
-"""Likelihoods of a binary label given its latent value, and their Gaussian integrals."""
+"""Likelihoods of a class given its latent values, and their Gaussian integrals."""
 
-from cavity.gp.likelihoods.base import Expected, Likelihood, Tilted
+from cavity.gp.likelihoods.base import BinaryLikelihood, Expected, Likelihood, Tilted
 from cavity.gp.likelihoods.logit import Logit
+from cavity.gp.likelihoods.noisy_argmax import NoisyArgmax
 from cavity.gp.likelihoods.probit import Probit
 
-__all__ = ["Expected", "Likelihood", "Logit", "Probit", "Tilted"]
+__all__ = ["BinaryLikelihood", "Expected", "Likelihood", "Logit", "NoisyArgmax", "Probit", "Tilted"]

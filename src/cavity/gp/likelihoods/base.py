@@ -1,11 +1,13 @@
-"""What a rule asks of a likelihood p(y | f), y = ±1, that depends on the margin z = y f only.
+"""What training and prediction ask of a likelihood p(y | f), for two classes and for many.
 
-Two class codes, 0 and 1, as the signs −1 and +1 that a binary likelihood speaks of.
+A likelihood sees t rows at a time: their labels [t] as class codes 0, 1, …, and the moments [C, t] of C
+independent normal latent values. Two classes have one latent function, C = 1. More have one each.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,23 +15,23 @@ from cavity.typing import Array, IntArray
 
 
 class Expected(NamedTuple):
-    """Expectations under z ~ N(mean, variance); derivatives are by z."""
+    """Expectations under N(mean, variance); derivatives are by the latent value, or by the margin."""
 
     log_likelihood: Array
-    """F = E[log p]"""
+    """F = E[log p]; [1, t] if the latent values meet in one likelihood."""
     slope: Array
-    """E[∂ log p] = ∂F/∂mean, ≥ 0"""
+    """E[∂ log p] = ∂F/∂mean"""
     curvature: Array
     """E[∂² log p] = 2 ∂F/∂variance, ≤ 0"""
 
 
 class Tilted(NamedTuple):
-    """The distribution p(z)·N(z | mean, variance)/Z; derivatives are by the mean."""
+    """The distribution p·N(mean, variance)/Z; derivatives are by the mean."""
 
     log_evidence: Array
-    """log Z"""
+    """log Z; [1, t] if the latent values meet in one likelihood."""
     slope: Array
-    """α = ∂ log Z, ≥ 0; the tilted mean is mean + α·variance"""
+    """α = ∂ log Z; the tilted mean is mean + α·variance"""
     curvature: Array
     """β = −∂² log Z, ≥ 0"""
     gamma: Array
@@ -38,41 +40,92 @@ class Tilted(NamedTuple):
     """1 − β·variance, in (0, 1]: the tilted variance over the variance, without cancellation"""
 
 
-class Likelihood(Protocol):
-    """A log-concave likelihood of the margin z = y f, symmetric: p(z) + p(−z) = 1.
+class Likelihood(ABC):
+    """A log-concave likelihood of a class given its latent values."""
 
-    By f itself, a first derivative is y times that by z, and a second derivative is the same. All
-    functions are element by element, for arrays of one common shape, without warnings for any finite
-    margin up to 1e100.
+    n_latents: int
+    """Number C of latent functions."""
+    translation_invariant: ClassVar[bool] = False
+    """Whether p(y | f) stays the same when all C latent values rise by the same amount."""
+
+    @abstractmethod
+    def tilted(self, labels: IntArray, mean: Array, variance: Array) -> Tilted:
+        """Evidence and its derivatives, for labels [t] and moments [C, t]; for EP."""
+
+    @abstractmethod
+    def expected(self, labels: IntArray, mean: Array, variance: Array) -> Expected:
+        """Expectations of log p and its derivatives, for labels [t] and moments [C, t]; for VI."""
+
+    @abstractmethod
+    def log_predictive(self, labels: IntArray, mean: Array, variance: Array) -> Array:
+        """Log probabilities [t] of the labels [t], for moments [C, t]."""
+
+    @abstractmethod
+    def predict_log_proba(self, mean: Array, variance: Array) -> Array:
+        """Log probabilities [t, n_classes] of all classes, for moments [C, t]."""
+
+    @abstractmethod
+    def decision_score(self, mean: Array, variance: Array) -> Array:
+        """Score [t] that rises with the probability of the second of two classes; moments [C, t].
+
+        With more classes, scores [t, C]: the largest belongs to the most probable class.
+        """
+
+    def proba_given_latents(self, f: Array) -> Array:
+        """p(y | f) [n_classes, t] at latent values f [C, t]: a prediction without variance."""
+        return np.exp(self.predict_log_proba(f, np.zeros_like(f))).T
+
+
+class BinaryLikelihood(Likelihood):
+    """A likelihood of two classes that depends on the margin z = y f alone, with y = ±1.
+
+    It is symmetric: p(z) + p(−z) = 1. A first derivative by f is y times that by z, and a second
+    derivative is the same. A subclass gives functions of the margin's mean and variance, arrays of one
+    common shape, element by element, without warnings for any finite margin up to 1e100.
     """
 
-    def log_likelihood(self, margin: Array) -> Array:
-        """Log p(z)."""
-        ...
+    n_latents = 1
 
-    def slope(self, margin: Array) -> Array:
-        """∂ log p(z) ≥ 0."""
-        ...
+    @abstractmethod
+    def tilted_margin(self, mean: Array, variance: Array) -> Tilted:
+        """The evidence of z ~ N(mean, variance) and its derivatives by the mean; the slope is ≥ 0."""
 
-    def curvature(self, margin: Array) -> Array:
-        """∂² log p(z) ≤ 0."""
-        ...
+    @abstractmethod
+    def expected_margin(self, mean: Array, variance: Array) -> Expected:
+        """Expectations of log p and its derivatives by z ~ N(mean, variance); the slope is ≥ 0."""
 
-    def expected(self, mean: Array, variance: Array) -> Expected:
-        """Expectations of log p and its derivatives under N(mean, variance): what VI needs."""
-        ...
-
-    def tilted(self, mean: Array, variance: Array) -> Tilted:
-        """The evidence and its derivatives under N(mean, variance): what EP needs."""
-        ...
-
-    def log_predictive(self, mean: Array, variance: Array) -> Array:
+    @abstractmethod
+    def log_predictive_margin(self, mean: Array, variance: Array) -> Array:
         """Log ∫ p(z) N(z | mean, variance) dz, increasing in the mean."""
-        ...
 
+    @abstractmethod
     def score(self, mean: Array, variance: Array) -> Array:
-        """A decision score: odd in the mean and increasing with the predictive probability."""
-        ...
+        """Decision score: odd in the mean, and increasing with the predictive probability."""
+
+    def tilted(self, labels: IntArray, mean: Array, variance: Array) -> Tilted:
+        """Evidence and its derivatives by f, each [1, t]; see `Likelihood`."""
+        y = signs(labels)
+        by_margin = self.tilted_margin(y * mean, variance)
+        return by_margin._replace(slope=y * by_margin.slope)
+
+    def expected(self, labels: IntArray, mean: Array, variance: Array) -> Expected:
+        """Expectations of log p and its derivatives by f, each [1, t]; see `Likelihood`."""
+        y = signs(labels)
+        by_margin = self.expected_margin(y * mean, variance)
+        return by_margin._replace(slope=y * by_margin.slope)
+
+    def log_predictive(self, labels: IntArray, mean: Array, variance: Array) -> Array:
+        """Log probabilities [t] of the labels [t]; see `Likelihood`."""
+        return self.log_predictive_margin(signs(labels) * mean[0], variance[0])
+
+    def predict_log_proba(self, mean: Array, variance: Array) -> Array:
+        """Log probabilities [t, 2] of the two classes; see `Likelihood`."""
+        margins = (-mean[0], mean[0])
+        return np.stack([self.log_predictive_margin(z, variance[0]) for z in margins], axis=1)
+
+    def decision_score(self, mean: Array, variance: Array) -> Array:
+        """Score [t] of the second class, zero where both are as probable; see `Likelihood`."""
+        return self.score(mean[0], variance[0])
 
 
 def signs(labels: IntArray) -> Array:
@@ -82,10 +135,3 @@ def signs(labels: IntArray) -> Array:
     array([-1.,  1.])
     """
     return np.where(labels == 1, 1.0, -1.0)
-
-
-def class_log_proba(likelihood: Likelihood, mean: Array, variance: Array) -> Array:
-    """Log probabilities [t, 2] of the codes 0 and 1 when f ~ N(mean, variance), both [t]."""
-    return np.stack(
-        [likelihood.log_predictive(-mean, variance), likelihood.log_predictive(mean, variance)], axis=1
-    )

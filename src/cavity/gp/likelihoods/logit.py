@@ -1,22 +1,19 @@
-"""The logistic distribution as a mixture of normals: the bridge from the logit to closed forms.
+"""The logit likelihood, p(z) = 1/(1 + exp(−z)), with its Gaussian integrals as mixtures of probit ones.
 
 If K has Kolmogorov's distribution and ε is standard normal, then 2Kε has the standard logistic
-distribution (Andrews and Mallows, 1974), so that
+distribution (Andrews and Mallows, 1974). So
 
     sigmoid(z) = E[Φ(z/τ)],      τ = 2K,
 
 and integrals of sigmoid, or of log sigmoid, against a normal are mixtures of closed forms. The
-expectation over τ is a Gauss rule in log τ: n components, positive weights that sum to 1.
+expectation over τ is a Gauss rule in log τ, with positive weights that sum to 1 (`logistic_mixture`).
 
-The logit likelihood, p(z) = 1/(1 + exp(−z)), with Gaussian integrals as mixtures of probit ones.
-
-Everything below uses sigmoid(z) = Σ p Φ(z/τ) (`logistic_mixture`). The mixture is accurate absolutely,
-but the far left tail of sigmoid is exponential and the mixture's is not. With
-Z(m) = ∫ sigmoid(z) N(z | m, V) dz, the identity sigmoid(z) = exp(z) sigmoid(−z) says
+The mixture has a small absolute error, but the far left tail of sigmoid is exponential and the mixture's
+is not. With Z(m) = ∫ sigmoid(z) N(z | m, V) dz, the identity sigmoid(z) = exp(z) sigmoid(−z) says
 
     Z(m) = exp(m + V/2) Z(−m − V),
 
-which takes any m < −V/2 to one > −V/2, where the integrand's mass is where the mixture holds.
+which takes any m < −V/2 to one > −V/2, where the mixture is accurate.
 """
 
 from __future__ import annotations
@@ -25,14 +22,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import erfcx, expit
+from scipy.special import erfcx
 
-from cavity.gp.likelihoods.base import Expected, Tilted
-from cavity.gp.likelihoods.normal import bend, gauss_rule
+from cavity.gp.likelihoods.base import BinaryLikelihood, Expected, Tilted
+from cavity.gp.likelihoods.normal import gauss_rule, log_cdf_curvature
 from cavity.typing import Array
 
 N_COMPONENTS = 16
-"""Errors of sigmoid, its integral log sigmoid, and its derivative are at most 2e-11, 1e-11 and 3e-11."""
+"""Components of the mixture: sigmoid, its integral and its derivative err by at most 3e-11."""
+_DEEP = 4.0
+"""Standard deviations left of zero beyond which formulas without differences are used."""
+_SQRT_HALF = np.sqrt(0.5)
+_SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
+_INV_SQRT_2PI = 1.0 / np.sqrt(2.0 * np.pi)
 
 
 @lru_cache(maxsize=4)
@@ -52,8 +54,8 @@ def logistic_mixture(n_components: int = N_COMPONENTS) -> tuple[Array, Array]:
 def kolmogorov_density(k: Array) -> Array:
     """Density of Kolmogorov's distribution at k [N] > 0.
 
-    8k Σ (−1)^{j+1} j² exp(−2j²k²), and for small k the other end of the theta function's identity,
-    √(2π) Σ (2a/k⁴ − 1/k²) exp(−a/k²) with a = (2j − 1)²π²/8.
+    For large k, 8k Σ (−1)^{j+1} j² exp(−2j²k²). For small k, the other side of the theta function's
+    identity, √(2π) Σ (2a/k⁴ − 1/k²) exp(−a/k²) with a = (2j − 1)²π²/8.
     """
     j = np.arange(1.0, 9.0)[:, None]
     large = 8.0 * k * ((-1.0) ** (j + 1) * j**2 * np.exp(-2.0 * (j * k) ** 2)).sum(axis=0)
@@ -62,33 +64,15 @@ def kolmogorov_density(k: Array) -> Array:
     return np.asarray(np.where(k > 0.8, large, small))
 
 
-_SQRT_HALF = np.sqrt(0.5)
-_SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
-_INV_SQRT_2PI = 1.0 / np.sqrt(2.0 * np.pi)
-_DEEP = 4.0  # standard deviations left of zero from which differences are avoided
-
-
 @dataclass(frozen=True)
-class Logit:
-    """p(z) = 1/(1 + exp(−z)); every integral a mixture of 16 closed forms.
+class Logit(BinaryLikelihood):
+    """p(z) = 1/(1 + exp(−z)): every integral is a mixture of 16 closed forms.
 
-    >>> Logit().log_predictive(np.array([0.0]), np.array([3.0])).round(6)
+    >>> Logit().log_predictive_margin(np.array([0.0]), np.array([3.0])).round(6)
     array([-0.693147])
     """
 
-    def log_likelihood(self, margin: Array) -> Array:
-        """−log(1 + exp(−z))."""
-        return np.asarray(-np.logaddexp(0.0, -margin))
-
-    def slope(self, margin: Array) -> Array:
-        """sigmoid(−z)."""
-        return np.asarray(expit(-margin))
-
-    def curvature(self, margin: Array) -> Array:
-        """−sigmoid(z)·sigmoid(−z)."""
-        return np.asarray(-expit(margin) * expit(-margin))
-
-    def expected(self, mean: Array, variance: Array) -> Expected:
+    def expected_margin(self, mean: Array, variance: Array) -> Expected:
         """Expectations of log sigmoid and its derivatives.
 
         With a = |mean|, T² = τ² + variance, x = a/T:
@@ -108,8 +92,8 @@ class Logit:
         left = mean < 0.0
         return Expected(value - np.where(left, a, 0.0), np.where(left, 1.0 - upper, upper), curvature)
 
-    def tilted(self, mean: Array, variance: Array) -> Tilted:
-        """Evidence and derivatives; of a reflected mean, α becomes 1 − α and β stays."""
+    def tilted_margin(self, mean: Array, variance: Array) -> Tilted:
+        """Evidence and derivatives; reflecting the mean turns α into 1 − α and leaves β."""
         reflected = mean < -0.5 * variance
         at = _mixture_tilted(np.where(reflected, -mean - variance, mean), variance)
         slope = np.where(reflected, 1.0 - at.slope, at.slope)
@@ -119,8 +103,8 @@ class Logit:
             gamma=np.where(reflected, at.curvature - slope**2, at.gamma),
         )
 
-    def log_predictive(self, mean: Array, variance: Array) -> Array:
-        """Log Z(mean); the two classes add to 1 since the likelier one is 1 minus the other."""
+    def log_predictive_margin(self, mean: Array, variance: Array) -> Array:
+        """Log Z(mean); the larger probability is one minus the smaller, so the two add up to 1."""
         rarer = self._log_rarer(np.abs(mean), variance)
         return np.where(mean < 0.0, rarer, np.log1p(-np.exp(rarer)))
 
@@ -137,7 +121,7 @@ class Logit:
 
 
 def _columns(ndim: int) -> tuple[Array, Array]:
-    """Weights and scales of the mixture, [K, 1, …], to stand before `ndim` axes."""
+    """Weights and scales of the mixture [K, 1, …], to broadcast against arrays of `ndim` axes."""
     weights, scales = logistic_mixture()
     shape = (-1, *([1] * ndim))
     return weights.reshape(shape), scales.reshape(shape)
@@ -168,7 +152,7 @@ def _log_of_side(mean: Array, tail: Array) -> Array:
 
 
 def _mixture_tilted(mean: Array, variance: Array) -> Tilted:
-    """Tilted by Σ p Φ(z/τ), for mean ≥ −variance/2."""
+    """Tilted moments of Σ p Φ(z/τ), for mean ≥ −variance/2."""
     deep = mean < -_DEEP * np.sqrt(variance)
     if not deep.any():
         return _shallow_tilted(mean, variance)
@@ -210,7 +194,7 @@ def _deep_tilted(mean: Array, variance: Array) -> Tilted:
     slopes = ratio / np.sqrt(T2)
     slope = (share * slopes).sum(axis=0)
     spread = (share * (slopes - slope) ** 2).sum(axis=0)
-    w, rest = bend(-x, ratio)
+    w, rest = log_cdf_curvature(-x, ratio)
     share /= T2
     return Tilted(
         log_evidence=np.log(evidence) - half_square[-1],

@@ -1,13 +1,9 @@
-"""Stable functions of the standard normal: log Φ, its two derivatives, and what they leave over.
+"""Stable functions of the standard normal distribution Φ, Gauss rules, and E[log Φ].
 
-Gauss rules: for the normal distribution, and for any distribution given as a fine histogram.
-
-E[log Φ(z)] and its derivatives under a normal distribution of any width.
-
-Gauss–Hermite nodes are spaced by the width of N(e, V); log Φ bends from 0 to −z²/2 over a few units
-around zero. Where √V is small that is smooth, and a few nodes are exact. Where √V is large the nodes
-step over the bend: 32 of them err by 1e-4 in E[(log Φ)″] at √V = 3 and by 1e-2 in E[(log Φ)′] at
-√V = 30. There,
+The expectation of log Φ(z) under z ~ N(e, V) is needed for any width. Gauss–Hermite nodes are spaced by
+√V, while log Φ bends from 0 to −z²/2 over a few units around zero. Where √V is small, log Φ is smooth
+between nodes, and a few of them are exact. Where √V is large, the nodes step over the bend: 32 of them
+err by 1e-4 in E[(log Φ)″] at √V = 3 and by 1e-2 in E[(log Φ)′] at √V = 30. There,
 
     log Φ(z) = S(z) + R(z),      S(z) = −½[(z² + 1)Φ(−z) − zφ(z)],
 
@@ -16,9 +12,9 @@ where S″(z) = −Φ(−z), so that its expectations are in closed form, with T
     E[S″] = −Φ(x),    E[S′] = T(xΦ(x) + φ(x)),    E[S] = −½T²[(x² + 1)Φ(x) + xφ(x)],
 
 and R is smooth, zero to the right and about −log|z| to the left. E[R] = ∫ R(z)N(z | e, V)dz is a
-trapezoidal sum over nodes z = c sinh(jh), dense around zero and geometric beyond, that are the same for
-all rows: the values of R are a table, and a row costs one exp per node. Rows whose mass is wholly in the
-left tail (e < −7√V), where log Φ is smooth again, are left to Gauss–Hermite.
+trapezoidal sum over nodes z = c sinh(jh), dense around zero and geometric beyond. They are the same for
+all rows, so the values of R are a table and a row costs one exp per node. Rows whose mass lies wholly in
+the left tail (e < −7√V), where log Φ is smooth again, go to Gauss–Hermite.
 
 Error, over √V from 0 to 1e3 and |e| up to 1e3, relative to max(1, |value|): 1e-10 for all three.
 """
@@ -36,7 +32,20 @@ from cavity.typing import Array
 _SQRT_HALF = np.sqrt(0.5)
 _SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
 _INV_SQRT_2PI = 1.0 / np.sqrt(2.0 * np.pi)
-_FAR = -45.0  # below, asymptotic series are exact to rounding and differences are not
+_FAR = -45.0
+"""z below which asymptotic series are exact to rounding, while differences cancel."""
+_N_HERMITE = 10
+"""Gauss–Hermite nodes for narrow normals."""
+_WIDE = 0.4
+"""√V from which E[log Φ] uses the table …"""
+_LEFT_TAIL = -7.0
+"""… unless e/√V is below this."""
+_STEP, _SCALE = 0.06, 4.5
+"""h and c of the table's nodes."""
+_REACH = 8.5
+"""Standard deviations beyond which N(e, V) is negligible."""
+_LEFTMOST = -1e6
+"""Smallest node of the table."""
 
 
 def log_cdf(z: Array) -> Array:
@@ -52,8 +61,7 @@ def density(z: Array) -> Array:
 def density_ratio(z: Array) -> Array:
     """φ(z)/Φ(z), the derivative of log Φ; about −z for very negative z, 0 for very positive z.
 
-    Through the scaled complementary error function, Φ(z) = φ(z)·√(π/2)·erfcx(−z/√2): no cancellation
-    and no overflow other than to the right limit.
+    Computed from Φ(z) = φ(z)·√(π/2)·erfcx(−z/√2): nothing cancels, and overflow gives the right limit.
 
     >>> density_ratio(np.array([-1000.0, 0.0, 100.0])).round(6)
     array([1.000001e+03, 7.978850e-01, 0.000000e+00])
@@ -62,14 +70,14 @@ def density_ratio(z: Array) -> Array:
         return np.asarray(_SQRT_2_OVER_PI / erfcx(-_SQRT_HALF * z))
 
 
-def bend(z: Array, ratio: Array) -> tuple[Array, Array]:
+def log_cdf_curvature(z: Array, ratio: Array) -> tuple[Array, Array]:
     """w = −(log Φ)″(z) = r(r + z) and 1 − w, both in [0, 1], from z and r = φ(z)/Φ(z).
 
     1 − w is the variance of a standard normal known to exceed −z. For very negative z both r + z and
     1 − w are differences of large numbers; there 1 − w = 1/z² − 6/z⁴ + 50/z⁶ − 518/z⁸ + O(z⁻¹⁰).
 
     >>> z = np.array([-1e3, 0.0, 40.0])
-    >>> [float(f"{x:.6g}") for x in bend(z, density_ratio(z))[1]]
+    >>> [float(f"{x:.6g}") for x in log_cdf_curvature(z, density_ratio(z))[1]]
     [9.99994e-07, 0.36338, 1.0]
     """
     w = np.minimum(np.maximum(ratio * (ratio + z), 0.0), 1.0)
@@ -85,7 +93,7 @@ def bend(z: Array, ratio: Array) -> tuple[Array, Array]:
 def log_cdf_and_derivatives(z: Array) -> tuple[Array, Array, Array]:
     """Log Φ(z), φ(z)/Φ(z) and −(log Φ)″(z), with one erfcx, exp and log for all three.
 
-    To the right log Φ is accurate absolutely only: for sums in which it is one term of many.
+    For large z, log Φ has a small absolute but not a small relative error: use it in sums of many.
     """
     scaled = erfcx(_SQRT_HALF * np.abs(z))
     gauss = np.exp(-0.5 * z * z)
@@ -95,7 +103,7 @@ def log_cdf_and_derivatives(z: Array) -> tuple[Array, Array, Array]:
     cdf = np.where(left, 0.5 * scaled, 1.0 - tail)
     ratio = _INV_SQRT_2PI * np.where(left, 1.0, gauss) / cdf
     log_phi = np.log(cdf) - 0.5 * np.square(np.minimum(z, 0.0))
-    return log_phi, ratio, bend(z, ratio)[0]
+    return log_phi, ratio, log_cdf_curvature(z, ratio)[0]
 
 
 @lru_cache(maxsize=8)
@@ -141,14 +149,6 @@ def gauss_rule(points: Array, masses: Array, n_nodes: int) -> tuple[Array, Array
     return nodes, vectors[0] ** 2
 
 
-_N_HERMITE = 10
-_WIDE = 0.4  # √V from which the table is used
-_LEFT_TAIL = -7.0  # e/√V below which it is not
-_STEP, _SCALE = 0.06, 4.5  # h and c
-_REACH = 8.5  # standard deviations beyond which N(e, V) is nothing
-_LEFTMOST = -1e6
-
-
 def expected_log_cdf(mean: Array, variance: Array) -> Expected:
     """E[log Φ], E[(log Φ)′] and E[(log Φ)″] under N(mean, variance); arrays of one shape.
 
@@ -176,7 +176,7 @@ def _hermite(e: Array, deviation: Array) -> Array:
 
 
 def _table(e: Array, deviation: Array) -> Array:
-    """[3, t]: S in closed form, R from the table."""
+    """[3, t], by S in closed form and R from the table."""
     nodes, values = _remainder_table()
     first = np.searchsorted(nodes, (e - _REACH * deviation).min())
     last = np.searchsorted(nodes, (e + _REACH * deviation).max())
@@ -205,9 +205,9 @@ def _remainder_table() -> tuple[Array, Array]:
 
 
 def _remainder(z: Array) -> tuple[Array, Array, Array]:
-    """R, R′, R″, each without the squares and multiples of z that cancel in the left tail."""
+    """R, R′ and R″ at z, without the squares and multiples of z that cancel in the left tail."""
     ratio = density_ratio(z)
-    w, rest = bend(z, ratio)
+    w, rest = log_cdf_curvature(z, ratio)
     cdf, upper, pdf = ndtr(z), ndtr(-z), density(z)
     # log Φ(z) + z²/2 = log ½erfcx(−z/√2), and z²/2 cancels the rest of S but for −½z²Φ(z).
     left = np.log(0.5 * erfcx(np.sqrt(0.5) * np.abs(z))) + 0.5 * upper - 0.5 * z**2 * cdf

@@ -1,6 +1,8 @@
+"""Binding and registering kernels: what is accepted, inherited and refused."""
+
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ExpSineSquared, Kernel
+from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ExpSineSquared, Kernel, Matern
 
 from cavity.gp.kernels import bind, register
 
@@ -51,3 +53,8 @@ def test_register_returns_what_it_registers():
 
     assert register(Mine, binder) is binder
     assert register(Mine)(binder) is binder
+
+
+def test_other_smoothness_is_refused_with_the_options():
+    with pytest.raises(ValueError, match=r"nu=0\.7 .* must be one of 0\.5, 1\.5, 2\.5, inf"):
+        bind(2.0 * Matern(nu=0.7), np.zeros((3, 2)))
