@@ -50,7 +50,7 @@ from cavity.inference.calibration import calibrated
 from cavity.inference.converge import converge
 from cavity.inference.history import InducingCandidate, Iteration, Progress
 from cavity.inference.rule import Rule
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import Outcome, chosen_start, continued_start, stopped_before_training
 from cavity.inference.trainer import Problem, hold_out, make_problem, standardizer_of
 from cavity.inference.updates import gradient
@@ -324,7 +324,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         # Where q is the sum of stored factors, it has none without them.
         posterior = None if stored and not adopted else start.posterior
         problem = make_problem(
-            engine, start.space, self.hyperprior, centre=start.centre, posterior=posterior
+            engine, self._rule(), start.space, self.hyperprior, centre=start.centre, posterior=posterior
         )
         return replace(problem, pretrained=start.pretrained, interrupted=start.interrupted)
 
@@ -344,7 +344,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         self, source: Any, standardizer: Standardizer, threads: Threads, held_out: Any, stored: int
     ) -> Engine:
         """Where the passes over a source run."""
-        return LocalEngine(source, standardizer, self._rule(), threads, held_out, stored)
+        return LocalEngine(source, standardizer, self._rule().n_latents, threads, held_out, stored)
 
     @property
     def _whitens(self) -> bool:
@@ -358,7 +358,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
     def _calibrates(self, problem: Problem) -> bool:
         """Whether the latent means are stretched in the end; see `calibration`."""
         if self.calibration == "auto":
-            return problem.engine.rule.n_latents > 1
+            return problem.rule.n_latents > 1
         return bool(self.calibration == "loo")
 
     def _calibrated(self, problem: Problem, outcome: Outcome, seed: int, progress: Progress) -> Outcome:
@@ -366,7 +366,7 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
         if outcome.interrupted or not self._calibrates(problem):
             return outcome
         seconds = np.inf if self.max_seconds is None else self.max_seconds - progress.seconds
-        point = calibrated(problem.engine, outcome.point, seed, seconds=seconds)
+        point = calibrated(problem.engine, outcome.point, problem.rule, seed, seconds=seconds)
         return outcome._replace(point=point, interrupted=point.interrupted)
 
     def _stored_directions(self, m: int, n_rows: int) -> int:
@@ -376,7 +376,11 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
     def _store(self, problem: Problem, outcome: Outcome, progress: Progress) -> None:
         engine, prior = problem.engine, outcome.point.prior
         self.model_ = Model.at(
-            prior, outcome.point.posterior, engine, inverse_temperature=outcome.point.inverse_temperature
+            prior,
+            outcome.point.posterior,
+            engine,
+            problem.rule,
+            inverse_temperature=outcome.point.inverse_temperature,
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
@@ -467,19 +471,19 @@ class SparseGPClassifier(NotebookRepr, Insight, ClassifierMixin, BaseEstimator, 
                 "log_marginal_likelihood(theta) needs the training rows, which are kept neither in a "
                 "saved or copied estimator nor of a stream; call fit first"
             )
-        engine = self._training.fresh(self._site_rule())
+        engine, rule = self._training.fresh(), self._site_rule()
         with compute_context(thread_count(self.n_jobs)) as engine.threads:
             kernel = self.kernel_.clone_with_theta(theta)
             # The jitter is part of the model: with another one the fitted theta has another value.
             prior = Prior(kernel, self.model_.Z, self.model_.dtype, self.model_.jitter)
             share = getattr(self, "_share", 1.0)
             options = SweepOptions(residual_scale=share)
-            point = converge(engine, prior, options=options, tol=1e-8, max_sweeps=500)
+            point = converge(engine, prior, rule, options=options, tol=1e-8, max_sweeps=500)
             if point.interrupted:
                 raise KeyboardInterrupt
             if not eval_gradient:
                 return point.objective
-            sums = engine.sweep(prior, point.posterior, replace(options, damping=0.0))
+            sums = engine.run(Sweep(prior, point.posterior, rule, replace(options, damping=0.0)))
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:

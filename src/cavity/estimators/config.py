@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from cavity.data.sampling import EVERY_ROW, RowSampler
 from cavity.data.source import RawRows
 from cavity.gp.likelihoods import Likelihood, Logit, Probit
 from cavity.gp.model import Model
@@ -150,9 +151,9 @@ def training_plan(
     calibration_seed: int | None = None,
 ) -> Plan:
     """The plan of an estimator with the parameters of `SEPClassifier`."""
-    n_rows, m, rule = problem.engine.n_rows, len(problem.space.Z), problem.engine.rule
+    n_rows, m, rule = problem.engine.n_rows, len(problem.space.Z), problem.rule
     batch_size = estimator._batch_size(problem)
-    stochastic, enough, spared = None, np.inf, 0.0
+    stochastic, enough, spared, sampler = None, np.inf, 0.0, EVERY_ROW
     if problem.pretrained and batch_size is None:
         enough = max(PRETRAINED_STEPS, PRETRAINED_SHARE * estimator.max_iter)
     budget = _budget(estimator, batch_size, n_rows, enough)
@@ -165,7 +166,7 @@ def training_plan(
     if batch_size is not None:
         if _averages(update):
             thins = batch_size >= SMALLEST_THINNED
-            options = replace(options, thinning=LEAST_KEPT if thins else 1.0, spared=spared)
+            sampler = RowSampler(subsample=LEAST_KEPT if thins else 1.0, hold_out=spared)
             if not options.exact and batch_size >= ROWS_TO_SUM_UP * rule.n_latents * m:
                 update = replace(update, gamma=site_gamma(rule, options))
         own_rate = estimator.learning_rate is not None or not isinstance(method, Adam)
@@ -190,6 +191,7 @@ def training_plan(
             lambda: fingerprint(estimator, problem),
         ),
         update=update,
+        sampler=sampler,
         enough=enough,
         calibration_seed=calibration_seed,
     )
@@ -227,9 +229,9 @@ def _monitor(
     update: PosteriorUpdate,
 ) -> Monitor:
     patience = None if estimator.early_stopping is None else PATIENCE
-    held_out = problem.engine.held_out_rows
+    held_out = problem.engine.held_out
     trained = problem if stochastic is None else problem.for_minibatches()
-    score = None if held_out is None else _ValidationScore(trained, update, held_out)
+    score = None if held_out is None else _ValidationScore(trained, update, held_out.rows)
     if stochastic is None:
         return Monitor(window=5, patience=patience, score=score)
     steps = problem.engine.n_rows / stochastic.batch_size * stochastic.budget.max_epochs
@@ -248,8 +250,8 @@ class _ValidationScore:
     def __call__(self, state: TrainingState) -> float:
         engine, prior = self.problem.engine, self.problem.prior(state.x)
         posterior = self.update.posterior(state.q, prior)
-        model = Model.at(prior, posterior, engine, dtype=engine.dtype)
+        model = Model.at(prior, posterior, engine, self.problem.rule, dtype=engine.dtype)
         moments = model.latent_moments(self.rows.X, engine.threads)
-        log_proba = engine.rule.predict_log_proba(*moments)
+        log_proba = self.problem.rule.predict_log_proba(*moments)
         scores = log_proba[np.arange(len(log_proba)), self.rows.labels]
         return float(np.average(scores, weights=self.rows.weight))

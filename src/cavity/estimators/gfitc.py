@@ -131,6 +131,7 @@ class GFITCClassifier(SparseGPClassifier):
         point = converge(
             problem.engine,
             problem.prior(problem.space.start),
+            problem.rule,
             tol=self.tol,
             max_sweeps=self.max_iter,
             callback=partial(record_sweep, progress),

@@ -249,14 +249,14 @@ class SEPClassifier(SteppedGPClassifier):
         return m
 
     def _update(self, problem: Problem) -> PosteriorUpdate:
-        stored = problem.engine.stores_directions
+        stored = problem.engine.stored_directions > 0
         each = problem.engine.threads.map
         return FactorUpdate(each) if stored else NaturalUpdate(each)
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         judged = calibration_share(self, problem, self._update(problem)) > 0.0
         # Held-out rows watch the training, and what is not calibrated yet would get worse and worse.
-        watched = problem.engine.held_out_rows is not None
+        watched = problem.engine.held_out is not None
         self._residual_share = 0.0 if judged and not watched else 1.0
         return super()._train(problem, progress, seed)
 

@@ -304,7 +304,7 @@ class SteppedGPClassifier(SparseGPClassifier):
 
     def _calibrates(self, problem: Problem) -> bool:
         if self.calibration == "auto":
-            if problem.engine.stores_directions:  # the paper's scheme
+            if problem.engine.stored_directions:  # the paper's scheme
                 return False
             if self._learns and self._batch_size(problem) is not None:
                 return True
@@ -365,14 +365,14 @@ class SteppedGPClassifier(SparseGPClassifier):
         else:
             start = self._problem(chunk, threads, check_random_state(self.random_state))
             space, standardizer = start.space, start.engine.standardizer
-        begun = space if record is None else record.space
-        engine = LocalEngine(chunk, standardizer, self._rule(), threads)
+        rule, begun = self._rule(), space if record is None else record.space
+        engine = LocalEngine(chunk, standardizer, rule.n_latents, threads)
         optimizer = resolved_optimizer(
             self.optimizer or "adam", self.learning_rate or STREAM_RATE, batch_size=1
         )
         assert optimizer is not None
         centre = space.project(space.pack(begun.kernel.theta, begun.Z))
-        problem = make_problem(engine, space, self.hyperprior, centre=centre, posterior=posterior)
+        problem = make_problem(engine, rule, space, self.hyperprior, centre=centre, posterior=posterior)
         trainer = Trainer(
             replace(problem, jitter=jitter), optimizer, replace(self._options(batch_size=1), damping=1.0)
         )
@@ -393,7 +393,9 @@ class SteppedGPClassifier(SparseGPClassifier):
             self, "inverse_temperature_", 1.0
         )  # a stream goes on with that of its fit
         posterior = Posterior.from_naturals(stream.state.q)
-        self.model_ = Model.at(prior, posterior, engine, inverse_temperature=self.inverse_temperature_)
+        self.model_ = Model.at(
+            prior, posterior, engine, problem.rule, inverse_temperature=self.inverse_temperature_
+        )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = np.nan  # what a stream has forgotten cannot be summed up

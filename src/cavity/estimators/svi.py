@@ -158,7 +158,7 @@ class SVIClassifier(SteppedGPClassifier):
     def _update(self, problem: Problem) -> PosteriorUpdate:
         if self.posterior_update == "natural":
             return NaturalUpdate(problem.engine.threads.map)
-        return GradientUpdate(GaussianSpace(problem.engine.rule.n_latents, len(problem.space.Z)))
+        return GradientUpdate(GaussianSpace(problem.rule.n_latents, len(problem.space.Z)))
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
         if not self._climbs(problem.engine.n_rows):

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.data.sampling import EVERY_ROW, RowSampler
 from cavity.data.scaling import Standardizer
 from cavity.data.source import Source
-from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 from cavity.estimators.validation import validated_inducing_points
 from cavity.gp.parameters import ParameterSpace
@@ -65,6 +65,7 @@ def stopped_before_training(problem: Problem, progress: Progress) -> Outcome:
     point = converge(
         problem.engine,
         problem.prior(problem.space.start),
+        problem.rule,
         tol=POLISHING_TOL,
         has_time=lambda taken: progress.seconds + taken <= deadline,
     )
@@ -86,6 +87,8 @@ class Plan:
     monitor: Monitor
     checkpointer: Checkpointer
     update: PosteriorUpdate = field(default_factory=NaturalUpdate)
+    sampler: RowSampler = EVERY_ROW
+    """Which rows of a minibatch take part."""
     enough: float = np.inf
     """Steps on all rows after which training is done, whether it stands still or not."""
     calibration_seed: int | None = None
@@ -100,7 +103,7 @@ class Plan:
         leverage = EXACT_LEVERAGE if rebuild else LAGGING_LEVERAGE
         rough = problem if self.stochastic is None else problem.for_minibatches()
         options = replace(self.options, max_leverage=leverage)
-        trainer = Trainer(rough, self.optimizer, options, self.update, rebuild)
+        trainer = Trainer(rough, self.optimizer, options, self.update, rebuild, self.sampler)
         state, position = self.checkpointer.resume(trainer, progress, self.monitor)
         context = (trainer, state, progress, self.monitor, self.checkpointer, position)
         if self.stochastic is None:
@@ -117,7 +120,7 @@ class Plan:
         deadline = self.budget.max_seconds
         if trained.interrupted:
             deadline = min(deadline, progress.seconds + _GRACE_SECONDS)
-        point = self._polish(problem.engine, prior, posterior, trained, progress, deadline)
+        point = self._polish(problem, prior, posterior, trained, progress, deadline)
         point = self._calibrate(problem, point, progress, deadline)
         interrupted = trained.interrupted or point.interrupted
         if not interrupted:
@@ -132,6 +135,7 @@ class Plan:
         point = converge(
             problem.engine,
             problem.prior(problem.space.start),
+            problem.rule,
             options=self.options,
             tol=self.tol,
             max_sweeps=self.max_iter,
@@ -154,7 +158,7 @@ class Plan:
 
     def _polish(
         self,
-        engine: Engine,
+        problem: Problem,
         prior: Prior,
         posterior: Posterior,
         trained: Trained,
@@ -168,10 +172,13 @@ class Plan:
             score = progress.history[-1].leave_one_out
             return FixedPoint(prior, posterior, np.nan, score, 0, np.nan, converged=False)
         if not isinstance(self.update, NaturalUpdate):
-            return score_fixed_posterior(engine, prior, posterior, lambda: deadline - progress.seconds)
+            return score_fixed_posterior(
+                problem.engine, prior, posterior, problem.rule, lambda: deadline - progress.seconds
+            )
         return converge(
-            engine,
+            problem.engine,
             prior,
+            problem.rule,
             tol=POLISHING_TOL,
             options=replace(self.options, damping=1.0),
             start=posterior.naturals,
@@ -198,7 +205,8 @@ class Plan:
         if self.calibration_seed is None or point.interrupted:
             return point
         seconds = deadline - progress.seconds
-        return calibrated(problem.engine, point, self.calibration_seed, self.options.spared, seconds)
+        hold_out = self.sampler.hold_out
+        return calibrated(problem.engine, point, problem.rule, self.calibration_seed, hold_out, seconds)
 
 
 class Start(NamedTuple):

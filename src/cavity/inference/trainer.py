@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
 from cavity.data.scaling import Moments, Standardizer, learn_standardizer
 from cavity.data.source import Block, RawRows, Source, joined
-from cavity.engines.local import HeldOut, tile_rows
+from cavity.engines.local import tile_rows
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 from cavity.errors import NumericalError
@@ -35,7 +36,8 @@ from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.history import StepInfo
 from cavity.inference.optimizers import Optimizer
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.rule import Rule
+from cavity.inference.sweep import SiteSum, Sweep, SweepOptions
 from cavity.inference.updates import Evaluation, NaturalUpdate, PosteriorUpdate, objective
 from cavity.typing import FLOAT64, Array, Dtype, IntArray
 
@@ -48,6 +50,7 @@ class Problem:
     """What is to be fitted, and where it starts."""
 
     engine: Engine
+    rule: Rule
     space: ParameterSpace
     hyperprior: Hyperprior
     dtype: Dtype
@@ -132,14 +135,15 @@ def _starting_rows(source: Source, size: int, rng: np.random.Generator) -> tuple
 
 def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> HeldOut:
     """A random share of the rows, at most 10,000, read in one streaming pass."""
+    numbers = held_out_numbers(source.n_rows, fraction, rng)
     mask = np.zeros(source.n_rows, dtype=bool)
-    mask[held_out_numbers(source.n_rows, fraction, rng)] = True
+    mask[numbers] = True
     parts: list[RawRows] = []
     for block in source.blocks(tile_rows(1, source.n_features, np.dtype(np.float64))):
         chosen = mask[block.index]
         if chosen.any():
             parts.append(block.load().take(chosen))
-    return HeldOut(mask, joined(parts))
+    return HeldOut(numbers, joined(parts))
 
 
 def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -> IntArray:
@@ -152,6 +156,7 @@ def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -
 
 def make_problem(
     engine: Engine,
+    rule: Rule,
     space: ParameterSpace,
     deviation: float | None,
     *,
@@ -165,11 +170,11 @@ def make_problem(
     start = space.start if centre is None else centre
     spread = np.full(len(start), np.inf)
     if posterior is None:
-        posterior = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, len(space.Z)))
+        posterior = Posterior.from_naturals(Naturals.zeros(rule.n_latents, len(space.Z)))
     if deviation is not None:
         spread[: space.n_theta] = deviation
     dtype = np.dtype(engine.dtype)
-    return Problem(engine, space, Hyperprior(start, spread), dtype, posterior)
+    return Problem(engine, rule, space, Hyperprior(start, spread), dtype, posterior)
 
 
 _MAX_RETRIES = 12
@@ -215,6 +220,8 @@ class Trainer:
     Then the objective is exact and so is every row's share in q; otherwise q keeps its whitened
     coordinates while kernel and inducing points move, which costs nothing and a lag of one step.
     """
+    sampler: RowSampler = EVERY_ROW
+    """Which rows of a minibatch take part."""
     population: float | None = None
     """Weight of the rows that a minibatch stands for; None: of all rows of the source."""
 
@@ -282,15 +289,15 @@ class Trainer:
         # Beside all rows float64 costs nothing, and line searches go by the last digits.
         dtype = FLOAT64 if batch is None else self.problem.dtype
         prior, q, posterior = self._prior_and_posterior(x, q, dtype)
-        options = self.update.options(self.options, damping)
+        rule, options = self.problem.rule, self.update.options(self.options, damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
-            sums = self.engine.sweep(prior, posterior, options, batch)
+            sums = self.engine.run(Sweep(prior, posterior, rule, options), batch, self.sampler)
             if sums.weight == 0.0:
                 return None
             share = self._share(sums, batch)
             if share != 1.0:
                 sums *= 1.0 / share
-            value = objective(sums, posterior, self.engine.rule)
+            value = objective(sums, posterior, rule)
             by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
             space, hyperprior = self.problem.space, self.problem.hyperprior
             slope = space.pack_gradient(by_parameters) + hyperprior.gradient(x)
@@ -313,13 +320,13 @@ class Trainer:
         """Of q at x, with q itself; its covariance in `dtype`."""
         if self.update.is_whitened and not self.rebuild and len(self.problem.space.Z) >= WORTH_A_THREAD:
             # The posteriors of many classes go over the threads one by one: theirs is this call.
-            posterior, prior = self.engine.overlap(
+            posterior, prior = self.engine.threads.both(
                 lambda: self.update.moments(q, dtype), lambda: self.problem.prior(x)
             )
             return prior, q, posterior
         prior = self.problem.prior(x)
         if self.rebuild:
-            q = self.engine.summed_sites(prior)
+            q = self.engine.run(SiteSum(prior)).naturals
         return prior, q, self.update.moments(q, dtype, prior)
 
     def _moved(
