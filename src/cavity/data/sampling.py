@@ -1,21 +1,21 @@
-"""Rows that training never sees, so that they can judge what it has come to.
+"""Which rows take part: rows held out of training, and rows left out of a minibatch.
 
-Inducing points and kernel fit the rows that they have been trained on better than others, which the
-cavities cannot know of: they leave a row out of q, not out of the inducing points. So minibatches may
-spare a few rows, always the same ones. Which they are is a function of their numbers: there is nothing
-to keep, nor to send anywhere.
+Two kinds of rows are left out of minibatches.
 
-Minibatches without most of the rows that have nothing to say.
-
-A row whose label was as good as certain when it was last visited, itself left out, moves neither q nor
-the parameters: its site and its gradient are in proportion to the doubt that is left. Of such rows a
-few, each standing for several, tell a step what all of them would, at a fraction of the cost.
+* The calibration hold-out is a small share of the rows, always the same ones. Inducing points and
+  kernel fit the rows that they were trained on better than others, which leave-one-out probabilities
+  do not show: these leave a row out of q, but not out of the inducing points. A hash of a row's number
+  decides, so that there is nothing to store or to send.
+* Importance subsampling leaves out most of the rows whose label was almost certain when they were last
+  visited. Their sites and gradients are close to zero, so a few of them, each with a larger weight,
+  are enough for a step and cost much less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,29 +24,86 @@ from cavity.data.arrays import ArrayBlock
 from cavity.data.source import Block, LoadedBlock, RawRows, joined
 from cavity.typing import Array, IntArray
 
+_DOUBTFUL = 0.05
+"""Rows are always kept if the other classes had at least this probability together."""
 
-def is_spared(numbers: IntArray, share: float) -> NDArray[np.bool_]:
-    """Which rows, by their numbers [t], are spared: about `share` of any many of them.
 
-    >>> 450 < int(is_spared(np.arange(10_000), 0.05).sum()) < 550
+class HeldOut(NamedTuple):
+    """Rows that take no part in training."""
+
+    numbers: IntArray
+    """Their sorted numbers."""
+    rows: RawRows
+    """The rows themselves."""
+
+    @property
+    def weight(self) -> float:
+        """Their total weight."""
+        return float(len(self.numbers) if self.rows.weight is None else self.rows.weight.sum())
+
+    def mask(self, n_rows: int) -> NDArray[np.bool_]:
+        """Which of all rows they are [n_rows]."""
+        mask = np.zeros(n_rows, dtype=bool)
+        mask[self.numbers] = True
+        return mask
+
+
+@dataclass(frozen=True)
+class RowSampler:
+    """Which rows of a minibatch take part in a pass; without arguments, all of them do."""
+
+    subsample: float = 1.0
+    """Smallest probability with which a row takes part (importance subsampling)."""
+    hold_out: float = 0.0
+    """Share of the rows that are left to calibration."""
+
+    def take(self, batch: Block, log_predictive: Array, first_row: int = 0) -> Block:
+        """The rows of a minibatch that take part.
+
+        log_predictive: [n], that of all rows of the source; first_row: number of the first of them, if
+        the source is a part of a larger one.
+        """
+        if isinstance(batch.index, slice):  # rows in order, as a stream reads them
+            return batch
+        part = training_part(batch, self.hold_out, first_row)
+        # A minibatch of all rows would be subsampled in the same way in every epoch.
+        whole = len(batch.index) == len(log_predictive)
+        return part if whole else subsampled(part, log_predictive, self.subsample)
+
+
+EVERY_ROW = RowSampler()
+"""The sampler that takes all rows."""
+
+
+def is_held_out(numbers: IntArray, share: float) -> NDArray[np.bool_]:
+    """Which rows, given their numbers [t], belong to the calibration hold-out: about `share` of them.
+
+    >>> 450 < int(is_held_out(np.arange(10_000), 0.05).sum()) < 550
     True
     """
-    # Multiplications and shifts spread every bit over all others: neighbours have nothing in common.
+    # Multiplications and shifts spread every bit over all others, so that neighbours are independent.
     mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(factor)
     return np.asarray((mixed >> np.uint64(32)) < np.uint64(share * 2**32))
 
 
-def spared_batch(batch: Block, share: float, *, only: bool, first: int = 0) -> Block:
-    """A minibatch without the spared rows, or with those alone; of none, one row that counts nothing.
+def training_part(batch: Block, share: float, first_row: int = 0) -> Block:
+    """A minibatch without its rows of the calibration hold-out; see `RowSampler.take`."""
+    return _part(batch, share, first_row, held_out=False)
 
-    first: number of the first row of the source among all rows.
-    """
+
+def calibration_part(batch: Block, share: float, first_row: int = 0) -> Block:
+    """The rows of a minibatch that belong to the calibration hold-out."""
+    return _part(batch, share, first_row, held_out=True)
+
+
+def _part(batch: Block, share: float, first_row: int, *, held_out: bool) -> Block:
+    """One of the two parts of a minibatch; if it is empty, one row of weight 0."""
     index = batch.index
     if share == 0.0 or isinstance(index, slice):
         return batch
-    kept = np.flatnonzero(is_spared(index.astype(np.int64) + first, share) == only)
+    kept = np.flatnonzero(is_held_out(index.astype(np.int64) + first_row, share) == held_out)
     if len(kept) == len(index):
         return batch
     if isinstance(batch, ArrayBlock) and len(kept):
@@ -57,27 +114,23 @@ def spared_batch(batch: Block, share: float, *, only: bool, first: int = 0) -> B
     return LoadedBlock(index[kept], rows.take(kept))
 
 
-def spared_rows(batches: Iterable[Block], share: float, most: int) -> LoadedBlock:
-    """Only spared rows of minibatches, read one after the other until there are at least `most`."""
+def calibration_rows(batches: Iterable[Block], share: float, size: int) -> LoadedBlock:
+    """Rows of the calibration hold-out, from one minibatch after the other until they are `size`."""
     numbers: list[IntArray] = []
     parts: list[RawRows] = []
     for batch in batches:
-        part = spared_batch(batch, share, only=True)
+        part = calibration_part(batch, share)
         parts.append(part.load())
         numbers.append(np.r_[part.index])
-        if sum(len(rows.labels) for rows in parts) >= most:
+        if sum(len(rows.labels) for rows in parts) >= size:
             break
     return LoadedBlock(np.concatenate(numbers), joined(parts))
 
 
-_DOUBTFUL = 0.05
-"""Probability of the other classes from which on a row is always kept."""
+def subsampled(batch: Block, log_predictive: Array, least: float) -> Block:
+    """A minibatch without most of its rows whose labels are almost certain.
 
-
-def thinned_batch(batch: Block, log_predictive: Array, least: float) -> Block:
-    """A minibatch without most of its rows of no doubt; `log_predictive` [n] is that of all rows.
-
-    On a cluster it is a shard's part of the minibatch, and [n] are the rows of the shard.
+    log_predictive: [n], that of all rows of the source; least: smallest probability to be kept.
     """
     index = batch.index
     if least >= 1.0 or isinstance(index, slice):
@@ -99,14 +152,14 @@ def thinned_batch(batch: Block, log_predictive: Array, least: float) -> Block:
 def systematic_subsample(
     log_predictive: Array, least: float, offset: float, weight: Array | None = None
 ) -> tuple[IntArray, Array]:
-    """Positions of the rows to keep, and for how many rows each of them stands.
+    """Positions of the rows to keep, and how many rows each of them stands for.
 
     log_predictive: [t], log probability of each label when its row was last visited, NaN for never;
-    least: smallest probability to be kept; offset: any number from 0 to 1; weight: [t], how often each
-    row counts. A row is kept with a probability in proportion to its doubt and its weight, and stands
-    for as many rows as the inverse of that, so that sums are those of all rows on average over the
-    offsets. The probabilities are added up along the rows, from the offset on, and whoever reaches the
-    next whole number is kept: as many as expected.
+    least: smallest probability to be kept; offset: a number from 0 to 1; weight: [t], weights of the
+    rows. The probability p of a row to be kept is proportional to its weight and to the probability of
+    the other classes, between `least` and 1. A row that is kept counts 1/p times, so that sums are those
+    of all rows on average over the offsets. Sampling is systematic: the probabilities are added up along
+    the rows, beginning with the offset, and a row is kept where the sum reaches the next whole number.
 
     >>> last = np.log([0.9, 1.0, 1.0, 1.0, 1.0, 0.5, np.nan])
     >>> kept, importance_weight = systematic_subsample(last, 0.25, 0.5)
@@ -123,5 +176,5 @@ def systematic_subsample(
 
 
 def _offset(index: IntArray) -> float:
-    """As good as random, and the same for the same rows: no state to be kept, nor sent anywhere."""
+    """A number from 0 to 1 that depends on the rows alone, as good as random: no state is needed."""
     return int(index.sum(dtype=np.int64)) * 2_654_435_761 % 2**32 / 2**32

@@ -1,1 +1,1 @@
-"""Where the pass runs: tiles over threads, sites kept beside the rows."""
+"""Where a pass runs: threads of one machine, or a Dask cluster; sites are kept beside the rows."""

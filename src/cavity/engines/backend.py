@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Moments, Standardizer, learn_standardizer
 from cavity.data.source import Block, RawRows, Source, joined, tile_rows
-from cavity.engines.local import HeldOut, LocalEngine
+from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 from cavity.typing import IntArray
@@ -40,7 +41,7 @@ class LocalBackend:
         size = tile_rows(1, source.n_features, np.dtype(np.float64))
         return learn_standardizer(self.threads.map(moments, source.blocks(size)))
 
-    def hold_out(self, source: Any, fraction: float, rng: np.random.RandomState) -> Any:
+    def hold_out(self, source: Any, fraction: float, rng: np.random.RandomState) -> HeldOut:
         """A random share of the rows, at most 10,000, read in one streaming pass."""
         return hold_out(source, fraction, rng)
 
@@ -48,12 +49,12 @@ class LocalBackend:
         self,
         source: Any,
         standardizer: Standardizer,
-        rule: Any,
-        held_out: Any = None,
+        n_latents: int,
+        held_out: HeldOut | None = None,
         stored_directions: int = 0,
     ) -> Engine:
         """The engine that runs passes over a source and keeps its sites."""
-        return LocalEngine(source, standardizer, rule, self.threads, held_out, stored_directions)
+        return LocalEngine(source, standardizer, n_latents, self.threads, held_out, stored_directions)
 
     def status(self, rows_per_second: float) -> str:
         """What a progress line says about the place where a fit runs."""
@@ -62,14 +63,15 @@ class LocalBackend:
 
 def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> HeldOut:
     """A random share of the rows, at most 10,000, read in one streaming pass."""
+    numbers = held_out_numbers(source.n_rows, fraction, rng)
     mask = np.zeros(source.n_rows, dtype=bool)
-    mask[held_out_numbers(source.n_rows, fraction, rng)] = True
+    mask[numbers] = True
     parts: list[RawRows] = []
     for block in source.blocks(tile_rows(1, source.n_features, np.dtype(np.float64))):
         chosen = mask[block.index]
         if chosen.any():
             parts.append(block.load().take(chosen))
-    return HeldOut(mask, joined(parts))
+    return HeldOut(numbers, joined(parts))
 
 
 def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -> IntArray:

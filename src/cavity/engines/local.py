@@ -4,133 +4,94 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock
-from cavity.data.sampling import spared_batch, spared_rows, thinned_batch
+from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, calibration_rows
 from cavity.data.scaling import Standardizer
 from cavity.data.source import Block, LoadedBlock, RawRows, Source, even_parts, tile_rows
-from cavity.engines.protocol import SourceFacts
+from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
-from cavity.gp.posterior import Naturals, Posterior
-from cavity.gp.prior import Prior
-from cavity.gp.tiles import Rows, Sites, Sums
-from cavity.inference.rule import Rule
-from cavity.inference.sweep import RefinedRows, SweepOptions, summed_sites, sweep
+from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
 from cavity.typing import Array, Dtype, IntArray
 
-First = TypeVar("First")
-Second = TypeVar("Second")
-
-_SMALLEST_SHARE = 512
-"""Rows of a minibatch that go to one thread, about: it is shared even if it would fit in one tile."""
+_SMALLEST_TILE = 512
+"""Least number of rows, about, of a tile that a minibatch is split into for the threads."""
 _SMALLEST_WORK = 20_000_000
-"""Rows times m·(m·(1 + C)/2 + d/3), about what they cost, from which a thread is worth its price."""
+"""Least cost of such a tile, in rows times m·(m·(1 + C)/2 + d/3): less is not worth a thread."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
-"""Beyond so many rows, what is kept of each is kept in float32; with many classes, sooner."""
+"""Sites of more rows than this are stored in float32; with many classes, of fewer."""
 
 
 def minibatch_tiles(size: int, m: int, d: int, n_latents: int = 1) -> int:
-    """Into how many tiles a minibatch is cut: a power of two, for cores tend to come in such numbers.
+    """Number of tiles that a minibatch is split into: a power of two, as numbers of cores often are.
 
     >>> [minibatch_tiles(2000, m, d=8) for m in (50, 100, 200, 500)]
     [1, 1, 4, 4]
     """
     work = size * m * (m * (1 + n_latents) / 2 + d / 3)
-    most = min(size / _SMALLEST_SHARE, work / _SMALLEST_WORK)
+    most = min(size / _SMALLEST_TILE, work / _SMALLEST_WORK)
     return 2 ** round(math.log2(most)) if most > 1.0 else 1
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Rows that take no part in training."""
-
-    mask: NDArray[np.bool_]
-    """[n]: which they are."""
-    rows: RawRows
-    """The rows themselves."""
-
-    @property
-    def weight(self) -> float:
-        """Their total weight."""
-        return float(self.mask.sum() if self.rows.weight is None else self.rows.weight.sum())
-
-
-class LocalEngine(SourceFacts):
-    """Runs passes over the rows of a source and keeps their sites."""
+class LocalEngine(Engine):
+    """Runs passes over the rows of a source in threads, and keeps the sites in memory."""
 
     source: Source
-    held_out: HeldOut | None
 
     def __init__(
         self,
         source: Source,
         standardizer: Standardizer,
-        rule: Rule,
+        n_latents: int,
         threads: Threads,
         held_out: HeldOut | None = None,
         stored_directions: int = 0,
     ) -> None:
-        self.source = source
-        self.standardizer = standardizer
-        self.rule = rule
-        self.threads = threads
-        self.held_out = held_out
-        full = source.n_rows * max(1, rule.n_latents // 10) <= _ROWS_IN_FULL_PRECISION
+        super().__init__(source, standardizer, n_latents, threads, held_out, stored_directions)
+        full = source.n_rows * max(1, n_latents // 10) <= _ROWS_IN_FULL_PRECISION
         kept = np.float64 if full else np.float32
-        # With `stored_directions` = m every site keeps its vector of m numbers: the paper's scheme.
-        self.sites = Sites.zeros(rule.n_latents, source.n_rows, kept, stored_directions)
-        self.log_predictive: Array = np.full(source.n_rows, np.nan, kept)
+        self.sites = Sites.zeros(n_latents, source.n_rows, kept, stored_directions)
+        self._log_predictive: Array = np.full(source.n_rows, np.nan, kept)
         self.first_row = 0
         """Number of the first row among all rows, if the source is a part of them."""
-        self._pending: list[tuple[Any, RefinedRows]] = []
-
-    def fresh(self, rule: Rule | None = None) -> LocalEngine:
-        """The same rows, with sites that say nothing yet."""
-        rule = rule or self.rule
-        return LocalEngine(self.source, self.standardizer, rule, self.threads, self.held_out)
+        self._pending: list[tuple[slice | IntArray, RefinedRows]] = []
 
     @property
-    def stores_directions(self) -> bool:
-        """Whether a site keeps its own vector: the paper's scheme."""
-        return self.sites.directions is not None
+    def log_predictive(self) -> Array:
+        """[n]: log probability of each label with its row left out; NaN for rows not visited."""
+        return self._log_predictive
 
-    def sweep(
-        self,
-        prior: Prior,
-        posterior: Posterior,
-        options: SweepOptions,
-        batch: Block | None = None,
-    ) -> Sums:
-        """One pass over all rows, or over one minibatch.
+    @cached_property
+    def _held_out_mask(self) -> NDArray[np.bool_] | None:
+        return None if self.held_out is None else self.held_out.mask(self.n_rows)
 
-        The refined sites wait for `commit`: a pass that is not committed leaves no trace.
-        """
+    def fresh(self) -> LocalEngine:
+        """An engine for the same rows, with sites of zero precision."""
+        return LocalEngine(self.source, self.standardizer, self.n_latents, self.threads, self.held_out)
 
-        def work(tile: Block) -> tuple[Any, RefinedRows, Sums]:
-            rows, sites = self._rows_and_sites(tile, prior.dtype)
-            refined, sums = sweep(rows, sites, prior, posterior, self.rule, options)
-            if options.damping == 0.0:
-                refined = refined._replace(sites=None)  # they are what they were
-            return tile.index, refined.no_wider_than(self.log_predictive.dtype), sums
+    def run(self, row_pass: Pass, batch: Block | None = None, sampler: RowSampler = EVERY_ROW) -> Sums:
+        """Run a pass over all rows, or over a minibatch; see `Engine.run`."""
+
+        def work(tile: Block) -> tuple[slice | IntArray, RefinedRows | None, Sums]:
+            refined, sums = row_pass(*self._rows_and_sites(tile, row_pass.dtype))
+            if refined is not None:
+                refined = refined.no_wider_than(self._log_predictive.dtype)
+            return tile.index, refined, sums
 
         self._pending = []
         total: Sums | None = None
         n_drawn = None if batch is None else _length(batch.index)
-        if batch is not None and not self.stores_directions:
-            only, first = options.only_spared, self.first_row
-            batch = spared_batch(batch, options.spared, only=only, first=first)
-            # All rows at once are the same minibatch in every epoch: always the same would be kept.
-            least = 1.0 if n_drawn == self.n_rows else options.thinning
-            batch = thinned_batch(batch, self.log_predictive, least)
-        for index, refined, sums in self.threads.map(work, self._tiles(prior, batch)):
-            self._pending.append((index, refined))
+        if batch is not None and not self.stored_directions:
+            batch = sampler.take(batch, self._log_predictive, self.first_row)
+        for index, refined, sums in self.threads.map(work, self._tiles(row_pass, batch)):
+            if refined is not None:
+                self._pending.append((index, refined))
             if total is None:
                 total = sums
             else:
@@ -139,37 +100,33 @@ class LocalEngine(SourceFacts):
         total.n_rows = total.n_rows if n_drawn is None else n_drawn
         return total
 
-    def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
-        """first() and second(), which do not need each other, at once where that is possible."""
-        return self.threads.both(first, second)
+    def commit(self) -> None:
+        """Let the rows keep what the last pass has found."""
+        for index, refined in self._pending:
+            if refined.sites is not None:
+                self.sites.put(index, refined.sites)
+            self._log_predictive[index] = refined.log_predictive
+        self._pending = []
 
-    def summed_sites(self, prior: Prior) -> Naturals:
-        """The naturals of all sites as they are, under this prior."""
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
+        """The source's minibatches."""
+        return self.source.batches(size, rng, skip)
 
-        def work(tile: Block) -> Naturals:
-            return summed_sites(*self._rows_and_sites(tile, prior.dtype), prior)
+    def calibration_batch(self, hold_out: float, size: int, rng: np.random.Generator) -> LoadedBlock:
+        """About `size` rows of the calibration hold-out, or all of them if they are fewer."""
+        return calibration_rows(self.batches(min(size, self.n_rows), rng), hold_out, size)
 
-        return reduce(Naturals.__add__, self.threads.map(work, self._tiles(prior)))
+    def first_rows(self, count: int) -> RawRows:
+        """At most `count` rows from the beginning."""
+        return next(iter(self.source.blocks(count))).load()
 
     def of_all_rows(self, values: Array) -> Array:
         """Values [n] as values of all rows that the user has passed, if the source left some out."""
         spread: Callable[[Array], Array] | None = getattr(self.source, "of_all_rows", None)
         return values if spread is None else spread(values)
 
-    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
-        """The source's minibatches."""
-        return self.source.batches(size, rng, skip)
-
-    def spared_rows(self, share: float, most: int, rng: np.random.Generator) -> LoadedBlock:
-        """About `most` of the rows that training has been spared, all there are if they are fewer."""
-        return spared_rows(self.batches(min(most, self.n_rows), rng), share, most)
-
-    def first_rows(self, count: int) -> RawRows:
-        """At most `count` rows from the beginning."""
-        return next(iter(self.source.blocks(count))).load()
-
-    def adopt(self, previous: Any) -> bool:
-        """Go on with copies of the sites of an earlier engine over as many rows, if they are enough."""
+    def adopt(self, previous: Engine | None) -> bool:
+        """Start from copies of the sites of an earlier engine over as many rows, if it has them."""
         if not isinstance(previous, LocalEngine) or previous.n_rows != self.n_rows:
             return False
         if self.sites.shapes != previous.sites.shapes:
@@ -177,12 +134,16 @@ class LocalEngine(SourceFacts):
         self.sites.put(slice(None), previous.sites)
         return True
 
+    def set_state(self, sites: Sites, log_predictive: Array) -> None:
+        """Replace the sites and leave-one-out probabilities of all rows."""
+        self.sites, self._log_predictive = sites, log_predictive
+
     def saved_rows(self, path: Path) -> dict[str, Array]:
         """Sites and leave-one-out probabilities, for a checkpoint."""
         arrays = {
             "sites.precision": self.sites.precision,
             "sites.shift": self.sites.shift,
-            "log_predictive": self.log_predictive,
+            "log_predictive": self._log_predictive,
         }
         if self.sites.directions is not None:
             arrays["sites.directions"] = self.sites.directions
@@ -190,34 +151,21 @@ class LocalEngine(SourceFacts):
 
     def restore_rows(self, path: Path, arrays: dict[str, Array]) -> None:
         """Sites and leave-one-out probabilities from a checkpoint."""
-        self.sites = Sites(
-            arrays["sites.precision"], arrays["sites.shift"], arrays.get("sites.directions")
-        )
-        self.log_predictive = arrays["log_predictive"]
+        sites = Sites(arrays["sites.precision"], arrays["sites.shift"], arrays.get("sites.directions"))
+        self.set_state(sites, arrays["log_predictive"])
 
-    def forget_saved_rows(self, path: Path) -> None:
-        """Nothing lies beside the checkpoint."""
-
-    def commit(self) -> None:
-        """Make the sites of the last pass the current ones."""
-        for index, refined in self._pending:
-            if refined.sites is not None:
-                self.sites.put(index, refined.sites)
-            self.log_predictive[index] = refined.log_predictive
-        self._pending = []
-
-    def _tiles(self, prior: Prior, batch: Block | None = None) -> Iterable[Block]:
-        m, d, n_latents = len(prior.Z), self.source.n_features, self.rule.n_latents
-        size = tile_rows(m, d, prior.dtype, n_latents)
+    def _tiles(self, row_pass: Pass, batch: Block | None) -> Iterable[Block]:
+        m, d = row_pass.n_inducing, self.source.n_features
+        size = tile_rows(m, d, row_pass.dtype, self.n_latents)
         if batch is None:
             return self.source.blocks(size)
         n_rows = _length(batch.index)
-        return _split(batch, max(-(-n_rows // size), minibatch_tiles(n_rows, m, d, n_latents)))
+        return _split(batch, max(-(-n_rows // size), minibatch_tiles(n_rows, m, d, self.n_latents)))
 
     def _rows_and_sites(self, tile: Block, dtype: Dtype) -> tuple[Rows, Sites]:
         X, labels, weight = tile.load()
-        if self.held_out is not None:
-            kept = ~self.held_out.mask[tile.index]
+        if self._held_out_mask is not None:
+            kept = ~self._held_out_mask[tile.index]
             weight = kept.astype(np.float64) if weight is None else weight * kept
         importance_weight = tile.importance_weight if isinstance(tile, LoadedBlock) else None
         rows = Rows(self.standardizer.apply(X, dtype), labels, weight, importance_weight)

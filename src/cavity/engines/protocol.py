@@ -1,36 +1,94 @@
-"""What an engine says of its rows, wherever they are: the facts of its source.
+"""What an engine is, and what a pass is that an engine runs.
 
-What a schedule asks of an engine, wherever its rows are.
+An engine knows where rows and their sites are. A pass knows what to do with a tile of them. Neither
+knows more of the other than is said here.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
+from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
 from cavity.data.scaling import Standardizer
 from cavity.data.source import RawRows
 from cavity.engines.threads import Threads
-from cavity.gp.posterior import Naturals, Posterior
-from cavity.gp.prior import Prior
-from cavity.gp.tiles import Sums
-from cavity.inference.rule import Rule
-from cavity.inference.sweep import SweepOptions
-from cavity.typing import Array
+from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
+from cavity.typing import Array, Dtype
 
 
-class SourceFacts:
-    """The part of `Engine` that its source and the rows held out of it answer."""
+class Pass(ABC):
+    """What is done with each tile of rows; it is called from several threads at once."""
+
+    @property
+    @abstractmethod
+    def n_inducing(self) -> int:
+        """Number m of inducing points, on which the best size of a tile depends."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> Dtype:
+        """Precision in which the tiles are computed."""
+
+    @property
+    def scores(self) -> bool:
+        """Whether rows are given leave-one-out probabilities; if not, there is nothing to commit."""
+        return False
+
+    @property
+    def refines(self) -> bool:
+        """Whether rows are given new sites."""
+        return False
+
+    @abstractmethod
+    def __call__(self, rows: Rows, sites: Sites) -> tuple[RefinedRows | None, Sums]:
+        """What rows and their sites come to: what the rows are to keep (None: nothing), and sums."""
+
+    def finding_sites(self) -> Pass:
+        """The pass that finds sites of rows again, from nothing, after theirs were lost."""
+        return self
+
+    @abstractmethod
+    def packed(self, *, directions: bool) -> Callable[[], Pass]:
+        """The pass in a small form to be sent, which is the pass again when it is called.
+
+        directions: whether the sites store their directions; the pass may need more then.
+        """
+
+
+class Engine(ABC):
+    """Runs passes over rows and keeps the sites of the rows; it contains no mathematics."""
 
     source: Any
-    held_out: Any
+    """Where the rows are: it has `n_rows`, `n_features`, `dtype`, `total_weight` and `sample`."""
+
+    def __init__(
+        self,
+        source: Any,
+        standardizer: Standardizer,
+        n_latents: int,
+        threads: Threads,
+        held_out: HeldOut | None = None,
+        stored_directions: int = 0,
+    ) -> None:
+        self.source = source
+        self.standardizer = standardizer
+        self.n_latents = n_latents
+        """Number C of latent functions, each of which has a site in every row."""
+        self.threads = threads
+        """Threads of this process. With Dask it computes for a few rows only, the workers for most."""
+        self.held_out = held_out
+        """Rows that take no part in training, if there are any."""
+        self.stored_directions = stored_directions
+        """Length m of the vector that every site stores in the paper's scheme; 0 if sites store none."""
 
     @property
     def n_rows(self) -> int:
-        """Number of rows of the source."""
+        """Number of rows."""
         return int(self.source.n_rows)
 
     @property
@@ -39,15 +97,10 @@ class SourceFacts:
         return int(self.source.n_features)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The precision that does the rows justice: the source's."""
-        precision: np.dtype[Any] = self.source.dtype
+    def dtype(self) -> Dtype:
+        """The source's precision, float32 or float64."""
+        precision: Dtype = np.dtype(self.source.dtype)
         return precision
-
-    @property
-    def held_out_rows(self) -> RawRows | None:
-        """The rows that take no part in training, if there are any."""
-        return None if self.held_out is None else self.held_out.rows
 
     @property
     def total_weight(self) -> float:
@@ -55,109 +108,56 @@ class SourceFacts:
         held_out = 0.0 if self.held_out is None else self.held_out.weight
         return float(self.source.total_weight - held_out)
 
+    @abstractmethod
+    def run(self, row_pass: Pass, batch: Any = None, sampler: RowSampler = EVERY_ROW) -> Sums:
+        """Run a pass over all rows, or over those that the sampler takes of one of the `batches`.
 
-First = TypeVar("First")
-Second = TypeVar("Second")
+        What the rows are to keep waits for `commit`: a pass that is not committed changes nothing.
+        """
 
-
-class Engine(Protocol):
-    """Runs passes over rows and keeps their sites; it knows no mathematics."""
-
-    source: Any
-    """Where its rows are: it has `n_rows`, and `sample(size, rng)` for some of them."""
-    rule: Rule
-    standardizer: Standardizer
-    threads: Threads
-    """Of the process that drives the fit, for the few rows that it sees itself."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32 or float64: the precision that does the rows justice."""
-        ...
-
-    @property
-    def total_weight(self) -> float:
-        """Sum of the weights of all rows that take part."""
-        ...
-
-    @property
-    def held_out_rows(self) -> RawRows | None:
-        """The rows that take no part in training, if there are any."""
-        ...
-
-    @property
-    def stores_directions(self) -> bool:
-        """Whether a site keeps its own vector: the paper's scheme."""
-        ...
-
-    @property
-    def log_predictive(self) -> Any:
-        """[n]: log probability of each label with its row left out; NaN for rows not visited."""
-        ...
-
-    def of_all_rows(self, values: Any) -> Any:
-        """Values [n], one a row, for as many rows as the user has passed; NaN where one was left out."""
-        ...
-
-    def sweep(
-        self, prior: Prior, posterior: Posterior, options: SweepOptions, batch: Any = None
-    ) -> Sums:
-        """One pass over all rows or one of `batches`; the refined sites wait for `commit`."""
-        ...
-
-    def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
-        """first() and second(), which do not need each other, at once where that is possible."""
-        ...
-
+    @abstractmethod
     def commit(self) -> None:
-        """Make the sites of the last pass the current ones."""
-        ...
+        """Let the rows keep what the last pass has found."""
 
-    def summed_sites(self, prior: Prior) -> Naturals:
-        """The naturals of all sites as they are, under this prior."""
-        ...
-
+    @abstractmethod
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Any]:
         """All rows once in random order, in minibatches of about `size`; the first `skip` left out."""
-        ...
 
-    def spared_rows(self, share: float, most: int, rng: np.random.Generator) -> Any:
-        """A minibatch with about `most` of the rows that training was spared, if there are so many."""
-        ...
+    @abstractmethod
+    def calibration_batch(self, hold_out: float, size: int, rng: np.random.Generator) -> Any:
+        """A minibatch of about `size` rows of the calibration hold-out, or of all of them if fewer."""
 
+    @abstractmethod
     def first_rows(self, count: int) -> RawRows:
         """At most `count` rows from the beginning."""
-        ...
 
-    def fresh(self, rule: Rule | None = None) -> Engine:
-        """The same rows, with sites that say nothing yet, by another rule if one is given."""
-        ...
+    @property
+    @abstractmethod
+    def log_predictive(self) -> Any:
+        """[n]: log probability of each label with its row left out; NaN for rows not visited."""
 
-    def adopt(self, previous: Any) -> bool:
-        """Go on with the sites of an earlier engine, if it has the same kind of them and as many.
+    def of_all_rows(self, values: Any) -> Any:
+        """Values [n], one a row, for as many rows as the user passed; NaN for rows left out before."""
+        return values
 
-        Returns whether it does. What becomes of them does not change the earlier engine.
+    @abstractmethod
+    def fresh(self) -> Engine:
+        """An engine for the same rows, with sites of zero precision."""
+
+    @abstractmethod
+    def adopt(self, previous: Engine | None) -> bool:
+        """Start from the sites of an earlier engine, if it has as many and the same kind of them.
+
+        Returns whether that was possible. The earlier engine keeps its own.
         """
-        ...
 
+    @abstractmethod
     def saved_rows(self, path: Path) -> dict[str, Array]:
-        """The rows' state for a checkpoint at `path`; what is large may be written beside it."""
-        ...
+        """The rows' state for a checkpoint at `path`; large parts may be written to files beside it."""
 
+    @abstractmethod
     def restore_rows(self, path: Path, arrays: dict[str, Array]) -> None:
         """Take back what `saved_rows` gave."""
-        ...
 
-    def forget_saved_rows(self, path: Path) -> None:
-        """Remove what `saved_rows` has written beside the checkpoint."""
-        ...
+    def forget_saved_rows(self, path: Path) -> None:  # noqa: B027 (most engines write no such files)
+        """Remove the files that `saved_rows` has written beside the checkpoint."""

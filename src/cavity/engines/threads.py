@@ -1,6 +1,7 @@
-"""The one place that owns BLAS threads.
+"""Threads for the tiles of a pass, and the number of BLAS threads while they run.
 
-Ordered, bounded parallel map over tiles in threads: NumPy releases the interpreter lock.
+NumPy releases the interpreter lock, so threads are enough. Only this module changes the number of BLAS
+threads.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cavity.memory import expect_large_arrays
 
 @lru_cache(maxsize=1)
 def _controller() -> Any:
-    # Looking for the loaded libraries takes milliseconds; what is loaded does not change.
+    # The search for loaded libraries takes milliseconds, and its result does not change.
     return ThreadpoolController()
 
 
@@ -60,7 +61,7 @@ class Threads:
     """A pool that yields results in the order of its items, holding at most two rounds of them."""
 
     def __init__(self, n_threads: int) -> None:
-        expect_large_arrays()  # those of the tiles
+        expect_large_arrays()  # of the tiles
         self.n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
 
@@ -98,13 +99,13 @@ class Threads:
             raise
 
     def close(self, *, wait: bool = True) -> None:
-        """Let the threads end, and wait until they have."""
+        """End the threads; if asked, wait until they have ended."""
         if self._pool is not None:
             self._pool.shutdown(wait, cancel_futures=True)
 
 
 def _quietly(function: Callable[[Item], Result], item: Item) -> Result:
-    # NumPy's error state belongs to a thread. Non-finite results are caught by whoever uses them.
+    # NumPy's error state belongs to a thread. Callers check results that are not finite.
     with np.errstate(all="ignore"):
         return function(item)
 
@@ -117,7 +118,7 @@ def compute_context(n_threads: int) -> Iterator[Threads]:
         with blas_threads(1), np.errstate(all="ignore"):
             yield threads
     except BaseException:
-        threads.close()  # they may be at work on rows that will be gone
+        threads.close()  # they may still use rows that are about to be released
         raise
-    # They are idle. Ctrl-C while they were waited for would cost a fit that is done.
+    # They are idle. Waiting for them would let Ctrl-C discard a fit that is complete.
     threads.close(wait=False)

@@ -44,7 +44,7 @@ from cavity.inference.fingerprint import fingerprint
 from cavity.inference.history import InducingCandidate, Iteration, Progress
 from cavity.inference.inducing_search import DEFAULT_POINTS, halfway_kernel, search_inducing_points
 from cavity.inference.start import PreviousFit, Start, chosen_start, continued_start, prepare
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_before_training, train
 from cavity.inference.trainer import Problem
 from cavity.inference.updates import gradient
@@ -252,7 +252,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             if twice := sorted(set(self.config) & set(own)):
                 name = "inducing_points" if twice[0] == "inducing_init" else twice[0]
                 raise ValueError(
-                    f"config sets {twice[0]!r}; set the parameter {name} of {type(self).__name__} instead"
+                    f"config sets {twice[0]!r}; set {name} of {type(self).__name__} instead"
                 )
         elif isinstance(self.config, TrainingConfig):
             parameters = inspect.signature(type(self)).parameters
@@ -360,7 +360,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             prior,
             point.posterior,
             engine.standardizer,
-            make_rule(config).likelihood,
+            problem.rule.likelihood,
             inverse_temperature=point.inverse_temperature,
         )
         self.kernel_ = prior.kernel
@@ -496,18 +496,18 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
                 "log_marginal_likelihood(theta) needs the training rows, which are kept neither in a "
                 "saved or copied estimator nor of a stream; call fit first"
             )
-        engine = self._training.fresh(make_rule(self.config_, sites=True))
+        engine, rule = self._training.fresh(), make_rule(self.config_, sites=True)
         with compute_context(thread_count(self.n_jobs)) as engine.threads:
             kernel = self.kernel_.clone_with_theta(theta)
             # The jitter is part of the model: with another one the fitted theta has another value.
             prior = Prior(kernel, self.model_.Z, self.model_.dtype, self.model_.jitter)
             options = SweepOptions(residual_scale=self.config_.residual_scale)
-            point = converge(engine, prior, options=options, tol=1e-8, max_sweeps=500)
+            point = converge(engine, prior, rule, options=options, tol=1e-8, max_sweeps=500)
             if point.interrupted:
                 raise KeyboardInterrupt
             if not eval_gradient:
                 return point.objective
-            sums = engine.sweep(prior, point.posterior, replace(options, damping=0.0))
+            sums = engine.run(Sweep(prior, point.posterior, rule, replace(options, damping=0.0)))
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:

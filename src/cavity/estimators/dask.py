@@ -26,11 +26,12 @@ from dask.base import is_dask_collection
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Standardizer
 from cavity.data.source import tile_precision
 from cavity.engines.dask.cluster import Cluster, cluster_for
 from cavity.engines.dask.collections import lazy_table
-from cavity.engines.dask.engine import DaskEngine, HeldOutRows
+from cavity.engines.dask.engine import DaskEngine
 from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads, thread_count
@@ -248,14 +249,14 @@ class DaskClassifier(SteppedGPClassifier):
         if not isinstance(source, ShardedSource):
             return super()._hold_out(source, rng)
         numbers = held_out_numbers(source.n_rows, self.validation_fraction, rng)
-        return HeldOutRows(numbers, source.take(numbers))
+        return HeldOut(numbers, source.take(numbers))
 
     def _engine(
         self, source: Any, standardizer: Standardizer, threads: Threads, held_out: Any, stored: int
     ) -> Engine:
         if not isinstance(source, ShardedSource):
             return super()._engine(source, standardizer, threads, held_out, stored)
-        return DaskEngine(source, standardizer, self._rule(), threads, held_out, stored)
+        return DaskEngine(source, standardizer, self._rule().n_latents, threads, held_out, stored)
 
     def _move_out(self) -> None:
         """Keep what is still needed of a cluster that is about to be closed: in files, not in memory."""

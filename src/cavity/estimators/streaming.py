@@ -308,11 +308,12 @@ class TrainedGPClassifier(SparseGPClassifier):
                 chunk, standardizer, config, rng, kernel=self.kernel, inducing_points=points
             ).space
         began = space if record is None else record.space
-        engine = backend.engine(chunk, standardizer, make_rule(config))
+        rule = make_rule(config)
+        engine = backend.engine(chunk, standardizer, rule.n_latents)
         assert config.optimizer is not None
         centre = space.project(space.pack(began.kernel.theta, began.Z))
         problem = make_problem(
-            engine, space, config.hyperprior_scale, centre=centre, posterior=posterior
+            engine, rule, space, config.hyperprior_scale, centre=centre, posterior=posterior
         )
         options = SweepOptions(
             exact=config.exact_gradient,
@@ -344,7 +345,7 @@ class TrainedGPClassifier(SparseGPClassifier):
             prior,
             posterior,
             engine.standardizer,
-            make_rule(config).likelihood,
+            problem.rule.likelihood,
             inverse_temperature=self.inverse_temperature_,
         )
         self.kernel_ = prior.kernel

@@ -167,8 +167,8 @@ def validated_kernel(kernel: Any) -> None:
 
 def require_weight_on_both_sides(engine: Engine, fraction: float) -> None:
     """Refuse a held-out fraction after which there is nothing to judge by, or to learn from."""
-    rows = engine.held_out_rows
-    assert rows is not None
+    assert engine.held_out is not None
+    rows = engine.held_out.rows
     judging = len(rows.labels) if rows.weight is None else float(rows.weight.sum())
     if judging <= 0.0 or engine.total_weight <= 0.0:
         raise ValueError(

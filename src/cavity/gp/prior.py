@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,8 +14,10 @@ from cavity.gp.linalg import (
     add_to_diagonal,
     inverse_lower,
     jittered_cholesky,
+    lower,
     times_lower,
     transposed_lower_times,
+    triangle,
 )
 from cavity.typing import Array, Dtype
 
@@ -27,6 +30,45 @@ class ParameterGradient(NamedTuple):
 
     theta: Array
     Z: Array
+
+
+@dataclass(frozen=True)
+class RowPrior:
+    """What a pass over rows needs of a `Prior`, for a process that has not made the prior itself.
+
+    The bound kernel is part of it: a worker need not know how to bind a kernel that a user registered.
+    """
+
+    rows_kernel: BoundKernel
+    """The kernel bound to Z in the precision of the tiles."""
+    whitener: Array
+    """L⁻¹ [m, m] in that precision."""
+    factor: Array | None = None
+    """L [m, m] in that precision, for sites that store their directions."""
+
+    @property
+    def dtype(self) -> Dtype:
+        """Precision of the tiles."""
+        return self.whitener.dtype
+
+    @property
+    def L(self) -> Array:  # noqa: N802
+        """The factor."""
+        assert self.factor is not None
+        return self.factor
+
+
+class PackedPrior(NamedTuple):
+    """A `RowPrior` as it is sent: one triangle of each matrix."""
+
+    rows_kernel: BoundKernel
+    whitener: Array
+    factor: Array | None
+
+    def unpacked(self) -> RowPrior:
+        """The prior for rows."""
+        factor = None if self.factor is None else lower(self.factor)
+        return RowPrior(self.rows_kernel, lower(self.whitener), factor)
 
 
 class Prior:
@@ -63,6 +105,11 @@ class Prior:
         if self.dtype == np.float64:
             return self._bound
         return bind_rounded(self.kernel, self.Z, self.dtype, self._bound)
+
+    def packed(self, *, directions: bool) -> PackedPrior:
+        """What a pass needs of the prior, to be sent; `directions`: its sites store their directions."""
+        factor = triangle(self.L.astype(self.dtype, copy=False)) if directions else None
+        return PackedPrior(self.rows_kernel, triangle(self.whitener), factor)
 
     def pull_back(self, bracket: Array) -> ParameterGradient:
         """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric, and lost)."""

@@ -1,7 +1,4 @@
-"""The rows of one tile, and the sites that belong to them.
-
-What one pass over some rows adds up to.
-"""
+"""Records that a pass and an engine exchange: rows of a tile, their sites, and the sums of a pass."""
 
 from __future__ import annotations
 
@@ -73,6 +70,22 @@ class Sites(NamedTuple):
         self.shift[:, index] = sites.shift
         if self.directions is not None and sites.directions is not None:
             self.directions[index] = sites.directions
+
+
+class RefinedRows(NamedTuple):
+    """What a pass leaves with the rows themselves."""
+
+    sites: Sites | None
+    """The refined sites; None leaves the rows with those that they have."""
+    log_predictive: Array
+    """[t]: log probability of each label with its row left out."""
+
+    def no_wider_than(self, dtype: Dtype) -> RefinedRows:
+        """The same in `dtype`, if that takes less memory."""
+        if self.log_predictive.dtype.itemsize <= np.dtype(dtype).itemsize:
+            return self
+        sites = None if self.sites is None else self.sites.astype(dtype)
+        return RefinedRows(sites, self.log_predictive.astype(dtype))
 
 
 @dataclass

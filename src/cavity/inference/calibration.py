@@ -17,7 +17,8 @@ import numpy as np
 from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
 from cavity.inference.converge import FixedPoint
-from cavity.inference.sweep import LAGGING_LEVERAGE, SweepOptions
+from cavity.inference.rule import Rule
+from cavity.inference.sweep import LAGGING_LEVERAGE, Sweep, SweepOptions
 
 _ROWS = 10_000
 """Rows that decide: enough for a single number …"""
@@ -32,21 +33,26 @@ training with a share of the residual the factor may be far from one."""
 _PASSES = 3 * len(_REACHES)
 
 
-def epochs_needed(n_rows: int, spared: float = 0.0, most: int | None = None) -> float:
+def epochs_needed(n_rows: int, hold_out: float = 0.0, most: int | None = None) -> float:
     """Passes over all rows that the search for the factor is worth, if so many rows decide at most.
 
     >>> epochs_needed(5_000), epochs_needed(60_000), round(epochs_needed(60_000, 0.05), 3)
     (9.0, 1.5, 0.45)
     """
-    return _PASSES * min(spared or 1.0, (most or _ROWS) / n_rows)
+    return _PASSES * min(hold_out or 1.0, (most or _ROWS) / n_rows)
 
 
 def calibrated(
-    engine: Engine, point: FixedPoint, seed: int, spared: float = 0.0, seconds: float = np.inf
+    engine: Engine,
+    point: FixedPoint,
+    rule: Rule,
+    seed: int,
+    hold_out: float = 0.0,
+    seconds: float = np.inf,
 ) -> FixedPoint:
     """The point with the factor on its means that makes left-out labels most probable.
 
-    spared: share of the rows that training has not seen and that decide; without, any rows do. The
+    hold_out: share of the rows that training has not seen and that decide; if 0, any rows do. The
     leave-one-out probabilities of the rows are brought up to date, if the seconds suffice for one more
     pass; if they do not even suffice for the search, fewer rows decide. Sites and q stay as they are.
     Predictions have the residual s in full, and so do the scores, even if training went by a share of
@@ -58,22 +64,21 @@ def calibrated(
     def score(log_inverse_temperature: float, rows: Any) -> tuple[float, float]:
         # Damping 0 leaves the sites alone: the pass only looks.
         options = SweepOptions(
-            0.0, leverage, gradient=False, inverse_temperature=float(np.exp(log_inverse_temperature)),
-            spared=spared, only_spared=True,
-        )  # fmt: skip
-        sums = engine.sweep(point.prior, point.posterior, options, rows)
+            0.0, leverage, gradient=False, inverse_temperature=float(np.exp(log_inverse_temperature))
+        )
+        sums = engine.run(Sweep(point.prior, point.posterior, rule, options), rows)
         return sums.log_predictive / max(sums.weight, 1e-300), sums.weight
 
     try:
-        most, rows = _ROWS, _judges(engine, seed, spared, _ROWS)
+        most, rows = _ROWS, _judges(engine, seed, hold_out, _ROWS)
         begin = time.monotonic()
         if np.isfinite(seconds):
             score(_START, rows)
             affordable = seconds / max(time.monotonic() - begin, 1e-9) - 1.0  # passes over these rows
             if affordable < _PASSES:
-                judging = min(_ROWS, (spared or 1.0) * engine.n_rows)
+                judging = min(_ROWS, (hold_out or 1.0) * engine.n_rows)
                 most = max(_FEWEST_ROWS, int(judging * affordable / _PASSES))
-                rows = _judges(engine, seed, spared, most)
+                rows = _judges(engine, seed, hold_out, most)
         begin = time.monotonic()
 
         def penalised(log_inverse_temperature: float) -> float:
@@ -89,7 +94,7 @@ def calibrated(
         point = point._replace(inverse_temperature=float(np.exp(best)))
         taken = time.monotonic() - begin
         left = seconds - (time.monotonic() - called)
-        enough = taken / epochs_needed(engine.n_rows, spared, most) <= left
+        enough = taken / epochs_needed(engine.n_rows, hold_out, most) <= left
         point = point._replace(mean_log_predictive=score(best, None if enough else rows)[0])
     except KeyboardInterrupt:
         return point._replace(interrupted=True)
@@ -98,11 +103,11 @@ def calibrated(
     return point
 
 
-def _judges(engine: Engine, seed: int, spared: float, most: int) -> Any:
+def _judges(engine: Engine, seed: int, hold_out: float, most: int) -> Any:
     """The rows that decide, as a minibatch; None for all of them."""
     rng = np.random.default_rng(seed)
-    if spared:
-        return engine.spared_rows(spared, most, rng)
+    if hold_out:
+        return engine.calibration_batch(hold_out, most, rng)
     return next(iter(engine.batches(most, rng))) if engine.n_rows > most else None
 
 

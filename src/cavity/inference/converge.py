@@ -15,7 +15,8 @@ from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.history import Progress, StepInfo
-from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions
+from cavity.inference.rule import Rule
+from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SiteSum, Sweep, SweepOptions
 from cavity.inference.updates import objective
 
 
@@ -61,6 +62,7 @@ POLISHING_TOL = 1e-4
 def converge(
     engine: Engine,
     prior: Prior,
+    rule: Rule,
     *,
     options: SweepOptions = _PLAIN,
     tol: float = 1e-6,
@@ -69,7 +71,7 @@ def converge(
     callback: Callable[[FixedPoint], object] | None = None,
     has_time: Callable[[float], bool] | None = None,
 ) -> FixedPoint:
-    """Iterate the engine's sites to the fixed point of its rule.
+    """Iterate the engine's sites to the fixed point of a rule.
 
     Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
     are exact; only the first may be given another q to `start` from. The damping, that of the options to
@@ -77,19 +79,19 @@ def converge(
     called after every sweep; another one begins only if `has_time(seconds of the last)` is true.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
-    most = 1.0 if engine.rule.n_latents == 1 else _COUPLED_DAMPING
+    most = 1.0 if rule.n_latents == 1 else _COUPLED_DAMPING
     damping = min(options.damping, most)
     options = replace(options, gradient=False, trace_penalty=0.0)  # the evidence itself is wanted
     naturals = start
     try:
         if naturals is None:
-            naturals = engine.summed_sites(prior)
+            naturals = engine.run(SiteSum(prior)).naturals
         else:
             leverage = LAGGING_LEVERAGE
         for n_sweeps in range(1, max_sweeps + 1):
             begun = time.perf_counter()
             now = replace(options, damping=damping, max_leverage=leverage)
-            point, sums = _sweep(engine, prior, naturals, now, n_sweeps, tol)
+            point, sums = _sweep(engine, prior, rule, naturals, now, n_sweeps, tol)
             naturals, leverage = sums.naturals, EXACT_LEVERAGE
             if callback is not None:
                 callback(point)
@@ -132,15 +134,16 @@ def record_sweep(progress: Progress, point: FixedPoint) -> None:
 def _sweep(
     engine: Engine,
     prior: Prior,
+    rule: Rule,
     naturals: Naturals,
     options: SweepOptions,
     n_sweeps: int,
     tol: float,
 ) -> tuple[FixedPoint, Sums]:
     posterior = Posterior.from_naturals(naturals, engine.threads.map)
-    sums = engine.sweep(prior, posterior, options)
+    sums = engine.run(Sweep(prior, posterior, rule, options))
     change = float(np.sqrt(sums.site_change / sums.weight)) / options.damping
-    value = objective(sums, posterior, engine.rule)
+    value = objective(sums, posterior, rule)
     if not np.isfinite(value + change):
         raise NumericalError(
             "the sweeps at fixed kernel produced a non-finite objective; try a smaller damping, "
@@ -154,6 +157,7 @@ def score_fixed_posterior(
     engine: Engine,
     prior: Prior,
     posterior: Posterior,
+    rule: Rule,
     seconds_left: Callable[[], float] = lambda: np.inf,
 ) -> FixedPoint:
     """A point that is left as it is: the rows' sites are those that its q would give them.
@@ -166,11 +170,11 @@ def score_fixed_posterior(
         for n_sweeps in (1, 2):
             begun = time.perf_counter()
             options = SweepOptions(1.0, leverage, gradient=False)
-            sums = engine.sweep(prior, posterior, options)
+            sums = engine.run(Sweep(prior, posterior, rule, options))
             engine.commit()
             leverage = _credible_leverage(sums.naturals, posterior)
             point = point._replace(
-                objective=objective(sums, posterior, engine.rule),
+                objective=objective(sums, posterior, rule),
                 mean_log_predictive=sums.log_predictive / sums.weight,
                 n_sweeps=n_sweeps,
                 change=float(np.sqrt(sums.site_change / sums.weight)),

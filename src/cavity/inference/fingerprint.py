@@ -95,7 +95,7 @@ def fingerprint(
     turn = engine.standardizer
     fitting = min(_ROWS, _BYTES // (8 * engine.n_features))
     sample = source.sample(max(1, fitting), np.random.default_rng(0))
-    n_classes = engine.rule.n_latents
+    n_classes = problem.rule.n_latents
     return Fingerprint(
         {
             **{name: plain(value) for name, value in config.as_dict().items()},

@@ -134,14 +134,20 @@ class Growth:
     options: SweepOptions = field(default_factory=lambda: _OPTIONS)
 
     def run(
-        self, engine: LocalEngine, kernel: Any, X: Array, ladder: Sequence[int], clock: Progress
+        self,
+        engine: LocalEngine,
+        rule: Rule,
+        kernel: Any,
+        X: Array,
+        ladder: Sequence[int],
+        clock: Progress,
     ) -> Grown:
         """Kernel and points of the rung that is enough, and the rungs that were tried.
 
         X [n, d] are the rows of the engine's source, standardised. The first rung is always tried, the
         second if there is time; another one only if it promises to be worth its price.
         """
-        climb = _Climb(self, engine, X, _weight(engine, len(X)), kernel.theta)
+        climb = _Climb(self, engine, rule, X, _weight(engine, len(X)), kernel.theta)
         course, interrupted = _Course(), False
         try:
             self._follow(course, climb, kernel, ladder, clock)
@@ -208,6 +214,7 @@ class _Climb:
 
     growth: Growth
     engine: LocalEngine
+    rule: Rule
     X: Array
     weight: Array | None
     centre: Array
@@ -217,9 +224,11 @@ class _Climb:
         """Some steps from a kernel and points, then EP at where they lead."""
         growth, engine = self.growth, self.engine
         space = ParameterSpace(kernel, Z, growth.learn_kernel, growth.learn_inducing)
-        problem = make_problem(engine, space, growth.deviation, centre=space.pack(self.centre, Z))
+        problem = make_problem(
+            engine, self.rule, space, growth.deviation, centre=space.pack(self.centre, Z)
+        )
         x = self._steps(problem) if growth.learn_kernel else space.start
-        point = converge(engine, problem.prior(x), tol=_EP_TOL, max_sweeps=_MOST_SWEEPS)
+        point = converge(engine, problem.prior(x), self.rule, tol=_EP_TOL, max_sweeps=_MOST_SWEEPS)
         if point.interrupted:
             raise KeyboardInterrupt
         return self._scored(point)
@@ -336,10 +345,10 @@ def search_inducing_points(
         deviation=config.hyperprior_scale,
         max_seconds=SEARCH_SHARE * config.max_seconds,
     )
-    engine = LocalEngine(pilot, standardizer, rule, threads)
+    engine = LocalEngine(pilot, standardizer, rule.n_latents, threads)
     X = standardizer.apply(pilot.X, np.dtype(np.float64))
     rungs = ladder(pilot.n_rows)
-    grown = growth.run(engine, kernel, X, _affordable(rungs, rule.n_latents), clock)
+    grown = growth.run(engine, rule, kernel, X, _affordable(rungs, rule.n_latents), clock)
     engine.sites = grown.sites
     seen = source.n_rows == pilot.n_rows
     adopted = isinstance(source, ArraySource) and seen and config.site_storage == "sites"

@@ -17,7 +17,7 @@ from scipy.optimize import OptimizeResult, minimize
 from cavity.errors import NumericalError
 from cavity.inference.converge import POLISHING_TOL, FitResult, converge, score_fixed_posterior
 from cavity.inference.history import Progress, StepInfo
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Problem, Trainer
 from cavity.inference.updates import gradient, objective
 from cavity.typing import Array
@@ -203,7 +203,7 @@ def fit_gradient_batch(
     )
     prior = problem.prior(maximum.x[:split])
     point = score_fixed_posterior(
-        problem.engine, prior, trainer.update.posterior(maximum.x[split:], prior)
+        problem.engine, prior, trainer.update.posterior(maximum.x[split:], prior), problem.rule
     )
     interrupted = maximum.interrupted or point.interrupted
     return FitResult(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)
@@ -222,22 +222,22 @@ def fit_outer(
     seconds are over, each of what is still to be done, the first evaluation and EP at the best
     parameters, has one sweep.
     """
-    engine, hyperprior = problem.engine, problem.hyperprior
+    engine, rule, hyperprior = problem.engine, problem.rule, problem.hyperprior
 
     def has_time(taken: float) -> bool:
         return progress.seconds + taken <= max_seconds
 
     def evaluate(x: Array) -> Evaluated:
         prior = problem.prior(x)
-        point = converge(engine, prior, tol=_EP_TOL, has_time=has_time)
+        point = converge(engine, prior, rule, tol=_EP_TOL, has_time=has_time)
         if point.interrupted:
             raise KeyboardInterrupt
-        sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0))
+        sums = engine.run(Sweep(prior, point.posterior, rule, SweepOptions(damping=0.0)))
         slope = problem.space.pack_gradient(gradient(sums, prior, point.posterior))
         slope = slope + hyperprior.gradient(x)
         value = point.objective
         if np.isnan(value):  # there was time for one sweep only
-            value = objective(sums, point.posterior, engine.rule)
+            value = objective(sums, point.posterior, rule)
         value += hyperprior.log_density(x)
         norm = float(np.linalg.norm(slope))
         info = StepInfo(value, point.mean_log_predictive, norm, point.change)
@@ -255,6 +255,6 @@ def fit_outer(
         max_seconds=max_seconds,
     )
     prior = problem.prior(maximum.x)
-    point = converge(engine, prior, tol=POLISHING_TOL, has_time=has_time)
+    point = converge(engine, prior, rule, tol=POLISHING_TOL, has_time=has_time)
     interrupted = maximum.interrupted or point.interrupted
     return FitResult(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)

@@ -77,12 +77,12 @@ def prepare(
             f'site_storage="factors" for {source.n_rows:,} rows and m={m}',
             instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
         )
-    engine = backend.engine(source, standardizer, rule, held_out, stored)
+    engine = backend.engine(source, standardizer, rule.n_latents, held_out, stored)
     adopted = engine.adopt(start.engine)
     # A posterior that is the sum of stored factors cannot begin with another one.
     posterior = None if stored and not adopted else start.posterior
     return make_problem(
-        engine, start.space, config.hyperprior_scale, centre=start.centre, posterior=posterior
+        engine, rule, start.space, config.hyperprior_scale, centre=start.centre, posterior=posterior
     )
 
 

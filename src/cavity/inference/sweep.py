@@ -13,18 +13,28 @@ of them together (A, bracket, ∂/∂K), two of them triangular."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import reduce
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 
 import numpy as np
 
-from cavity.gp.linalg import add_outer, row_dots, stacked, times_lower, times_transposed_lower
+from cavity.engines.protocol import Pass
+from cavity.gp.linalg import (
+    add_outer,
+    lower,
+    row_dots,
+    stacked,
+    symmetric,
+    times_lower,
+    times_transposed_lower,
+    triangle,
+)
 from cavity.gp.posterior import Marginals, Naturals, Posterior, marginals_from_kernel
-from cavity.gp.prior import Prior
-from cavity.gp.tiles import Rows, Sites, Sums
+from cavity.gp.prior import PackedPrior, Prior, RowPrior
+from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
 from cavity.inference.rule import RowTerms, Rule, limit_leverage
-from cavity.typing import Array, Dtype
+from cavity.typing import FLOAT64, Array, Dtype
 
 EXACT_LEVERAGE = 1.0 - 1e-9
 """Bound on ν̃v when q holds just the rows' sites: it only keeps rounding away from 1."""
@@ -49,12 +59,6 @@ class SweepOptions:
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
     inverse_temperature: float = 1.0
     """Factor on the latent means, and on the sites' shifts that make them, before the rule speaks."""
-    thinning: float = 1.0
-    """Smallest probability with which a row of a minibatch takes part; 1 takes all of them."""
-    spared: float = 0.0
-    """Share of the rows, always the same ones, that minibatches leave out; see `engines.sparing`."""
-    only_spared: bool = False
-    """Whether a minibatch has just those rows instead."""
     residual_scale: float = 1.0
     """κ: a row's likelihood is blurred by κs instead of s, the variance that the inducing points leave
     unexplained; 1 is FITC, 0 takes the function for exactly what the inducing points say.
@@ -81,91 +85,190 @@ def site_gamma(rule: Rule, options: SweepOptions) -> float | None:
     return None if rule.site_gamma is None else rule.site_gamma * options.residual_scale
 
 
-class RefinedRows(NamedTuple):
-    """What a pass leaves with the rows themselves."""
+@dataclass(frozen=True)
+class Sweep(Pass):
+    """The pass that refines the sites of rows and sums up what they say of q and of the parameters."""
 
-    sites: Sites | None
-    """The refined sites; None leaves the rows with those that they have."""
-    log_predictive: Array
-    """[t]: log probability of each label with its row left out."""
+    prior: Prior | RowPrior
+    posterior: Posterior
+    rule: Rule
+    options: SweepOptions = field(default_factory=SweepOptions)
 
-    def no_wider_than(self, dtype: Dtype) -> RefinedRows:
-        """The same, in that precision if it is the smaller: what waits takes no room in vain."""
-        if self.log_predictive.dtype.itemsize <= np.dtype(dtype).itemsize:
-            return self
-        sites = None if self.sites is None else self.sites.astype(dtype)
-        return RefinedRows(sites, self.log_predictive.astype(dtype))
+    @property
+    def n_inducing(self) -> int:
+        """Number m of inducing points."""
+        return len(self.prior.whitener)
+
+    @property
+    def dtype(self) -> Dtype:
+        """Precision of the tiles."""
+        return self.prior.dtype
+
+    @property
+    def scores(self) -> bool:
+        """True: every row is given its leave-one-out probability."""
+        return True
+
+    @property
+    def refines(self) -> bool:
+        """Whether the rows are given new sites: not with a damping of 0."""
+        return self.options.damping != 0.0
+
+    def finding_sites(self) -> Sweep:
+        """The pass that gives rows without sites those that this q implies."""
+        options = replace(
+            self.options, damping=1.0, gradient=False, trace_penalty=0.0, inverse_temperature=1.0
+        )
+        return replace(self, options=options)
+
+    def packed(self, *, directions: bool) -> Callable[[], Sweep]:
+        """The pass in a small form to be sent, which is the pass again when it is called."""
+        assert isinstance(self.prior, Prior)
+        # The exact gradient has terms that are computed in float64, whatever the tiles have.
+        dtype = FLOAT64 if self.options.exact else self.prior.dtype
+        posterior = _packed_posterior(self.posterior, dtype)
+        prior = self.prior.packed(directions=directions)
+        return partial(_unpacked_sweep, prior, posterior, self.rule, self.options)
+
+    def __call__(self, rows: Rows, sites: Sites) -> tuple[RefinedRows, Sums]:
+        """Refined sites and sums of some rows."""
+        prior, posterior, options = self.prior, self.posterior, self.options
+        kernel = prior.rows_kernel
+        K, cross_tape = kernel.cross(rows.X)
+        diagonal, diagonal_tape = kernel.diagonal(rows.X)
+        at = marginals_from_kernel(K, diagonal, prior, posterior)
+        weight, stored = rows.weights, _stored_whitened(sites, prior)
+        own = sites if stored is None else _seen_today(sites, stored, at, posterior, options)
+        terms = self._terms(rows, own, at)
+        if rows.importance_weight is not None:
+            weight = weight * rows.importance_weight
+        # A row without weight is absent from q: it must have no site to be taken out of it.
+        step = options.damping * (weight > 0)
+        refined = Sites(
+            sites.precision + step * (terms.precision - sites.precision),
+            sites.shift + step * (terms.shift - sites.shift),
+            None if stored is None else times_lower(at.A, prior.whitener),
+        )
+        sums = _site_sums(at, sites, refined, terms, weight)
+        if stored is not None:
+            sums.replaced_precision, sums.replaced_shift = _naturals(stored, sites, weight).parts
+        if options.trace_penalty:
+            # −½ cν̃s has the form of the row's own dependence on s, with cν̃ in the place of γ.
+            charge = options.trace_penalty * terms.precision
+            sums.objective -= 0.5 * float(weight @ (charge.sum(axis=0) * at.residual))
+            terms = terms._replace(gamma=charge)
+        if options.gradient:
+            if not options.bracket:
+                terms = terms._replace(h=-terms.precision)
+                pull = np.matmul((weight * terms.alpha).astype(at.A.dtype), at.A)
+                sums.pull = pull.astype(np.float64)
+            P = _row_gradient(at, terms, weight, posterior)
+            half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
+            correction = None
+            if half_gamma.any():  # not if the residual has no part in the likelihood
+                correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
+                P += correction
+            if options.bracket:
+                sums.bracket = P.T @ at.A
+                if options.exact:
+                    sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
+            if correction is not None:
+                P += correction
+            by_rows = times_lower(P, prior.whitener, overwrite=True)
+            theta, sums.Z = kernel.pull_back(cross_tape, by_rows)
+            sums.theta = theta + kernel.pull_back_diagonal(diagonal_tape, -half_gamma)
+        return RefinedRows(refined if self.refines else None, terms.log_predictive), sums
+
+    def _terms(self, rows: Rows, own: Sites, at: Marginals) -> RowTerms:
+        """What the rule says of rows whose sites in q are `own`."""
+        options = self.options
+
+        def terms_without(share: Array | float) -> RowTerms:
+            return self.rule(
+                rows.labels,
+                options.inverse_temperature * at.mean,
+                at.variance,
+                options.residual_scale * at.residual,
+                share * own.precision,
+                options.inverse_temperature * share * own.shift,
+                options.max_leverage,
+            )
+
+        if rows.weight is None:
+            terms = terms_without(1.0)
+        else:
+            # One copy of a row is taken out of q, also if its weight is below 1: only then do the
+            # moments match as the gradient assumes.
+            terms = terms_without(np.sign(rows.weight))
+            if (rows.weight < 1.0).any():
+                # The probability of the label leaves out no more of the row than q holds.
+                left_out = terms_without(np.minimum(rows.weight, 1.0)).log_predictive
+                terms = terms._replace(log_predictive=left_out)
+        if options.residual_scale != 1.0:  # γ is minus twice the derivative by s, of which κs is a part
+            terms = terms._replace(gamma=options.residual_scale * terms.gamma)
+        return terms
 
 
-def sweep(
-    rows: Rows, sites: Sites, prior: Prior, posterior: Posterior, rule: Rule, options: SweepOptions
-) -> tuple[RefinedRows, Sums]:
-    """Refine the sites of some rows and sum up what they say."""
-    kernel = prior.rows_kernel
-    K, cross_tape = kernel.cross(rows.X)
-    diagonal, diagonal_tape = kernel.diagonal(rows.X)
-    at = marginals_from_kernel(K, diagonal, prior, posterior)
-    weight, stored = rows.weights, _stored_whitened(sites, prior)
-    own = sites if stored is None else _seen_today(sites, stored, at, posterior, options)
+@dataclass(frozen=True)
+class SiteSum(Pass):
+    """The pass that sums up the sites of rows as they are, under a prior, and leaves the rows alone."""
 
-    def terms_without(share: Array | float) -> RowTerms:
-        return rule(
-            rows.labels,
-            options.inverse_temperature * at.mean,
-            at.variance,
-            options.residual_scale * at.residual,
-            share * own.precision,
-            options.inverse_temperature * share * own.shift,
-            options.max_leverage,
+    prior: Prior | RowPrior
+
+    @property
+    def n_inducing(self) -> int:
+        """Number m of inducing points."""
+        return len(self.prior.whitener)
+
+    @property
+    def dtype(self) -> Dtype:
+        """Precision of the tiles."""
+        return self.prior.dtype
+
+    def packed(self, *, directions: bool) -> Callable[[], SiteSum]:
+        """The pass in a small form to be sent, which is the pass again when it is called."""
+        assert isinstance(self.prior, Prior)
+        return partial(_unpacked_site_sum, self.prior.packed(directions=False))
+
+    def __call__(self, rows: Rows, sites: Sites) -> tuple[None, Sums]:
+        """The summed sites; all other sums are 0."""
+        K, _ = self.prior.rows_kernel.cross(rows.X)
+        A = times_transposed_lower(K, self.prior.whitener)
+        n, naturals = len(rows.labels), _naturals(A, sites, rows.weights)
+        return None, Sums(
+            n_rows=n,
+            n_visited=n,
+            weight=float(rows.weights.sum()),
+            precision=naturals.precision,
+            shift=naturals.shift,
+            objective=0.0,
+            log_predictive=0.0,
+            site_change=0.0,
         )
 
-    # One copy is taken out of q, of a part of one too: so the moments match that the gradient counts on.
-    terms = terms_without(1.0 if rows.weight is None else np.sign(weight))
-    if rows.weight is not None and (weight < 1.0).any():
-        # No more can be left out than is there.
-        left_out = terms_without(np.minimum(weight, 1.0)).log_predictive
-        terms = terms._replace(log_predictive=left_out)
-    if options.residual_scale != 1.0:  # γ is minus twice the derivative by s, of which κs is a part
-        terms = terms._replace(gamma=options.residual_scale * terms.gamma)
-    if rows.importance_weight is not None:
-        weight = weight * rows.importance_weight
-    # A row of no weight is absent from q: it must have no site to be taken out of it.
-    step = options.damping * (weight > 0)
-    refined = Sites(
-        sites.precision + step * (terms.precision - sites.precision),
-        sites.shift + step * (terms.shift - sites.shift),
-        None if stored is None else times_lower(at.A, prior.whitener),
-    )
-    sums = _site_sums(at, sites, refined, terms, weight)
-    if stored is not None:
-        sums.replaced_precision, sums.replaced_shift = _naturals(stored, sites, weight).parts
-    if options.trace_penalty:
-        # −½ cν̃s has the form of the row's own dependence on s, with cν̃ in the place of γ.
-        charge = options.trace_penalty * terms.precision
-        sums.objective -= 0.5 * float(weight @ (charge.sum(axis=0) * at.residual))
-        terms = terms._replace(gamma=charge)
-    if options.gradient:
-        if not options.bracket:
-            terms = terms._replace(h=-terms.precision)
-            sums.pull = np.matmul((weight * terms.alpha).astype(at.A.dtype), at.A).astype(np.float64)
-        P = _row_gradient(at, terms, weight, posterior)
-        half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
-        correction = None
-        if half_gamma.any():  # not if the residual has no part in the likelihood
-            correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
-            P += correction
-        if options.bracket:
-            sums.bracket = P.T @ at.A
-            if options.exact:
-                sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
-        if correction is not None:
-            P += correction
-        theta, sums.Z = kernel.pull_back(cross_tape, times_lower(P, prior.whitener, overwrite=True))
-        sums.theta = theta + kernel.pull_back_diagonal(diagonal_tape, -half_gamma)
-    return RefinedRows(refined, terms.log_predictive), sums
+
+def _packed_posterior(posterior: Posterior, dtype: Dtype) -> Posterior:
+    """The moments of q with one triangle of each matrix, its covariance in `dtype`."""
+    if posterior.factors is not None:
+        return replace(posterior, factors=stacked([triangle(R) for R in posterior.factors]))
+    covariance = posterior.covariance.astype(dtype, copy=False)
+    halves = stacked([triangle(S) for S in covariance])
+    return replace(posterior, covariance=halves, naturals=Naturals.zeros(len(posterior.mean), 0))
 
 
-def _stored_whitened(sites: Sites, prior: Prior) -> Array | None:
+def _unpacked_sweep(prior: PackedPrior, packed: Posterior, rule: Rule, options: SweepOptions) -> Sweep:
+    if packed.factors is not None:
+        posterior = replace(packed, factors=stacked([lower(R) for R in packed.factors]))
+    else:
+        posterior = replace(packed, covariance=stacked([symmetric(S) for S in packed.covariance]))
+    return Sweep(prior.unpacked(), posterior, rule, options)
+
+
+def _unpacked_site_sum(prior: PackedPrior) -> SiteSum:
+    return SiteSum(prior.unpacked())
+
+
+def _stored_whitened(sites: Sites, prior: Prior | RowPrior) -> Array | None:
     """The stored directions of the rows in today's whitened coordinates [t, m]: υᵀf̄ = (Lᵀυ)ᵀu."""
     if sites.directions is None:
         return None
@@ -194,12 +297,6 @@ def _seen_today(
         precisions.append(1.0 / variance - 1.0 / cavity_variance)
         shifts.append(at.mean[c] / variance - cavity_mean / cavity_variance)
     return Sites(np.stack(precisions), np.stack(shifts))
-
-
-def summed_sites(rows: Rows, sites: Sites, prior: Prior) -> Naturals:
-    """The naturals of the sites of some rows, as they are."""
-    K, _ = prior.rows_kernel.cross(rows.X)
-    return _naturals(times_transposed_lower(K, prior.whitener), sites, rows.weights)
 
 
 def _naturals(A: Array, sites: Sites, weight: Array) -> Naturals:

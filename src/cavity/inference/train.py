@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
+from cavity.data.sampling import RowSampler
 from cavity.data.source import RawRows
-from cavity.engines.protocol import Engine
 from cavity.gp.likelihoods import Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.model import Model
 from cavity.gp.posterior import Posterior
@@ -74,6 +74,7 @@ def make_trainer(problem: Problem, config: TrainingConfig) -> Trainer:
         replace(options, max_leverage=leverage),
         _update(problem, config, options),
         config.rebuild_posterior,
+        RowSampler(subsample=config.subsample, hold_out=config.calibration_fraction),
     )
 
 
@@ -84,8 +85,6 @@ def sweep_options(config: TrainingConfig) -> SweepOptions:
         exact=config.exact_gradient,
         residual_scale=config.residual_scale,
         trace_penalty=config.trace_penalty,
-        thinning=config.subsample,
-        spared=config.calibration_fraction,
     )
 
 
@@ -95,7 +94,7 @@ def _update(problem: Problem, config: TrainingConfig, options: SweepOptions) -> 
     each = problem.engine.threads.map
     if config.site_storage == "factors":
         return FactorUpdate(each)
-    gamma = site_gamma(problem.engine.rule, options) if config.summed_site_gradient else None
+    gamma = site_gamma(problem.rule, options) if config.summed_site_gradient else None
     return NaturalUpdate(each, gamma)
 
 
@@ -119,6 +118,7 @@ def stopped_before_training(problem: Problem, progress: Progress) -> FitResult:
     point = converge(
         problem.engine,
         problem.prior(problem.space.start),
+        problem.rule,
         tol=POLISHING_TOL,
         has_time=lambda taken: progress.seconds + taken <= deadline,
     )
@@ -130,6 +130,7 @@ def _converged(problem: Problem, config: TrainingConfig, progress: Progress) -> 
     point = converge(
         problem.engine,
         problem.prior(problem.space.start),
+        problem.rule,
         options=sweep_options(config),
         tol=config.tol,
         max_sweeps=max(1, int(config.max_epochs)),
@@ -156,8 +157,8 @@ def _stepped(
 ) -> FitResult:
     """Steps on batches of rows, then exact sweeps at the final parameters, then calibration."""
     trainer = make_trainer(problem, config)
-    engine, held_out = problem.engine, problem.engine.held_out_rows
-    score = None if held_out is None else ValidationScore(trainer, held_out)
+    engine, held_out = problem.engine, problem.engine.held_out
+    score = None if held_out is None else ValidationScore(trainer, held_out.rows)
     monitor = Monitor.of(config, engine.n_rows, score)
     budget = Budget.of(config, engine.n_rows)
     state, position = checkpointer.resume(trainer, progress, monitor)
@@ -170,7 +171,7 @@ def _stepped(
     deadline = config.max_seconds
     if trained.interrupted:
         deadline = min(deadline, progress.seconds + GRACE_SECONDS)
-    point = _polish(engine, config, prior, posterior, trained, progress, deadline)
+    point = _polish(problem, config, prior, posterior, trained, progress, deadline)
     point = _calibrate(problem, config, point, progress, deadline)
     interrupted = trained.interrupted or point.interrupted
     if not interrupted:
@@ -184,13 +185,13 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     problem, progress = trainer.problem, Progress()
     prior, posterior = _arrived(problem, trainer, state, config)
     arrived = loop.Trained(state, 0, converged=True, interrupted=False)
-    point = _polish(problem.engine, config, prior, posterior, arrived, progress, np.inf)
+    point = _polish(problem, config, prior, posterior, arrived, progress, np.inf)
     point = _calibrate(problem, config, point, progress, np.inf)
     return Model.from_prior(
         point.prior,
         point.posterior,
         problem.engine.standardizer,
-        make_rule(config).likelihood,
+        problem.rule.likelihood,
         inverse_temperature=point.inverse_temperature,
     )
 
@@ -208,7 +209,7 @@ def _arrived(
 
 
 def _polish(
-    engine: Engine,
+    problem: Problem,
     config: TrainingConfig,
     prior: Prior,
     posterior: Posterior,
@@ -223,16 +224,19 @@ def _polish(
         score = progress.history[-1].leave_one_out
         return FixedPoint(prior, posterior, np.nan, score, 0, np.nan, converged=False)
     if config.posterior_update == "gradient":
-        return score_fixed_posterior(engine, prior, posterior, lambda: deadline - progress.seconds)
+        return score_fixed_posterior(
+            problem.engine, prior, posterior, problem.rule, lambda: deadline - progress.seconds
+        )
     return converge(
-        engine,
+        problem.engine,
         prior,
+        problem.rule,
         tol=POLISHING_TOL,
         options=replace(sweep_options(config), damping=1.0),
         start=posterior.naturals,
         max_sweeps=_MOST_SWEEPS,
         callback=lambda point: progress.swept(point.n_sweeps, point.change),
-        has_time=_time_until(config, engine.n_rows, deadline, progress),
+        has_time=_time_until(config, problem.engine.n_rows, deadline, progress),
     )
 
 
@@ -257,7 +261,8 @@ def _calibrate(
     if config.calibration is None or point.interrupted:
         return point
     seconds = deadline - progress.seconds
-    return calibrated(problem.engine, point, config.seed, config.calibration_fraction, seconds)
+    hold_out = config.calibration_fraction
+    return calibrated(problem.engine, point, problem.rule, config.seed, hold_out, seconds)
 
 
 class ValidationScore:
@@ -272,7 +277,7 @@ class ValidationScore:
         problem = self.trainer.problem
         engine, prior = problem.engine, problem.prior(state.x)
         posterior = self.trainer.update.posterior(state.q, prior)
-        likelihood = engine.rule.likelihood
+        likelihood = problem.rule.likelihood
         model = Model.from_prior(prior, posterior, engine.standardizer, likelihood, dtype=engine.dtype)
         moments = model.latent_moments(self.rows.X, engine.threads.map)
         log_proba = likelihood.predict_log_proba(*moments)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cavity.data.sampling import EVERY_ROW, RowSampler
 from cavity.data.source import Block
 from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
@@ -22,7 +23,8 @@ from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.history import StepInfo
 from cavity.inference.optimizers import Optimizer
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.rule import Rule
+from cavity.inference.sweep import SiteSum, Sweep, SweepOptions
 from cavity.inference.updates import Evaluation, NaturalUpdate, PosteriorUpdate, objective
 from cavity.typing import FLOAT64, Array, Dtype
 
@@ -32,6 +34,7 @@ class Problem:
     """What is to be fitted, and where it starts."""
 
     engine: Engine
+    rule: Rule
     space: ParameterSpace
     hyperprior: Hyperprior
     dtype: Dtype
@@ -56,6 +59,7 @@ class Problem:
 
 def make_problem(
     engine: Engine,
+    rule: Rule,
     space: ParameterSpace,
     deviation: float | None,
     *,
@@ -69,11 +73,11 @@ def make_problem(
     start = space.start if centre is None else centre
     spread = np.full(len(start), np.inf)
     if posterior is None:
-        posterior = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, len(space.Z)))
+        posterior = Posterior.from_naturals(Naturals.zeros(rule.n_latents, len(space.Z)))
     if deviation is not None:
         spread[: space.n_theta] = deviation
     dtype = np.dtype(engine.dtype)
-    return Problem(engine, space, Hyperprior(start, spread), dtype, posterior)
+    return Problem(engine, rule, space, Hyperprior(start, spread), dtype, posterior)
 
 
 _MAX_RETRIES = 12
@@ -122,6 +126,8 @@ class Trainer:
     Then the objective is exact and so is every row's share in q; otherwise q keeps its whitened
     coordinates while kernel and inducing points move, which costs nothing and a lag of one step.
     """
+    sampler: RowSampler = EVERY_ROW
+    """Which rows of a minibatch take part."""
     population: float | None = None
     """Weight of the rows that a minibatch stands for; None: of all rows of the source."""
 
@@ -184,15 +190,15 @@ class Trainer:
         # Beside all rows float64 costs nothing, and line searches go by the last digits.
         dtype = FLOAT64 if batch is None else self.problem.dtype
         prior, q, posterior = self._prior_and_posterior(x, q, dtype)
-        options = self.update.options(self.options, damping)
+        rule, options = self.problem.rule, self.update.options(self.options, damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
-            sums = self.engine.sweep(prior, posterior, options, batch)
+            sums = self.engine.run(Sweep(prior, posterior, rule, options), batch, self.sampler)
             if sums.weight == 0.0:
                 return None
             share = self._share(sums, batch)
             if share != 1.0:
                 sums *= 1.0 / share
-            value = objective(sums, posterior, self.engine.rule)
+            value = objective(sums, posterior, rule)
             by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
             space, hyperprior = self.problem.space, self.problem.hyperprior
             slope = space.pack_gradient(by_parameters) + hyperprior.gradient(x)
@@ -215,13 +221,13 @@ class Trainer:
         """Of q at x, with q itself; its covariance in `dtype`."""
         if self.update.is_whitened and not self.rebuild and len(self.problem.space.Z) >= WORTH_A_THREAD:
             # The posteriors of many classes go over the threads one by one: theirs is this call.
-            posterior, prior = self.engine.overlap(
+            posterior, prior = self.engine.threads.both(
                 lambda: self.update.moments(q, dtype), lambda: self.problem.prior(x)
             )
             return prior, q, posterior
         prior = self.problem.prior(x)
         if self.rebuild:
-            q = self.engine.summed_sites(prior)
+            q = self.engine.run(SiteSum(prior)).naturals
         return prior, q, self.update.moments(q, dtype, prior)
 
     def _moved(

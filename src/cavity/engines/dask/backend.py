@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Standardizer
 from cavity.engines.backend import LocalBackend, held_out_numbers
 from cavity.engines.dask.cluster import Cluster
-from cavity.engines.dask.engine import DaskEngine, HeldOutRows
+from cavity.engines.dask.engine import DaskEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 
@@ -28,21 +29,21 @@ class DaskBackend(LocalBackend):
         standardizer: Standardizer = source.standardizer(whiten=scaling == "whiten")
         return standardizer
 
-    def hold_out(self, source: Any, fraction: float, rng: np.random.RandomState) -> HeldOutRows:
+    def hold_out(self, source: Any, fraction: float, rng: np.random.RandomState) -> HeldOut:
         """A random share of the rows, at most 10,000, sent to this process."""
         numbers = held_out_numbers(source.n_rows, fraction, rng)
-        return HeldOutRows(numbers, source.take(numbers))
+        return HeldOut(numbers, source.take(numbers))
 
     def engine(
         self,
         source: Any,
         standardizer: Standardizer,
-        rule: Any,
-        held_out: Any = None,
+        n_latents: int,
+        held_out: HeldOut | None = None,
         stored_directions: int = 0,
     ) -> Engine:
         """The engine that sends passes to the workers."""
-        return DaskEngine(source, standardizer, rule, self.threads, held_out, stored_directions)
+        return DaskEngine(source, standardizer, n_latents, self.threads, held_out, stored_directions)
 
     def status(self, rows_per_second: float) -> str:
         """Throughput and number of workers."""

@@ -1,6 +1,6 @@
 """The cluster of a fit: the user's, or one on this machine that is closed after the fit.
 
-Its work goes on when workers are lost, and says so when there are none left."""
+Work is repeated when workers are lost. An error is raised when there have been none for some time."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ WORKER_TIMEOUT = 60.0
 """Seconds without any worker after which a fit gives up; the Dask configuration key
 `cavity.worker-timeout` overrides it."""
 _POLL = 0.5
+"""Seconds between two looks at the workers."""
 _MOST_DEATHS = 3
-"""How often in a row a task may have taken several workers with it."""
+"""Times in a row that Dask may give a task up because workers died while they ran it."""
 
 FAULTS = (CancelledError, KilledWorker, CommClosedError)
-"""What Dask raises when data or workers were lost, and not because the work itself went wrong."""
+"""Errors of Dask that mean lost data or workers, not an error of the work itself."""
 
 
 class Cluster:
-    """A client, and patience."""
+    """Client that repeats work after a worker is lost."""
 
     def __init__(self, client: Client, checkpoint: str | os.PathLike[str] | None = None) -> None:
         self.client = client
         self.checkpoint = checkpoint
         self.direct: bool | None = None
-        """Whether the driver can talk to the workers, and not to the scheduler only; None: not known."""
+        """Whether the driver can connect to workers, not only to the scheduler; None: not known yet."""
         self.timeout = float(dask.config.get("cavity.worker-timeout", WORKER_TIMEOUT))
 
     def run(self, submit: Callable[[], list[Future]], repair: Callable[[], None]) -> list[Any]:
-        """The results of what `submit` submits; after a fault, `repair` and once more."""
+        """The results of what `submit` submits; after a fault, `repair` and submit again."""
         deaths = 0
         while True:
             try:
@@ -51,15 +52,15 @@ class Cluster:
                 deaths = deaths + 1 if isinstance(error, KilledWorker) else 0
                 if deaths == _MOST_DEATHS:
                     raise ClusterError(
-                        f"workers die of the work they are given ({error}); give them more memory, or "
-                        f"use more and smaller ones{self._way_on()}"
+                        f"workers die while they run the tasks of this fit ({error}); give them more "
+                        f"memory, or use more and smaller workers{self._way_on()}"
                     ) from error
                 self.wait_for_workers()
                 repair()
 
     @property
     def n_workers(self) -> int:
-        """Workers there are now."""
+        """Number of workers now."""
         if self.client.status != "running":
             return 0
         try:
@@ -77,7 +78,7 @@ class Cluster:
             since = self._waiting_since(since)
 
     def results(self, futures: list[Future]) -> list[Any]:
-        """The results, as long as there is a worker now and then."""
+        """The results; raises a `ClusterError` if there is no worker for too long meanwhile."""
         outcome: OutcomeFuture[list[Any]] = OutcomeFuture()
 
         async def gather() -> None:
@@ -106,8 +107,8 @@ class Cluster:
 
     def _way_on(self) -> str:
         if self.checkpoint is None:
-            return "; with checkpoint=..., a fit goes on where it was"
-        return f"; the same fit goes on from its checkpoint {os.fspath(self.checkpoint)!r}"
+            return "; with checkpoint=... a fit can be resumed"
+        return f"; the same fit resumes from its checkpoint {os.fspath(self.checkpoint)!r}"
 
 
 @contextmanager
@@ -126,7 +127,7 @@ def cluster_for(client: Client | None, n_workers: int, checkpoint: Any) -> Itera
             n_workers=n_workers,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=":0",  # any free port: another cluster may have the usual one
+            dashboard_address=":0",  # any free port: another cluster may use the default one
             silence_logs=logging.ERROR,
         ) as own,
         Client(own, set_as_default=False) as connection,

@@ -1,222 +1,142 @@
-"""What travels between driver and workers: rows and sites of a group of shards, and q.
+"""What is sent between driver and workers: records, their packing, and the broadcast of a message.
 
-Half of each matrix travels: triangles, in the precision that the tiles have anyway.
+Of symmetric and triangular matrices only one triangle is sent.
 
-One message to all workers: straight from the driver, and never for longer than it is worth.
-
-Dask's own broadcast waits for ever if a worker dies meanwhile. Here every worker is sent a copy of its
-own. Whoever does not get one, because it is lost, or slow, or has only just come, takes that of another
-worker when a task needs it. If no worker can be reached from here, as with a cluster that shows nothing
-but its scheduler, the message goes along with the tasks instead.
+Dask's own broadcast waits for ever if a worker dies meanwhile. Here the driver sends a copy of the
+message to each of a few workers. A worker without a copy, because it is slow or has just joined, fetches
+that of another worker when one of its tasks needs it. If the driver cannot reach any worker, as on a
+cluster where only the scheduler is visible, the message is made part of the task graph instead.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import pickle
 import time
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import cloudpickle
 import numpy as np
 from dask.sizeof import sizeof
 from distributed import Client, Future
 
+from cavity.data.sampling import RowSampler
 from cavity.data.scaling import Standardizer
 from cavity.data.source import RawRows
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.tree import PartialSum
-from cavity.gp.linalg import lower, symmetric, triangle
-from cavity.gp.posterior import Naturals, Posterior
-from cavity.gp.prior import Prior
+from cavity.engines.protocol import Pass
+from cavity.gp.linalg import symmetric, triangle
 from cavity.gp.tiles import Sites, Sums
-from cavity.inference.rule import Rule
-from cavity.inference.sweep import SweepOptions
 from cavity.typing import Array, Dtype, IntArray
+
+Thing = TypeVar("Thing")
 
 
 class GroupRows(NamedTuple):
-    """The rows of some shards in a row."""
+    """The rows of a group: some neighbouring shards."""
 
     first: int
     """Number of the first of the shards."""
     starts: tuple[int, ...]
-    """Row number at which each begins."""
+    """Number of the first row of each shard."""
     shards: tuple[RawRows, ...]
 
 
 class ShardState(NamedTuple):
-    """What stays with the rows of a shard."""
+    """What is stored with the rows of a shard."""
 
     sites: Sites
     log_predictive: Array
 
 
 GroupState = tuple["ShardState | None", ...]
-"""Of the shards of a group; None is a shard whose sites say nothing yet."""
+"""The states of the shards of a group; None is a shard whose sites have zero precision."""
 
 
 @dataclass(frozen=True)
-class Setting:
+class FitSettings:
     """What all passes of a fit have in common."""
 
     fit: str
-    rule: Rule
+    """Name of the fit, in the keys of all that it leaves on the workers."""
+    n_latents: int
     standardizer: Standardizer
     held_out: IntArray
-    """Sorted numbers of the rows that take no part."""
+    """Sorted numbers of the rows that take no part in training."""
     stored_directions: int
 
 
 @dataclass(frozen=True)
 class Message:
-    """What all tasks of one pass are told: the one broadcast of an iteration."""
+    """What all tasks of one pass are told."""
 
-    setting: Setting
-    prior: Prior
-    posterior: Posterior | None
-    options: SweepOptions | None
+    settings: FitSettings
+    row_pass: Pass
+    sampler: RowSampler
+    """Which rows of a minibatch take part."""
     number: int
-    """Of the pass."""
+    """Number of the pass within the fit."""
     live: frozenset[str]
     """Keys of the states that are still needed."""
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedMessage:
     """A message as bytes."""
 
     name: str
-    """Of the fit and the pass: no other message has it."""
+    """Name of the fit and number of the pass."""
     data: bytes = field(compare=False, repr=False)
 
 
-def itself(thing: Any) -> Any:
-    """The thing that travels, where a task wants it."""
-    return thing
+def pack(message: Message) -> PackedMessage:
+    """A message as bytes, made once for all workers."""
+    settings = message.settings
+    row_pass = message.row_pass.packed(directions=settings.stored_directions > 0)
+    parts = (settings, row_pass, message.sampler, message.number, message.live)
+    return PackedMessage(f"{settings.fit}-{message.number}", cloudpickle.dumps(parts))
 
 
-@sizeof.register(PartialSum)
-def _size_of_sum(sums: PartialSum[Any]) -> int:
-    return sum(sizeof(part) for _, part in sums.nodes)
-
-
-@sizeof.register(Sums)
-@sizeof.register(Naturals)
-def _size_of_record(record: Any) -> int:
-    # Where a task runs depends on the size of its inputs, and Dask does not look into our records.
-    return sum(sizeof(getattr(record, part.name)) for part in fields(record))
-
-
-@sizeof.register(Packed)
-def _size_of_message(message: Packed) -> int:
-    return len(message.data)
-
-
-def packed_message(message: Message) -> Packed:
-    """A message as bytes, once for whoever it goes to."""
-    options, dtype = message.options, message.prior.dtype
-    if options is not None and options.exact:
-        dtype = np.dtype(np.float64)  # its gradient has terms that are not of the tiles
-    small = replace(
-        message,
-        prior=_halved(message.prior),
-        posterior=None if message.posterior is None else _moments_only(message.posterior, dtype),
-    )
-    return Packed(f"{message.setting.fit}-{message.number}", cloudpickle.dumps(small))
+def unpack(packed: PackedMessage) -> Message:
+    """The message that was packed."""
+    settings, row_pass, sampler, number, live = pickle.loads(packed.data)
+    return Message(settings, row_pass(), sampler, number, live)
 
 
 @lru_cache(maxsize=2)
-def unpacked(message: Packed) -> Message:
-    """The message itself; a worker opens it once for all of its tasks."""
-    return opened(message)
+def unpack_once(packed: PackedMessage) -> Message:
+    """The message that was packed; a worker unpacks it once for all of its tasks."""
+    return unpack(packed)
 
 
-def opened(message: Packed) -> Message:
-    """The message itself."""
-    small: Message = pickle.loads(message.data)
-    prior = copy.copy(small.prior)
-    for name in ("whitener", "L"):
-        if name in vars(prior):
-            setattr(prior, name, lower(vars(prior)[name]))
-    posterior = small.posterior
-    if posterior is not None and posterior.factors is not None:
-        posterior = replace(posterior, factors=np.stack([lower(half) for half in posterior.factors]))
-    elif posterior is not None:
-        posterior = replace(posterior, covariance=_symmetrics(posterior.covariance))
-    return replace(small, prior=prior, posterior=posterior)
+def pack_sums(sums: Sums, dtype: Dtype) -> Sums:
+    """Sums to be sent, which can be added up as they are.
 
-
-def for_rows(prior: Prior, *, directions: bool) -> Prior:
-    """The prior without what only the driver needs of it.
-
-    The bound kernel goes along: a worker need not know how to bind a kernel that a user has registered.
-    """
-    prior.rows_kernel, prior.whitener  # noqa: B018  (made here, not by every worker)
-    if directions:
-        prior.L  # noqa: B018
-    slim = copy.copy(prior)
-    slim.Z = prior.Z[:, :0]  # the bound kernel has the points; what counts here is how many they are
-    unused = ["_K", "_tape", "_factor", "L_inverse"] + ([] if directions else ["L"])
-    if prior.dtype != np.float64:
-        unused.append("_bound")
-    for name in unused:
-        slim.__dict__.pop(name, None)
-    return slim
-
-
-def _halved(prior: Prior) -> Prior:
-    small = copy.copy(prior)
-    for name in ("whitener", "L"):
-        if name in vars(small):
-            setattr(small, name, triangle(vars(small)[name].astype(prior.dtype, copy=False)))
-    return small
-
-
-def _moments_only(posterior: Posterior, dtype: Dtype) -> Posterior:
-    nothing = Naturals.zeros(len(posterior.mean), 0)
-    if posterior.factors is not None:
-        return replace(posterior, factors=_triangles(posterior.factors))
-    halves = _triangles(posterior.covariance.astype(dtype, copy=False))
-    return replace(posterior, covariance=halves, naturals=nothing)
-
-
-def packed_sums(sums: Sums, dtype: Dtype) -> Sums:
-    """Sums of a shard for the way: they add up as they are.
-
-    Precisions as triangles; the gradient in the precision of the tiles, which the driver takes it to.
+    Precisions become triangles. The gradient is in the precision of the tiles, in which the driver
+    uses it.
     """
     smaller: dict[str, Any] = {"precision": _triangles(sums.precision)}
     if sums.replaced_precision is not None:
         smaller["replaced_precision"] = _triangles(sums.replaced_precision)
-    for name in ("bracket", "Z"):
-        if (value := getattr(sums, name)) is not None:
-            smaller[name] = value.astype(dtype, copy=False)
+    if sums.bracket is not None:
+        smaller["bracket"] = sums.bracket.astype(dtype, copy=False)
+    if sums.Z is not None:
+        smaller["Z"] = sums.Z.astype(dtype, copy=False)
     return replace(sums, **smaller)
 
 
-def unpacked_sums(sums: Sums) -> Sums:
-    """The sums themselves."""
+def unpack_sums(sums: Sums) -> Sums:
+    """The sums that were packed."""
     whole: dict[str, Any] = {"precision": _symmetrics(sums.precision)}
     if sums.replaced_precision is not None:
         whole["replaced_precision"] = _symmetrics(sums.replaced_precision)
     if sums.Z is not None:
         whole["Z"] = sums.Z.astype(np.float64, copy=False)
     return replace(sums, **whole)
-
-
-def packed_naturals(naturals: Naturals) -> Naturals:
-    """Naturals with triangles for precisions."""
-    return Naturals(_triangles(naturals.precision), naturals.shift)
-
-
-def unpacked_naturals(naturals: Naturals) -> Naturals:
-    """The naturals themselves."""
-    return Naturals(_symmetrics(naturals.precision), naturals.shift)
 
 
 def _triangles(matrices: Array) -> Array:
@@ -227,27 +147,50 @@ def _symmetrics(halves: Array) -> Array:
     return np.stack([symmetric(half) for half in halves])
 
 
+def identity(thing: Thing) -> Thing:
+    """The argument, as a task whose result is on the worker that ran it."""
+    return thing
+
+
+def _size_of_partial_sum(sums: PartialSum) -> int:
+    return sum(sizeof(part) for _, part in sums.nodes)
+
+
+def _size_of_sums(sums: Sums) -> int:
+    return sum(sizeof(getattr(sums, part.name)) for part in fields(sums))
+
+
+def _size_of_message(message: PackedMessage) -> int:
+    return len(message.data)
+
+
+# Where Dask runs a task depends on the size of its inputs, which it cannot tell of our own classes.
+sizeof.register(PartialSum, _size_of_partial_sum)
+sizeof.register(Sums, _size_of_sums)
+sizeof.register(PackedMessage, _size_of_message)
+
+
 PATIENCE = 20.0
-"""Seconds in which one worker at least must have been reached."""
+"""Seconds within which at least one worker must have received its copy."""
 _LAG = 4.0
-"""How many times as long as the first one the other workers may take, and a second besides."""
+"""Other workers may take this many times as long as the first, plus one second."""
 _COPIES = 16
-"""Copies that the driver sends at least, if there are so many workers; see `n_copies`."""
+"""Least number of copies that the driver sends, if there are so many workers; see `n_copies`."""
 
-Copy = asyncio.Task[Future | None]
+CopyTask = asyncio.Task[Future | None]
 
 
-class Sent(NamedTuple):
-    """What has become of a message."""
+class BroadcastResult(NamedTuple):
+    """Where a message is after a broadcast."""
 
-    q: Future | None
-    """Where tasks find it; None if it could not be brought to any worker."""
+    future: Future | None
+    """The message on the workers; None if no worker could be reached."""
     complete: bool
-    """Whether all workers that should have a copy have one."""
+    """Whether all workers that were to have a copy have one."""
 
 
 def n_copies(n_workers: int) -> int:
-    """Workers that are sent a copy: each of them has as many more to serve as the driver has sent.
+    """Number of workers that the driver sends a copy to: about as many as each then has to serve.
 
     >>> n_copies(2), n_copies(100), n_copies(1000)
     (2, 16, 31)
@@ -255,36 +198,36 @@ def n_copies(n_workers: int) -> int:
     return min(n_workers, max(_COPIES, isqrt(n_workers)))
 
 
-def broadcast(cluster: Cluster, packed: Packed, workers: list[str]) -> Sent:
-    """Bring a message to workers."""
+def broadcast(cluster: Cluster, packed: PackedMessage, workers: list[str]) -> BroadcastResult:
+    """Send a message to workers."""
     wanted = workers[: n_copies(len(workers))]
     if cluster.direct is False or not wanted or cluster.client.status != "running":
-        return Sent(None, True)
-    sent: Sent = cluster.client.sync(_brought, cluster, packed, wanted)
-    return sent
+        return BroadcastResult(None, True)
+    result: BroadcastResult = cluster.client.sync(_send_copies, cluster, packed, wanted)
+    return result
 
 
-async def _brought(cluster: Cluster, packed: Packed, workers: list[str]) -> Sent:
+async def _send_copies(cluster: Cluster, packed: PackedMessage, workers: list[str]) -> BroadcastResult:
     client = cluster.client
-    copies: dict[Copy, str] = {
-        asyncio.ensure_future(_copied(client, packed, worker)): worker for worker in workers
+    copies: dict[CopyTask, str] = {
+        asyncio.ensure_future(_send_copy(client, packed, worker)): worker for worker in workers
     }
     try:
-        silent = await _awaited(client, copies)
-    except (OSError, asyncio.TimeoutError):  # of the scheduler: the pass itself will find out
-        silent = False
-    found = [q for one in copies if one.done() and (q := one.result()) is not None]
+        unreachable = await _wait_for_copies(client, copies)
+    except (OSError, asyncio.TimeoutError):  # the scheduler is lost: the pass itself will find out
+        unreachable = False
+    found = [copy for one in copies if one.done() and (copy := one.result()) is not None]
     for one in copies:
         one.cancel()
     if found:
         cluster.direct = True
-    elif silent:
-        cluster.direct = False  # the driver cannot see workers that live: it need not try again
-    return Sent(found[0] if found else None, len(found) == len(workers))
+    elif unreachable:
+        cluster.direct = False  # the driver cannot connect to live workers: it need not try again
+    return BroadcastResult(found[0] if found else None, len(found) == len(workers))
 
 
-async def _awaited(client: Client, copies: dict[Copy, str]) -> bool:
-    """Wait for the copies that are worth it; whether some worker that lives has been silent."""
+async def _wait_for_copies(client: Client, copies: dict[CopyTask, str]) -> bool:
+    """Wait as long as it is worth it; returns whether a worker that is alive has not answered."""
     begin, limit, waiting = time.monotonic(), PATIENCE, set(copies)
     while waiting and time.monotonic() - begin < limit:
         first = asyncio.FIRST_COMPLETED
@@ -297,15 +240,15 @@ async def _awaited(client: Client, copies: dict[Copy, str]) -> bool:
     return bool(waiting)
 
 
-async def _copied(client: Client, packed: Packed, worker: str) -> Future | None:
-    """Send one copy; all of them have one key, and are one to the scheduler."""
+async def _send_copy(client: Client, packed: PackedMessage, worker: str) -> Future | None:
+    """Send one copy. All copies have the same key: to the scheduler they are one piece of data."""
     key = f"cavity-q-{packed.name}"
     try:
         futures = await client.scatter(
             {key: packed}, workers=[worker], direct=True, hash=False, asynchronous=True
         )
     except (OSError, asyncio.TimeoutError, KeyError):
-        # A connection that breaks or cannot be made; a worker that the scheduler knows no more.
+        # The connection broke or could not be made, or the scheduler no longer knows the worker.
         return None
     found: Future = futures[key]
     return found

@@ -15,48 +15,40 @@ import dask.array
 import numpy as np
 from distributed import Client, Future
 
+from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
 from cavity.data.scaling import Standardizer
 from cavity.data.source import RawRows
-from cavity.engines.dask import recovery as site_files
-from cavity.engines.dask.comm import Message, Setting, unpacked_naturals, unpacked_sums
-from cavity.engines.dask.passes import Done, GroupStates, Passes, Share, Task
-from cavity.engines.dask.recovery import History, repair
+from cavity.engines.dask.comm import FitSettings, Message, unpack_sums
+from cavity.engines.dask.passes import Assignment, GroupStates, MakeTask, PassResult, PassRunner
+from cavity.engines.dask.recovery import (
+    RecoveryLog,
+    make_folder,
+    read_group_state,
+    remove_folder,
+    repair,
+    report_unwritten,
+    write_group,
+)
 from cavity.engines.dask.shards import ShardBatch, ShardedSource, shard_batches
-from cavity.engines.dask.worker import leave_one_out, release_state, state_key, summed_share, sweep_share
-from cavity.engines.protocol import First, Second, SourceFacts
+from cavity.engines.dask.worker import leave_one_out, release_state, run_pass, state_key
+from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
-from cavity.gp.posterior import Naturals, Posterior
-from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sums
-from cavity.inference.rule import Rule
-from cavity.inference.sweep import SweepOptions
-from cavity.typing import Array, IntArray
-
-
-class HeldOutRows(NamedTuple):
-    """Rows that take no part in training: their sorted numbers, and themselves."""
-
-    numbers: IntArray
-    rows: RawRows
-
-    @property
-    def weight(self) -> float:
-        """Their total weight."""
-        return float(len(self.numbers) if self.rows.weight is None else self.rows.weight.sum())
+from cavity.typing import Array
 
 
 class Pending(NamedTuple):
     """A pass that waits to be committed."""
 
     keys: dict[int, str]
-    """Of the states that it has left, by group."""
-    pass_: Done
+    """By group: key of the state that it has left."""
+    result: PassResult
     whole: bool
     """Whether it was over all rows."""
 
 
-class DaskEngine(SourceFacts):
-    """Runs passes on the workers of a cluster; each keeps the sites of the rows that it has."""
+class DaskEngine(Engine):
+    """Runs passes on the workers of a cluster; each worker keeps the sites of the rows that it has."""
 
     source: ShardedSource
 
@@ -64,106 +56,84 @@ class DaskEngine(SourceFacts):
         self,
         source: ShardedSource,
         standardizer: Standardizer,
-        rule: Rule,
+        n_latents: int,
         threads: Threads,
-        held_out: HeldOutRows | None = None,
+        held_out: HeldOut | None = None,
         stored_directions: int = 0,
     ) -> None:
-        self.source = source
-        self.standardizer = standardizer
-        self.rule = rule
-        self.threads = threads
-        self.held_out = held_out
+        super().__init__(source, standardizer, n_latents, threads, held_out, stored_directions)
         fit = uuid.uuid4().hex[:12]
         numbers = np.zeros(0, np.int64) if held_out is None else held_out.numbers
-        self._setting = Setting(fit, rule, standardizer, numbers, stored_directions)
+        self._settings = FitSettings(fit, n_latents, standardizer, numbers, stored_directions)
         self._states = GroupStates(self._client, len(source.groups))
-        self._passes = Passes(source, self._setting, self._states)
-        self._history = History(self._client, self._states)
+        self._passes = PassRunner(source, fit, self._states)
+        self._recovery = RecoveryLog(self._client, self._states)
         self._pending: Pending | None = None
         self._predecessor: DaskEngine | None = None
         finalizer = weakref.finalize(self, _release, weakref.ref(self._client), fit)
         finalizer.atexit = False  # type: ignore[misc]
 
-    def fresh(self, rule: Rule | None = None) -> DaskEngine:
-        """The same rows, with sites that say nothing yet."""
-        rule = rule or self.rule
-        return DaskEngine(self.source, self.standardizer, rule, self.threads, self.held_out)
+    def fresh(self) -> DaskEngine:
+        """An engine for the same rows, with sites of zero precision."""
+        return DaskEngine(self.source, self.standardizer, self.n_latents, self.threads, self.held_out)
 
     @property
     def _client(self) -> Client:
         return self.source.cluster.client
 
-    @property
-    def stores_directions(self) -> bool:
-        """Whether a site keeps its own vector: the paper's scheme."""
-        return self._setting.stored_directions > 0
+    def run(
+        self, row_pass: Pass, batch: ShardBatch | None = None, sampler: RowSampler = EVERY_ROW
+    ) -> Sums:
+        """Run a pass over all rows, or over a minibatch; see `Engine.run`."""
+        groups = self._groups_of(batch)
+        keys: dict[int, str] = {}
+
+        def prepare() -> tuple[Message, MakeTask]:
+            message = self.message(row_pass, sampler)
+            keys.update({i: state_key(self._settings.fit, message.number, i) for i in groups})
+            return message, make_task
+
+        def make_task(assignment: Assignment, sent: Future | str) -> tuple[Any, ...]:
+            rows = [self.source.rows[i] for i in assignment.groups]
+            states = [self._states[i] for i in assignment.groups]
+            own, extent = [keys[i] for i in assignment.groups], assignment.extent
+            samples = None if batch is None else {i: batch[i] for i in extent if i in batch}
+            return (run_pass, rows, states, sent, own, extent, samples)
+
+        self._pending = None
+        result = self._passes.run(prepare, groups, self._repair)
+        if row_pass.scores:
+            self._pending = Pending(keys, result, whole=batch is None)
+        return unpack_sums(result.sums)
+
+    def message(self, row_pass: Pass, sampler: RowSampler = EVERY_ROW) -> Message:
+        """What the tasks of a new pass are told."""
+        number = self._passes.next_number()
+        return Message(self._settings, row_pass, sampler, number, self._states.live)
+
+    def commit(self) -> None:
+        """Let the rows keep what the last pass has found."""
+        if self._pending is not None:
+            keys, result, whole = self._pending
+            self._pending = None
+            self._states.update(keys)
+            slots = self._passes.slots if whole else None
+            self._recovery.committed(result.message, result.packed, slots)
+        if self._predecessor is not None and not self._states.live & self._predecessor._states.live:
+            self._predecessor = None
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[ShardBatch]:
         """Minibatches over the shards."""
         return shard_batches(self.source.layout, size, rng, skip)
 
-    def spared_rows(self, share: float, most: int, rng: np.random.Generator) -> ShardBatch:
-        """A minibatch that has about `most` spared rows; the workers look at no others of it."""
-        return next(self.batches(min(self.n_rows, round(most / share)), rng))
+    def calibration_batch(self, hold_out: float, size: int, rng: np.random.Generator) -> ShardBatch:
+        """About `size` rows of the calibration hold-out, or all of them if they are fewer."""
+        batch = next(self.batches(min(self.n_rows, round(size / hold_out)), rng))
+        return {shard: sample._replace(hold_out=hold_out) for shard, sample in batch.items()}
 
     def first_rows(self, count: int) -> RawRows:
         """At most `count` rows from the beginning."""
         return self.source.first_rows(count)
-
-    def sweep(
-        self,
-        prior: Prior,
-        posterior: Posterior,
-        options: SweepOptions,
-        batch: ShardBatch | None = None,
-    ) -> Sums:
-        """One pass over all rows, or over one minibatch; the refined sites wait for `commit`."""
-        groups = self._groups_of(batch)
-        keys: dict[int, str] = {}
-
-        def prepare() -> tuple[Message, Task]:
-            message = self._passes.message(prior, posterior, options)
-            keys.update({i: state_key(self._setting.fit, message.number, i) for i in groups})
-
-            def task(share: Share, q: Any) -> tuple[Any, ...]:
-                own = [keys[i] for i in share.groups]
-                draws = None if batch is None else {i: batch[i] for i in share.extent if i in batch}
-                return (sweep_share, *self._inputs_of(share), q, own, share.extent, draws)
-
-            return message, task
-
-        self._pending = None
-        done = self._passes.run(prepare, groups, self._repair)
-        self._pending = Pending(keys, done, whole=batch is None)
-        return unpacked_sums(done.total)
-
-    def overlap(self, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
-        """first() and second(), at once, on the driver."""
-        return self.threads.both(first, second)
-
-    def summed_sites(self, prior: Prior) -> Naturals:
-        """The naturals of all sites as they are, under this prior."""
-
-        def task(share: Share, q: Any) -> tuple[Any, ...]:
-            return (summed_share, *self._inputs_of(share), q, share.extent)
-
-        def prepare() -> tuple[Message, Task]:
-            return self._passes.message(prior, None, None), task
-
-        done = self._passes.run(prepare, self._groups_of(None), self._repair)
-        return unpacked_naturals(done.total)
-
-    def commit(self) -> None:
-        """Make the sites of the last pass the current ones."""
-        if self._pending is not None:
-            keys, done, whole = self._pending
-            self._pending = None
-            self._states.update(keys)
-            places = self._passes.slots if whole else None
-            self._history.committed(done.message, done.packed, places)
-        if self._predecessor is not None and not self._states.live & self._predecessor._states.live:
-            self._predecessor = None
 
     @property
     def log_predictive(self) -> Any:
@@ -182,75 +152,65 @@ class DaskEngine(SourceFacts):
         ]
         return dask.array.concatenate(chunks)
 
-    def of_all_rows(self, values: Any) -> Any:
-        """The values: a row of no weight has its place among the shards."""
-        return values
-
-    def adopt(self, previous: Any) -> bool:
-        """Go on with the sites of an earlier engine on the same cluster over as many rows."""
+    def adopt(self, previous: Engine | None) -> bool:
+        """Start from the sites of an earlier engine on the same cluster over as many rows."""
         if not (
             isinstance(previous, DaskEngine)
             and previous.n_rows == self.n_rows
             and previous.source.groups == self.source.groups
             and previous._client is self._client
-            and previous.stores_directions == self.stores_directions
+            and (previous.stored_directions > 0) == (self.stored_directions > 0)
         ):
             return False
         self._states.keys = list(previous._states.keys)
-        self._history.forget()
-        self._predecessor = previous  # it holds the states until this one has its own
+        self._recovery.forget()
+        self._predecessor = previous  # its workers hold the states until this engine has its own
         return True
 
     def saved_rows(self, path: Path) -> dict[str, Array]:
-        """Have each worker write the state of its shards beside the checkpoint."""
-        version = f"{self._setting.fit}-{self._passes.count}"
-        site_files.make_folder(path)
+        """Have each worker write the state of its shards to files beside the checkpoint."""
+        version = f"{self._settings.fit}-{self._passes.count}"
+        make_folder(path)
 
         def submit() -> list[Future]:
             return [
-                self._client.submit(
-                    site_files.write_group, *self._inputs(i), str(path), version, pure=False
-                )
+                self._client.submit(write_group, *self._inputs(i), str(path), version, pure=False)
                 for i in range(len(self._states))
             ]
 
         written = self._run(submit)
-        site_files.report_unwritten(path, len(written) - sum(written), len(written))
+        report_unwritten(path, len(written) - sum(written), len(written))
         return {"shards.version": np.array(version)}
 
     def restore_rows(self, path: Path, arrays: dict[str, Array]) -> None:
-        """Have the workers read the state of their shards; what they cannot find says nothing."""
+        """Have the workers read the state of their shards; without a file a shard has sites of zero."""
         version = str(arrays["shards.version"])
         groups = range(len(self._states))
         keys: dict[int, str] = {}
 
         def submit() -> list[Future]:
-            self._passes.count += 1
-            pass_ = (self._setting.fit, self._passes.count)
-            keys.update({i: state_key(*pass_, i) for i in groups})
+            fit, number = self._settings.fit, self._passes.next_number()
+            keys.update({i: state_key(fit, number, i) for i in groups})
             return [
                 self._client.submit(
-                    site_files.read_group_state,
-                    self.source.rows[i], str(path), version, keys[i], *pass_, pure=False,
+                    read_group_state,
+                    self.source.rows[i], str(path), version, keys[i], fit, number, pure=False,
                 )
                 for i in groups
             ]  # fmt: skip
 
         self._run(submit)
         self._states.update(keys)
-        self._history.forget()
+        self._recovery.forget()
 
     def forget_saved_rows(self, path: Path) -> None:
         """Remove the files of the shards."""
-        site_files.remove_folder(path)
+        remove_folder(path)
 
     def _groups_of(self, batch: ShardBatch | None) -> list[int]:
         if batch is None:
             return list(range(len(self.source.groups)))
         return sorted({shard // len(self.source.groups[0]) for shard in batch})
-
-    def _inputs_of(self, share: Share) -> tuple[list[Future], list[Future | None]]:
-        return [self.source.rows[i] for i in share.groups], [self._states[i] for i in share.groups]
 
     def _inputs(self, group: int) -> tuple[Future, Future | None]:
         return self.source.rows[group], self._states[group]
@@ -259,11 +219,11 @@ class DaskEngine(SourceFacts):
         return self.source.cluster.run(submit, self._repair)
 
     def _repair(self) -> None:
-        repair(self._passes, self._history)
+        repair(self._passes, self._recovery)
 
 
 def _release(client: weakref.ref[Client], fit: str) -> None:
-    """Let the workers forget a fit that nobody refers to any more."""
+    """Have the workers release the states of a fit that is no longer in use."""
 
     def tell() -> None:
         alive = client()

@@ -1,19 +1,16 @@
-"""Sites that are lost with a worker are found again, exactly where they were.
+"""Recovery of what was lost with a worker: rows are read again, sites are computed again.
 
-Every few passes the states of all groups are copied, each to another worker, and the driver keeps the
-messages of the passes since. A lost state is that copy after those passes once more, over the rows of
-its group alone: a fit goes on as if nothing had happened. Where there is no copy, as with one worker,
-after minibatches, or if both are lost, the sites are found from the last q that they were part of. It is
-held for a few passes, each of which takes the sites that the one before has found out of it: no longer
-where they were, but on the way to the same fixed point.
+Every few passes the state of each group is copied to another worker, and the driver keeps the messages
+of the passes since. A lost state is recovered exactly by repeating those passes, from the copy on, over
+the rows of its group alone. Where there is no copy (one worker only, after minibatches, or if the copy
+is lost too), the sites are computed from the last q that refined them, in a few passes, each of which
+takes the sites that the one before has found out of that q. These are not the sites that were lost, but
+they lead to the same fixed point.
 
-After a fault: what was lost is read again, or found again.
-
-Sites of shards beside a checkpoint: a file a shard, written by the worker that has it.
-
-The folder is named after the checkpoint, with `.sites` at its end. If it is on a file system that all
-workers share, a fit that is resumed finds every site, on any number of workers. Where a worker finds no
-file, its shard starts from sites that say nothing: the fixed point is the same.
+Beside a checkpoint each worker writes a file for each of its shards, into a folder with the name of the
+checkpoint and `.sites`. If the folder is on a file system that all workers share, a fit that is resumed
+finds every site, on any number of workers. A shard without a file starts from sites of zero precision,
+which lead to the same fixed point.
 """
 
 from __future__ import annotations
@@ -35,191 +32,193 @@ from cavity.engines.dask.comm import (
     GroupRows,
     GroupState,
     Message,
-    Packed,
+    PackedMessage,
     ShardState,
-    itself,
-    packed_message,
+    identity,
+    pack,
 )
-from cavity.engines.dask.passes import GroupStates, Passes
+from cavity.engines.dask.passes import GroupStates, PassRunner
 from cavity.engines.dask.shards import slot_of
-from cavity.engines.dask.worker import keep, replayed_group, state_key
+from cavity.engines.dask.worker import put_state, replay_group, state_key
 from cavity.files import written_atomically
 from cavity.gp.tiles import Sites
 
 PASSES = 16
-"""After which states are copied again; no more than twice as many are ever repeated."""
+"""Number of passes after which states are copied again; at most twice as many are repeated."""
 _BYTES = 2**25
-"""Of messages, after which states are copied again; no more than twice as many are ever kept."""
+"""Size of the messages after which states are copied again; at most twice as much is kept."""
 _PASSES_WITHOUT_COPY = 5
+"""Passes that find the sites of rows whose state has no copy."""
+_TRIES = 5
+"""Attempts at a repair, if more workers are lost meanwhile, before sites start from zero."""
 
 
-class Begun(NamedTuple):
-    """Copies that are on their way."""
+class CopyRequest(NamedTuple):
+    """Copies of the states that have been asked for and may not be complete."""
 
     copies: list[Future]
-    n_past: int
-    """How many of the messages they make superfluous."""
+    n_messages: int
+    """Number of messages that need not be kept when the copies are complete."""
 
 
-class Past(NamedTuple):
-    """How a state is found again: the passes of these messages, from this state on."""
+class ReplayPlan(NamedTuple):
+    """How a lost state is found again: the passes of these messages, from this state on."""
 
     state: Future | None
-    messages: list[Packed]
+    messages: list[PackedMessage]
     exact: bool
+    """Whether the state will be the one that was lost."""
 
 
-class History:
-    """What it takes to find lost states again."""
+class RecoveryLog:
+    """Copies of states, and the messages of passes since: all that is needed to recover lost states."""
 
     def __init__(self, client: Client, states: GroupStates) -> None:
         self._client = client
         self._states = states
         self._copies: list[Future] | list[None] | None = [None] * len(states)
-        """Of the groups' states (None: of sites that say nothing yet), if they are known at all."""
-        self._past: list[Packed] = []
-        self._begun: Begun | None = None
+        """A copy of each group's state (None: sites of zero precision); None if there are no copies."""
+        self._messages: list[PackedMessage] = []
+        """Messages of the passes since those copies."""
+        self._request: CopyRequest | None = None
         self._due = False
-        self._last: Message | None = None
-        self._share = 1.0
-        """Of the residual, in the last pass that refined sites; one that only scores has its own."""
+        """Whether states are to be copied with the next pass."""
+        self._refining: Message | None = None
+        """The last message of a pass that refined sites."""
+        self._scoring: Message | None = None
+        """The last message since then of a pass that only scored rows."""
 
     def forget(self) -> None:
-        """The states are no longer those that copies and messages lead to."""
-        self._copies, self._past, self._begun = None, [], None
+        """Forget copies and messages: the states are no longer those that they lead to."""
+        self._copies, self._messages, self._request = None, [], None
 
     def copy_soon(self) -> None:
-        """Copies may be lost: new ones with the next pass."""
-        self._begun, self._due = None, True
+        """Copy the states with the next pass, as copies may have been lost."""
+        self._request, self._due = None, True
 
-    def committed(self, message: Message, packed: Packed, places: list[str] | None) -> None:
-        """The states are those that a pass over all rows has left, on workers with so many `places`.
+    def committed(self, message: Message, packed: PackedMessage, slots: list[str] | None) -> None:
+        """Note that the states are those which a pass has left.
 
-        None stands for a pass over a minibatch.
+        slots: the workers, each as many times as it has threads; None after a pass over a minibatch.
         """
-        self._last = message
-        if message.options is not None and message.options.damping > 0.0:
-            self._share = message.options.residual_scale
-        if places is None:
+        if message.row_pass.refines:
+            self._refining, self._scoring = message, None
+        else:
+            self._scoring = message
+        if slots is None:
             self.forget()
             return
-        self._look_after_copies()
-        useless = self._copies is None and self._begun is None
-        if useless or self._fills(2):
+        self._check_request()
+        useless = self._copies is None and self._request is None
+        if useless or self._exceeds(2):
             self.forget()
-        self._past.append(packed)
-        if self._begun is None and (self._fills(1) or self._due or self._copies is None):
-            self._copy(places)
+        self._messages.append(packed)
+        if self._request is None and (self._exceeds(1) or self._due or self._copies is None):
+            self._request_copies(slots)
 
-    def past_of(self, group: int) -> Past | None:
-        """How the state of a group is found again; None if it never said anything."""
+    def replay_plan(self, group: int) -> ReplayPlan | None:
+        """How to recover the state of a group; None if its sites had zero precision."""
         if self._copies is not None:
             copy = self._copies[group]
             if copy is None or copy.status == "finished":
-                return Past(copy, list(self._past), exact=True)
-        if self._last is None:
+                return ReplayPlan(copy, list(self._messages), exact=True)
+        last = self._refining or self._scoring
+        if last is None:
             return None
-        last = self._last
-        assert last.options is not None
-        still = replace(
-            last.options, gradient=False, damping=1.0, trace_penalty=0.0, inverse_temperature=1.0,
-            residual_scale=self._share,
-        )  # fmt: skip
-        finding = [packed_message(replace(last, options=still))] * _PASSES_WITHOUT_COPY
-        # A pass that has only scored the rows must score those that were lost, too.
-        scoring = [packed_message(last)] if last.options.damping == 0.0 else []
-        return Past(None, finding + scoring, exact=False)
+        finding = pack(replace(last, row_pass=last.row_pass.finding_sites()))
+        # After a pass that has only scored the rows, those that were lost must be scored, too.
+        scoring = [] if self._scoring is None else [pack(self._scoring)]
+        return ReplayPlan(None, [finding] * _PASSES_WITHOUT_COPY + scoring, exact=False)
 
-    def _fills(self, times: int) -> bool:
-        """Whether the messages are so many times as much as should be there when states are copied."""
-        size = sum(len(packed.data) for packed in self._past)
-        return len(self._past) >= times * PASSES or size > times * _BYTES
+    def _exceeds(self, times: int) -> bool:
+        """Whether the messages are at least `times` as many as should lead to new copies."""
+        size = sum(len(packed.data) for packed in self._messages)
+        return len(self._messages) >= times * PASSES or size > times * _BYTES
 
-    def _look_after_copies(self) -> None:
-        if self._begun is None:
+    def _check_request(self) -> None:
+        """Use the copies that were asked for, if they are complete."""
+        if self._request is None:
             return
-        copies, n_past = self._begun
+        copies, n_messages = self._request
         found = {copy.status for copy in copies}
         if found == {"finished"}:
-            self._copies, self._past, self._begun = copies, self._past[n_past:], None
+            self._copies, self._messages, self._request = copies, self._messages[n_messages:], None
         elif found - {"finished", "pending"}:
-            self._begun = None
+            self._request = None
 
-    def _copy(self, places: list[str]) -> None:
+    def _request_copies(self, slots: list[str]) -> None:
         """Have each state copied to a worker that it is not on."""
-        workers, n_groups = list(dict.fromkeys(places)), len(self._states)
+        workers, n_groups = list(dict.fromkeys(slots)), len(self._states)
         if len(workers) < 2:
             return
-        name = f"cavity-copy-{self._past[-1].name}"
+        name = f"cavity-copy-{self._messages[-1].name}"
         graph, others = {}, {}
         for i in range(n_groups):
-            home = workers.index(places[slot_of(i, n_groups, len(places))])
+            home = workers.index(slots[slot_of(i, n_groups, len(slots))])
             others[f"{name}-{i}"] = [workers[(home + 1) % len(workers)]]
-            graph[f"{name}-{i}"] = (itself, self._states[i])
+            graph[f"{name}-{i}"] = (identity, self._states[i])
         with dask.annotate(workers=others.__getitem__, allow_other_workers=True):
             copies = self._client.get(graph, list(graph), sync=False)
-        self._begun, self._due = Begun(copies, len(self._past)), False
+        self._request, self._due = CopyRequest(copies, len(self._messages)), False
 
 
-_TRIES = 5
+def repair(passes: PassRunner, recovery: RecoveryLog) -> None:
+    """Find out what was lost, read rows again and recover sites.
 
-
-def repair(passes: Passes, history: History) -> None:
-    """Find out what was lost: rows are read again, sites are found again.
-
-    If workers are lost time and again meanwhile, the sites start from nothing.
+    If workers are lost time and again meanwhile, the sites start from zero precision.
     """
     cluster, lost = passes.source.cluster, set[int]()
     for _ in range(_TRIES):
         passes.forget_workers()
         passes.source.reload()
         lost.update(passes.states.forget_lost())
-        pasts = {i: past for i in sorted(lost) if (past := history.past_of(i)) is not None}
+        plans = {i: plan for i in sorted(lost) if (plan := recovery.replay_plan(i)) is not None}
         try:
-            passes.states.update(_replayed(passes, pasts))
-            if not all(past.exact for past in pasts.values()):
-                history.forget()
-            history.copy_soon()
+            passes.states.update(_replay(passes, plans))
+            if not all(plan.exact for plan in plans.values()):
+                recovery.forget()
+            recovery.copy_soon()
             return
         except FAULTS:
             cluster.wait_for_workers()
-    history.forget()
+    recovery.forget()
 
 
-def _replayed(passes: Passes, pasts: dict[int, Past]) -> dict[int, str]:
-    passes.count += 1
-    pass_ = (passes.setting.fit, passes.count)
-    keys = {i: state_key(*pass_, i) for i in pasts}
+def _replay(passes: PassRunner, plans: dict[int, ReplayPlan]) -> dict[int, str]:
+    """Recover states of groups; returns their new keys."""
+    fit, number = passes.fit, passes.next_number()
+    keys = {i: state_key(fit, number, i) for i in plans}
     cluster, rows, live = passes.source.cluster, passes.source.rows, passes.states.live
     cluster.results(
         [
             cluster.client.submit(
-                replayed_group, rows[i], *pasts[i][:2], keys[i], *pass_, live, pure=False
+                replay_group,
+                rows[i], plan.state, plan.messages, keys[i], fit, number, live, pure=False,
             )
-            for i in pasts
+            for i, plan in plans.items()
         ]
-    )
+    )  # fmt: skip
     return keys
 
 
 def folder_of(checkpoint: Path) -> Path:
-    """Where the sites that belong to a checkpoint lie."""
+    """The folder of the sites that belong to a checkpoint."""
     return checkpoint.with_name(f"{checkpoint.name}.sites")
 
 
 def make_folder(checkpoint: Path) -> None:
-    """Make the folder, where the driver can."""
+    """Make the folder, if the driver can write there."""
     with suppress(OSError):
         folder_of(checkpoint).mkdir(exist_ok=True)
 
 
 def remove_folder(checkpoint: Path) -> None:
-    """Remove the folder, where the driver sees it."""
+    """Remove the folder, if the driver sees it."""
     shutil.rmtree(folder_of(checkpoint), ignore_errors=True)
 
 
 def report_unwritten(checkpoint: Path, n_unwritten: int, n_groups: int) -> None:
-    """Warn if workers could not write."""
+    """Warn if workers could not write their files."""
     if n_unwritten:
         warnings.warn(
             f"{n_unwritten} of {n_groups} tasks could not write to {str(folder_of(checkpoint))!r} on "
@@ -231,7 +230,7 @@ def report_unwritten(checkpoint: Path, n_unwritten: int, n_groups: int) -> None:
 
 
 def write_group(rows: GroupRows, state: GroupState | None, checkpoint: str, version: str) -> bool:
-    """Write the state of each shard; files of the version before the last are removed."""
+    """Write the state of each shard, and remove all but the latest of its earlier files."""
     folder = folder_of(Path(checkpoint))
     try:
         for i, own in enumerate(state or ()):
@@ -250,14 +249,14 @@ def write_group(rows: GroupRows, state: GroupState | None, checkpoint: str, vers
 def read_group_state(
     rows: GroupRows, checkpoint: str, version: str, key: str, fit: str, number: int
 ) -> int:
-    """Keep the state of each shard that there is a file of; their number."""
+    """Read the state of each shard that has a file; returns their number."""
     folder = folder_of(Path(checkpoint))
     states: list[ShardState | None] = []
     for i, shard in enumerate(rows.shards):
         own = _read(folder / f"{rows.first + i:06d}-{version}.npz")
         fits = own is not None and len(own.log_predictive) == len(shard.labels)
         states.append(own if fits else None)
-    keep({key: tuple(states)}, fit, number, frozenset())
+    put_state({key: tuple(states)}, fit, number, frozenset())
     return sum(state is not None for state in states)
 
 

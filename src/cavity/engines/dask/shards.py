@@ -1,12 +1,8 @@
-"""How rows are cut into shards, shards put together into groups, and groups dealt out to workers.
+"""Rows on a cluster: cut into shards, shards put into groups, groups dealt out to workers.
 
-The shards depend on the number of rows alone. They are added up along a binary tree that is fixed with
-them; a task adds up what it has of it. So the groups, which are held and moved as one, and the tasks may
-follow the number of workers, and no sum changes by a single bit.
-
-Minibatches over shards: the seed decides, not the cluster, and no order of all rows is ever made.
-
-Rows on a cluster, in shards: what `Source` is to one machine.
+The shards depend on the number of rows alone, and so does the binary tree along which they are added up.
+Groups, which are held and moved as one, and tasks may depend on the number of workers: no sum changes by
+a single bit. Minibatches depend on the seed, not on the cluster, and need no random order of all rows.
 """
 
 from __future__ import annotations
@@ -25,18 +21,18 @@ from cavity.data.source import RawRows, batch_count, code_type, joined, tile_pre
 from cavity.data.weights import checked_class_factors
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import Census, LazyTable, Partition, census
-from cavity.engines.dask.comm import GroupRows, itself
-from cavity.engines.dask.worker import Draw, moments_of, picked
+from cavity.engines.dask.comm import GroupRows, identity
+from cavity.engines.dask.worker import ShardSample, shard_moments, take_rows
 from cavity.typing import Array, IntArray
 
 LEAST_ROWS = 1_024
-"""Of a shard, if there are several: products want about a thousand rows."""
+"""Fewest rows of a shard, if there are several: products are fast with about a thousand rows."""
 MOST_ROWS = 131_072
-"""Of a shard: what a lost worker costs, and what a task holds besides its result, stay bounded."""
+"""Most rows of a shard: it bounds the loss with a worker, and the memory of a task."""
 PLENTY = 256
-"""Shards that are enough for any cluster which so few rows are worth."""
+"""Number of shards from which on they grow with the rows, up to the most rows of a shard."""
 GROUPS_PER_WORKER = 2
-"""Groups of shards for each worker there is at the start: workers that are added get some of them."""
+"""Groups of shards per worker at the start, so that workers that join later can be given some."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class ShardLayout:
 
     @classmethod
     def of(cls, n_rows: int) -> ShardLayout:
-        """The shards of so many rows: a power of two, so that they divide evenly."""
+        """The layout of `n_rows` rows; the number of shards is a power of two."""
         n_shards = 1
         while 2 * n_shards <= min(PLENTY, n_rows // LEAST_ROWS):
             n_shards *= 2
@@ -64,7 +60,7 @@ class ShardLayout:
         return cls(n_rows, n_shards)
 
     def bounds(self, shard: int) -> tuple[int, int]:
-        """First row of a shard, and of the one after it."""
+        """Number of the first row of a shard, and of the next shard."""
         n, count = self.n_rows, self.n_shards
         return n * shard // count, n * (shard + 1) // count
 
@@ -74,24 +70,24 @@ class ShardLayout:
         return stop - start
 
     def groups(self, n_workers: int) -> list[range]:
-        """The shards of each group, when there are so many workers: of all as many, and few groups."""
+        """The shards of each group for `n_workers` workers: few groups, all of the same size."""
         size = 1
         while self.n_shards // (2 * size) >= GROUPS_PER_WORKER * n_workers:
             size *= 2
         return [range(i, i + size) for i in range(0, self.n_shards, size)]
 
 
-def slots(threads: dict[str, int]) -> list[str]:
+def worker_slots(threads: dict[str, int]) -> list[str]:
     """The workers, each as many times as it has threads.
 
-    >>> slots({"b": 1, "a": 2})
+    >>> worker_slots({"b": 1, "a": 2})
     ['a', 'a', 'b']
     """
     return [worker for worker in sorted(threads) for _ in range(threads[worker])]
 
 
 def slot_of(group: int, n_groups: int, n_slots: int) -> int:
-    """The slot that a group is dealt to: neighbours together, and as many to each as to the others.
+    """The slot that a group is dealt to: neighbours together, and equally many to each slot.
 
     >>> [slot_of(group, 8, 3) for group in range(8)]
     [0, 0, 0, 1, 1, 1, 2, 2]
@@ -99,7 +95,7 @@ def slot_of(group: int, n_groups: int, n_slots: int) -> int:
     return group * n_slots // n_groups
 
 
-def spans(
+def shard_pieces(
     lengths: list[int], layout: ShardLayout, group: range
 ) -> tuple[list[int], list[list[tuple[int, int, int]]]]:
     """Where the rows of some shards lie in partitions of the given lengths.
@@ -107,7 +103,7 @@ def spans(
     Returns the partitions that are needed, and for each shard its pieces (place among those partitions,
     first row, row after the last).
 
-    >>> spans([4, 0, 1, 5], ShardLayout(10, 2), range(0, 1))
+    >>> shard_pieces([4, 0, 1, 5], ShardLayout(10, 2), range(0, 1))
     ([0, 2], [[(0, 0, 4), (1, 0, 1)]])
     """
     needed: list[int] = []
@@ -127,12 +123,12 @@ def spans(
 
 
 _LEAST_SHARDS = 8
-"""Shards that a minibatch is drawn from, if there are so many: a shard may be all of one kind."""
+"""Fewest shards that a minibatch is drawn from: the rows of one shard may all be alike."""
 _ROWS_OF_SHARD = 512
-"""Rows that a large minibatch takes from each of its shards."""
+"""Rows that a large minibatch takes from each of its shards, about."""
 
-ShardBatch = dict[int, Draw]
-"""Which rows of which shards."""
+ShardBatch = dict[int, ShardSample]
+"""A minibatch: by number of a shard, which of its rows."""
 
 
 def shard_batches(
@@ -140,9 +136,8 @@ def shard_batches(
 ) -> Iterator[ShardBatch]:
     """All rows once, in minibatches of about `size`; the first `skip` are left out.
 
-    The shards are put in random order and dealt out in rounds. In a round every minibatch takes its even
-    share of each of the round's shards, in a random order of its rows that a worker makes where it needs
-    it.
+    The shards are put in random order and used in rounds. In a round every minibatch takes an equal part
+    of each of the round's shards, in a random order of its rows that the worker makes.
 
     >>> layout = ShardLayout(1_000, 4)
     >>> batches = list(shard_batches(layout, 100, np.random.default_rng(0)))
@@ -161,11 +156,11 @@ def shard_batches(
             if skip:
                 skip -= 1
                 continue
-            yield {shard: Draw(entropy, part, parts) for shard in shards}
+            yield {shard: ShardSample(entropy, part, parts) for shard in shards}
 
 
 class ShardedSource:
-    """The rows of a lazy table, held by the workers; the driver sees counts, classes and samples."""
+    """The rows of a lazy table, held by the workers; the driver has counts, classes and samples."""
 
     def __init__(self, table: LazyTable, cluster: Cluster, class_weight: Any = None) -> None:
         self.table = table
@@ -187,7 +182,7 @@ class ShardedSource:
         self.layout = ShardLayout.of(self.n_rows)
         self.groups = self.layout.groups(max(1, cluster.n_workers))
         self.rows = [self._read(number) for number in range(len(self.groups))]
-        # Each group of shards knows how to read its rows again: the partitions need not be held.
+        # Each group of shards can read its rows again: the partitions need not be held.
         self._load()
         self._spread()
         self._partitions = []
@@ -202,11 +197,11 @@ class ShardedSource:
         return list(self.cluster.client.map(census, self._partitions, pure=False))
 
     def _read(self, number: int) -> Future:
-        """The rows of a group as a task that reads them, on any worker but evenly spread at first."""
+        """A task that reads the rows of a group: at first evenly spread, later on any worker."""
         client = self.cluster.client
         partitions = self._partitions or self._compute()
         group = self.groups[number]
-        needed, pieces = spans(self.lengths, self.layout, group)
+        needed, pieces = shard_pieces(self.lengths, self.layout, group)
         starts = tuple(self.layout.bounds(shard)[0] for shard in group)
         return client.submit(
             read_group,
@@ -217,7 +212,7 @@ class ShardedSource:
             self.classes,
             self._factors,
             pure=False,
-            **self._wish(self._home(number, slots(client.nthreads()))),
+            **self._wish(self._home(number, worker_slots(client.nthreads()))),
         )
 
     def _home(self, group: int, places: list[str]) -> str | None:
@@ -230,17 +225,17 @@ class ShardedSource:
         self.cluster.run(lambda: self.cluster.client.map(_loaded, self.rows, pure=False), self.reload)
 
     def _spread(self) -> None:
-        """Move groups to where they were meant to be: a worker that was slow to start has fewer."""
+        """Move groups to the workers that they were meant for: one that was slow to start has fewer."""
         client = self.cluster.client
-        holders, places = client.who_has(self.rows), slots(client.nthreads())
+        holders, places = client.who_has(self.rows), worker_slots(client.nthreads())
         for i, rows in enumerate(self.rows):
             home = self._home(i, places)
             if home not in holders.get(rows.key, ()):
-                self.rows[i] = client.submit(itself, rows, pure=False, **self._wish(home))
+                self.rows[i] = client.submit(identity, rows, pure=False, **self._wish(home))
         self._load()
 
     def reload(self) -> None:
-        """Read again what cannot be had any more."""
+        """Read rows again that were lost."""
         lost = [i for i, rows in enumerate(self.rows) if rows.status in ("cancelled", "lost", "error")]
         if lost:
             self._partitions = self._compute()
@@ -249,15 +244,15 @@ class ShardedSource:
             self._partitions = []
 
     def standardizer(self, *, whiten: bool = False) -> Standardizer:
-        """Centre and scale of all rows, and a turn; the driver sees the moments of shards."""
+        """Centre and scale of all rows, and their whitening if asked, from moments of the shards."""
         parts = self.cluster.run(
-            lambda: self.cluster.client.map(moments_of, self.rows, products=whiten, pure=False),
+            lambda: self.cluster.client.map(shard_moments, self.rows, products=whiten, pure=False),
             self.reload,
         )
         return learn_standardizer(moments for group in parts for moments in group)
 
     def label_digests(self) -> list[str]:
-        """Of the labels and weights of each shard, made where they lie: by them a fit is known."""
+        """Digests of the labels and weights of each shard, by which a checkpoint knows its fit."""
         parts = self.cluster.run(
             lambda: self.cluster.client.map(digests_of, self.rows, pure=False), self.reload
         )
@@ -281,7 +276,7 @@ class ShardedSource:
         def submit() -> list[Future]:
             return [
                 self.cluster.client.submit(
-                    picked, self.rows[i], numbers[cuts[i] : cuts[i + 1]], pure=False
+                    take_rows, self.rows[i], numbers[cuts[i] : cuts[i + 1]], pure=False
                 )
                 for i in wanted
             ]
@@ -297,7 +292,7 @@ def read_group(
     classes: NDArray[Any],
     factors: Array | None,
 ) -> GroupRows:
-    """The rows of some shards from the partitions they lie in; runs on a worker."""
+    """The rows of some shards from the partitions that contain them; runs on a worker."""
     code = code_type(len(classes))
     shards = []
     for shard in pieces:
@@ -324,7 +319,7 @@ def _weights(
     codes: IntArray,
     factors: Array | None,
 ) -> Array | None:
-    """What the rows of a shard count, None if every one counts once."""
+    """Weights of the rows of a shard; None if every row counts once."""
     if partitions[shard[0][0]].weight is None:
         return None if factors is None else factors[codes]
     parts = []

@@ -1,18 +1,15 @@
-"""Adding up in a fixed order: a binary tree over the shards, whoever does which part of it."""
+"""Sums in a fixed order: a binary tree over the shards, whichever task adds up which part of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from cavity.gp.posterior import Naturals
 from cavity.gp.tiles import Sums
 
-Part = TypeVar("Part", Sums, Naturals)
-
 FAN_IN = 4
-"""Results that a reduction task adds up at most."""
+"""Largest number of results that one task adds up."""
 
 
 class Node(NamedTuple):
@@ -38,38 +35,38 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PartialSum(Generic[Part]):
-    """Sums of an extent of shards: the largest nodes that lie within it, in their order."""
+class PartialSum:
+    """Sums over a range of shards: those of the largest nodes within it, in the order of the shards."""
 
-    nodes: tuple[tuple[Node, Part], ...]
+    nodes: tuple[tuple[Node, Sums], ...]
 
 
-def added(a: Part, b: Part) -> Part:
-    """a + b, neither of them changed: the cluster may still need them."""
+def added(a: Sums, b: Sums) -> Sums:
+    """a + b as a new object: the cluster may still need both."""
     values: dict[str, Any] = {
         field.name: None if (mine := getattr(a, field.name)) is None else mine + getattr(b, field.name)
         for field in fields(a)
     }
-    return type(a)(**values)
+    return Sums(**values)
 
 
-def folded(parts: Iterable[tuple[Node, Part]], extent: range) -> PartialSum[Part]:
-    """The sum of parts that come in the order of their shards, all of them of an extent.
+def fold(parts: Iterable[tuple[Node, Sums]], extent: range) -> PartialSum:
+    """The sum of parts within a range of shards; the parts come in the order of their shards.
 
-    A shard of the extent that is in no part adds nothing: a node without a sibling moves up as it is.
-    Folding in several stages, each over an extent of its own, gives the same bits as at once. No more is
-    held than a node of each level.
+    A shard of the range that is in no part adds nothing: a node without a sibling moves up unchanged.
+    Folding in several stages, each over a range of its own, gives the same bits as folding at once. At
+    most one node of each level is held at a time.
     """
-    found: list[tuple[Node, Part]] = []
+    found: list[tuple[Node, Sums]] = []
     for node, part in parts:
-        _settle(found, extent, node.start)
+        _move_up(found, extent, node.start)
         found.append((node, part))
-    _settle(found, extent, extent.stop)
+    _move_up(found, extent, extent.stop)
     return PartialSum(tuple(found))
 
 
-def _settle(found: list[tuple[Node, Part]], extent: range, stop: int) -> None:
-    """Move the last node up as far as nothing more can come in below, which begins at `stop`."""
+def _move_up(found: list[tuple[Node, Sums]], extent: range, stop: int) -> None:
+    """Move the last node up the tree as far as all shards below it come before `stop`."""
     while found:
         node, part = found[-1]
         parent = node.parent
@@ -81,12 +78,12 @@ def _settle(found: list[tuple[Node, Part]], extent: range, stop: int) -> None:
         found.append((parent, part))
 
 
-def add_up(sums: list[PartialSum[Part]], extent: range) -> PartialSum[Part]:
-    """The sums of neighbours, in the order of their shards, as one of their common extent."""
-    return folded((item for one in sums for item in one.nodes), extent)
+def combine(sums: list[PartialSum], extent: range) -> PartialSum:
+    """Sums over neighbouring ranges, in the order of their shards, as one over `extent`."""
+    return fold((item for one in sums for item in one.nodes), extent)
 
 
-def total(sums: list[PartialSum[Part]], n_shards: int) -> Part:
-    """The sum of all shards, a power of two."""
-    ((_, part),) = add_up(sums, range(n_shards)).nodes
+def total(sums: list[PartialSum], n_shards: int) -> Sums:
+    """The sum over all shards, whose number is a power of two."""
+    ((_, part),) = combine(sums, range(n_shards)).nodes
     return part

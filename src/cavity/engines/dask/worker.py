@@ -1,11 +1,9 @@
-"""Sites on the workers: data without a history.
+"""What runs on a worker: passes over shards by a local engine, and the states that they leave.
 
-The state that a pass leaves is not the result of a task: a result remembers how it was made, and would
-have to be asked for apart from the sums. A task puts its states into the cluster, all at once, by keys
-that the driver has chosen, and its worker keeps them until a later pass says that they are no longer
-needed.
-
-What a worker does: the pass of the local engine, shard by shard.
+The state that a pass leaves is not the result of a task. Dask would remember how a result was made, and
+the driver would have to ask for it apart from the sums. Instead a task puts its states into the cluster
+under keys that the driver has chosen, and its worker holds them until a later pass tells it that they
+are no longer needed.
 """
 
 from __future__ import annotations
@@ -22,74 +20,93 @@ from distributed import Client, Future, get_client, get_worker
 from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock, ArraySource
+from cavity.data.sampling import HeldOut, calibration_part
 from cavity.data.scaling import Moments
-from cavity.data.source import RawRows, joined, shuffled, tile_rows
+from cavity.data.source import Block, RawRows, joined, shuffled, tile_rows
 from cavity.engines.dask.comm import (
     GroupRows,
     GroupState,
     Message,
-    Packed,
+    PackedMessage,
     ShardState,
-    opened,
-    packed_naturals,
-    packed_sums,
-    unpacked,
+    pack_sums,
+    unpack,
+    unpack_once,
 )
-from cavity.engines.dask.tree import Node, PartialSum, folded
-from cavity.engines.local import HeldOut, LocalEngine
+from cavity.engines.dask.tree import Node, PartialSum, fold
+from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, blas_threads
-from cavity.gp.posterior import Naturals
 from cavity.gp.tiles import Sites, Sums
 from cavity.memory import freed_memory_kept
 from cavity.typing import IntArray
 
 _held: dict[str, dict[str, Future]] = {}
-"""By fit and key: this worker's interest in the states that it has made."""
+"""By fit and key: futures that keep the states alive which this worker has made."""
 _clients: dict[str, Client] = {}
-"""By worker: Dask tells the scheduler whenever a task asks for its client."""
+"""By worker: its client, as Dask notifies the scheduler whenever a task asks for a client."""
 _lock = Lock()
+_SWITCH_SECONDS = 5e-4
+"""Interval at which threads take turns in the interpreter while a task runs."""
+
+
+class ShardSample(NamedTuple):
+    """Which rows of a shard belong to a minibatch: one of `parts` even parts of a random order."""
+
+    entropy: int
+    """Seed of the random order."""
+    part: int
+    parts: int
+    hold_out: float = 0.0
+    """If positive: only the rows of that part that belong to a calibration hold-out of this share."""
 
 
 def state_key(fit: str, number: int, group: int) -> str:
     """Key of the state that pass `number` leaves of a group."""
-    return f"{_prefix(fit, number)}{group}"
+    return f"{_key_prefix(fit, number)}{group}"
 
 
-def _prefix(fit: str, number: int) -> str:
+def _key_prefix(fit: str, number: int) -> str:
     return f"cavity-sites-{fit}-{number}-"
 
 
-def keep(
-    states: dict[str, Any], fit: str, number: int, live: frozenset[str], *, wait: bool = True
+def put_state(
+    states: dict[str, GroupState], fit: str, number: int, live: frozenset[str], *, wait: bool = True
 ) -> None:
-    """Put states into the cluster by their keys, and let go of those that no pass will ask for.
+    """Put states into the cluster under their keys, and release those that no pass will ask for.
 
-    A task need not wait until the scheduler has callback of it. It hears before the sums that the task
-    returns have reached the driver; if it should not, the next pass is a fault and repeated.
+    A task need not wait until the scheduler knows of the states. It does before the driver has the sums
+    that the task returns; if not, the next pass fails and is repeated.
     """
     client = _client()
     futures = client.scatter(states, hash=False, asynchronous=True)  # here: it looks for its worker
 
-    async def kept() -> None:
+    async def hold() -> None:
         _hold(await futures, fit, number, live)
 
-    async def kept_if_possible() -> None:
-        with suppress(OSError):  # a worker without a scheduler
-            await kept()
+    async def hold_if_possible() -> None:
+        with suppress(OSError):  # the worker has lost its scheduler
+            await hold()
 
     if wait:
-        client.sync(kept)
+        client.sync(hold)
     else:
-        client.loop.add_callback(kept_if_possible)
+        client.loop.add_callback(hold_if_possible)
 
 
 def _hold(futures: dict[str, Future], fit: str, number: int, live: frozenset[str]) -> None:
     with _lock:
         mine = _held.setdefault(fit, {})
         mine.update(futures)
-        current = _prefix(fit, number)
+        current = _key_prefix(fit, number)
         for old in [k for k in mine if k not in live and not k.startswith(current)]:
             del mine[old]
+
+
+def release_state(fit: str) -> None:
+    """Release all states of a fit, and the messages that were unpacked."""
+    with _lock:
+        _held.pop(fit, None)
+    unpack_once.cache_clear()
 
 
 def _client() -> Client:
@@ -100,100 +117,68 @@ def _client() -> Client:
     return client
 
 
-def release_state(fit: str) -> None:
-    """Let go of all states of a fit, and of messages that were opened."""
-    with _lock:
-        _held.pop(fit, None)
-    unpacked.cache_clear()
-
-
-_SWITCH_SECONDS = 5e-4
-
-
-class Draw(NamedTuple):
-    """Which rows of a shard belong to a minibatch: one of `parts` even parts of a random order."""
-
-    entropy: int
-    part: int
-    parts: int
-
-
-def sweep_share(
+def run_pass(
     rows: list[GroupRows],
     states: list[GroupState | None],
-    q: Packed,
+    packed: PackedMessage,
     keys: list[str],
     extent: range,
-    draws: dict[int, Draw] | None,
-) -> PartialSum[Sums]:
-    """A pass over groups of shards, or over a minibatch's rows in them; sums of their extent.
+    samples: dict[int, ShardSample] | None,
+) -> PartialSum:
+    """Run a pass over groups of shards, or over a minibatch's rows in them; returns their sums.
 
-    The new states are kept under `keys`.
+    The new states are put into the cluster under `keys`, one a group, if the pass leaves any.
     """
-    message = unpacked(q)
-    found: dict[str, list[ShardState | None]] = {key: [] for key in keys}
+    message = unpack_once(packed)
+    found: list[list[ShardState | None]] = [[] for _ in rows]
 
-    def swept() -> Iterator[tuple[Node, Sums]]:
-        for group, state, new in zip(rows, states, found.values(), strict=True):
+    def parts() -> Iterator[tuple[Node, Sums]]:
+        for group, state, new in zip(rows, states, found, strict=True):
             for number, start, shard, own in _shards(group, state):
-                if draws is not None and number not in draws:
+                if samples is not None and number not in samples:
                     new.append(own)
                     continue
                 engine = _engine(shard, start, own, message)
-                batch = None if draws is None else _block(engine.source, number, draws[number])
-                sums = _swept(engine, message, batch)
+                batch = None if samples is None else _batch(engine, number, samples[number])
+                sums = _run(engine, message, batch)
                 new.append(ShardState(engine.sites, engine.log_predictive))
-                yield Node(0, number), packed_sums(sums, message.prior.dtype)
+                yield Node(0, number), pack_sums(sums, message.row_pass.dtype)
 
-    with _alone():
-        result = folded(swept(), extent)
-    kept = {key: tuple(states) for key, states in found.items()}
-    keep(kept, message.setting.fit, message.number, message.live, wait=False)
+    with _task_context():
+        result = fold(parts(), extent)
+    if message.row_pass.scores:
+        left = {key: tuple(new) for key, new in zip(keys, found, strict=True)}
+        put_state(left, message.settings.fit, message.number, message.live, wait=False)
     return result
 
 
-def replayed_group(
+def replay_group(
     rows: GroupRows,
     state: GroupState | None,
-    messages: list[Packed],
+    messages: list[PackedMessage],
     key: str,
     fit: str,
     number: int,
     live: frozenset[str],
 ) -> int:
-    """Sites of a group that were lost, found again: those that passes leave after an earlier state."""
-    with _alone():
+    """Find a lost state of a group again: repeat passes over its rows, from an earlier state on."""
+    with _task_context():
         for packed in messages:
-            message, new = opened(packed), []
+            message, new = unpack(packed), []
             for _, start, shard, own in _shards(rows, state):
                 engine = _engine(shard, start, own, message)
-                _swept(engine, message, None)
+                _run(engine, message, None)
                 new.append(ShardState(engine.sites, engine.log_predictive))
             state = tuple(new)
-    keep({key: state}, fit, number, live)
+    assert state is not None
+    put_state({key: state}, fit, number, live)
     return len(messages)
 
 
-def summed_share(
-    rows: list[GroupRows], states: list[GroupState | None], q: Packed, extent: range
-) -> PartialSum[Naturals]:
-    """The naturals of the sites of groups of shards as they are; sums of their extent."""
-    message = unpacked(q)
-
-    def summed() -> Iterator[tuple[Node, Naturals]]:
-        for group, state in zip(rows, states, strict=True):
-            for number, start, shard, own in _shards(group, state):
-                naturals = _engine(shard, start, own, message).summed_sites(message.prior)
-                yield Node(0, number), packed_naturals(naturals)
-
-    with _alone():
-        return folded(summed(), extent)
-
-
-def moments_of(rows: GroupRows, products: bool = False) -> list[Moments]:
-    """Moments of the tiles of each shard, merged by shard."""
+def shard_moments(rows: GroupRows, products: bool = False) -> list[Moments]:
+    """Moments of the columns of each shard."""
     result = []
-    with _alone():
+    with _task_context():
         for X, _, weight in rows.shards:
             size = tile_rows(1, X.shape[1], np.dtype(np.float64))
             total: Moments | None = None
@@ -206,8 +191,8 @@ def moments_of(rows: GroupRows, products: bool = False) -> list[Moments]:
     return result
 
 
-def picked(rows: GroupRows, numbers: IntArray) -> RawRows:
-    """The rows with these sorted numbers, all of which lie in the group."""
+def take_rows(rows: GroupRows, numbers: IntArray) -> RawRows:
+    """The rows of a group with these sorted numbers."""
     parts = []
     for start, shard in zip(rows.starts, rows.shards, strict=True):
         low, high = np.searchsorted(numbers, [start, start + len(shard.labels)])
@@ -228,44 +213,47 @@ def leave_one_out(rows: GroupRows, state: GroupState | None) -> NDArray[np.float
 def _shards(
     rows: GroupRows, state: GroupState | None
 ) -> Iterator[tuple[int, int, RawRows, ShardState | None]]:
-    """Of each shard of a group: its number, the number of its first row, its rows and its state."""
+    """For each shard of a group: its number, the number of its first row, its rows and its state."""
     numbers = range(rows.first, rows.first + len(rows.shards))
     states = (None,) * len(rows.shards) if state is None else state
     return zip(numbers, rows.starts, rows.shards, states, strict=True)
 
 
-def _swept(engine: LocalEngine, message: Message, batch: ArrayBlock | None) -> Sums:
-    assert message.posterior is not None
-    assert message.options is not None
-    sums = engine.sweep(message.prior, message.posterior, message.options, batch)
+def _run(engine: LocalEngine, message: Message, batch: Block | None) -> Sums:
+    sums = engine.run(message.row_pass, batch, message.sampler)
     engine.commit()
     return sums
 
 
 def _engine(shard: RawRows, start: int, state: ShardState | None, message: Message) -> LocalEngine:
-    setting, n = message.setting, len(shard.labels)
+    """The engine of one shard, with its state."""
+    settings, n = message.settings, len(shard.labels)
     source = ArraySource(shard.X, shard.labels, shard.weight)
-    low, high = np.searchsorted(setting.held_out, [start, start + n])
-    held_out = None
-    if low < high:
-        mask = np.zeros(n, dtype=bool)
-        mask[setting.held_out[low:high] - start] = True
-        held_out = HeldOut(mask, shard)
-    stored = setting.stored_directions
-    engine = LocalEngine(source, setting.standardizer, setting.rule, Threads(1), held_out, stored)
+    low, high = np.searchsorted(settings.held_out, [start, start + n])
+    held_out = HeldOut(settings.held_out[low:high] - start, shard) if low < high else None
+    engine = LocalEngine(
+        source,
+        settings.standardizer,
+        settings.n_latents,
+        Threads(1),
+        held_out,
+        settings.stored_directions,
+    )
     engine.first_row = start
-    if state is not None:  # copied: what the cluster holds is not to be changed
+    if state is not None:  # copied: data of the cluster must not be changed
         precision, shift, directions = state.sites
         own = None if directions is None else directions.copy()
-        engine.sites = Sites(precision.copy(), shift.copy(), own)
-        engine.log_predictive = state.log_predictive.copy()
+        engine.set_state(Sites(precision.copy(), shift.copy(), own), state.log_predictive.copy())
     return engine
 
 
-def _block(source: Any, shard: int, draw: Draw) -> ArrayBlock:
-    n, (entropy, part, parts) = source.n_rows, draw
+def _batch(engine: LocalEngine, shard: int, sample: ShardSample) -> Block:
+    """The rows of a shard that belong to a minibatch."""
+    n, (entropy, part, parts, hold_out) = engine.n_rows, sample
     chosen = _order(entropy, shard, n)[n * part // parts : n * (part + 1) // parts]
-    return ArrayBlock(source, np.sort(chosen))
+    assert isinstance(engine.source, ArraySource)
+    batch = ArrayBlock(engine.source, np.sort(chosen))
+    return calibration_part(batch, hold_out, engine.first_row) if hold_out else batch
 
 
 @lru_cache(maxsize=64)
@@ -274,16 +262,16 @@ def _order(entropy: int, shard: int, n_rows: int) -> IntArray:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    # A task is one thread of a worker: more BLAS threads would fight with those of other tasks. Dask has
-    # its workers return freed memory at once, which a tile would have to fetch again, page by page.
-    with blas_threads(1), freed_memory_kept(), _soon_interrupted(), np.errstate(all="ignore"):
+def _task_context() -> Iterator[None]:
+    # A task is one thread of a worker: more BLAS threads would compete with those of other tasks. Dask
+    # has its workers return freed memory at once, which every tile would have to fetch again.
+    with blas_threads(1), freed_memory_kept(), _short_switch_interval(), np.errstate(all="ignore"):
         yield
 
 
 @contextmanager
-def _soon_interrupted() -> Iterator[None]:
-    """The worker's own thread, which talks to the others, must not wait long for the interpreter."""
+def _short_switch_interval() -> Iterator[None]:
+    """Let the worker's own thread, which talks to other workers, have the interpreter soon."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
