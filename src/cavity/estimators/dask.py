@@ -1,152 +1,60 @@
-"""What makes a class the twin of a local classifier: one more parameter, and what is said of it.
-
-Progress of a fit on a cluster: also rows a second, and workers.
-
-Predictions on Dask collections: lazy, block by block, where the rows are.
-
-The twins of the local classifiers that fit on a Dask cluster.
-"""
+"""Classifiers that fit on a Dask cluster, and predict Dask collections lazily."""
 
 from __future__ import annotations
 
 import copy
-import inspect
 import shutil
+import sys
 import tempfile
 import weakref
-from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-import dask
-import dask.array
-import dask.dataframe
+try:
+    import dask
+    import dask.array
+    import dask.dataframe
+    import distributed  # noqa: F401
+    from dask.base import is_dask_collection
+except ImportError as error:
+    raise ImportError("the Dask classifiers need Dask: pip install 'cavity[dask]'") from error
 import numpy as np
-from dask.base import is_dask_collection
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.sampling import HeldOut
-from cavity.data.scaling import Standardizer
 from cavity.data.source import tile_precision
+from cavity.engines.dask.backend import DaskBackend
 from cavity.engines.dask.cluster import Cluster, cluster_for
 from cavity.engines.dask.collections import lazy_table
-from cavity.engines.dask.engine import DaskEngine
 from cavity.engines.dask.shards import ShardedSource
-from cavity.engines.protocol import Engine
-from cavity.engines.threads import Threads, thread_count
+from cavity.engines.threads import compute_context, thread_count
+from cavity.estimators.base import restored_state, rollback_on_error, warn_not_converged
 from cavity.estimators.sep import SEPClassifier
-from cavity.estimators.streaming import SteppedGPClassifier
+from cavity.estimators.streaming import TrainedGPClassifier
 from cavity.estimators.svi import SVIClassifier
 from cavity.estimators.validation import checked_classes
 from cavity.gp.uncertainty import Uncertainty
-from cavity.inference.history import Iteration, Progress
-from cavity.inference.trainer import held_out_numbers
+from cavity.inference.config import TrainingConfig
+from cavity.inference.optimizers import Optimizer
 from cavity.typing import Array
 
-Twin = TypeVar("Twin", bound=type)
 
-_MORE = """
-
-    The rows stay with the workers, as shards; each worker refines the sites of its own, and the driver
-    sees sums. The result does not depend on the number of workers, nor on which of them did what, and a
-    worker that is lost costs time and not the fit.
-
-    Parameters
-    ----------
-    client : distributed.Client or None
-        The cluster to fit on. None starts one on this machine, of `n_jobs` processes, for the fit.
-
-    All other parameters and all attributes are those of `{local}`; `loo_log_proba_` is a lazy Dask
-    array.
-
-    Examples
-    --------
-    >>> from cavity import {twin}
-    >>> {twin}(n_inducing=20).get_params()["client"] is None
-    True
-    """
-
-
-def twin_of(local: Any) -> Callable[[Twin], Twin]:
-    """Makes a subclass of `local` its twin: its constructor with `client`, its documentation."""
-
-    def complete(twin: Twin) -> Twin:
-        twin.__init__ = _with_client(local)  # type: ignore[misc]
-        twin.__doc__ = f"{twin.__doc__}{_MORE.format(local=local.__name__, twin=twin.__name__)}"
-        attributes: Any = twin
-        attributes._local = local
-        attributes._parameter_constraints = {
-            **local._parameter_constraints,
-            "client": "no_validation",
-        }
-        return twin
-
-    return complete
-
-
-def _with_client(local: type) -> Callable[..., None]:
-    """The constructor of `local` and one more parameter, `client`, by whatever others it has."""
-
-    def initialize(self: Any, kernel: Any = None, *, client: Any = None, **parameters: Any) -> None:
-        local.__init__(self, kernel, **parameters)  # type: ignore[misc]
-        self.client = client
-
-    signature = inspect.signature(local.__init__)  # type: ignore[misc]
-    client = inspect.Parameter("client", inspect.Parameter.KEYWORD_ONLY, default=None)
-    together = [*signature.parameters.values(), client]
-    initialize.__signature__ = signature.replace(parameters=together)  # type: ignore[attr-defined]
-    return initialize
-
-
-class ClusterProgress(Progress):
-    """As on one machine, with the throughput and the workers there are."""
-
-    def __init__(self, verbose: int, cluster: Cluster, n_rows: int) -> None:
-        super().__init__(verbose)
-        self._cluster = cluster
-        self._n_rows = n_rows
-        self._last = (0.0, 0.0)
-
-    def _more(self, entry: Iteration) -> str:
-        epochs, seconds = entry.epochs - self._last[0], entry.seconds - self._last[1]
-        self._last = (entry.epochs, entry.seconds)
-        rate = self._n_rows * max(0.0, epochs) / max(seconds, 1e-9)
-        return f"  {rate:12,.0f} rows/s  {self._cluster.n_workers} workers"
-
-
-__all__ = ["is_dask_collection", "lazily", "local_twin"]
-
-
-def local_twin(estimator: Any, kind: Any) -> Any:
-    """The fitted estimator of one machine that predicts what `estimator` does, on one thread."""
-    twin = kind.__new__(kind)
-    dropped = ("client", "loo_log_proba_")
-    state = {
-        name: value
-        for name, value in vars(estimator).items()
-        if name not in dropped and (name == "_centre" or not name.startswith("_"))
-    }
-    estimator.model_.prior  # noqa: B018  (made here once: a worker may not know a user's own kernel)
-    vars(twin).update(copy.copy(state), n_jobs=1, checkpoint=None)
-    return twin
-
-
-def lazily(twin: Any, method: str, X: Any) -> Any:
-    """A Dask array (or a tuple of them) of what `twin.method` says of the rows of X."""
-    n_features = twin.n_features_in_
+def lazily(model: Any, method: str, X: Any) -> Any:
+    """A Dask array, or a tuple of them, of `model.method` for the rows of X."""
+    n_features = model.n_features_in_
     if X.shape[1] != n_features:
         raise ValueError(
-            f"X has {X.shape[1]} features, but {type(twin).__name__} was fitted on {n_features}"
+            f"X has {X.shape[1]} features, but {type(model).__name__} was fitted on {n_features}"
         )
-    sample = _call(twin, method, np.zeros((1, n_features)))
+    sample = _call(model, method, np.zeros((1, n_features)))
     if isinstance(X, dask.array.Array):
         blocks, lengths = X.rechunk({1: -1}).to_delayed().ravel(), X.chunks[0]
     else:
         blocks = X.to_delayed()
         lengths = (np.nan,) * len(blocks)
-    model = dask.delayed(twin)
-    parts = [dask.delayed(_call)(model, method, block) for block in blocks]
+    shared = dask.delayed(model)
+    parts = [dask.delayed(_call)(shared, method, block) for block in blocks]
     if isinstance(sample, tuple):
         arrays = [
             _array([dask.delayed(_item)(part, i) for part in parts], lengths, one)
@@ -170,39 +78,82 @@ def _item(values: Any, i: int) -> Any:
     return values[i]
 
 
-def _call(twin: Any, method: str, block: Any) -> Any:
-    """What the method says of a block, which may have no rows."""
+def _call(model: Any, method: str, block: Any) -> Any:
+    """The method's result for a block of rows, which may be empty."""
     if hasattr(block, "columns"):
         kinds = [getattr(kind, "numpy_dtype", kind) for kind in block.dtypes]
         names = list(block.columns)
         values = block.to_numpy(dtype=tile_precision(np.result_type(*kinds)), na_value=np.nan)
-        _check_names(twin, names)
+        _check_names(model, names)
         block = values
     if len(block) == 0:
-        nothing = _call(twin, method, np.zeros((1, twin.n_features_in_)))
+        nothing = _call(model, method, np.zeros((1, model.n_features_in_)))
         if isinstance(nothing, tuple):
             return tuple(part[:0] for part in nothing)
         return nothing[:0]
-    bare = copy.copy(twin)  # names were compared above; scikit-learn need not miss them
+    bare = copy.copy(model)  # the names were compared above
     vars(bare).pop("feature_names_in_", None)
     return getattr(bare, method)(block)
 
 
-def _check_names(twin: Any, names: list[Any]) -> None:
-    known = getattr(twin, "feature_names_in_", None)
+def _check_names(model: Any, names: list[Any]) -> None:
+    known = getattr(model, "feature_names_in_", None)
     if known is not None and list(known) != names:
         raise ValueError(
-            f"the columns are {names}, but {type(twin).__name__} was fitted on {list(known)}; select "
+            f"the columns are {names}, but {type(model).__name__} was fitted on {list(known)}; select "
             "them in that order"
         )
 
 
-class DaskClassifier(SteppedGPClassifier):
-    """What the twins share: rows in shards, passes on workers, lazy predictions."""
+class DaskClassifier(TrainedGPClassifier):
+    """What the Dask classifiers share: rows in shards, passes on workers, lazy predictions."""
 
-    _local: ClassVar[type]
-    client: Any
-    _cluster: Cluster
+    _local: ClassVar[type[TrainedGPClassifier]]
+
+    def __init__(
+        self,
+        kernel: Any = None,
+        *,
+        likelihood: str = "probit",
+        n_inducing: int | str = 100,
+        inducing_points: Any = "kmeans",
+        scaling: str | None = "standard",
+        batch_size: int | str | None = "auto",
+        optimizer: Optimizer | str | None = "adam",
+        max_epochs: float | None = None,
+        max_seconds: float | None = None,
+        validation_fraction: float | None = None,
+        class_weight: Any = None,
+        config: TrainingConfig | dict[str, Any] | None = None,
+        warm_start: bool = False,
+        window_size: float | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        client: Any = None,
+    ) -> None:
+        super().__init__(
+            kernel,
+            likelihood=likelihood,
+            n_inducing=n_inducing,
+            inducing_points=inducing_points,
+            scaling=scaling,
+            batch_size=batch_size,
+            optimizer=optimizer,
+            max_epochs=max_epochs,
+            max_seconds=max_seconds,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            config=config,
+            warm_start=warm_start,
+            window_size=window_size,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
+        self.client = client
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> DaskClassifier:
         """Fit to rows of a Dask array or DataFrame X [n, d] with labels y [n], partitioned alike.
@@ -212,61 +163,43 @@ class DaskClassifier(SteppedGPClassifier):
         weight of w counts a row w times, 0 leaves it out. Without a client, a cluster of `n_jobs`
         processes is started and closed again.
         """
-        table = lazy_table(X, y, sample_weight)
-        with cluster_for(self.client, thread_count(self.n_jobs), self.checkpoint) as self._cluster:
-            try:
-                super().fit(table)
-                if self.client is None:
-                    self._move_out()
-            finally:
-                del self._cluster
+        self._check_parameters()
+        table, n_jobs = lazy_table(X, y, sample_weight), thread_count(self.n_jobs)
+        with cluster_for(self.client, n_jobs, self.checkpoint) as cluster, rollback_on_error(self):
+            source = self._opened(table, cluster)
+            with compute_context(n_jobs) as threads:
+                result = self._fit_source(source, DaskBackend(cluster, threads))
+            if self.client is None:
+                self._keep_loo_in_files(cluster)
+        warn_not_converged(type(self).__name__, self.config_.tol, result)
         return self
 
-    def _validated_source(self, X: Any, y: Any, sample_weight: Any) -> tuple[ShardedSource, Array]:
-        source = ShardedSource(X, self._cluster, self.class_weight)
+    def _opened(self, table: Any, cluster: Cluster) -> ShardedSource:
+        """The shards of a table, with its classes and feature names."""
+        source = ShardedSource(table, cluster, self.class_weight)
         check_classification_targets(source.classes)
+        self.classes_ = checked_classes(source.classes, source.n_rows)
         self.n_features_in_ = source.n_features
+        vars(self).pop("feature_names_in_", None)
         if source.feature_names is not None:
             self.feature_names_in_ = source.feature_names
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        return source, checked_classes(source.classes, source.n_rows)
+        if self.verbose:
+            print(
+                f"{cluster.n_workers} workers, {len(source.groups)} tasks a pass; dashboard: "
+                f"{cluster.client.dashboard_link}",
+                file=sys.stderr,
+            )
+        return source
 
-    def _progress(self, source: Any) -> Progress:
-        progress = ClusterProgress(int(self.verbose), self._cluster, source.n_rows)
-        progress.say(
-            f"{self._cluster.n_workers} workers, {len(source.groups)} tasks a pass; dashboard: "
-            f"{self._cluster.client.dashboard_link}"
-        )
-        return progress
-
-    def _standardizer(self, source: Any, threads: Threads) -> Standardizer:
-        if not isinstance(source, ShardedSource):
-            return super()._standardizer(source, threads)
-        return source.standardizer(whiten=self._whitens)
-
-    def _hold_out(self, source: Any, rng: np.random.RandomState) -> Any:
-        if not isinstance(source, ShardedSource):
-            return super()._hold_out(source, rng)
-        numbers = held_out_numbers(source.n_rows, self.validation_fraction, rng)
-        return HeldOut(numbers, source.take(numbers))
-
-    def _engine(
-        self, source: Any, standardizer: Standardizer, threads: Threads, held_out: Any, stored: int
-    ) -> Engine:
-        if not isinstance(source, ShardedSource):
-            return super()._engine(source, standardizer, threads, held_out, stored)
-        return DaskEngine(source, standardizer, self._rule().n_latents, threads, held_out, stored)
-
-    def _move_out(self) -> None:
-        """Keep what is still needed of a cluster that is about to be closed: in files, not in memory."""
+    def _keep_loo_in_files(self, cluster: Cluster) -> None:
+        """Write the leave-one-out scores to temporary files before their cluster is closed."""
         folder = tempfile.mkdtemp(prefix="cavity-loo-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         blocks = self.loo_log_proba_.to_delayed().ravel()
         paths = [str(Path(folder) / f"{i}.npy") for i in range(len(blocks))]
         save = dask.delayed(np.save)
-        client = self._cluster.client
-        for future in client.compute([save(p, b) for p, b in zip(paths, blocks, strict=True)]):
+        saved = [save(path, block) for path, block in zip(paths, blocks, strict=True)]
+        for future in cluster.client.compute(saved):
             future.result()
         parts = [np.load(path, mmap_mode="r") for path in paths]
         self.loo_log_proba_ = dask.array.concatenate(
@@ -317,27 +250,86 @@ class DaskClassifier(SteppedGPClassifier):
     def _predicted(self, method: str, X: Any) -> Any:
         check_is_fitted(self)
         if is_dask_collection(X):
-            return lazily(local_twin(self, self._local), method, X)
+            self.model_.prior  # noqa: B018  (computed here once: workers may not know a user's kernel)
+            predictor = self._as_local()
+            predictor.n_jobs = 1
+            return lazily(predictor, method, X)
         return getattr(super(), method)(X)
+
+    def to_local(self) -> Any:
+        """Return the fitted classifier of one machine, which needs no Dask and predicts the same.
+
+        `loo_log_proba_` is brought here from the workers; it is NaN if their cluster has been closed.
+        """
+        check_is_fitted(self)
+        local = self._as_local()
+        if hasattr(self, "loo_log_proba_"):
+            local.loo_log_proba_ = self._collected(self.loo_log_proba_)
+        return local
+
+    def _as_local(self) -> Any:
+        """A local classifier with what a pickle would hold of this one."""
+        state = self.__getstate__()
+        del state["client"]
+        kind: Any = self._local
+        local = kind.__new__(kind)
+        vars(local).update(restored_state(state))
+        return local
+
+    def _collected(self, values: Any) -> Array:
+        """The values of a lazy array [n], or NaN if the workers that held them are gone."""
+        if self.client is None:
+            return np.asarray(values.compute(scheduler="threads"))
+        if self.client.status != "running":
+            return np.full(values.shape, np.nan)
+        return np.asarray(self.client.compute(values).result())
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file, as a classifier of one machine; see `cavity.save`."""
-        check_is_fitted(self)
-        local_twin(self, self._local).save(path)
+        self.to_local().save(path)
 
     def __getstate__(self) -> dict[str, Any]:
         # Futures and files of a cluster mean nothing elsewhere; what predicts is kept.
         state = {**super().__getstate__(), "client": None}
-        for name in ("loo_log_proba_", "_cluster"):
-            state.pop(name, None)
+        state.pop("loo_log_proba_", None)
         return state
 
 
-@twin_of(SEPClassifier)
-class DaskSEPClassifier(DaskClassifier, SEPClassifier):
-    """`cavity.SEPClassifier` on the workers of a Dask cluster."""
+class DaskSEPClassifier(DaskClassifier):
+    """`cavity.SEPClassifier` on the workers of a Dask cluster.
+
+    The rows stay with the workers, as shards; each worker refines the sites of its own rows, and the
+    driver sees sums. The result does not depend on the number of workers, nor on which of them did what,
+    and a lost worker costs time but not the fit.
+
+    Parameters
+    ----------
+    client : distributed.Client or None
+        The cluster to fit on. None starts one on this machine, of `n_jobs` processes, for the fit.
+
+    All other parameters and all attributes are those of `SEPClassifier`; `loo_log_proba_` is a lazy Dask
+    array. `to_local` returns a `SEPClassifier` that needs no Dask.
+
+    Examples
+    --------
+    >>> from cavity import DaskSEPClassifier
+    >>> DaskSEPClassifier(n_inducing=20).get_params()["client"] is None
+    True
+    """
+
+    _method: ClassVar[str] = "ep"
+    _local: ClassVar[type[TrainedGPClassifier]] = SEPClassifier
 
 
-@twin_of(SVIClassifier)
-class DaskSVIClassifier(DaskClassifier, SVIClassifier):
-    """`cavity.SVIClassifier` on the workers of a Dask cluster."""
+class DaskSVIClassifier(DaskClassifier):
+    """`cavity.SVIClassifier` on the workers of a Dask cluster; see `DaskSEPClassifier`.
+
+    Examples
+    --------
+    >>> from cavity import DaskSVIClassifier
+    >>> DaskSVIClassifier(n_inducing=20).get_params()["client"] is None
+    True
+    """
+
+    _method: ClassVar[str] = "vi"
+    _local: ClassVar[type[TrainedGPClassifier]] = SVIClassifier

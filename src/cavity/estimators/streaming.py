@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
@@ -144,6 +145,21 @@ class StreamRecord:
     """Where the stream began: the hyper-prior stays centred there."""
 
 
+def _can_stream(estimator: TrainedGPClassifier) -> bool:
+    """Whether the posterior is made of sites, which a stream needs."""
+    config = estimator.config
+    if isinstance(config, TrainingConfig):
+        update = config.posterior_update
+    else:
+        update = (config or {}).get("posterior_update", "natural")
+    if update == "gradient":
+        raise AttributeError(
+            'posterior_update="gradient" has no partial_fit: gradient steps need to see rows many '
+            'times, and a stream shows them once; use posterior_update="natural"'
+        )
+    return True
+
+
 class TrainedGPClassifier(SparseGPClassifier):
     """A classifier whose posterior and parameters move together, a step at a time."""
 
@@ -224,6 +240,7 @@ class TrainedGPClassifier(SparseGPClassifier):
             )
         return Checkpointer(path, config.checkpoint_interval, self._fingerprinted(problem, config))
 
+    @available_if(_can_stream)
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> TrainedGPClassifier:

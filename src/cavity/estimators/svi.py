@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-from sklearn.utils.metaestimators import available_if
+from typing import ClassVar
 
 from cavity.estimators.streaming import TrainedGPClassifier
-
-
-def _natural(estimator: SVIClassifier) -> bool:
-    """Whether the posterior moves by natural gradients, which a stream needs."""
-    config = estimator.config
-    update = config.get("posterior_update") if isinstance(config, dict) else None
-    update = getattr(config, "posterior_update", update)
-    if update == "gradient":
-        raise AttributeError(
-            'SVIClassifier(config={"posterior_update": "gradient"}) has no partial_fit: its gradient '
-            "steps need to see rows many times, and a stream shows them once; use "
-            'posterior_update="natural"'
-        )
-    return True
 
 
 class SVIClassifier(TrainedGPClassifier):
@@ -48,10 +32,3 @@ class SVIClassifier(TrainedGPClassifier):
     """
 
     _method: ClassVar[str] = "vi"
-
-    @available_if(_natural)
-    def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
-    ) -> TrainedGPClassifier:
-        """Learn from one more chunk of rows; see `SEPClassifier.partial_fit`."""
-        return super().partial_fit(X, y, classes, sample_weight)

@@ -9,12 +9,10 @@ from functools import partial
 import numpy as np
 
 from cavity.data.sampling import RowSampler
-from cavity.data.source import RawRows
 from cavity.gp.likelihoods import Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.model import Model
 from cavity.gp.posterior import Posterior
 from cavity.gp.prior import Prior
-from cavity.inference import loop
 from cavity.inference.calibration import calibrated
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import TrainingConfig
@@ -29,6 +27,7 @@ from cavity.inference.converge import (
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_gradient_batch, fit_outer
+from cavity.inference.loop import Trained, run
 from cavity.inference.optimizers import Adadelta
 from cavity.inference.rule import Rule
 from cavity.inference.schedule import Budget, Monitor
@@ -157,12 +156,12 @@ def _stepped(
 ) -> FitResult:
     """Steps on batches of rows, then exact sweeps at the final parameters, then calibration."""
     trainer = make_trainer(problem, config)
-    engine, held_out = problem.engine, problem.engine.held_out
-    score = None if held_out is None else ValidationScore(trainer, held_out.rows)
+    engine = problem.engine
+    score = None if engine.held_out is None else lambda state: -validation_log_loss(trainer, state)
     monitor = Monitor.of(config, engine.n_rows, score)
     budget = Budget.of(config, engine.n_rows)
     state, position = checkpointer.resume(trainer, progress, monitor)
-    trained = loop.run(trainer, config, budget, state, progress, monitor, checkpointer, position)
+    trained = run(trainer, config, budget, state, progress, monitor, checkpointer, position)
     try:
         prior, posterior = _arrived(problem, trainer, trained.state, config)
     except KeyboardInterrupt:  # what has been learned is worth another moment
@@ -184,7 +183,7 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     """The model of a state after exact sweeps over all rows at its parameters, calibrated if wanted."""
     problem, progress = trainer.problem, Progress()
     prior, posterior = _arrived(problem, trainer, state, config)
-    arrived = loop.Trained(state, 0, converged=True, interrupted=False)
+    arrived = Trained(state, 0, converged=True, interrupted=False)
     point = _polish(problem, config, prior, posterior, arrived, progress, np.inf)
     point = _calibrate(problem, config, point, progress, np.inf)
     return Model.from_prior(
@@ -213,7 +212,7 @@ def _polish(
     config: TrainingConfig,
     prior: Prior,
     posterior: Posterior,
-    trained: loop.Trained,
+    trained: Trained,
     progress: Progress,
     deadline: float,
 ) -> FixedPoint:
@@ -265,21 +264,20 @@ def _calibrate(
     return calibrated(problem.engine, point, problem.rule, config.seed, hold_out, seconds)
 
 
-class ValidationScore:
-    """Mean log probability of held-out labels under a state."""
+def validation_log_loss(trainer: Trainer, state: TrainingState) -> float:
+    """Mean negative log probability of the held-out labels under a state.
 
-    def __init__(self, trainer: Trainer, rows: RawRows) -> None:
-        self.trainer = trainer
-        self.rows = rows
-
-    def __call__(self, state: TrainingState) -> float:
-        """The score of a state."""
-        problem = self.trainer.problem
-        engine, prior = problem.engine, problem.prior(state.x)
-        posterior = self.trainer.update.posterior(state.q, prior)
-        likelihood = problem.rule.likelihood
-        model = Model.from_prior(prior, posterior, engine.standardizer, likelihood, dtype=engine.dtype)
-        moments = model.latent_moments(self.rows.X, engine.threads.map)
-        log_proba = likelihood.predict_log_proba(*moments)
-        scores = log_proba[np.arange(len(log_proba)), self.rows.labels]
-        return float(np.average(scores, weights=self.rows.weight))
+    It needs a trainer with held-out rows, by ``early_stopping="validation"`` in the configuration.
+    """
+    problem = trainer.problem
+    engine, prior, likelihood = problem.engine, problem.prior(state.x), problem.rule.likelihood
+    if engine.held_out is None:
+        raise ValueError(
+            'this trainer holds no rows out; resolve(..., early_stopping="validation") does'
+        )
+    rows = engine.held_out.rows
+    posterior = trainer.update.posterior(state.q, prior)
+    model = Model.from_prior(prior, posterior, engine.standardizer, likelihood, dtype=engine.dtype)
+    log_proba = likelihood.predict_log_proba(*model.latent_moments(rows.X, engine.threads.map))
+    scores = log_proba[np.arange(len(log_proba)), rows.labels]
+    return -float(np.average(scores, weights=rows.weight))

@@ -1,0 +1,89 @@
+"""Rows that are open for training, and the trainer for them: where your own training loop begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_X_y
+
+from cavity.data.opening import class_values, open_source
+from cavity.data.source import Source
+from cavity.data.weights import validated_sample_weight, weighted_arrays
+from cavity.engines.backend import LocalBackend
+from cavity.engines.threads import compute_context, thread_count
+from cavity.inference.config import TrainingConfig
+from cavity.inference.start import chosen_start, prepare
+from cavity.inference.train import make_rule, make_trainer
+from cavity.inference.trainer import Trainer
+from cavity.typing import Array
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows with labels, open for training."""
+
+    source: Source
+    classes: Array
+    """[C]: the values behind the class codes."""
+    backend: LocalBackend
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.source.n_rows)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.classes)
+
+
+@contextmanager
+def open_rows(
+    X: Any, y: Any = None, sample_weight: Any = None, *, n_jobs: int | None = None
+) -> Iterator[TrainingRows]:
+    """Open rows X [n, d] with labels y [n] and weights [n] for training; takes what `fit` takes.
+
+    Inside this context `n_jobs` threads (None: all cores) run the passes, with one BLAS thread each.
+    """
+    source = open_source(X, y, sample_weight)
+    if source is None:
+        X, y = check_X_y(X, y, accept_sparse="csr", dtype="numeric")
+        weight = validated_sample_weight(sample_weight, len(y))
+        source, classes = weighted_arrays(X, y, weight, None)
+    else:
+        classes = class_values(source)
+    with compute_context(thread_count(n_jobs)) as threads:
+        yield TrainingRows(source, classes, LocalBackend(threads))
+
+
+def prepare_trainer(
+    rows: TrainingRows, config: TrainingConfig, *, kernel: Any = None, inducing_points: Any = None
+) -> Trainer:
+    """Learn the scaling, choose kernel and inducing points, and make the trainer for these rows.
+
+    inducing_points: [m, d] in the units of X; None chooses them among the rows. With
+    ``early_stopping="validation"`` some rows are held out: `validation_log_loss` scores them.
+    """
+    rng = np.random.RandomState(config.seed)
+    standardizer = rows.backend.standardizer(rows.source, config.scaling)
+    held_out = None
+    if config.early_stopping == "validation":
+        held_out = rows.backend.hold_out(rows.source, config.validation_fraction, rng)
+    start = chosen_start(
+        rows.source, standardizer, config, rng, kernel=kernel, inducing_points=inducing_points
+    )
+    problem = prepare(
+        rows.source,
+        config,
+        rows.backend,
+        standardizer=standardizer,
+        start=start,
+        rule=make_rule(config),
+        held_out=held_out,
+    )
+    return make_trainer(problem, config)
