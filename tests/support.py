@@ -1,6 +1,7 @@
 """The one place where tests build engines, and the problems they are tried on."""
 
 import ctypes
+import inspect
 import os
 import signal
 import sys
@@ -213,3 +214,12 @@ def interrupt_at(monkeypatch, number, by_signal=False):
         return sweep(*args, **kwargs)
 
     monkeypatch.setattr(LocalEngine, "sweep", interrupted)
+
+
+def make(kind, *args, **fields):
+    """A classifier from its parameters and from fields of its configuration, side by side."""
+    known = inspect.signature(kind).parameters
+    if "max_iter" in known and "max_epochs" in fields:
+        fields["max_iter"] = fields.pop("max_epochs")
+    config = {name: fields.pop(name) for name in list(fields) if name not in known}
+    return kind(*args, **fields, config=config or None)

@@ -18,22 +18,22 @@ from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.optimizers import SignRates
+from cavity.inference.optimizers import Adadelta, SignRates
 from cavity.inference.sweep import EXACT_LEVERAGE, SweepOptions
 from cavity.inference.trainer import Trainer, make_problem
 
 X, Y = make_moons(120, noise=0.25, random_state=0)
 TEST, TEST_Y = make_moons(40, noise=0.25, random_state=1)
 KERNEL = ConstantKernel(1.0) * RBF([0.5, 0.5])
-START = {"kernel": KERNEL, "inducing_points": X[:10], "standardize": False, "hyperprior": None}
+START = {"kernel": KERNEL, "inducing_points": X[:10], "scaling": None, "hyperprior_scale": None}
 PAPER = {
     **START,
-    "optimizer": "rprop",
+    "optimizer": SignRates(),
     "batch_size": None,
     "damping": 0.5,
     "tol": 0.0,
     "trace_penalty": 0,
-    "max_iter": 10**6,
+    "max_epochs": 10**6,
 }
 
 
@@ -67,9 +67,9 @@ def test_a_fit_that_is_ended_is_so_many_steps_of_the_plain_loop():
 @pytest.mark.parametrize(
     ("kind", "parameters", "line_search"),
     [
-        (SEPClassifier, {**START, "max_iter": 30}, False),
-        (SVIClassifier, {**START, "posterior_update": "gradient", "max_iter": 30}, True),
-        (GFITCClassifier, {**START, "max_iter": 10}, True),
+        (SEPClassifier, {**START, "max_epochs": 30}, False),
+        (SVIClassifier, {**START, "posterior_update": "gradient", "max_epochs": 30}, True),
+        (GFITCClassifier, {**START, "max_epochs": 10}, True),
     ],
 )
 def test_watching_changes_nothing(kind, parameters, line_search):
@@ -100,7 +100,7 @@ def test_scoring_does_not_count():
 
 def test_a_budget_in_seconds_ends_minibatches():
     watch = Watch(TEST, score, budget=0.3)
-    parameters = {**START, "batch_size": 20, "max_epochs": 10**6, "optimizer": "adadelta"}
+    parameters = {**START, "batch_size": 20, "max_epochs": 10**6, "optimizer": Adadelta()}
     watch.fit(SEPClassifier, {**parameters, "site_storage": "factors", "random_state": 0}, X, Y)
     assert 0.3 <= watch.seconds < 5.0
     assert watch.curve[-1]["nll"] < watch.curve[0]["nll"]

@@ -164,7 +164,7 @@ def test_model_files_that_are_none(folder, tmp_path):
 
 def test_a_model_of_arrays_knows_no_columns(folder, tmp_path):
     X, y = make_moons(60, noise=0.2, random_state=0)
-    model = cavity.SEPClassifier(n_inducing=4, tol=1e-2, random_state=0).fit(X, y)
+    model = cavity.SEPClassifier(n_inducing=4, random_state=0, config={"tol": 1e-2}).fit(X, y)
     cavity.save(model, tmp_path / "arrays.cavity")
     refused(run("predict", tmp_path / "arrays.cavity", folder / "flights.csv"), "knows no columns")
 

@@ -10,7 +10,7 @@ from cavity import SEPClassifier, SourceError
 from cavity.data import check_source
 from cavity.data.arrow import table_source
 from cavity.data.opening import open_source
-from support import table
+from support import make, table
 
 X, LABELS = table(300)
 NAMES = np.array(["no", "yes"])[LABELS]
@@ -36,7 +36,7 @@ FORMS = {
 
 
 def classifier(**options):
-    return SEPClassifier(n_inducing=8, random_state=0, n_jobs=1, **options)
+    return make(SEPClassifier, n_inducing=8, random_state=0, n_jobs=1, **options)
 
 
 @pytest.mark.parametrize("form", FORMS)

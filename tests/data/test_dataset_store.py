@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from cavity import SEPClassifier, SourceError
 from cavity.data import ParquetSource, check_source
-from support import table
+from support import make, table
 
 X, LABELS = table(400)
 TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "y": LABELS})
@@ -59,11 +59,11 @@ def test_a_fit_is_that_on_arrays_and_on_the_folder(folder):
     options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1}
     frame = pd.DataFrame(X, columns=["a", "b"])
     dataset = ds.dataset(folder)
-    on_arrays = SEPClassifier(optimizer=None, **options).fit(X, LABELS)
-    on_dataset = SEPClassifier(optimizer=None, **options).fit(dataset, "y")
+    on_arrays = make(SEPClassifier, optimizer=None, **options).fit(X, LABELS)
+    on_dataset = make(SEPClassifier, optimizer=None, **options).fit(dataset, "y")
     assert_array_equal(on_dataset.predict_proba(frame), on_arrays.predict_proba(X))
     in_batches = [
-        SEPClassifier(batch_size=50, max_epochs=2, **options).fit(source, "y").predict_proba(frame)
+        make(SEPClassifier, batch_size=50, max_epochs=2, **options).fit(source, "y").predict_proba(frame)
         for source in (dataset, folder)
     ]
     assert_array_equal(*in_batches)

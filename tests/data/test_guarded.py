@@ -14,14 +14,14 @@ from cavity import SEPClassifier
 from cavity.data import ArraySource, check_source, open_source
 from cavity.data.contract import GuardedSource
 from cavity.errors import SourceError
-from support import OwnSource, table
+from support import OwnSource, make, table
 
 X, LABELS = table(200)
 
 
 def classifier(**options):
     options = {"n_inducing": 4, "batch_size": 50, "max_epochs": 1, "random_state": 0, **options}
-    return SEPClassifier(n_jobs=1, **options)
+    return make(SEPClassifier, n_jobs=1, **options)
 
 
 def threads():

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from cavity import SEPClassifier, SourceError
 from cavity.data import ParquetSource, check_source
 from cavity.data.locations import find_files, local_path
-from support import table
+from support import make, table
 
 X, LABELS = table(400)
 TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "y": LABELS})
@@ -46,7 +46,7 @@ def folder(tmp_path):
 
 
 def fitted(source, target, **options):
-    return SEPClassifier(n_inducing=8, random_state=0, n_jobs=1, **options).fit(source, target)
+    return make(SEPClassifier, n_inducing=8, random_state=0, n_jobs=1, **options).fit(source, target)
 
 
 @pytest.mark.parametrize("options", [{"optimizer": None}, {"batch_size": 50, "max_epochs": 2}])

@@ -13,7 +13,7 @@ from cavity.data.source import LoadedBlock
 from cavity.estimators import config as plans
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.inference.sweep import SweepOptions
-from support import KERNELS, make_engine, make_prior, points, table
+from support import KERNELS, make, make_engine, make_prior, points, table
 
 X, LABELS = table(2_000)
 PRIOR = make_prior(KERNELS["scaled-rbf-ard"], points(8))
@@ -120,7 +120,7 @@ def test_rows_that_training_was_spared_are_told_apart_from_those_that_it_knows(m
     rows = rng.normal(size=(1_000, 20))
     y = (rows[:, 0] + 1.5 * rng.normal(size=1_000) > 0).astype(int)
     options = {"n_inducing": 100, "batch_size": 500, "max_epochs": 200, "random_state": 0, "n_jobs": 1}
-    model = SEPClassifier(**options, residual_scale=0.0).fit(rows, y)
+    model = make(SEPClassifier, **options, residual_scale=0.0).fit(rows, y)
     spared = is_spared(np.arange(1_000), 0.05)
     known, unknown = model.loo_log_proba_[~spared].mean(), model.loo_log_proba_[spared].mean()
     assert unknown < known - 0.05

@@ -201,9 +201,9 @@ def test_weights_of_one_are_none_in_a_fit():
         (SEPClassifier(batch_size=500), True),
         (SEPClassifier(batch_size=100), False),
         (SVIClassifier(batch_size=500), True),
-        (SVIClassifier(batch_size=500, posterior_update="gradient"), False),
-        (SEPClassifier(batch_size=None, max_iter=3), False),
-        (SEPClassifier(batch_size=500, site_storage="factors"), False),
+        (SVIClassifier(batch_size=500, config={"posterior_update": "gradient"}), False),
+        (SEPClassifier(batch_size=None, max_epochs=3), False),
+        (SEPClassifier(batch_size=500, config={"site_storage": "factors"}), False),
     ],
     ids=["sep", "small", "svi", "gradient", "all rows", "factors"],
 )

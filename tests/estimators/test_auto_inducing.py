@@ -13,7 +13,7 @@ from cavity.estimators import config as plans
 from cavity.inference import inducing_search as growing
 from cavity.inference import train as starting
 from cavity.inference.inducing_search import Growth
-from support import interrupt_at, table
+from support import interrupt_at, make, table
 
 X, LABELS = table(150)
 X_STAR, _ = table(30, seed=9)
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def auto(kind=SEPClassifier, **options):
-    return kind(**{"n_inducing": "auto", "max_iter": 20, "random_state": 0, "n_jobs": 1, **options})
+    return kind(**{"n_inducing": "auto", "max_epochs": 20, "random_state": 0, "n_jobs": 1, **options})
 
 
 def noted(call, results):
@@ -40,15 +40,15 @@ def test_training_goes_on_from_the_rung_that_is_enough(kind):
     m = len(found.inducing_points_)
     assert m in {rung.m for rung in found.inducing_search_}
     # What is found is as good as what the same number of points is trained to from scratch.
-    told = auto(kind, n_inducing=m, max_iter=200).fit(X, LABELS)
+    told = auto(kind, n_inducing=m, max_epochs=200).fit(X, LABELS)
     assert abs(found.loo_log_loss_ - told.loo_log_loss_) < 0.01
     assert not hasattr(told, "inducing_search_")
 
 
 def test_little_is_left_to_do():
     """Training begins where the growth has ended, sites included."""
-    found = auto(max_iter=200).fit(X, LABELS)
-    told = auto(max_iter=200, n_inducing=len(found.inducing_points_)).fit(X, LABELS)
+    found = auto(max_epochs=200).fit(X, LABELS)
+    told = auto(max_epochs=200, n_inducing=len(found.inducing_points_)).fit(X, LABELS)
     assert len(found.history_) <= plans.PRETRAINED_STEPS
     first, last = found.history_[0], told.history_[-1]
     assert abs(first.objective - last.objective) < 0.03 * abs(last.objective)
@@ -57,21 +57,21 @@ def test_little_is_left_to_do():
 @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
 def test_enough_steps_are_enough():
     """No warning if the steps that the growth leaves are taken; one if a budget did not allow them."""
-    assert auto(max_iter=200, tol=0.0).fit(X, LABELS).n_iter_ <= plans.PRETRAINED_STEPS
+    assert auto(max_epochs=200, tol=0.0).fit(X, LABELS).n_iter_ <= plans.PRETRAINED_STEPS
     with pytest.warns(ConvergenceWarning, match="20 iterations"):
-        auto(max_iter=20).fit(X, LABELS)
+        auto(max_epochs=20).fit(X, LABELS)
 
 
 @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
 def test_a_larger_max_iter_allows_more_steps(monkeypatch):
     monkeypatch.setattr(plans, "PRETRAINED_STEPS", 3)
-    assert auto(max_iter=16, tol=0.0).fit(X, LABELS).n_iter_ == 6
-    assert auto(max_iter=32, tol=0.0).fit(X, LABELS).n_iter_ == 12
+    assert auto(max_epochs=16, tol=0.0).fit(X, LABELS).n_iter_ == 6
+    assert auto(max_epochs=32, tol=0.0).fit(X, LABELS).n_iter_ == 12
 
 
 def test_the_hyperprior_stays_where_it_was():
     """The growth moves the kernel, not what the kernel is believed to be before the data."""
-    one, other = auto(n_inducing=25, max_iter=1).fit(X, LABELS), auto(max_iter=1).fit(X, LABELS)
+    one, other = auto(n_inducing=25, max_epochs=1).fit(X, LABELS), auto(max_epochs=1).fit(X, LABELS)
     n_theta = len(one.kernel_.theta)
     np.testing.assert_allclose(one._centre[:n_theta], other._centre[:n_theta])
 
@@ -81,7 +81,7 @@ def test_rows_that_are_held_out_are_not_grown_on():
     found = auto(**options).fit(X, LABELS)
     m = len(found.inducing_points_)
     assert m in {rung.m for rung in found.inducing_search_}
-    start = SEPClassifier(n_inducing=m, max_iter=1, random_state=0, **options).fit(X, LABELS)
+    start = make(SEPClassifier, n_inducing=m, max_epochs=1, random_state=0, **options).fit(X, LABELS)
     theirs, ours = start.history_[0].objective, found.history_[0].objective
     assert ours < found.history_[-1].objective - 1.0  # it began at the beginning
     assert abs(theirs - ours) < 0.2 * abs(theirs)
@@ -191,7 +191,7 @@ def test_a_stream_has_a_hundred():
 
 
 def test_a_budget_in_seconds_holds():
-    model = auto(max_seconds=2.0, max_iter=10_000, tol=0.0).fit(X, LABELS)
+    model = auto(max_seconds=2.0, max_epochs=10_000, tol=0.0).fit(X, LABELS)
     assert len(model.inducing_search_) >= 1
     assert model.history_[-1].seconds < 4.0
     assert len(auto(max_seconds=1e-3).fit(X, LABELS).inducing_search_) == 1

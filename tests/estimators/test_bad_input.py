@@ -15,7 +15,8 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from support import LocalEngine, table, tried
+from cavity.inference.optimizers import Adam
+from support import LocalEngine, make, table, tried
 
 X, LABELS = table(40)
 # Any other warning, NumPy's above all, is an error here (see pyproject.toml).
@@ -23,7 +24,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def model(**options):
-    return SEPClassifier(**{"n_inducing": 8, "max_iter": 25, "random_state": 0, "n_jobs": 1, **options})
+    return make(
+        SEPClassifier, **{"n_inducing": 8, "max_epochs": 25, "random_state": 0, "n_jobs": 1, **options}
+    )
 
 
 def assert_sensible(fit, rows=X):
@@ -113,14 +116,14 @@ class TestIsRefusedBeforeWorkStarts:
             {"n_inducing": -3},
             {"n_inducing": 2.5},
             {"n_inducing": "many"},
-            {"init_inducing": "magic"},
+            {"inducing_points": "magic"},
             {"optimizer": "sgd"},
             {"optimizer": 3},
-            {"learning_rate": 0.0},
-            {"learning_rate": -1.0},
-            {"learning_rate": "fast"},
-            {"max_iter": 0},
-            {"max_iter": 1.5},
+            {"optimizer": Adam(0.0)},
+            {"optimizer": Adam(-1.0)},
+            {"optimizer": Adam("fast")},
+            {"max_epochs": 0},
+            {"max_epochs": 1.5},
             {"damping": 0.0},
             {"damping": 1.5},
             {"damping": np.nan},
@@ -131,9 +134,9 @@ class TestIsRefusedBeforeWorkStarts:
             {"trace_penalty": -1.0},
             {"residual_scale": -0.1},
             {"residual_scale": 1.1},
-            {"hyperprior": 0.0},
-            {"hyperprior": -1.0},
-            {"standardize": "yes"},
+            {"hyperprior_scale": 0.0},
+            {"hyperprior_scale": -1.0},
+            {"scaling": "yes"},
             {"warm_start": "yes"},
             {"random_state": "seed"},
             {"n_jobs": 0},
@@ -149,7 +152,7 @@ class TestIsRefusedBeforeWorkStarts:
 
     def test_options_that_do_not_exist(self):
         with pytest.raises(TypeError, match="n_inducers"):
-            SEPClassifier(n_inducers=3)
+            SEPClassifier(config={"n_inducers": 3})
         with pytest.raises(ValueError, match="n_inducers"):
             model().set_params(n_inducers=3)
 
@@ -219,7 +222,7 @@ class TestGivesASensibleResult:
     @pytest.mark.parametrize("init_inducing", ["kmeans", "random", "greedy"])
     def test_duplicate_rows(self, optimizer, init_inducing):
         rows, labels = np.repeat(X[:6], 10, axis=0), np.repeat(LABELS[:6], 10)
-        fit = model(n_inducing=20, optimizer=optimizer, init_inducing=init_inducing).fit(rows, labels)
+        fit = model(n_inducing=20, optimizer=optimizer, inducing_points=init_inducing).fit(rows, labels)
         assert_sensible(fit, rows)
         assert fit.score(rows, labels) == 1.0
 
@@ -227,7 +230,7 @@ class TestGivesASensibleResult:
     @pytest.mark.parametrize("init_inducing", ["kmeans", "random", "greedy"])
     def test_identical_rows_with_both_labels(self, optimizer, init_inducing):
         rows, labels = np.full((40, 3), 7.3), np.arange(40) % 4 == 0
-        fit = model(optimizer=optimizer, init_inducing=init_inducing).fit(rows, labels)
+        fit = model(optimizer=optimizer, inducing_points=init_inducing).fit(rows, labels)
         assert_sensible(fit, rows)
         assert_allclose(fit.predict_proba(rows)[:, 1], 0.25, atol=0.05)
 
@@ -254,7 +257,7 @@ class TestGivesASensibleResult:
     @pytest.mark.parametrize("scale", [1e-150, 1e150])
     @pytest.mark.parametrize("kernel", [None, ConstantKernel(1.0) * RBF(1.0)], ids=["default", "rbf"])
     def test_huge_and_tiny_scales_as_they_are(self, scale, kernel):
-        fit, complaint = tried(lambda: model(standardize=False, kernel=kernel).fit(scale * X, LABELS))
+        fit, complaint = tried(lambda: model(scaling=None, kernel=kernel).fit(scale * X, LABELS))
         if fit is None:
             assert "standardize" in complaint
         else:
@@ -275,7 +278,7 @@ class TestGivesASensibleResult:
     @pytest.mark.parametrize("init_inducing", ["kmeans", "random", "greedy"])
     @pytest.mark.parametrize("rows", [[[0.0], [1.0]], [[3.0], [3.0]]], ids=["apart", "equal"])
     def test_two_rows(self, optimizer, init_inducing, rows):
-        fit = model(optimizer=optimizer, init_inducing=init_inducing).fit(rows, ["a", "b"])
+        fit = model(optimizer=optimizer, inducing_points=init_inducing).fit(rows, ["a", "b"])
         assert_sensible(fit, np.array(rows))
         assert fit.inducing_points_.shape == (len(np.unique(rows)), 1)
         if rows[0] != rows[1]:
@@ -295,7 +298,7 @@ class TestGivesASensibleResult:
 
     def test_labels_without_any_pattern(self):
         labels = np.random.default_rng(0).permutation(np.arange(40) % 2)
-        assert_sensible(model(max_iter=100).fit(X, labels))
+        assert_sensible(model(max_epochs=100).fit(X, labels))
 
     @pytest.mark.parametrize(
         "kernel",

@@ -10,12 +10,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.gp.model import Model
-from support import interrupt_at
+from support import interrupt_at, make
 
 X, Y = make_moons(400, noise=0.3, random_state=0)
 THREE = Y + (X[:, 0] > 1.2)
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-SHORT = {"n_inducing": 8, "max_iter": 10, "tol": 1e-2, "random_state": 0}
+SHORT = {"n_inducing": 8, "max_epochs": 10, "tol": 1e-2, "random_state": 0}
 
 
 def quick(cls, y, **options):
@@ -27,7 +27,7 @@ def test_by_default_three_classes_are_calibrated_and_two_are_not(cls):
     assert quick(cls, THREE).inverse_temperature_ > 1.02
     assert quick(cls, THREE, calibration=None).inverse_temperature_ == 1.0
     assert quick(cls, Y).inverse_temperature_ == 1.0
-    assert quick(cls, Y, calibration="loo").inverse_temperature_ != 1.0
+    assert quick(cls, Y, calibration="temperature").inverse_temperature_ != 1.0
 
 
 @pytest.mark.parametrize("cls", [SEPClassifier, SVIClassifier])
@@ -57,7 +57,7 @@ def test_the_papers_scheme_is_not_calibrated():
     model = quick(SEPClassifier, THREE, batch_size=50, max_epochs=1, site_storage="factors")
     assert model.inverse_temperature_ == 1.0
     with pytest.raises(ValueError, match=r'calibration="loo" with site_storage="factors"'):
-        quick(SEPClassifier, Y, batch_size=50, site_storage="factors", calibration="loo")
+        quick(SEPClassifier, Y, batch_size=50, site_storage="factors", calibration="temperature")
 
 
 def test_held_out_digits_are_better_predicted():
@@ -66,8 +66,8 @@ def test_held_out_digits_are_better_predicted():
     train, test = order[600:1000], order[:600]
     nll, errors = [], []
     for how in ("auto", None):
-        options = {"n_inducing": 30, "max_iter": 20, "tol": 1e-2, "random_state": 0}
-        model = SEPClassifier(calibration=how, **options).fit(digits[train], y[train])
+        options = {"n_inducing": 30, "max_epochs": 20, "tol": 1e-2, "random_state": 0}
+        model = make(SEPClassifier, calibration=how, **options).fit(digits[train], y[train])
         log_proba = model.predict_log_proba(digits[test])
         nll.append(-log_proba[np.arange(600), y[test]].mean())
         errors.append(np.mean(log_proba.argmax(axis=1) != y[test]))
@@ -82,7 +82,7 @@ def test_a_single_minibatch_does_not_make_it_sure_of_itself():
     nll = []
     for how in ("auto", None):
         options = {"n_inducing": 20, "batch_size": 100, "max_seconds": 1e-9}
-        model = SEPClassifier(calibration=how, random_state=0, **options)
+        model = make(SEPClassifier, calibration=how, random_state=0, **options)
         model.fit(rows[10_000:], labels[10_000:])
         assert model.n_iter_ == 1
         log_proba = model.predict_log_proba(rows[:10_000])

@@ -43,12 +43,12 @@ class TestParameters:
 
     @both
     def test_inducing_points_may_be_held_and_let_go(self, kind):
-        model = begun(kind).set_params(learn_inducing=False)
+        model = begun(kind).set_params(config={"learn_inducing": False})
         theta, Z = theta_and_points(model)
         model.partial_fit(X[200:400], LABELS[200:400])
         assert_allclose(model.inducing_points_, Z, rtol=1e-12)
         assert np.abs(model.kernel_.theta - theta).max() > 1e-4
-        model.set_params(learn_inducing=True).partial_fit(X[400:], LABELS[400:])
+        model.set_params(config={"learn_inducing": True}).partial_fit(X[400:], LABELS[400:])
         assert np.abs(model.inducing_points_ - Z).max() > 1e-4
 
     def test_what_is_held_is_predicted_with(self):
@@ -136,7 +136,7 @@ def test_gradient_steps_are_refused_before_any_work():
     assert not hasattr(model, "partial_fit")
     with pytest.raises(AttributeError, match=r'posterior_update=.gradient.*posterior_update="natural"'):
         model.partial_fit("no rows at all", None)
-    assert hasattr(model.set_params(posterior_update="natural"), "partial_fit")
+    assert hasattr(model.set_params(config={"posterior_update": "natural"}), "partial_fit")
 
 
 class TestAFirstChunkThatIsSmall:
@@ -232,7 +232,7 @@ def test_a_warm_start_heeds_another_memory_of_sites(memory):
     other = {"factors": "sites", "sites": "factors"}[memory]
     options = {"batch_size": 50, "max_epochs": 2, "warm_start": True}
     model = classifier(site_storage=other, **options).fit(X, LABELS)
-    model.set_params(site_storage=memory).fit(X, LABELS)
+    model.set_params(config={"site_storage": memory}).fit(X, LABELS)
     assert model._training.stores_directions == (memory == "factors")
     assert model.score(X, LABELS) > 0.85
 

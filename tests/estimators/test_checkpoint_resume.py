@@ -16,7 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference.checkpoint import Checkpointer
-from support import interrupt_at, table
+from cavity.inference.optimizers import Adadelta, Adam, SignRates
+from support import interrupt_at, make, table
 
 X, LABELS = table(150)
 X_STAR, LABELS_STAR = table(60, seed=4)
@@ -123,18 +124,18 @@ def first_steps(monkeypatch):
     return steps
 
 
-BATCH = {"batch_size": None, "max_iter": 60, "tol": 0.0}
+BATCH = {"batch_size": None, "max_epochs": 60, "tol": 0.0}
 STOCHASTIC = {"batch_size": 30, "max_epochs": 12}
-EARLY = {"batch_size": 30, "max_epochs": 60, "learning_rate": 0.1}
+EARLY = {"batch_size": 30, "max_epochs": 60, "optimizer": Adam(0.1)}
 SETTINGS = {
     "batch": (SEPClassifier, BATCH),
-    "batch, rprop": (SEPClassifier, {**BATCH, "optimizer": "rprop"}),
-    "batch, exact gradient": (SEPClassifier, {**BATCH, "gradient": "exact"}),
-    "batch, converging": (SEPClassifier, {**BATCH, "max_iter": 200, "tol": 1e-3}),
-    "batch, loo": (SEPClassifier, {**BATCH, "max_iter": 200, "early_stopping": "loo"}),
+    "batch, rprop": (SEPClassifier, {**BATCH, "optimizer": SignRates()}),
+    "batch, exact gradient": (SEPClassifier, {**BATCH, "exact_gradient": True}),
+    "batch, converging": (SEPClassifier, {**BATCH, "max_epochs": 200, "tol": 1e-3}),
+    "batch, loo": (SEPClassifier, {**BATCH, "max_epochs": 200, "early_stopping": "loo"}),
     "batch, validation": (SEPClassifier, {**BATCH, "early_stopping": "validation"}),
     "stochastic": (SEPClassifier, STOCHASTIC),
-    "stochastic, adadelta": (SEPClassifier, {**STOCHASTIC, "optimizer": "adadelta"}),
+    "stochastic, adadelta": (SEPClassifier, {**STOCHASTIC, "optimizer": Adadelta()}),
     "stochastic, loo": (SEPClassifier, {**EARLY, "early_stopping": "loo"}),
     "stochastic, validation": (SEPClassifier, {**EARLY, "early_stopping": "validation"}),
     "stochastic, stored factors": (SEPClassifier, {**STOCHASTIC, "site_storage": "factors"}),
@@ -195,10 +196,10 @@ def test_which_rows_are_left_out_of_a_minibatch_survives(tmp_path, monkeypatch, 
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalEngine, "sweep", watched)
-        whole = SEPClassifier(**options).fit(rows, labels)
+        whole = make(SEPClassifier, **options).fit(rows, labels)
         undisturbed = visited[:48]
         visited.clear()
-        model = SEPClassifier(checkpoint=tmp_path / "fit.ckpt", checkpoint_interval=0.0, **options)
+        model = make(SEPClassifier, checkpoint=tmp_path / "fit.ckpt", checkpoint_interval=0.0, **options)
         with monkeypatch.context() as power:
             cut_power_at(power, 30)
             with pytest.raises(PowerCutError):
@@ -212,8 +213,14 @@ def test_which_rows_are_left_out_of_a_minibatch_survives(tmp_path, monkeypatch, 
 @quietly
 def test_seconds_go_on_counting(tmp_path, monkeypatch):
     path = tmp_path / "fit.ckpt"
-    model = SEPClassifier(
-        n_inducing=8, random_state=0, checkpoint=path, checkpoint_interval=0.0, n_jobs=1, **STOCHASTIC
+    model = make(
+        SEPClassifier,
+        n_inducing=8,
+        random_state=0,
+        checkpoint=path,
+        checkpoint_interval=0.0,
+        n_jobs=1,
+        **STOCHASTIC,
     )
     with monkeypatch.context() as patch:
         cut_power_at(patch, 20)
@@ -228,14 +235,14 @@ def test_seconds_go_on_counting(tmp_path, monkeypatch):
 
 
 WAYS = {
-    "sep": SEPClassifier(batch_size=None, max_iter=100),
+    "sep": SEPClassifier(batch_size=None, max_epochs=100),
     "sep, minibatches": SEPClassifier(batch_size=30, max_epochs=10),
-    "sep, fixed kernel": SEPClassifier(optimizer=None, tol=1e-12),
-    "svi": SVIClassifier(batch_size=None, max_iter=100),
+    "sep, fixed kernel": SEPClassifier(optimizer=None, config={"tol": 1e-12}),
+    "svi": SVIClassifier(batch_size=None, max_epochs=100),
     "svi, minibatches": SVIClassifier(batch_size=30, max_epochs=10),
-    "svi, gradients": SVIClassifier(posterior_update="gradient", max_iter=100),
+    "svi, gradients": SVIClassifier(max_epochs=100, config={"posterior_update": "gradient"}),
     "svi, gradients, minibatches": SVIClassifier(
-        posterior_update="gradient", batch_size=30, max_epochs=10
+        batch_size=30, max_epochs=10, config={"posterior_update": "gradient"}
     ),
     "gfitc": GFITCClassifier(max_iter=50),
     "gfitc, fixed kernel": GFITCClassifier(optimizer=None, tol=1e-12),
@@ -287,12 +294,12 @@ class TestCtrlC:
         """Who stops a long fit by hand may want to go on tomorrow."""
         path = tmp_path / "fit.ckpt"
         options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **STOCHASTIC}
-        model = SEPClassifier(checkpoint=path, checkpoint_interval=0.0, **options)
+        model = make(SEPClassifier, checkpoint=path, checkpoint_interval=0.0, **options)
         with monkeypatch.context() as patch:
             interrupt_at(patch, 20)
             survive(model)
         assert path.exists()
-        whole = SEPClassifier(**options).fit(X, LABELS)
+        whole = make(SEPClassifier, **options).fit(X, LABELS)
         assert_allclose(
             model.fit(X, LABELS).predict_proba(X_STAR), whole.predict_proba(X_STAR), atol=1e-12
         )

@@ -11,22 +11,23 @@ from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.data import ArraySource
 from cavity.gp.likelihoods import NoisyArgmax
 from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.optimizers import Adam
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.updates import GaussianSpace, bound_gradient, objective
 from cavity.inference.vi import Variational
 from reference import central_differences
-from support import fixed_point, make_engine, make_prior, points, table, value_and_gradient
+from support import fixed_point, make, make_engine, make_prior, points, table, value_and_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 KINDS = {
-    "sep": (SEPClassifier, {"max_iter": 15}),
+    "sep": (SEPClassifier, {"max_epochs": 15}),
     "sep-minibatch": (SEPClassifier, {"batch_size": 50, "max_epochs": 4}),
     "sep-factors": (SEPClassifier, {"batch_size": 50, "max_epochs": 4, "site_storage": "factors"}),
-    "svi": (SVIClassifier, {"max_iter": 15}),
+    "svi": (SVIClassifier, {"max_epochs": 15}),
     "svi-minibatch": (SVIClassifier, {"batch_size": 50, "max_epochs": 4}),
-    "svi-gradient": (SVIClassifier, {"posterior_update": "gradient", "max_iter": 40}),
-    "gfitc": (GFITCClassifier, {"max_iter": 3}),
+    "svi-gradient": (SVIClassifier, {"posterior_update": "gradient", "max_epochs": 40}),
+    "gfitc": (GFITCClassifier, {"max_epochs": 3}),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 X, CODES = load_iris(return_X_y=True)
@@ -101,8 +102,8 @@ def test_a_row_twice_is_a_row_of_weight_two(cls):
     weight = np.ones(len(rows))
     weight[::2] = 2.0
     copies = np.repeat(rows, weight.astype(int))
-    given = {"optimizer": None, "inducing_points": X[::25], "standardize": False, "tol": 1e-9,
-             "kernel": ConstantKernel(4.0) * RBF(2.0), "max_iter": 500}  # fmt: skip
+    given = {"optimizer": None, "inducing_points": X[::25], "scaling": None, "tol": 1e-9,
+             "kernel": ConstantKernel(4.0) * RBF(2.0), "max_epochs": 500}  # fmt: skip
     weighted = cls(**given).fit(ArraySource(X[rows], CODES[rows].astype(np.int8), weight))
     copied = cls(**given).fit(X[copies], CODES[copies])
     assert_allclose(weighted.predict_proba(X), copied.predict_proba(X), atol=1e-6)
@@ -133,12 +134,12 @@ def test_gradient_at_the_fixed_point(rule, digits):
 
 
 def test_leave_one_out_is_about_what_leaving_out_gives():
-    given = {"optimizer": None, "inducing_points": X[::10], "standardize": False, "tol": 1e-6,
-             "kernel": ConstantKernel(4.0) * RBF(2.0), "max_iter": 200, "calibration": None}  # fmt: skip
-    model = SEPClassifier(**given).fit(X, CODES)
+    given = {"optimizer": None, "inducing_points": X[::10], "scaling": None, "tol": 1e-6,
+             "kernel": ConstantKernel(4.0) * RBF(2.0), "max_epochs": 200, "calibration": None}  # fmt: skip
+    model = make(SEPClassifier, **given).fit(X, CODES)
     for row in (60, 70, 133):
         others = np.arange(150) != row
-        without = SEPClassifier(**given).fit(X[others], CODES[others])
+        without = make(SEPClassifier, **given).fit(X[others], CODES[others])
         exact = without.predict_log_proba(X[[row]])[0, CODES[row]]
         assert_allclose(model.loo_log_proba_[row], exact, rtol=0.15)
 
@@ -146,7 +147,7 @@ def test_leave_one_out_is_about_what_leaving_out_gives():
 def test_digits():
     digits, y = load_digits(return_X_y=True)
     model = SEPClassifier(
-        n_inducing=40, batch_size=200, max_epochs=6, learning_rate=0.05, random_state=0
+        n_inducing=40, batch_size=200, max_epochs=6, optimizer=Adam(0.05), random_state=0
     )
     model.fit(digits[:1200] / 16.0, y[:1200])
     p = model.predict_proba(digits[1200:] / 16.0)
@@ -176,13 +177,13 @@ class TestStreams:
 
 
 def test_early_stopping_scores_all_classes():
-    model = classifier("sep", early_stopping="validation", max_iter=30).fit(X, CODES)
+    model = classifier("sep", early_stopping="validation", max_epochs=30).fit(X, CODES)
     assert model.score(X, CODES) > 0.9
 
 
 def test_a_warm_start_with_other_classes_keeps_kernel_and_points():
     model = classifier("sep", warm_start=True).fit(X, CODES)
-    model.set_params(max_iter=1).fit(X, CODES > 0)
+    model.set_params(max_epochs=1).fit(X, CODES > 0)
     assert model.predict_proba(X).shape == (150, 2)
 
 
@@ -206,7 +207,7 @@ def test_more_classes_than_a_byte_can_number():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(150), 2)
     rows = np.column_stack([y, rng.normal(size=len(y))])
-    model = SVIClassifier(n_inducing=5, optimizer=None, max_iter=1).fit(rows, y)
+    model = SVIClassifier(n_inducing=5, optimizer=None, max_epochs=1).fit(rows, y)
     assert model.predict_proba(rows[:2]).shape == (2, 150)
 
 

@@ -18,6 +18,7 @@ from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import marginals
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.optimizers import Adam
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.trainer import Trainer, held_out_numbers, hold_out, make_problem
 from cavity.inference.updates import NaturalUpdate
@@ -55,9 +56,7 @@ def test_ends_minibatch_training_before_its_budget(monkeypatch, kind, score):
 @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
 @pytest.mark.parametrize("score", ["loo", "validation"])
 def test_ends_batch_training_before_its_budget(kind, score):
-    early = classifier(
-        kind, early_stopping=score, batch_size=None, max_epochs=400, max_iter=400, tol=0.0
-    )
+    early = classifier(kind, early_stopping=score, batch_size=None, max_epochs=400, tol=0.0)
     assert early.fit(X, LABELS).n_iter_ < 400
     assert nll(early) < 0.3
 
@@ -205,7 +204,7 @@ def test_a_collapse_at_the_end_costs_nothing(monkeypatch, score):
             sums.theta[:] = -1e3
 
     watch_training(monkeypatch, spoil)
-    spoilt = classifier(max_epochs=20, learning_rate=0.05, early_stopping=score, hyperprior=None)
+    spoilt = classifier(max_epochs=20, optimizer=Adam(0.05), early_stopping=score, hyperprior_scale=None)
     spoilt.fit(X, LABELS)
     assert nll(spoilt) < nll(good) + 0.1
 
@@ -218,7 +217,7 @@ def test_the_best_state_is_kept_even_without_early_stopping(monkeypatch):
             sums.theta[:] = -1e3
 
     watch_training(monkeypatch, spoil)
-    spoilt = classifier(max_epochs=20, learning_rate=0.05, hyperprior=None).fit(X, LABELS)
+    spoilt = classifier(max_epochs=20, optimizer=Adam(0.05), hyperprior_scale=None).fit(X, LABELS)
     assert nll(spoilt) < nll(good) + 0.1
 
 

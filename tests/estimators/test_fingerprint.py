@@ -8,12 +8,12 @@ from cavity import CheckpointError, SEPClassifier
 from cavity.data import ParquetSource
 from cavity.engines.local import LocalEngine
 from cavity.inference.fingerprint import plain
-from support import OwnSource, table
+from support import OwnSource, make, table
 
 X, LABELS = table(3_000)
 UNSEEN = slice(1_000, None)
 """Rows that are not among the first ones."""
-OWN_POINTS = {"inducing_points": X[:4], "standardize": False, "kernel": 1.0 * RBF(1.0)}
+OWN_POINTS = {"inducing_points": X[:4], "scaling": None, "kernel": 1.0 * RBF(1.0)}
 
 
 class PowerCutError(Exception):
@@ -22,7 +22,7 @@ class PowerCutError(Exception):
 
 def classifier(path, **options):
     options = {"n_inducing": 4, "batch_size": 300, "max_epochs": 1, "random_state": 0, **options}
-    return SEPClassifier(checkpoint=path, checkpoint_interval=0.0, n_jobs=1, **options)
+    return make(SEPClassifier, checkpoint=path, checkpoint_interval=0.0, n_jobs=1, **options)
 
 
 @pytest.fixture
@@ -106,13 +106,13 @@ SAME = {
     "n_inducing": np.int32(4),
     "kernel": ConstantKernel(1) * RBF(np.float64(1.0), [[1e-3, 1e3]]),
     "inducing_points": X[:4].tolist(),
-    "standardize": np.bool_(False),
+    "scaling": np.bool_(False),
     "class_weight": {np.int64(0): 1, np.int64(1): np.float64(2.0)},
 }
 FIRST = {
     "kernel": kernel((1e-3, 1e3)),
     "inducing_points": X[:4],
-    "standardize": False,
+    "scaling": None,
     "class_weight": {0: 1.0, 1: 2},
 }
 

@@ -26,17 +26,17 @@ quietly = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarn
 
 
 def classifier(kind=GFITCClassifier, **options):
-    options = {"kernel": KERNEL, "inducing_points": points(6), "standardize": False, **options}
+    options = {"kernel": KERNEL, "inducing_points": points(6), "scaling": None, **options}
     return kind(random_state=0, n_jobs=1, **options)
 
 
 def at_fixed_kernel(kind=GFITCClassifier, **options):
-    return classifier(kind, optimizer=None, tol=1e-11, max_iter=1000, **options)
+    return classifier(kind, optimizer=None, tol=1e-11, max_epochs=1000, **options)
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return classifier(tol=1e-10, hyperprior=None).fit(X, LABELS)
+    return classifier(tol=1e-10, hyperprior_scale=None).fit(X, LABELS)
 
 
 @quietly
@@ -91,7 +91,7 @@ class TestAtAFixedKernel:
 
     def test_too_few_sweeps_are_said_so(self):
         with pytest.warns(ConvergenceWarning, match="max_iter"):
-            classifier(optimizer=None, max_iter=1).fit(X, LABELS)
+            classifier(optimizer=None, max_epochs=1).fit(X, LABELS)
 
 
 class TestLearning:
@@ -121,23 +121,23 @@ class TestLearning:
 
     @quietly
     def test_sep_learns_to_about_the_same_evidence(self, fitted):
-        sep = classifier(SEPClassifier, hyperprior=None, trace_penalty=0.0, max_iter=600, tol=1e-6).fit(
-            X, LABELS
-        )
+        sep = classifier(
+            SEPClassifier, hyperprior_scale=None, trace_penalty=0.0, max_epochs=600, tol=1e-6
+        ).fit(X, LABELS)
         assert sep.log_marginal_likelihood_value_ < fitted.log_marginal_likelihood_value_ + 2.0
         assert sep.log_marginal_likelihood_value_ > fitted.log_marginal_likelihood_value_ - 4.0
 
     @quietly
     @pytest.mark.parametrize("learn_inducing", [True, False])
     def test_inducing_points_move_if_they_may(self, learn_inducing):
-        model = classifier(learn_inducing=learn_inducing, max_iter=10).fit(X, LABELS)
+        model = classifier(learn_inducing=learn_inducing, max_epochs=10).fit(X, LABELS)
         moved = np.abs(model.inducing_points_ - points(6)).max() > 1e-6
         assert moved == learn_inducing
 
     @quietly
     def test_bounds_are_kept(self):
         kernel = ConstantKernel(1.0, (0.9, 1.1)) * RBF([1.0, 1.0], (0.95, 1.05))
-        model = classifier(kernel=kernel, hyperprior=None).fit(X, LABELS)
+        model = classifier(kernel=kernel, hyperprior_scale=None).fit(X, LABELS)
         lower, upper = kernel.bounds.T
         assert (model.kernel_.theta >= lower - 1e-12).all()
         assert (model.kernel_.theta <= upper + 1e-12).all()

@@ -14,7 +14,7 @@ X, TWO = table(30)
 THREE = np.digitize(X[:, 0] + 0.5 * X[:, 1] ** 2, [-0.3, 0.7])
 WEIGHTS = np.random.default_rng(0).uniform(1.0, 3.0, len(X))
 FITS = {
-    "svi": (gradient_vi, SVIClassifier(posterior_update="gradient", batch_size=None)),
+    "svi": (gradient_vi, SVIClassifier(batch_size=None, config={"posterior_update": "gradient"})),
     "gfitc": (outer, GFITCClassifier()),
 }
 MODELS = {"probit": ("probit", TWO), "logit": ("logit", TWO), "three classes": ("probit", THREE)}

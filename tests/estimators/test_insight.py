@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 
 import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from support import set_tile_rows, table
+from support import make, set_tile_rows, table
 
 X, LABELS = table(150)
 FAR = 100.0 * np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -1.0]])
@@ -20,7 +20,7 @@ OPTIONS = {"n_inducing": 15, "random_state": 0, "n_jobs": 1, "tol": 1e-3}
 
 @pytest.fixture(scope="module")
 def fitted():
-    return SEPClassifier(**OPTIONS).fit(X, LABELS)
+    return make(SEPClassifier, **OPTIONS).fit(X, LABELS)
 
 
 @pytest.mark.parametrize("method", [SEPClassifier, SVIClassifier, GFITCClassifier])
@@ -76,16 +76,18 @@ class TestOutOfDistribution:
         assert (np.diff(fitted.ood_score(path)) >= -1e-12).all()
 
     def test_white_noise_is_not_want_of_knowledge(self):
-        plain = SEPClassifier(RBF(1.0), optimizer=None, **OPTIONS).fit(X, LABELS)
-        noisy = SEPClassifier(RBF(1.0) + WhiteKernel(1e-9), optimizer=None, **OPTIONS).fit(X, LABELS)
-        loud = SEPClassifier(RBF(1.0) + WhiteKernel(2.0), optimizer=None, **OPTIONS).fit(X, LABELS)
+        plain = make(SEPClassifier, RBF(1.0), optimizer=None, **OPTIONS).fit(X, LABELS)
+        noisy = make(SEPClassifier, RBF(1.0) + WhiteKernel(1e-9), optimizer=None, **OPTIONS).fit(
+            X, LABELS
+        )
+        loud = make(SEPClassifier, RBF(1.0) + WhiteKernel(2.0), optimizer=None, **OPTIONS).fit(X, LABELS)
         assert_allclose(noisy.ood_score(X), plain.ood_score(X), atol=1e-6)
         share = loud.latent_mean_and_variance(X)[1] - 2.0
         assert_allclose(loud.ood_score(X), np.clip(share, 0.0, 1.0), atol=1e-12)
 
     def test_a_kernel_of_noise_alone_knows_nothing(self):
         fit = SEPClassifier(RBF(1.0) * WhiteKernel(1.0) + DotProduct(0.0, "fixed"), optimizer=None)
-        score = fit.set_params(standardize=False, **OPTIONS).fit(X, LABELS).ood_score(np.zeros((1, 2)))
+        score = fit.set_params(scaling=None, **OPTIONS).fit(X, LABELS).ood_score(np.zeros((1, 2)))
         assert score[0] == 1.0
 
 
@@ -94,7 +96,7 @@ class TestRelevance:
         rng = np.random.default_rng(3)
         rows = rng.normal(size=(300, 3))
         labels = np.sin(2.0 * rows[:, 1]) + 0.2 * rng.normal(size=300) > 0
-        fit = SEPClassifier(**OPTIONS).fit(rows, labels)
+        fit = make(SEPClassifier, **OPTIONS).fit(rows, labels)
         assert fit.relevance_.ranked()[0].name == "x1"
         assert fit.relevance_["x1"].lower > 0.8
         assert fit.relevance_["x0"].upper < 0.1
@@ -102,12 +104,12 @@ class TestRelevance:
     @pytest.mark.parametrize("standardize", [True, False])
     def test_units_do_not_matter(self, standardize):
         units = np.array([1e-3, 1e4])
-        options = {"standardize": standardize, "learn_inducing": False, "optimizer": None}
+        options = {"scaling": standardize, "learn_inducing": False, "optimizer": None}
         scales = np.ones(2) if standardize else units
         shift = 7.0 if standardize else 0.0
-        one = SEPClassifier(RBF([0.9, 1.7]), inducing_points=X[:12], **options)
-        other = SEPClassifier(
-            RBF(scales * [0.9, 1.7]), inducing_points=X[:12] * units + shift, **options
+        one = make(SEPClassifier, RBF([0.9, 1.7]), inducing_points=X[:12], **options)
+        other = make(
+            SEPClassifier, RBF(scales * [0.9, 1.7]), inducing_points=X[:12] * units + shift, **options
         )
         one.set_params(**OPTIONS).fit(X, LABELS)
         other.set_params(**OPTIONS).fit(X * units + shift, LABELS)
@@ -121,7 +123,7 @@ class TestRelevance:
         first = fitted.relevance_
         assert fitted.relevance_ is first
         assert len(pickle.dumps(fitted)) == size
-        fresh = SEPClassifier(optimizer=None, **OPTIONS).fit(X, LABELS)
+        fresh = make(SEPClassifier, optimizer=None, **OPTIONS).fit(X, LABELS)
         fresh._repr_html_()
         assert "_band" not in vars(fresh.relevance_)
         again = pickle.loads(pickle.dumps(fitted))
@@ -136,14 +138,14 @@ class TestRelevance:
         assert_allclose(again.predict_uncertainty(X).aleatoric, fitted.predict_uncertainty(X).aleatoric)
 
     def test_another_fit_has_another_relevance(self):
-        fit = SEPClassifier(optimizer=None, **OPTIONS).fit(X, LABELS)
+        fit = make(SEPClassifier, optimizer=None, **OPTIONS).fit(X, LABELS)
         before = fit.relevance_
         assert fit.fit(X[:, ::-1], LABELS).relevance_ is not before
 
     def test_feature_names_come_with_a_frame(self):
         pandas = pytest.importorskip("pandas")
         frame = pandas.DataFrame(X, columns=["wide", "long"])
-        fit = SEPClassifier(optimizer=None, **OPTIONS).fit(frame, LABELS)
+        fit = make(SEPClassifier, optimizer=None, **OPTIONS).fit(frame, LABELS)
         assert fit.relevance_.names == ("wide", "long")
 
     def test_needs_a_fit(self):

@@ -9,7 +9,7 @@ from scipy import sparse
 from cavity import GFITCClassifier, SEPClassifier, SourceError, SVIClassifier
 from cavity.data import ArraySource, ParquetSource, RawRows
 from cavity.data.source import LoadedBlock
-from support import set_tile_rows, table
+from support import make, set_tile_rows, table
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -20,7 +20,7 @@ NAMES = np.array(["no", "yes"])
 ALL = slice(None)
 quietly = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-BATCH = {"batch_size": None, "max_iter": 15}
+BATCH = {"batch_size": None, "max_epochs": 15}
 STOCHASTIC = {"batch_size": 50, "max_epochs": 4}
 KINDS = {
     "sep": (SEPClassifier, BATCH),
@@ -28,7 +28,7 @@ KINDS = {
     "sep, validation": (SEPClassifier, {**BATCH, "early_stopping": "validation"}),
     "svi": (SVIClassifier, BATCH),
     "svi, minibatches": (SVIClassifier, STOCHASTIC),
-    "gfitc": (GFITCClassifier, {"max_iter": 5}),
+    "gfitc": (GFITCClassifier, {"max_epochs": 5}),
 }
 every_kind = pytest.mark.parametrize("name", KINDS)
 over_all_rows = pytest.mark.parametrize("name", [name for name in KINDS if "mini" not in name])
@@ -111,9 +111,9 @@ class TestParquet:
         pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=90)
         options = {"inducing_points": X[:8], "optimizer": None, "tol": 1e-9, "n_jobs": 1}
         source = ParquetSource(tmp_path / "t.parquet", "y", weight="w")
-        weighted = SEPClassifier(**options, standardize=False).fit(source)
+        weighted = make(SEPClassifier, **options, scaling=None).fit(source)
         repeated = np.repeat(np.arange(500), weight)
-        plain = SEPClassifier(**options, standardize=False).fit(X[repeated], LABELS[repeated])
+        plain = make(SEPClassifier, **options, scaling=None).fit(X[repeated], LABELS[repeated])
         assert_allclose(
             weighted.log_marginal_likelihood_value_, plain.log_marginal_likelihood_value_, rtol=1e-8
         )

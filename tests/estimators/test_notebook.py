@@ -13,7 +13,7 @@ from headless_browser import looked_at
 @pytest.fixture(scope="module")
 def fitted():
     X, y = make_moons(100, noise=0.2, random_state=0)
-    return SEPClassifier(n_inducing=5, tol=1e-2, random_state=0).fit(
+    return SEPClassifier(n_inducing=5, random_state=0, config={"tol": 1e-2}).fit(
         X, ["<no>" if c else "yes" for c in y]
     )
 
@@ -42,7 +42,7 @@ def test_the_text_display_stays_text(fitted):
 
 def test_a_classifier_of_tables_shows_the_one_inside():
     frame = pd.DataFrame({"hour": [6, 7, 8, 18, 19, 20] * 5})
-    model = TableClassifier(SEPClassifier(n_inducing=3, tol=1e-2, random_state=0))
+    model = TableClassifier(SEPClassifier(n_inducing=3, random_state=0, config={"tol": 1e-2}))
     assert "What was fitted" not in model._repr_html_()
     assert "30</td>" in model.fit(frame, frame["hour"] > 12)._repr_html_()
 

@@ -12,6 +12,7 @@ from sklearn.datasets import make_moons
 from sklearn.exceptions import NotFittedError
 
 from cavity import SEPClassifier, SVIClassifier
+from cavity.inference.optimizers import Adam
 from support import table
 
 X, LABELS = make_moons(2000, noise=0.3, random_state=0)
@@ -144,7 +145,7 @@ def test_with_a_fixed_kernel_only_the_posterior_moves():
 def test_kernel_parameters_stay_inside_their_bounds():
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 2, size=len(X))
-    model = classifier(learning_rate=0.3, hyperprior=None)
+    model = classifier(optimizer=Adam(0.3), hyperprior_scale=None)
     for i in range(0, len(X), 50):
         model.partial_fit(X[i : i + 50], noise[i : i + 50], classes=[0, 1])
         lower, upper = model.kernel_.bounds.T
@@ -184,11 +185,6 @@ def test_there_is_no_evidence_of_rows_that_are_gone(kind):
     model = kind(n_inducing=10, tol=1e-2, random_state=0, n_jobs=1).fit(X[:300], LABELS[:300])
     assert model.log_marginal_likelihood() < 0.0
     assert np.isnan(model.partial_fit(X[300:600], LABELS[300:600]).log_marginal_likelihood())
-
-
-def test_a_learning_rate_is_refused_where_the_optimizer_has_none():
-    with pytest.raises(ValueError, match=r"learning_rate=0\.5 does not go with ADADELTA"):
-        classifier(optimizer="adadelta", learning_rate=0.5).partial_fit(X[:300], LABELS[:300])
 
 
 def test_any_form_of_rows():

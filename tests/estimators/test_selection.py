@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.estimators.selection import compare, compare_kernels, weighted_mean_and_error
 from reference import expectation_propagation, fitc_covariance
-from support import points, signs, table
+from support import make, points, signs, table
 
 X, LABELS = table(80)
 QUICK = {"optimizer": None, "n_jobs": 1, "random_state": 0, "n_inducing": 10, "tol": 1e-6}
@@ -21,7 +21,7 @@ QUICK = {"optimizer": None, "n_jobs": 1, "random_state": 0, "n_inducing": 10, "t
 @pytest.fixture(scope="module")
 def models():
     kernels = {"smooth": RBF(1.0), "linear": DotProduct(1.0), "rough": RBF(0.05)}
-    return {name: SEPClassifier(k, **QUICK).fit(X, LABELS) for name, k in kernels.items()}
+    return {name: make(SEPClassifier, k, **QUICK).fit(X, LABELS) for name, k in kernels.items()}
 
 
 class TestCompare:
@@ -72,7 +72,7 @@ class TestCompare:
 
     def test_refuses_what_cannot_be_compared(self, models):
         with pytest.raises(ValueError, match="different rows"):
-            compare([models["smooth"], SEPClassifier(RBF(1.0), **QUICK).fit(X[:40], LABELS[:40])])
+            compare([models["smooth"], make(SEPClassifier, RBF(1.0), **QUICK).fit(X[:40], LABELS[:40])])
         with pytest.raises(NotFittedError):
             compare([SEPClassifier()])
         with pytest.raises(ValueError, match="no models"):
@@ -84,7 +84,7 @@ class TestCompare:
 class TestCompareKernels:
     def test_agrees_with_the_fixed_point_of_fitc(self):
         rows, labels, Z = X[:30], LABELS[:30], points(6)
-        base = SEPClassifier(standardize=False, **{**QUICK, "tol": 1e-10, "max_iter": 500})
+        base = make(SEPClassifier, scaling=None, **{**QUICK, "tol": 1e-10, "max_epochs": 500})
         kernels = {"wide": 1.5 * RBF([0.8, 1.2]), "narrow": RBF(0.5)}
         found = compare_kernels(rows, labels, kernels, inducing_points=Z, estimator=base)
         for name, kernel in kernels.items():
@@ -105,7 +105,7 @@ class TestCompareKernels:
             return self
 
         monkeypatch.setattr(method, "fit", watched)
-        base = method(init_inducing="greedy", random_state=0, n_jobs=1)
+        base = method(inducing_points="greedy", random_state=0, n_jobs=1)
         found = compare_kernels(X, LABELS, [RBF(0.3), RBF(3.0), None], n_inducing=[5, 9], estimator=base)
         assert [len(Z) for Z in seen] == [5, 5, 5, 9, 9, 9]
         for Z in seen[1:3]:
@@ -124,7 +124,7 @@ class TestCompareKernels:
         weight = np.arange(80) % 3
         copies = np.repeat(np.arange(80), weight)
         options = {"kernels": {"rbf": RBF(1.0)}, "inducing_points": points(6)}
-        options["estimator"] = SEPClassifier(**{**QUICK, "tol": 1e-9})
+        options["estimator"] = make(SEPClassifier, **{**QUICK, "tol": 1e-9})
         weighted = compare_kernels(X, LABELS, sample_weight=weight, **options)
         copied = compare_kernels(X[copies], LABELS[copies], **options)
         assert_allclose(weighted.best[3:], copied.best[3:], rtol=1e-6)

@@ -20,7 +20,7 @@ quietly = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarn
 
 @pytest.fixture(scope="module")
 def fitted():
-    return model(max_iter=300, tol=1e-3).fit(X, LABELS)
+    return model(max_epochs=300, tol=1e-3).fit(X, LABELS)
 
 
 class TestAtAFixedKernel:
@@ -41,7 +41,7 @@ class TestAtAFixedKernel:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             iterations = [
-                at_fixed_kernel().set_params(tol=tol).fit(X, LABELS).n_iter_
+                at_fixed_kernel().set_params(config={"tol": tol}).fit(X, LABELS).n_iter_
                 for tol in (1e-2, 1e-6, 1e-10)
             ]
         assert iterations == sorted(iterations)
@@ -76,7 +76,7 @@ class TestAtAFixedKernel:
 @quietly
 class TestInvariance:
     def trained(self, **options):
-        return model(**{"kernel": KERNEL, "inducing_points": points(8), "max_iter": 25, **options})
+        return model(**{"kernel": KERNEL, "inducing_points": points(8), "max_epochs": 25, **options})
 
     @pytest.mark.parametrize("n_jobs", [2, 3])
     def test_number_of_threads(self, monkeypatch, n_jobs):
@@ -120,8 +120,8 @@ class TestInvariance:
     def test_units_of_the_data(self):
         """Standardised inputs know neither scale nor offset."""
         scale, offset = np.array([1e3, 1e-6]), np.array([-5.0, 1e-3])
-        one = model(max_iter=25).fit(X, LABELS)
-        other = model(max_iter=25).fit(scale * X + offset, LABELS)
+        one = model(max_epochs=25).fit(X, LABELS)
+        other = model(max_epochs=25).fit(scale * X + offset, LABELS)
         assert_allclose(
             other.predict_proba(scale * X_STAR + offset), one.predict_proba(X_STAR), atol=1e-5
         )
@@ -131,7 +131,7 @@ class TestInvariance:
 
     @pytest.mark.parametrize("init_inducing", ["kmeans", "random", "greedy"])
     def test_a_seed_decides(self, init_inducing):
-        options = {"init_inducing": init_inducing, "max_iter": 10}
+        options = {"inducing_points": init_inducing, "max_epochs": 10}
         one, same = (model(**options).fit(X, LABELS) for _ in range(2))
         assert_array_equal(one.predict_proba(X_STAR), same.predict_proba(X_STAR))
         other = model(**options).set_params(random_state=1).fit(X, LABELS)
@@ -188,7 +188,7 @@ class TestPrediction:
 class TestEvidence:
     @quietly
     def test_gradient_is_that_of_finite_differences(self):
-        fit = model(kernel=KERNELS["noisy"], max_iter=10).fit(X, LABELS)
+        fit = model(kernel=KERNELS["noisy"], max_epochs=10).fit(X, LABELS)
         theta = fit.kernel_.theta + 0.1
         value, gradient = fit.log_marginal_likelihood(theta, eval_gradient=True)
         assert value == fit.log_marginal_likelihood(theta)
@@ -218,12 +218,12 @@ class TestInducingPoints:
     @pytest.mark.parametrize("init_inducing", ["kmeans", "random", "greedy"])
     @pytest.mark.parametrize("n_inducing", [100, 1000])
     def test_as_many_as_rows_are_the_rows(self, init_inducing, n_inducing):
-        fit = model(n_inducing=n_inducing, init_inducing=init_inducing, optimizer=None).fit(X, LABELS)
+        fit = model(n_inducing=n_inducing, inducing_points=init_inducing, optimizer=None).fit(X, LABELS)
         assert fit.inducing_points_.shape == (100, 2)
         assert_allclose(np.sort(fit.inducing_points_, axis=0), np.sort(X, axis=0), atol=1e-12)
 
     def test_one_is_enough_to_run(self):
-        fit = model(n_inducing=1, max_iter=20).fit(X, LABELS)
+        fit = model(n_inducing=1, max_epochs=20).fit(X, LABELS)
         assert fit.inducing_points_.shape == (1, 2)
         assert np.isfinite(fit.predict_proba(X_STAR)).all()
 

@@ -15,7 +15,7 @@ quietly = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarn
 
 @pytest.fixture(scope="module")
 def fitted():
-    return model(max_iter=300, tol=1e-3).fit(X, LABELS)
+    return model(max_epochs=300, tol=1e-3).fit(X, LABELS)
 
 
 class TestHistory:
@@ -32,7 +32,7 @@ class TestHistory:
     def test_the_last_objective_is_about_the_evidence_of_the_fit(self):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            fit = model(max_iter=150, learning_rate=0.01, **EVIDENCE_ONLY).fit(X, LABELS)
+            fit = model(max_epochs=150, optimizer=Adam(0.01), **EVIDENCE_ONLY).fit(X, LABELS)
         assert_allclose(fit.history_[-1].objective, fit.log_marginal_likelihood_value_, rtol=0.05)
 
     def test_leave_one_out_is_a_log_probability_of_each_row(self, fitted):
@@ -43,23 +43,23 @@ class TestHistory:
     @pytest.mark.parametrize("optimizer", ["adam", None])
     def test_too_few_iterations_are_said_so(self, optimizer):
         with pytest.warns(ConvergenceWarning, match="max_iter") as caught:
-            fit = model(max_iter=1, optimizer=optimizer).fit(X, LABELS)
+            fit = model(max_epochs=1, optimizer=optimizer).fit(X, LABELS)
         assert len(caught) == 1
         assert fit.n_iter_ == 1
         assert np.isfinite(fit.predict_proba(X_STAR)).all()
 
     def test_the_warning_points_at_the_call_of_fit(self):
         with pytest.warns(ConvergenceWarning) as caught:
-            model(max_iter=1).fit(X, LABELS)
+            model(max_epochs=1).fit(X, LABELS)
         assert caught[0].filename == __file__
 
     @quietly
     def test_verbose_speaks_on_standard_error(self, capsys):
-        model(max_iter=3, verbose=2).fit(X, LABELS)
+        model(max_epochs=3, verbose=2).fit(X, LABELS)
         out, err = capsys.readouterr()
         assert out == ""
         assert len(err.splitlines()) >= 3
-        model(max_iter=3, verbose=0).fit(X, LABELS)
+        model(max_epochs=3, verbose=0).fit(X, LABELS)
         assert capsys.readouterr() == ("", "")
 
 
@@ -77,7 +77,7 @@ class TestInterruption:
 
     def test_while_q_is_brought_to_its_fixed_point_after_training(self, monkeypatch):
         interrupt_at(monkeypatch, 15 + 3)
-        fit = model(kernel=KERNEL, max_iter=15)
+        fit = model(kernel=KERNEL, max_epochs=15)
         with pytest.warns(ConvergenceWarning):
             survive(fit)
         assert fit.score(X_STAR, LABELS_STAR) > 0.7
@@ -93,18 +93,18 @@ def survive(fit):
 @quietly
 class TestWarmStart:
     def test_continues_where_the_last_fit_ended(self):
-        options = {"learning_rate": 0.05, "warm_start": True, **EVIDENCE_ONLY}
-        warm = model(kernel=KERNEL, max_iter=40, **options).fit(X, LABELS)
+        options = {"optimizer": Adam(0.05), "warm_start": True, **EVIDENCE_ONLY}
+        warm = model(kernel=KERNEL, max_epochs=40, **options).fit(X, LABELS)
         last, value = warm.history_[-1].objective, warm.log_marginal_likelihood_value_
         theta = warm.kernel_.theta.copy()
-        warm.set_params(max_iter=1).fit(X, LABELS)
+        warm.set_params(max_epochs=1).fit(X, LABELS)
         # One step of Adam's first length away, not back at the start.
         assert np.abs(warm.kernel_.theta - theta).max() < 0.06
         assert warm.history_[0].objective > last - 1.0
         assert warm.log_marginal_likelihood_value_ > value - 1.0
 
     def test_two_halves_are_no_worse_than_the_first(self):
-        options = {"max_iter": 30, "learning_rate": 0.02, **EVIDENCE_ONLY}
+        options = {"max_epochs": 30, "optimizer": Adam(0.02), **EVIDENCE_ONLY}
         first = model(kernel=KERNEL, **options).fit(X, LABELS)
         warm = model(kernel=KERNEL, warm_start=True, **options)
         warm.fit(X, LABELS).fit(X, LABELS)
@@ -130,7 +130,7 @@ class TestWarmStart:
         assert_allclose(warm.predict_proba(X_STAR), cold.predict_proba(X_STAR), atol=1e-6)
 
     def test_without_it_the_past_is_forgotten(self):
-        cold = model(max_iter=10).fit(X_STAR, LABELS_STAR).fit(X, LABELS)
+        cold = model(max_epochs=10).fit(X_STAR, LABELS_STAR).fit(X, LABELS)
         assert_array_equal(
-            cold.predict_proba(X_STAR), model(max_iter=10).fit(X, LABELS).predict_proba(X_STAR)
+            cold.predict_proba(X_STAR), model(max_epochs=10).fit(X, LABELS).predict_proba(X_STAR)
         )

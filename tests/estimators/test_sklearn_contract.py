@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cavity import SEPClassifier
-from support import table
+from support import make, table
 
 X, LABELS = table(80)
 X_STAR, LABELS_STAR = table(40, seed=9)
@@ -29,7 +29,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def quick(**options):
-    return SEPClassifier(**{"n_inducing": 10, "max_iter": 30, "random_state": 0, "n_jobs": 1, **options})
+    return make(
+        SEPClassifier, **{"n_inducing": 10, "max_epochs": 30, "random_state": 0, "n_jobs": 1, **options}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +39,13 @@ def fitted():
     return quick().fit(X, LABELS)
 
 
-@parametrize_with_checks([SEPClassifier(n_inducing=10, max_iter=30)])
+@parametrize_with_checks([SEPClassifier(n_inducing=10, max_epochs=30)])
 def test_every_check_of_scikit_learn(estimator, check):
     check(estimator)
 
 
 def test_pipeline():
-    pipeline = make_pipeline(StandardScaler(), quick(standardize=False)).fit(X, LABELS)
+    pipeline = make_pipeline(StandardScaler(), quick(scaling=None)).fit(X, LABELS)
     assert_allclose(
         pipeline.predict_proba(X_STAR), quick().fit(X, LABELS).predict_proba(X_STAR), rtol=1e-6
     )
@@ -148,7 +150,7 @@ def test_copies_predict_the_same(fitted, copied):
 
 def test_a_saved_estimator_does_not_carry_the_training_rows():
     big = np.random.default_rng(0).normal(size=(20_000, 4))
-    model = quick(max_iter=2, optimizer=None).fit(big, big[:, 0] > 0)
+    model = quick(max_epochs=2, optimizer=None).fit(big, big[:, 0] > 0)
     assert len(pickle.dumps(model)) < big.nbytes
 
 

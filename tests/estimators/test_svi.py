@@ -14,9 +14,10 @@ from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference.history import Iteration
 from cavity.inference.loop import StochasticSchedule
+from cavity.inference.optimizers import Adadelta, Adam
 from cavity.inference.trainer import Trainer
 from reference import central_differences, exact_log_evidence
-from support import evidence_differences, signs, table
+from support import evidence_differences, make, signs, table
 
 X, LABELS = table(120)
 X_STAR, LABELS_STAR = table(200, seed=9)
@@ -27,7 +28,7 @@ both_likelihoods = pytest.mark.parametrize("likelihood", ["probit", "logit"])
 
 
 def classifier(**options):
-    return SVIClassifier(**{"n_inducing": 10, "random_state": 0, "n_jobs": 1, **options})
+    return make(SVIClassifier, **{"n_inducing": 10, "random_state": 0, "n_jobs": 1, **options})
 
 
 def nll(model):
@@ -42,8 +43,8 @@ def sep():
 @quietly
 @parametrize_with_checks(
     [
-        SVIClassifier(n_inducing=8, max_iter=25),
-        SVIClassifier(n_inducing=8, max_iter=40, posterior_update="gradient"),
+        SVIClassifier(n_inducing=8, max_epochs=25),
+        SVIClassifier(n_inducing=8, max_epochs=40, config={"posterior_update": "gradient"}),
         SVIClassifier(n_inducing=8, batch_size=20, max_epochs=4),
     ]
 )
@@ -112,8 +113,8 @@ def test_the_value_is_a_bound_on_the_evidence(posterior_update):
         kernel=KERNEL,
         inducing_points=rows[:3],
         posterior_update=posterior_update,
-        standardize=False,
-        hyperprior=None,
+        scaling=None,
+        hyperprior_scale=None,
     ).fit(rows, labels)
     exact = exact_log_evidence(model.kernel_(rows), signs(labels))
     assert model.log_marginal_likelihood_value_ <= exact + 1e-6
@@ -135,7 +136,7 @@ def test_log_marginal_likelihood_at_theta_and_its_gradient(likelihood):
 @quietly
 @both_updates
 def test_training_raises_the_bound(posterior_update):
-    options = {"hyperprior": None, "kernel": KERNEL, "posterior_update": posterior_update}
+    options = {"hyperprior_scale": None, "kernel": KERNEL, "posterior_update": posterior_update}
     start = classifier(optimizer=None, **options).fit(X, LABELS).log_marginal_likelihood_value_
     trained = classifier(**options).fit(X, LABELS)
     assert trained.log_marginal_likelihood_value_ > start + 1.0
@@ -143,9 +144,9 @@ def test_training_raises_the_bound(posterior_update):
 
 @quietly
 def test_both_updates_learn_about_the_same():
-    natural = classifier(hyperprior=None, kernel=KERNEL, max_iter=400, tol=1e-6).fit(X, LABELS)
+    natural = classifier(hyperprior_scale=None, kernel=KERNEL, max_epochs=400, tol=1e-6).fit(X, LABELS)
     plain = classifier(
-        hyperprior=None, kernel=KERNEL, max_iter=1000, tol=1e-9, posterior_update="gradient"
+        hyperprior_scale=None, kernel=KERNEL, max_epochs=1000, tol=1e-9, posterior_update="gradient"
     ).fit(X, LABELS)
     assert_allclose(
         natural.log_marginal_likelihood_value_, plain.log_marginal_likelihood_value_, atol=0.05
@@ -157,7 +158,7 @@ def test_minibatches_of_plain_gradients_use_adadelta_by_default():
     """As in the paper: "auto" is then ADADELTA."""
     options = {"posterior_update": "gradient", "batch_size": 20, "max_epochs": 3}
     auto = classifier(**options).fit(X, LABELS)
-    named = classifier(optimizer="adadelta", **options).fit(X, LABELS)
+    named = classifier(optimizer=Adadelta(), **options).fit(X, LABELS)
     adam = classifier(optimizer="adam", **options).fit(X, LABELS)
     assert_allclose(auto.predict_proba(X_STAR), named.predict_proba(X_STAR), atol=1e-9)
     assert np.abs(auto.predict_proba(X_STAR) - adam.predict_proba(X_STAR)).max() > 1e-4
@@ -169,10 +170,10 @@ def test_minibatches_of_plain_gradients_use_adadelta_by_default():
     [
         {"checkpoint": "fit.ckpt", "checkpoint_interval": 0.0},
         {"early_stopping": "validation"},
-        {"max_seconds": 0.2, "max_iter": 100_000, "tol": 0.0},
+        {"max_seconds": 0.2, "max_epochs": 100_000, "tol": 0.0},
         {"max_epochs": 3},
         {"max_epochs": 0.5},
-        {"learning_rate": 0.5},
+        {"optimizer": Adam(0.5)},
         {"damping": 0.1},
     ],
     ids=str,
@@ -187,7 +188,7 @@ def test_plain_gradients_over_all_rows_heed_what_they_are_given_or_say_that_they
     heeded = {
         "checkpoint": False,
         "early_stopping": False,
-        "learning_rate": False,
+        "optimizer": Adam(False),
         "damping": False,
         "max_seconds": complaint is None and model.history_[-1].seconds < 2.0,
         "max_epochs": complaint is None and model.n_iter_ <= max(1, options.get("max_epochs", 0)),
@@ -202,7 +203,7 @@ def test_what_goes_by_the_number_of_rows_is_refused_before_any_work(monkeypatch)
 
     monkeypatch.setattr(SVIClassifier, "_problem", work)
     with pytest.raises(ValueError, match=r"learning_rate=0\.1 does not go with"):
-        classifier(posterior_update="gradient", learning_rate=0.1).fit(X, LABELS)
+        classifier(posterior_update="gradient", optimizer=Adam(0.1)).fit(X, LABELS)
     for batch_size in (None, 20):
         with pytest.raises(ValueError, match=r"damping=0\.1 does not go with"):
             classifier(posterior_update="gradient", damping=0.1, batch_size=batch_size).fit(X, LABELS)
@@ -210,13 +211,13 @@ def test_what_goes_by_the_number_of_rows_is_refused_before_any_work(monkeypatch)
 
 @pytest.mark.parametrize(
     "options",
-    [{"posterior_update": "gradient", "batch_size": 20}, {"optimizer": "adadelta"}],
+    [{"posterior_update": "gradient", "batch_size": 20}, {"optimizer": Adadelta()}],
     ids=["by default", "by name"],
 )
 def test_a_learning_rate_is_refused_where_the_optimizer_has_none(options):
     with pytest.raises(ValueError, match=r"learning_rate=0\.1 does not go with ADADELTA.*adam"):
-        classifier(learning_rate=0.1, **options).fit(X, LABELS)
-    classifier(**{**options, "optimizer": "adam"}, learning_rate=0.1, max_epochs=30, tol=1.0).fit(
+        classifier(optimizer=Adam(0.1), **options).fit(X, LABELS)
+    classifier(**{**options, "optimizer": "adam"}, optimizer=Adam(0.1), max_epochs=30, tol=1.0).fit(
         X, LABELS
     )
 
@@ -234,7 +235,7 @@ def complaint_of(model):
 def test_plain_gradients_of_q_alone_end_where_natural_steps_do(batch_size):
     """To keep the kernel, minibatches have nothing to say."""
     labels = np.digitize(X[:, 0], [-0.4, 0.6])
-    options = {"optimizer": None, "batch_size": batch_size, "calibration": None, "max_iter": 2000}
+    options = {"optimizer": None, "batch_size": batch_size, "calibration": None, "max_epochs": 2000}
     plain = classifier(posterior_update="gradient", tol=1e-9, **options).fit(X, labels)
     natural = classifier(tol=1e-9, **options).fit(X, labels)
     assert_allclose(plain.predict_proba(X_STAR), natural.predict_proba(X_STAR), atol=1e-4)
@@ -243,7 +244,7 @@ def test_plain_gradients_of_q_alone_end_where_natural_steps_do(batch_size):
 @quietly
 def test_the_bound_of_three_classes_has_its_gradient_whatever_the_update():
     labels = np.digitize(X[:, 0], [-0.4, 0.6])
-    model = classifier(posterior_update="gradient", max_iter=10).fit(X, labels)
+    model = classifier(posterior_update="gradient", max_epochs=10).fit(X, labels)
     theta = model.kernel_.theta
     _, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
     assert_allclose(slope, evidence_differences(model, theta), atol=1e-4)
@@ -253,7 +254,7 @@ def test_the_bound_of_three_classes_has_its_gradient_whatever_the_update():
 def test_of_three_classes_it_is_found_in_few_sweeps_whatever_the_update(monkeypatch):
     """By centred sites: those that are the gradient of plain steps would creep there."""
     labels = np.digitize(X[:, 0], [-0.4, 0.6])
-    model = classifier(posterior_update="gradient", max_iter=10).fit(X, labels)
+    model = classifier(posterior_update="gradient", max_epochs=10).fit(X, labels)
     sweeps, sweep = [], LocalEngine.sweep
 
     def counted(self, *args):
@@ -268,7 +269,9 @@ def test_of_three_classes_it_is_found_in_few_sweeps_whatever_the_update(monkeypa
 @quietly
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize(
-    "options", [{"max_iter": 3}, {"batch_size": 20, "max_epochs": 1, "calibration": "loo"}], ids=str
+    "options",
+    [{"max_epochs": 3}, {"batch_size": 20, "max_epochs": 1, "calibration": "temperature"}],
+    ids=str,
 )
 def test_rows_can_be_left_out_of_a_q_that_is_far_from_its_best(n_classes, options):
     """Early in a run by gradients q is wider than all rows together would make it."""

@@ -20,7 +20,7 @@ from flights_table import flights
 
 
 def small(**options):
-    return TableClassifier(SEPClassifier(n_inducing=8, tol=1e-2, random_state=0), **options)
+    return TableClassifier(SEPClassifier(n_inducing=8, random_state=0, config={"tol": 1e-2}), **options)
 
 
 @pytest.fixture(scope="module")

@@ -40,8 +40,8 @@ def test_weights_are_copies(kind, counts, how):
     if len(np.unique(LABELS[counts > 0])) < 2:
         return
     copies = np.random.default_rng(0).permutation(np.repeat(np.arange(N), counts))
-    weighted = quick(kind, init_inducing=how).fit(X, LABELS, sample_weight=counts)
-    copied = quick(kind, init_inducing=how).fit(X[copies], LABELS[copies])
+    weighted = quick(kind, inducing_points=how).fit(X, LABELS, sample_weight=counts)
+    copied = quick(kind, inducing_points=how).fit(X[copies], LABELS[copies])
     assert_same_fit(weighted, copied)
     assert_allclose(weighted.loo_log_proba_[copies], copied.loo_log_proba_, rtol=1e-4, atol=1e-6)
     assert_array_equal(np.isnan(weighted.loo_log_proba_), counts == 0)
@@ -51,7 +51,7 @@ def test_weights_are_copies(kind, counts, how):
 def test_weights_are_copies_at_given_points_and_kernel(kind):
     counts = np.random.default_rng(1).integers(0, 4, N)
     copies = np.repeat(np.arange(N), counts)
-    options = {"inducing_points": X[:5], "optimizer": None, "max_iter": 300}
+    options = {"inducing_points": X[:5], "optimizer": None, "max_epochs": 300}
     weighted = quick(kind, **options).fit(X, LABELS, sample_weight=counts)
     copied = quick(kind, **options).fit(X[copies], LABELS[copies])
     assert_same_fit(weighted, copied, rtol=1e-9)
@@ -114,7 +114,7 @@ def test_balanced_keeps_the_sum_and_evens_the_classes():
 @every_kind
 def test_fractions_lie_between(kind):
     """A row of weight ½ pulls half-way; thousandths of rows leave the prior."""
-    options = {"inducing_points": X[:8], "optimizer": None, "max_iter": 500}
+    options = {"inducing_points": X[:8], "optimizer": None, "max_epochs": 500}
     score = [
         np.ptp(quick(kind, **options).fit(X, LABELS, sample_weight=np.full(N, w)).predict_proba(X_STAR))
         for w in (1e-3, 0.1, 0.5, 0.99, 1.0, 1.01, 2.0)
@@ -130,14 +130,14 @@ def test_the_evidence_of_fractions_has_the_gradient_that_training_follows(weight
     """Only if the moments match at the fixed point: a whole copy must be left out."""
     labels = LABELS if classes == 2 else np.digitize(X[:, 0], [-0.5, 0.5])
     weights = np.random.default_rng(3).uniform(0.01, 3.0, N) if weight == "mixed" else np.full(N, weight)
-    model = quick(optimizer=None, max_iter=500, tol=1e-8).fit(X, labels, sample_weight=weights)
+    model = quick(optimizer=None, max_epochs=500, tol=1e-8).fit(X, labels, sample_weight=weights)
     theta = model.kernel_.theta + 0.1
     _, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
     assert_allclose(slope, evidence_differences(model, theta), rtol=1e-4, atol=1e-4)
 
 
 def test_balanced_classes_are_no_reason_for_l_bfgs_to_stop():
-    rare = quick(GFITCClassifier, class_weight="balanced", max_iter=60).fit(X, X[:, 0] > 0.8)
+    rare = quick(GFITCClassifier, class_weight="balanced", max_epochs=60).fit(X, X[:, 0] > 0.8)
     assert rare.n_iter_ > 15
     assert rare.history_[-1].gradient_norm < 1.0
 
@@ -153,7 +153,7 @@ def test_a_hair_of_a_row_is_left_out_as_such(kind):
 
 def test_evidence_of_fractions_is_near_the_bound():
     """EP's evidence stays above the variational bound, and not far above it."""
-    options = {"inducing_points": X[:8], "optimizer": None, "max_iter": 500}
+    options = {"inducing_points": X[:8], "optimizer": None, "max_epochs": 500}
     for w in (0.3, 0.7, 1.0, 1.5):
         ep, vi = (
             quick(kind, **options).fit(X, LABELS, sample_weight=np.full(N, w)) for kind in KINDS[:2]

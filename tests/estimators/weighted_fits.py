@@ -11,7 +11,7 @@ X_STAR, _ = table(15, seed=9)
 
 
 def quick(kind=SEPClassifier, **options):
-    return kind(**{"n_inducing": 6, "max_iter": 25, "random_state": 0, "n_jobs": 1, **options})
+    return kind(**{"n_inducing": 6, "max_epochs": 25, "random_state": 0, "n_jobs": 1, **options})
 
 
 def assert_same_fit(one, other, *, rtol=1e-5):

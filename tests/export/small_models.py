@@ -14,7 +14,7 @@ CLASSIFIERS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassif
 
 def fitted(method="sep", y=LABELS, **options):
     """A classifier after four iterations."""
-    model = CLASSIFIERS[method](**{"n_inducing": 5, "max_iter": 4, "random_state": 0, **options})
+    model = CLASSIFIERS[method](**{"n_inducing": 5, "max_epochs": 4, "random_state": 0, **options})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X, y)

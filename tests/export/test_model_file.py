@@ -64,7 +64,7 @@ def assert_same(twin, model):
     method=st.sampled_from(sorted(CLASSIFIERS)),
     kernel=st.sampled_from([None, *KERNELS.values()]),
     likelihood=st.sampled_from(["probit", "logit"]),
-    standardize=st.sampled_from([True, False, "whiten"]),
+    scaling=st.sampled_from([True, False, "whiten"]),
     optimize=st.booleans(),
     n_inducing=st.integers(1, 6),
     labels=st.sampled_from([(0, 1), (False, True), ("no", "yes"), (-1.0, 2.0)]),
@@ -77,9 +77,9 @@ def test_every_model_predicts_the_same_to_the_bit(
     model = CLASSIFIERS[method](
         kernel,
         likelihood=likelihood,
-        standardize=standardize,
+        scaling=standardize,
         n_inducing=n_inducing,
-        max_iter=2,
+        max_epochs=2,
         random_state=0,
         n_jobs=1,
         **options,
@@ -157,16 +157,16 @@ def test_a_stream_begins_after_loading_a_fit(model, path):
 
 
 def test_a_warm_start_after_loading_goes_on_from_the_model(path):
-    model = fitted(warm_start=True, max_iter=300, tol=0)
+    model = fitted(warm_start=True, max_epochs=300, tol=0)
     model.save(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        twin = cavity.load(path).set_params(max_iter=20).fit(X, LABELS)
-        model.set_params(max_iter=20).fit(X, LABELS)
+        twin = cavity.load(path).set_params(max_epochs=20).fit(X, LABELS)
+        model.set_params(max_epochs=20).fit(X, LABELS)
     # The rows' sites are gone, so the first steps differ, but kernel and inducing points are not.
     assert_allclose(twin.kernel_.theta, model.kernel_.theta, atol=0.5)
     assert_allclose(twin.predict_proba(X_STAR), model.predict_proba(X_STAR), atol=0.2)
-    cold = fitted(max_iter=20)
+    cold = fitted(max_epochs=20)
     assert twin.history_[-1].objective > cold.history_[-1].objective + 0.1
 
 

@@ -7,7 +7,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 
 from cavity import SEPClassifier
 from cavity.gp import relevance
-from support import KERNELS, points, table
+from support import KERNELS, make, points, table
 
 X, LABELS = table(80)
 STEP = 1e-5
@@ -17,12 +17,12 @@ SMOOTH = {name: kernel for name, kernel in KERNELS.items() if "1/2" not in name}
 
 def fitted(kernel, **options):
     options = {"inducing_points": points(6), "optimizer": None, "n_jobs": 1, **options}
-    return SEPClassifier(kernel, **options).fit(X, LABELS)
+    return make(SEPClassifier, kernel, **options).fit(X, LABELS)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_slopes_are_those_of_the_latent_mean(name):
-    fit = fitted(KERNELS[name], standardize=False)
+    fit = fitted(KERNELS[name], scaling=None)
     at = points(5, seed=4)
     slopes = relevance.latent_slopes(fit.model_, at, fit.model_.posterior.mean)
     for j in range(2):
@@ -32,7 +32,7 @@ def test_slopes_are_those_of_the_latent_mean(name):
 
 
 def test_slopes_are_by_the_features_when_these_are_whitened():
-    fit = fitted(RBF([0.7, 1.3]), standardize="whiten")
+    fit = fitted(RBF([0.7, 1.3]), scaling="whiten")
     standardizer, at = fit.model_.standardizer, points(5, seed=4)
     whitened = standardizer.apply(at, np.dtype(np.float64))
     slopes = relevance.latent_slopes(fit.model_, whitened, fit.model_.posterior.mean)
@@ -73,7 +73,7 @@ def test_draws_have_the_moments_of_the_posterior():
 
 def test_a_linear_function_has_the_shares_of_its_squared_weights():
     # k(x, z) = x·z with Z spanning the plane: f = w·x, and every slope is w.
-    fit = fitted(100.0 * DotProduct(0.0, "fixed"), standardize=False)
+    fit = fitted(100.0 * DotProduct(0.0, "fixed"), scaling=None)
     model = fit.model_
     w = relevance.latent_slopes(model, points(3), model.posterior.mean)[0]
     assert_allclose(w, w[:1].repeat(3, axis=0), atol=1e-8)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 def fit(kernel=None, **options):
     kernel = KERNELS["scaled-rbf-ard"] if kernel is None else kernel
     options = {"n_inducing": 10, "random_state": 0, "n_jobs": 1, **options}
-    return SEPClassifier(kernel, **options).fit(X, LABELS)
+    return make(SEPClassifier, kernel, **options).fit(X, LABELS)
 
 
 @pytest.mark.parametrize("gradient", ["approximate", "exact"])
@@ -27,8 +27,8 @@ def fit(kernel=None, **options):
 @pytest.mark.parametrize("learn_inducing", [True, False])
 def test_training_raises_the_evidence(optimizer, gradient, learn_inducing):
     options = {"learn_inducing": learn_inducing, **EVIDENCE_ONLY}
-    start = fit(optimizer=None, max_iter=200, **options).log_marginal_likelihood_value_
-    trained = fit(optimizer=optimizer, gradient=gradient, max_iter=100, **options)
+    start = fit(optimizer=None, max_epochs=200, **options).log_marginal_likelihood_value_
+    trained = fit(optimizer=optimizer, gradient=gradient, max_epochs=100, **options)
     assert trained.log_marginal_likelihood_value_ > start + 1.0
     objective = [entry.objective for entry in trained.history_]
     assert np.mean(objective[-10:]) > np.mean(objective[10:20])
@@ -36,8 +36,8 @@ def test_training_raises_the_evidence(optimizer, gradient, learn_inducing):
 
 def test_every_free_parameter_moves_and_no_other():
     start = fit(optimizer=None)
-    moved = fit(max_iter=20)
-    held = fit(max_iter=20, learn_inducing=False)
+    moved = fit(max_epochs=20)
+    held = fit(max_epochs=20, learn_inducing=False)
     assert (moved.kernel_.theta != start.kernel_.theta).all()
     assert (moved.inducing_points_ != start.inducing_points_).all()
     assert_array_equal(held.inducing_points_, start.inducing_points_)
@@ -50,7 +50,7 @@ def test_bounds_are_never_left(monkeypatch, optimizer):
         0.1, (0.09, 0.11)
     )
     passes = watch_training(monkeypatch)
-    model = fit(kernel, optimizer=optimizer, learning_rate=0.2, hyperprior=None, max_iter=40)
+    model = fit(kernel, optimizer=optimizer(0.2), hyperprior_scale=None, max_epochs=40)
     lower, upper = kernel.bounds.T
     for theta, _ in [*passes, (model.kernel_.theta, None)]:
         assert (theta >= lower - 1e-12).all()
@@ -61,7 +61,7 @@ def test_bounds_are_never_left(monkeypatch, optimizer):
 
 def test_fixed_parameters_stay():
     kernel = ConstantKernel(2.0, "fixed") * RBF([1.0, 1.0]) + WhiteKernel(0.3, "fixed")
-    fitted = fit(kernel, max_iter=20).kernel_
+    fitted = fit(kernel, max_epochs=20).kernel_
     assert fitted.k1.k1.constant_value == 2.0
     assert fitted.k2.noise_level == 0.3
     assert not np.allclose(fitted.k1.k2.length_scale, 1.0)
@@ -69,7 +69,7 @@ def test_fixed_parameters_stay():
 
 def test_a_kernel_with_nothing_free_still_moves_the_inducing_points():
     kernel = ConstantKernel(2.0, "fixed") * RBF(1.0, "fixed")
-    model = fit(kernel, max_iter=20)
+    model = fit(kernel, max_epochs=20)
     assert len(model.kernel_.theta) == 0
     assert not np.allclose(model.inducing_points_, fit(kernel, optimizer=None).inducing_points_)
 
@@ -77,7 +77,7 @@ def test_a_kernel_with_nothing_free_still_moves_the_inducing_points():
 def test_a_hyperprior_holds_the_kernel_near_its_start():
     theta = KERNELS["scaled-rbf-ard"].theta
     tight, loose, flat = (
-        np.linalg.norm(fit(hyperprior=deviation, max_iter=100).kernel_.theta - theta)
+        np.linalg.norm(fit(hyperprior_scale=deviation, max_epochs=100).kernel_.theta - theta)
         for deviation in (0.01, 1.0, None)
     )
     assert tight < 0.05
@@ -87,18 +87,18 @@ def test_a_hyperprior_holds_the_kernel_near_its_start():
 def test_training_stops_when_the_objective_stands_still():
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        model = fit(tol=1e-2, max_iter=500)
+        model = fit(tol=1e-2, max_epochs=500)
     assert model.n_iter_ < 500
     assert len(model.history_) == model.n_iter_
 
 
 def test_a_looser_tolerance_stops_no_later():
-    iterations = [fit(tol=tol, max_iter=400).n_iter_ for tol in (1e-1, 1e-2, 1e-3)]
+    iterations = [fit(tol=tol, max_epochs=400).n_iter_ for tol in (1e-1, 1e-2, 1e-3)]
     assert iterations == sorted(iterations)
 
 
 def test_after_training_q_is_at_its_fixed_point():
-    model = fit(max_iter=30)
+    model = fit(max_epochs=30)
     value = model.log_marginal_likelihood(model.kernel_.theta)
     assert_allclose(model.log_marginal_likelihood_value_, value, atol=1e-4)
 
@@ -108,7 +108,9 @@ def test_what_is_called_converged_is_a_maximum(optimizer):
     """With a tight tolerance: either a warning, or a kernel where no parameter wants to move."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = fit(optimizer=optimizer, learn_inducing=False, tol=1e-9, max_iter=1000, **EVIDENCE_ONLY)
+        model = fit(
+            optimizer=optimizer, learn_inducing=False, tol=1e-9, max_epochs=1000, **EVIDENCE_ONLY
+        )
     if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
         return
     theta = model.kernel_.theta
@@ -123,7 +125,7 @@ def test_what_is_called_converged_is_a_maximum(optimizer):
 def test_the_objective_stays_a_log_probability(gradient, seed):
     """No q worth stepping from claims that the labels are more than certain."""
     rows, labels = make_moons(300, noise=0.2, random_state=0)
-    model = SEPClassifier(n_inducing=30, gradient=gradient, random_state=seed, n_jobs=1).fit(
+    model = SEPClassifier(n_inducing=30, random_state=seed, n_jobs=1, config={"gradient": gradient}).fit(
         rows, labels
     )
     objective = np.array([entry.objective for entry in model.history_])

@@ -128,7 +128,7 @@ MANY_X, MANY_LABELS = table(600)
         (SEPClassifier, {}, True),
         (SEPClassifier, {"batch_size": 11}, False),
         (SEPClassifier, {"residual_scale": 1.0}, False),
-        (SEPClassifier, {"gradient": "exact"}, False),
+        (SEPClassifier, {"exact_gradient": True}, False),
         (SEPClassifier, {"damping": 0.5}, False),
         (SEPClassifier, {"site_storage": "factors"}, False),
         (SVIClassifier, {}, True),

@@ -11,8 +11,9 @@ from numpy.testing import assert_allclose
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
+from cavity.inference.optimizers import Adam
 from cavity.inference.schedule import Budget
-from support import table, watch_training
+from support import make, table, watch_training
 
 amounts = st.floats(1e-3, 1e6)
 shares = st.floats(0.0, 2.0)
@@ -82,7 +83,7 @@ def test_seconds_are_kept(monkeypatch, kind, batch_size):
     looks = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: 2e-3 * next(looks))
     model = kind(
-        n_inducing=20, batch_size=batch_size, max_seconds=0.5, max_iter=1_500, tol=0.0, n_jobs=1
+        n_inducing=20, batch_size=batch_size, max_seconds=0.5, max_epochs=1_500, tol=0.0, n_jobs=1
     )
     model.fit(X, labels)
     assert model.history_[-1].seconds < 0.51
@@ -117,7 +118,7 @@ def test_a_budget_too_small_for_anything_still_leaves_a_fit(kind, options):
 def test_steps_shrink_as_the_seconds_run_out(monkeypatch):
     """Half of the steps are at full length, whichever budget binds."""
     X, labels = table(200)
-    model = SEPClassifier(n_inducing=5, batch_size=20, max_seconds=0.6, learning_rate=0.01, n_jobs=1)
+    model = SEPClassifier(n_inducing=5, batch_size=20, max_seconds=0.6, optimizer=Adam(0.01), n_jobs=1)
     passes = watch_training(monkeypatch)
     model.fit(X, labels)
     thetas = np.array([theta for theta, _ in passes])
@@ -151,7 +152,7 @@ def test_without_a_limit_in_seconds_the_clock_has_no_say(monkeypatch, options):
 
         with monkeypatch.context() as patch:
             patch.setattr(time, "perf_counter", clock)
-            model = SEPClassifier(n_inducing=6, random_state=0, n_jobs=1, **options)
+            model = make(SEPClassifier, n_inducing=6, random_state=0, n_jobs=1, **options)
             return model.fit(X, labels)
 
     rng = np.random.default_rng(0)
@@ -166,8 +167,8 @@ def test_without_a_limit_in_seconds_the_clock_has_no_say(monkeypatch, options):
     [
         {"batch_size": 50, "max_seconds": 30.0},
         {"batch_size": 50, "max_epochs": 30},
-        {"batch_size": 500, "max_iter": 200},
-        {"batch_size": None, "max_iter": 200},
+        {"batch_size": 500, "max_epochs": 200},
+        {"batch_size": None, "max_epochs": 200},
     ],
     ids=str,
 )
@@ -175,7 +176,7 @@ def test_a_kernel_that_stays_needs_no_budget_but_iterations(options):
     """With optimizer=None there is nothing to anneal: sweeps until q stands still."""
     X, labels = table(500)
     options = {"n_inducing": 5, "optimizer": None, "n_jobs": 1, "random_state": 0, **options}
-    model = SEPClassifier(**options).fit(X, labels)
+    model = make(SEPClassifier, **options).fit(X, labels)
     assert model.n_iter_ > 3
     converged = model.log_marginal_likelihood(model.kernel_.theta)
     assert_allclose(model.log_marginal_likelihood_value_, converged, rtol=1e-5)
@@ -186,7 +187,7 @@ def test_a_kernel_that_stays_needs_no_budget_but_iterations(options):
 @pytest.mark.parametrize("budget", [{"max_epochs": 2}, {"max_seconds": 1e-9}], ids=str)
 def test_sweeps_at_a_kernel_that_stays_heed_the_budget(kind, budget):
     if kind is GFITCClassifier and "max_epochs" in budget:
-        budget = {"max_iter": 2}
+        budget = {"max_epochs": 2}
     X, labels = table(500)
     model = kind(n_inducing=5, optimizer=None, tol=1e-9, n_jobs=1, random_state=0, **budget)
     model.fit(X, labels)
@@ -198,13 +199,13 @@ def test_what_needs_steps_is_refused_where_there_are_none(option):
     X, labels = table(50)
     (name,) = option
     with pytest.raises(ValueError, match=f"{name}=.*optimizer=None"):
-        SEPClassifier(n_inducing=5, optimizer=None, random_state=0, **option).fit(X, labels)
+        make(SEPClassifier, n_inducing=5, optimizer=None, random_state=0, **option).fit(X, labels)
 
 
 def test_a_start_that_the_clock_decides_cannot_be_resumed(tmp_path):
     X, labels = table(50)
     settings = {"n_inducing": "auto", "max_seconds": 5.0, "random_state": 0}
-    model = SEPClassifier(checkpoint=tmp_path / "fit.ckpt", **settings)
+    model = make(SEPClassifier, checkpoint=tmp_path / "fit.ckpt", **settings)
     with pytest.raises(ValueError, match=r"checkpoint=.*n_inducing=.auto. and max_seconds=5\.0"):
         model.fit(X, labels)
 
@@ -224,7 +225,12 @@ def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     X, labels = table(2_000)
     model = SEPClassifier(
-        n_inducing=5, batch_size=100, max_seconds=6.0, calibration=calibration, n_jobs=1, random_state=0
+        n_inducing=5,
+        batch_size=100,
+        max_seconds=6.0,
+        n_jobs=1,
+        random_state=0,
+        config={"calibration": calibration},
     )
     model.fit(X, labels)
     assert now < 6.5
@@ -257,7 +263,11 @@ def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, c
         monkeypatch.setattr(time, clock, lambda: now)
     X, labels = table(200)
     SEPClassifier(
-        n_inducing=5, max_seconds=4.0, tol=0.0, max_iter=1000, calibration=calibration, n_jobs=1
+        n_inducing=5,
+        max_seconds=4.0,
+        max_epochs=1000,
+        n_jobs=1,
+        config={"tol": 0.0, "calibration": calibration},
     ).fit(X, labels)
     assert now <= 4.05
     assert steps >= 70  # of the 100 that there is time for
@@ -267,7 +277,7 @@ def test_batch_training_is_bounded_by_its_iterations(monkeypatch):
     X, labels = table(200)
     passes = watch_training(monkeypatch)
     with pytest.warns(UserWarning, match="max_iter"):
-        SEPClassifier(n_inducing=5, max_iter=12, n_jobs=1).fit(X, labels)
+        SEPClassifier(n_inducing=5, max_epochs=12, n_jobs=1).fit(X, labels)
     assert len(passes) == 12
 
 
@@ -282,13 +292,13 @@ def test_the_share_used_is_linear_in_the_epochs(epochs):
     [
         GFITCClassifier(),
         GFITCClassifier(optimizer=None),
-        SVIClassifier(posterior_update="gradient"),
-        SVIClassifier(posterior_update="gradient", optimizer=None),
+        SVIClassifier(config={"posterior_update": "gradient"}),
+        SVIClassifier(optimizer=None, config={"posterior_update": "gradient"}),
         SVIClassifier(optimizer=None),
     ],
     ids=repr,
 )
 def test_nothing_begins_after_the_seconds_on_all_rows(model):
     X, labels = table(100)
-    model.set_params(n_inducing=5, max_seconds=1e-6, tol=0.0, random_state=0, n_jobs=1)
+    model.set_params(n_inducing=5, max_seconds=1e-6, random_state=0, n_jobs=1, config={"tol": 0.0})
     assert model.fit(X, labels).n_iter_ == 1

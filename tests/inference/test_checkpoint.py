@@ -111,7 +111,7 @@ def test_how_the_fit_is_run_may_change(checkpoint):
     """Threads, messages and the checkpoint's own settings are not what is fitted."""
     moved = checkpoint.with_name("moved.ckpt")
     checkpoint.rename(moved)
-    resumed = classifier(moved).set_params(n_jobs=2, checkpoint_interval=30.0).fit(X, LABELS)
+    resumed = classifier(moved).set_params(n_jobs=2, config={"checkpoint_interval": 30.0}).fit(X, LABELS)
     whole = classifier().fit(X, LABELS)
     assert_allclose(resumed.predict_proba(X_STAR), whole.predict_proba(X_STAR), rtol=1e-9)
 
@@ -121,7 +121,7 @@ OTHERS = {
     "n_inducing": lambda path: classifier(path, n_inducing=7).fit(X, LABELS),
     "kernel": lambda path: classifier(path, kernel=KERNEL).fit(X, LABELS),
     "batch_size": lambda path: classifier(path, batch_size=30).fit(X, LABELS),
-    "optimizer": lambda path: classifier(path, optimizer="adadelta").fit(X, LABELS),
+    "optimizer": lambda path: classifier(path, optimizer=Adadelta()).fit(X, LABELS),
     "random_state": lambda path: classifier(path, random_state=1).fit(X, LABELS),
     "rows": lambda path: classifier(path).fit(X[:-1], LABELS[:-1]),
     "features": lambda path: classifier(path).fit(np.hstack([X, X]), LABELS),
@@ -142,7 +142,7 @@ def test_a_checkpoint_of_another_fit_is_refused_and_kept(checkpoint, fit):
 def test_other_values_are_noticed_even_where_nothing_is_learned_from_them_beforehand(
     tmp_path, monkeypatch
 ):
-    options = {"kernel": KERNEL, "inducing_points": X[:5], "standardize": False}
+    options = {"kernel": KERNEL, "inducing_points": X[:5], "scaling": None}
     path = tmp_path / "fit.ckpt"
     break_off(monkeypatch, classifier(path, **options))
     with pytest.raises(CheckpointError, match="another fit"):
@@ -240,7 +240,7 @@ def test_a_fit_that_ends_leaves_the_checkpoint_of_another(checkpoint, monkeypatc
     path = checkpoint.with_name("fit2.ckpt")
     with monkeypatch.context() as patch:
         during(patch, 3, lambda: shutil.copy(checkpoint, path))
-        classifier(path).set_params(checkpoint_interval=1e6).fit(X, LABELS)
+        classifier(path).set_params(config={"checkpoint_interval": 1e6}).fit(X, LABELS)
     assert path.read_bytes() == checkpoint.read_bytes()
 
 

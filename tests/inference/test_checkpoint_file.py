@@ -132,7 +132,7 @@ def refused_at_once(monkeypatch, path):
     """The message with which a fit refuses a path before its first step."""
     passes = steps(monkeypatch)
     with no_more_rights_than_files_give(), pytest.raises(CheckpointError) as caught:
-        classifier(path).set_params(checkpoint_interval=1e6).fit(X, LABELS)
+        classifier(path).set_params(config={"checkpoint_interval": 1e6}).fit(X, LABELS)
     assert not passes
     return str(caught.value)
 

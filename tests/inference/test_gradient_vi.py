@@ -13,7 +13,7 @@ from cavity.inference.lbfgs import fit_gradient_batch
 from cavity.inference.optimizers import Adadelta
 from cavity.inference.updates import GaussianSpace, GradientUpdate
 from cavity.inference.vi import Variational
-from support import KERNELS, fixed_point, make_engine, make_prior, points, table
+from support import KERNELS, fixed_point, make, make_engine, make_prior, points, table
 
 X, LABELS = table(60)
 X_STAR, _ = table(30, seed=5)
@@ -56,12 +56,12 @@ def test_so_do_the_estimators(likelihood):
         "likelihood": likelihood,
         "inducing_points": points(M),
         "optimizer": None,
-        "max_iter": 2000,
-        "standardize": False,
+        "max_epochs": 2000,
+        "scaling": None,
         "n_jobs": 1,
     }
     natural, plain = (
-        SVIClassifier(KERNEL, posterior_update=how, tol=tol, **options).fit(X, LABELS)
+        make(SVIClassifier, KERNEL, posterior_update=how, tol=tol, **options).fit(X, LABELS)
         for how, tol in (("natural", 1e-10), ("gradient", 1e-15))
     )
     assert_allclose(
@@ -95,7 +95,9 @@ def test_the_maximum_over_q_at_the_learned_parameters_is_no_higher():
 
 def test_the_history_ends_with_the_score_of_the_fit():
     """Leave-one-out needs sites, which this schedule does not move by."""
-    model = SVIClassifier(n_inducing=8, posterior_update="gradient", tol=1e-3, random_state=0, n_jobs=1)
+    model = SVIClassifier(
+        n_inducing=8, random_state=0, n_jobs=1, config={"posterior_update": "gradient", "tol": 1e-3}
+    )
     model.fit(X, LABELS)
     in_sample = np.mean(model.predict_log_proba(X)[np.arange(len(X)), LABELS])
     assert_allclose(model.history_[-1].leave_one_out, -model.loo_log_loss_, atol=1e-3)
@@ -106,7 +108,9 @@ def test_the_history_ends_with_the_score_of_the_fit():
 def test_one_slow_iteration_is_not_the_end():
     """Points in pairs make a beginning that hardly climbs; ten iterations together do."""
     twice = np.repeat(X[:2], 4, axis=0)
-    model = SVIClassifier(posterior_update="gradient", inducing_points=twice, random_state=0, n_jobs=1)
+    model = SVIClassifier(
+        inducing_points=twice, random_state=0, n_jobs=1, config={"posterior_update": "gradient"}
+    )
     model.fit(X, LABELS)
     assert model.n_iter_ > 10
     assert model.history_[-1].objective > model.history_[2].objective + 3.0
@@ -115,7 +119,11 @@ def test_one_slow_iteration_is_not_the_end():
 def test_bounds_are_kept():
     kernel = ConstantKernel(1.0, (0.9, 1.1)) * RBF([1.0, 1.0], (0.8, 1.2))
     model = SVIClassifier(
-        kernel, n_inducing=8, posterior_update="gradient", hyperprior=None, random_state=0, n_jobs=1
+        kernel,
+        n_inducing=8,
+        random_state=0,
+        n_jobs=1,
+        config={"posterior_update": "gradient", "hyperprior_scale": None},
     ).fit(X, LABELS)
     lower, upper = kernel.bounds.T
     assert (model.kernel_.theta >= lower - 1e-12).all()

@@ -8,6 +8,7 @@ from sklearn.datasets import make_moons
 
 from cavity import SEPClassifier
 from cavity.inference.history import current_reporter, reporting
+from support import make
 
 X, Y = make_moons(120, noise=0.2, random_state=0)
 
@@ -24,7 +25,7 @@ class Heard:
 def fitted(**options):
     callback = Heard()
     with reporting(callback):
-        model = SEPClassifier(n_inducing=5, random_state=0, **options).fit(X, Y)
+        model = make(SEPClassifier, n_inducing=5, random_state=0, **options).fit(X, Y)
     return model, callback
 
 

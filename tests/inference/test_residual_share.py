@@ -21,7 +21,7 @@ from reference import (
     fitc_cross_covariance,
     predict,
 )
-from support import KERNELS, make_engine, make_prior, points, signs, table, value_and_gradient
+from support import KERNELS, make, make_engine, make_prior, points, signs, table, value_and_gradient
 
 every_share = pytest.mark.parametrize("share", [0.0, 0.1, 0.6])
 X, CODES = load_iris(return_X_y=True)
@@ -102,7 +102,7 @@ MINIBATCHES = {"n_inducing": 8, "batch_size": 128, "max_epochs": 4, "random_stat
         ({"batch_size": 50}, 0.0),
         ({"early_stopping": "validation"}, 1.0),
         ({"batch_size": len(X)}, 1.0),
-        ({"batch_size": None, "max_iter": 4, "tol": 1.0}, 1.0),
+        ({"batch_size": None, "max_epochs": 4, "tol": 1.0}, 1.0),
         ({"calibration": None}, 1.0),
         ({"site_storage": "factors"}, 1.0),
         ({"optimizer": None, "tol": 1.0}, 1.0),
@@ -127,26 +127,26 @@ MINIBATCHES = {"n_inducing": 8, "batch_size": 128, "max_epochs": 4, "random_stat
 def test_what_auto_means_on_many_rows(monkeypatch, options, share, n_classes):
     monkeypatch.setattr(plans, "LEAST_TO_SPARE", 100)
     y = CODES if n_classes == 3 else CODES > 1
-    assert SEPClassifier(**{**MINIBATCHES, **options}).fit(X, y)._share == share
+    assert make(SEPClassifier, **{**MINIBATCHES, **options}).fit(X, y)._share == share
 
 
 def test_few_rows_have_the_whole_residual():
-    assert SEPClassifier(**MINIBATCHES).fit(X, CODES)._share == 1.0
+    assert make(SEPClassifier, **MINIBATCHES).fit(X, CODES)._share == 1.0
 
 
 def test_the_evidence_is_that_of_the_share():
     """Of the fit and at its own theta alike."""
-    model = SEPClassifier(**MINIBATCHES, residual_scale=0.1).fit(X, CODES)
+    model = make(SEPClassifier, **MINIBATCHES, residual_scale=0.1).fit(X, CODES)
     again = model.log_marginal_likelihood(model.kernel_.theta)
     assert_allclose(again, model.log_marginal_likelihood_value_, rtol=1e-4)
-    model.set_params(residual_scale=1)
+    model.set_params(config={"residual_scale": 1})
     assert abs(model.log_marginal_likelihood(model.kernel_.theta) / again - 1.0) > 1e-3
 
 
 class TestStream:
     def test_without_a_fit_nothing_is_calibrated_and_s_counts_in_full(self):
-        assert SEPClassifier(**MINIBATCHES).partial_fit(X, CODES)._share == 1.0
+        assert make(SEPClassifier, **MINIBATCHES).partial_fit(X, CODES)._share == 1.0
 
     def test_after_a_fit_it_goes_on_as_that_one(self, monkeypatch):
         monkeypatch.setattr(plans, "LEAST_TO_SPARE", 100)
-        assert SEPClassifier(**MINIBATCHES).fit(X, CODES).partial_fit(X, CODES)._share == 0.0
+        assert make(SEPClassifier, **MINIBATCHES).fit(X, CODES).partial_fit(X, CODES)._share == 0.0

@@ -13,14 +13,14 @@ from cavity.inference.optimizers import Adam
 from cavity.inference.trainer import Trainer
 from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
 from cavity.inference.vi import Variational
-from support import KERNELS, points, table, tried, watch_training
+from support import KERNELS, make, points, table, tried, watch_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def classifier(**options):
     options = {"kernel": KERNELS["scaled-rbf-ard"], "inducing_points": points(5), **options}
-    return SEPClassifier(max_iter=15, standardize=False, n_jobs=1, **options)
+    return make(SEPClassifier, max_epochs=15, scaling=None, n_jobs=1, **options)
 
 
 def poison_objective(sums):
@@ -103,7 +103,7 @@ def test_a_failed_pass_leaves_no_trace_in_the_sites(monkeypatch):
 def test_steps_that_leave_the_range_of_floats_come_back():
     """A learning rate so large that the kernel becomes singular at once, with bounds that allow it."""
     kernel = ConstantKernel(1.0, (1e-300, 1e300)) * RBF(1.0, (1e-300, 1e300))
-    model = classifier(kernel=kernel, learning_rate=100.0, hyperprior=None)
+    model = classifier(kernel=kernel, optimizer=Adam(100.0), hyperprior_scale=None)
     fitted, complaint = tried(lambda: model.fit(*table(60)))
     if fitted is None:
         assert "learning_rate" in complaint
@@ -158,7 +158,7 @@ def test_after_a_failed_pass_stored_factors_still_add_up_to_q(monkeypatch):
     monkeypatch.setattr(LocalEngine, "sweep", failing)
     monkeypatch.setattr(Trainer, "step", compared)
     options = {"site_storage": "factors", "batch_size": 20, "max_epochs": 2}
-    SEPClassifier(n_inducing=5, random_state=0, n_jobs=1, **options).fit(X, labels)
+    make(SEPClassifier, n_inducing=5, random_state=0, n_jobs=1, **options).fit(X, labels)
     assert len(gaps) == 20
     assert max(gaps) < 1e-4
 

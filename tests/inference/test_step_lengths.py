@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 
 from cavity import SEPClassifier
 from cavity.inference.history import StepInfo
+from cavity.inference.optimizers import Adam
 from cavity.inference.trainer import Trainer
 from support import table
 
@@ -32,7 +33,11 @@ def test_a_run_of_few_steps_takes_longer_ones_unless_the_rate_was_given(
     rates = rates_of_idle_steps(monkeypatch)
     X, labels = table(100)
     model = SEPClassifier(
-        n_inducing=3, batch_size=10, max_epochs=epochs, learning_rate=learning_rate, calibration=None
+        n_inducing=3,
+        batch_size=10,
+        max_epochs=epochs,
+        optimizer=Adam(learning_rate),
+        config={"calibration": None},
     )
     model.fit(X, labels)
     assert len(rates) == 10 * epochs
@@ -54,7 +59,9 @@ def test_seconds_before_the_first_step_are_no_sign_of_slow_ones(monkeypatch, sec
     monkeypatch.setattr(Trainer, "start", start)
     monkeypatch.setattr(time, "perf_counter", lambda: before + 0.01 * len(rates))
     X, labels = table(100)
-    SEPClassifier(n_inducing=3, batch_size=10, max_seconds=seconds, calibration=None).fit(X, labels)
+    SEPClassifier(n_inducing=3, batch_size=10, max_seconds=seconds, config={"calibration": None}).fit(
+        X, labels
+    )
     assert rates[0] == 2.5  # nobody knows yet whether there will be another
     assert_allclose(rates[len(rates) // 8], factor, rtol=0.05)
     assert rates[-1] < 0.2 * factor
@@ -64,7 +71,10 @@ def test_an_early_end_does_not_lengthen_the_steps(monkeypatch):
     rates = rates_of_idle_steps(monkeypatch)
     X, labels = table(100)
     model = SEPClassifier(
-        n_inducing=3, batch_size=10, max_epochs=600, early_stopping="loo", calibration=None
+        n_inducing=3,
+        batch_size=10,
+        max_epochs=600,
+        config={"early_stopping": "loo", "calibration": None},
     )
     model.fit(X, labels)
     assert len(rates) < 3_000

@@ -19,10 +19,21 @@ from cavity.inference.checkpoint import Position
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.loop import StochasticSchedule, train_batch
+from cavity.inference.optimizers import Adam
 from cavity.inference.schedule import Budget, Monitor
 from cavity.inference.trainer import Trainer
 from cavity.inference.vi import Variational
-from support import FLOAT32, FLOAT64, KERNELS, make_engine, make_prior, points, table, watch_training
+from support import (
+    FLOAT32,
+    FLOAT64,
+    KERNELS,
+    make,
+    make_engine,
+    make_prior,
+    points,
+    table,
+    watch_training,
+)
 
 RULES = {"ep": ExpectationPropagation(), "vi": Variational()}
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
@@ -108,7 +119,7 @@ def test_a_fit_predicts_as_its_kernel_and_points_would_if_nothing_had_been_train
         inducing_points=fit.inducing_points_,
         optimizer=None,
         tol=1e-6,
-        max_iter=500,
+        max_epochs=500,
         **options,
     ).fit(X, labels)
     assert_allclose(fit.predict_proba(X_star), again.predict_proba(X_star), atol=5e-3)
@@ -215,7 +226,7 @@ def test_memory_does_not_grow_with_the_steps():
     assert np.median(np.diff(sizes)) < 60_000
 
 
-@pytest.mark.parametrize("options", [{}, {"hyperprior": None, "trace_penalty": 0.0}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"hyperprior_scale": None, "trace_penalty": 0.0}], ids=str)
 def test_many_epochs_on_noisy_labels_stay_inside_the_bounds_and_lose_nothing(monkeypatch, options):
     """The scale ridge: evidence creeps up with the amplitude, without end, unless it is bounded."""
     X, labels = table(2000)
@@ -226,8 +237,14 @@ def test_many_epochs_on_noisy_labels_stay_inside_the_bounds_and_lose_nothing(mon
     passes = watch_training(monkeypatch)
 
     def fit(epochs):
-        model = SEPClassifier(
-            n_inducing=20, batch_size=100, max_epochs=epochs, random_state=0, n_jobs=1, **options
+        model = make(
+            SEPClassifier,
+            n_inducing=20,
+            batch_size=100,
+            max_epochs=epochs,
+            random_state=0,
+            n_jobs=1,
+            **options,
         )
         return model.fit(X, noisy)
 
@@ -250,11 +267,10 @@ def test_a_wide_open_amplitude_does_not_break_training():
         n_inducing=15,
         batch_size=50,
         max_epochs=30,
-        learning_rate=0.2,
+        optimizer=Adam(0.2),
         random_state=0,
-        hyperprior=None,
-        trace_penalty=0.0,
         n_jobs=1,
+        config={"hyperprior_scale": None, "trace_penalty": 0.0},
     ).fit(X, noisy)
     assert np.isfinite(fit.predict_proba(X)).all()
     assert nll(fit, X, noisy) < np.log(2)
@@ -290,7 +306,7 @@ def test_minibatches_find_about_what_all_rows_find(rule):
     kind = SEPClassifier if rule is RULES["ep"] else SVIClassifier
     options = {"n_inducing": 15, "random_state": 0, "n_jobs": 1}
     stochastic = kind(batch_size=100, max_epochs=40, **options).fit(X, labels)
-    batch = kind(batch_size=None, tol=1e-5, max_iter=300, **options).fit(X, labels)
+    batch = kind(batch_size=None, tol=1e-5, max_epochs=300, **options).fit(X, labels)
     assert abs(nll(stochastic, X_star, labels_star) - nll(batch, X_star, labels_star)) < 0.01
 
 

@@ -36,9 +36,9 @@ def test_ctrl_c_keeps_the_best_parameters(monkeypatch, batch_size):
         n_inducing=5,
         batch_size=batch_size,
         max_epochs=30,
-        early_stopping="loo",
         random_state=0,
         n_jobs=1,
+        config={"early_stopping": "loo"},
     ).fit(X, labels)
     assert_allclose(model.kernel_.theta, states[7].x[: len(model.kernel_.theta)], rtol=1e-12)
 
@@ -61,7 +61,12 @@ def test_ctrl_c_ends_soon(monkeypatch, seconds):
     monkeypatch.setattr(LocalEngine, "sweep", slow)
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     model = SEPClassifier(
-        n_inducing=5, batch_size=50, max_epochs=30, calibration=None, random_state=0, n_jobs=1
+        n_inducing=5,
+        batch_size=50,
+        max_epochs=30,
+        random_state=0,
+        n_jobs=1,
+        config={"calibration": None},
     ).fit(X, labels)
     exact = len(sweeps) - 20
     assert exact == 0 if seconds == 100.0 else 1 < exact <= 4
@@ -84,7 +89,9 @@ def interrupted_once(function, number):
 @pytest.mark.parametrize("batch_size", [50, None])
 def test_ctrl_c_between_training_and_the_sweeps_loses_nothing(monkeypatch, batch_size):
     X, labels = table(400)
-    model = SEPClassifier(n_inducing=5, batch_size=batch_size, tol=1e-2, random_state=0, n_jobs=1)
+    model = SEPClassifier(
+        n_inducing=5, batch_size=batch_size, random_state=0, n_jobs=1, config={"tol": 1e-2}
+    )
     expected = clone(model).fit(X, labels).kernel_.theta
     monkeypatch.setattr(plan.Plan, "_arrived", interrupted_once(plan.Plan._arrived, 1))
     with pytest.warns(ConvergenceWarning, match="interrupted"):

@@ -23,7 +23,7 @@ LABELS = np.where(Y, "lower", "upper")
 @pytest.fixture(scope="module")
 def fitted():
     frame = pandas.DataFrame(X, columns=["east", "north"])
-    return SEPClassifier(n_inducing=8, tol=1e-2, random_state=0).fit(frame, LABELS)
+    return SEPClassifier(n_inducing=8, random_state=0, config={"tol": 1e-2}).fit(frame, LABELS)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_more_classes_than_two(ax):
 
 
 def test_training_curves_of_several_fits_are_told_apart(fitted, ax):
-    again = SEPClassifier(n_inducing=4, tol=1e-1, random_state=0).fit(X, LABELS)
+    again = SEPClassifier(n_inducing=4, random_state=0, config={"tol": 1e-1}).fit(X, LABELS)
     other = GFITCClassifier(n_inducing=4, tol=1e-1, max_iter=3, random_state=0, optimizer=None)
     display = TrainingCurveDisplay.from_estimators([fitted, again, other.fit(X, LABELS)], ax=ax)
     assert list(display.histories) == ["SEPClassifier 1", "SEPClassifier 2", "GFITCClassifier"]

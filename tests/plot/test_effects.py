@@ -13,7 +13,7 @@ def fitted():
     X = rng.normal(size=(300, 3)) * [1.0, 10.0, 1.0]
     y = X[:, 0] + 0.1 * X[:, 1] + 0.3 * rng.normal(size=300) > 0
     kernel = ConstantKernel(2.0) * RBF([1.0] * 3) + WhiteKernel(0.5, "fixed")
-    return SEPClassifier(kernel, n_inducing=20, tol=1e-2, random_state=0).fit(X, y), X
+    return SEPClassifier(kernel, n_inducing=20, random_state=0, config={"tol": 1e-2}).fit(X, y), X
 
 
 def test_the_curve_is_the_mean_prediction(fitted):

@@ -23,7 +23,7 @@ def looked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     X, y = make_moons(250, noise=0.3, random_state=0)
     X = np.column_stack([X, np.random.default_rng(0).normal(size=250)])
-    model = SEPClassifier(n_inducing=8, tol=1e-2, random_state=0).fit(X[:200], y[:200])
+    model = SEPClassifier(n_inducing=8, random_state=0, config={"tol": 1e-2}).fit(X[:200], y[:200])
     page = write_report(model, folder / "report.html", X[200:], y[200:])
     return looked_at(page.read_text(encoding="utf-8"), LOOK, folder)
 

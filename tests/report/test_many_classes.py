@@ -13,7 +13,7 @@ from cavity.report import write_report
 def fitted():
     X, codes = make_blobs(150, centers=[[-3, 0], [3, 0], [0, 4]], random_state=0)
     y = np.array(["left", "right", "top"])[codes]
-    return SEPClassifier(n_inducing=6, tol=1e-1, random_state=0).fit(X, y), X, y
+    return SEPClassifier(n_inducing=6, random_state=0, config={"tol": 1e-1}).fit(X, y), X, y
 
 
 def test_a_report_on_three_classes(fitted, tmp_path):

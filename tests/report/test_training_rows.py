@@ -45,10 +45,12 @@ def test_a_sample_is_sorted_without_repeats_and_repeatable():
 
 
 def test_a_report_on_files_and_on_sparse_rows(table, tmp_path):
-    model = SEPClassifier(n_inducing=5, tol=1e-1, random_state=0).fit(table, "sign")
+    model = SEPClassifier(n_inducing=5, random_state=0, config={"tol": 1e-1}).fit(table, "sign")
     page = write_report(model, tmp_path / "r.html", max_rows=100, n_effects=0).read_text("utf-8")
     assert "100 of 500 training rows" in page
     assert "summarised from\n100 of them" in page
-    again = SEPClassifier(n_inducing=5, tol=1e-1, random_state=0).fit(sparse.csr_array(X), CODES)
+    again = SEPClassifier(n_inducing=5, random_state=0, config={"tol": 1e-1}).fit(
+        sparse.csr_array(X), CODES
+    )
     page = write_report(again, tmp_path / "r.html", sparse.csr_array(X), CODES, n_effects=0)
     assert "Judged on 500" in page.read_text("utf-8")

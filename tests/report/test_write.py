@@ -40,7 +40,9 @@ def fitted():
     y[7] = 1 - y[7]  # a wrong label, for the report to find
     frame = pandas.DataFrame(X, columns=NAMES)
     labels = np.where(y, "<yes>", "no & never")
-    model = SEPClassifier(n_inducing=12, tol=1e-2, random_state=0).fit(frame[:300], labels[:300])
+    model = SEPClassifier(n_inducing=12, random_state=0, config={"tol": 1e-2}).fit(
+        frame[:300], labels[:300]
+    )
     return model, frame, labels
 
 
@@ -163,7 +165,7 @@ def test_a_loaded_estimator_has_no_rows_and_may_be_given_them(fitted, tmp_path):
 def test_pipelines_and_one_feature(fitted, tmp_path):
     _, frame, labels = fitted
     pipeline = make_pipeline(
-        StandardScaler(), SEPClassifier(n_inducing=5, tol=1e-1, standardize=False, random_state=0)
+        StandardScaler(), SEPClassifier(n_inducing=5, scaling=None, random_state=0, config={"tol": 1e-1})
     )
     pipeline.fit(frame[["height"]], labels)
     page = write_report(pipeline, tmp_path / "r.html", frame[["height"]], labels).read_text("utf-8")
@@ -190,7 +192,7 @@ class Table(BaseEstimator):
 
 def test_a_classifier_behind_a_transformation(fitted, tmp_path):
     _, frame, labels = fitted
-    table = Table(SEPClassifier(n_inducing=5, tol=1e-1, random_state=0)).fit(frame, labels)
+    table = Table(SEPClassifier(n_inducing=5, random_state=0, config={"tol": 1e-1})).fit(frame, labels)
     page = write_report(table, tmp_path / "r.html", frame, labels, n_effects=1).read_text("utf-8")
     assert ">price<" in page
     surprises = page[page.index('class="surprises"') :]

@@ -14,10 +14,10 @@ import cavity
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines.dask import shards as layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
-from support import table
+from support import make, table
 
 PAIRS = [(SEPClassifier, DaskSEPClassifier), (SVIClassifier, DaskSVIClassifier)]
-SHORT = {"n_inducing": 6, "max_iter": 12, "random_state": 0}
+SHORT = {"n_inducing": 6, "max_epochs": 12, "random_state": 0}
 X, LABELS = table(420)
 Y = np.array(["no", "yes"])[LABELS]
 
@@ -78,40 +78,42 @@ def test_any_number_of_workers_gives_the_local_fit_and_the_same_bits(client, exp
         wait_for_workers(client, n_workers)
         for local, twin in PAIRS:
             assert_same_fit(twin(**SHORT, client=client).fit(*chunked(X, Y, 100)), expected[local])
-        model = DaskSEPClassifier(**MINIBATCHES, client=client).fit(*chunked(X, Y, 100 * n_workers))
+        model = make(DaskSEPClassifier, **MINIBATCHES, client=client).fit(
+            *chunked(X, Y, 100 * n_workers)
+        )
         stochastic.append(parameters(model))
     assert_array_equal(stochastic[1], stochastic[0])
     assert_array_equal(stochastic[2], stochastic[0])
     assert model.score(X, Y) > 0.8
-    other = DaskSEPClassifier(**{**MINIBATCHES, "random_state": 1}, client=client)
+    other = make(DaskSEPClassifier, **{**MINIBATCHES, "random_state": 1}, client=client)
     assert not np.array_equal(stochastic[0], parameters(other.fit(*chunked(X, Y, 300))))
 
 
 @pytest.fixture(scope="module")
 def even(client):
-    return DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, 70))
+    return make(DaskSEPClassifier, **SHORT, client=client).fit(*chunked(X, Y, 70))
 
 
 @pytest.mark.parametrize(
     "chunks", [420, (1, 1, 400, 18), (0, 150, 0, 270, 0)], ids=["one", "one-row", "empty"]
 )
 def test_partitions_change_nothing_not_even_a_bit(client, even, chunks):
-    model = DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, chunks))
+    model = make(DaskSEPClassifier, **SHORT, client=client).fit(*chunked(X, Y, chunks))
     assert_array_equal(parameters(model), parameters(even))
 
 
 @pytest.mark.parametrize("settings", [
     {"site_storage": "factors", "batch_size": 60, "max_epochs": 2},
-    {"early_stopping": "validation", "max_iter": 10},
-    {"gradient": "exact", "max_iter": 5},
-    {"optimizer": None, "max_iter": 50},
-    {"likelihood": "logit", "max_iter": 5, "standardize": False},
-    {"max_iter": 5, "standardize": "whiten"},
+    {"early_stopping": "validation", "max_epochs": 10},
+    {"exact_gradient": True, "max_epochs": 5},
+    {"optimizer": None, "max_epochs": 50},
+    {"likelihood": "logit", "max_epochs": 5, "scaling": None},
+    {"max_epochs": 5, "scaling": "whiten"},
 ])  # fmt: skip
 def test_options_work_as_on_one_machine(client, settings):
-    model = DaskSEPClassifier(n_inducing=6, random_state=0, **settings, client=client)
+    model = make(DaskSEPClassifier, n_inducing=6, random_state=0, **settings, client=client)
     model.fit(*chunked(X, Y, 150))
-    local = SEPClassifier(n_inducing=6, random_state=0, **settings).fit(X, Y)
+    local = make(SEPClassifier, n_inducing=6, random_state=0, **settings).fit(X, Y)
     if "batch_size" in settings:
         assert abs(model.score(X, Y) - local.score(X, Y)) < 0.05
     else:
@@ -119,9 +121,9 @@ def test_options_work_as_on_one_machine(client, settings):
 
 
 def test_gradient_steps_of_the_bound_work_too(client):
-    settings = {"posterior_update": "gradient", "n_inducing": 4, "max_iter": 5, "random_state": 0}
-    model = DaskSVIClassifier(**settings, client=client).fit(*chunked(X, Y, 150))
-    assert_same_fit(model, SVIClassifier(**settings).fit(X, Y), rtol=1e-7)
+    settings = {"posterior_update": "gradient", "n_inducing": 4, "max_epochs": 5, "random_state": 0}
+    model = make(DaskSVIClassifier, **settings, client=client).fit(*chunked(X, Y, 150))
+    assert_same_fit(model, make(SVIClassifier, **settings).fit(X, Y), rtol=1e-7)
 
 
 def frame():
@@ -133,7 +135,7 @@ def frame():
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_data_frames_and_parquet_files(client, expected, tmp_path):
     lazy = dd.from_pandas(frame(), npartitions=5)
-    model = DaskSEPClassifier(**SHORT, client=client).fit(lazy[["a", "b"]], lazy["target"])
+    model = make(DaskSEPClassifier, **SHORT, client=client).fit(lazy[["a", "b"]], lazy["target"])
     assert_same_fit(model, expected[SEPClassifier])
     assert list(model.feature_names_in_) == ["a", "b"]
     folder = tmp_path / "rows"
@@ -141,7 +143,7 @@ def test_data_frames_and_parquet_files(client, expected, tmp_path):
     for i in range(3):
         frame().iloc[140 * i : 140 * (i + 1)].to_parquet(folder / f"part-{i}.parquet", index=False)
     for path in (folder, f"file://{folder}"):
-        again = DaskSEPClassifier(**SHORT, client=client).fit(path, "target")
+        again = make(DaskSEPClassifier, **SHORT, client=client).fit(path, "target")
         assert_array_equal(parameters(again), parameters(model))
     answer = model.predict(lazy[["a", "b"]])
     assert hasattr(answer, "dask")
@@ -152,7 +154,7 @@ def test_data_frames_and_parquet_files(client, expected, tmp_path):
 
 def test_predictions_are_lazy_and_those_of_one_machine(client, expected):
     local = expected[SEPClassifier]
-    model = DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, 100))
+    model = make(DaskSEPClassifier, **SHORT, client=client).fit(*chunked(X, Y, 100))
     rows, labels = chunked(X, Y, (0, 1, 250, 169))
     for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
         answer = getattr(model, method)(rows)
@@ -179,7 +181,7 @@ def test_predictions_are_lazy_and_those_of_one_machine(client, expected):
 
 
 def test_a_fitted_twin_can_be_saved_without_its_cluster(client, tmp_path):
-    model = DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, 100))
+    model = make(DaskSEPClassifier, **SHORT, client=client).fit(*chunked(X, Y, 100))
     copy = pickle.loads(pickle.dumps(model))
     assert copy.client is None
     assert_array_equal(copy.predict_proba(X), model.predict_proba(X))
@@ -189,18 +191,18 @@ def test_a_fitted_twin_can_be_saved_without_its_cluster(client, tmp_path):
 
 def test_evidence_at_other_parameters_and_warm_starts(client, expected):
     local = expected[SEPClassifier]
-    model = DaskSEPClassifier(**SHORT, client=client, warm_start=True).fit(*chunked(X, Y, 100))
+    model = make(DaskSEPClassifier, **SHORT, client=client, warm_start=True).fit(*chunked(X, Y, 100))
     theta = model.kernel_.theta + 0.1
     assert_allclose(
         model.log_marginal_likelihood(theta), local.log_marginal_likelihood(theta), rtol=1e-7
     )
     model.fit(*chunked(X, Y, 100))
-    warm = SEPClassifier(**SHORT, warm_start=True).fit(X, Y).fit(X, Y)
+    warm = make(SEPClassifier, **SHORT, warm_start=True).fit(X, Y).fit(X, Y)
     assert_same_fit(model, warm, rtol=1e-8)
 
 
 def test_without_a_client_a_cluster_is_made_and_closed(capsys, expected):
-    model = DaskSEPClassifier(**SHORT, n_jobs=2, verbose=2).fit(*chunked(X, Y, 100))
+    model = make(DaskSEPClassifier, **SHORT, n_jobs=2, verbose=2).fit(*chunked(X, Y, 100))
     assert_same_fit(model, expected[SEPClassifier])
     said = capsys.readouterr().err
     assert "dashboard: http" in said

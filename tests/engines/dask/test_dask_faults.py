@@ -23,12 +23,12 @@ from cavity.engines.dask.passes import Passes
 from cavity.engines.dask.recovery import History
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.inference import fingerprint
-from support import table
+from support import make, table
 
 X, LABELS = table(600)
 DATA = chunked(X, LABELS, 110)
-FIXED = {"n_inducing": 6, "random_state": 0, "optimizer": None, "tol": 1e-11, "max_iter": 300}
-TRAINED = {"n_inducing": 6, "random_state": 0, "max_iter": 40}
+FIXED = {"n_inducing": 6, "random_state": 0, "optimizer": None, "tol": 1e-11, "max_epochs": 300}
+TRAINED = {"n_inducing": 6, "random_state": 0, "max_epochs": 40}
 
 pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:.*stopped after .* iterations")]
 
@@ -63,11 +63,11 @@ def own_client():
 @pytest.fixture(scope="module")
 def undisturbed(cluster):
     wait_for_workers(cluster, 2)
-    fixed = DaskSEPClassifier(**FIXED, client=cluster).fit(*DATA)
+    fixed = make(DaskSEPClassifier, **FIXED, client=cluster).fit(*DATA)
     return {
         "fixed": fixed,
         "loo": cluster.compute(fixed.loo_log_proba_).result(),  # it would be lost with a worker
-        "trained": DaskSEPClassifier(**TRAINED, client=cluster).fit(*DATA),
+        "trained": make(DaskSEPClassifier, **TRAINED, client=cluster).fit(*DATA),
     }
 
 
@@ -99,7 +99,7 @@ def assert_converges_to_the_fixed_point(model):
         warnings.simplefilter("ignore")
         model.set_params(**FIXED, warm_start=True).fit(*DATA)
     start = {"kernel": model.kernel_, "inducing_points": model.inducing_points_}
-    calm = SEPClassifier(**FIXED, **start, n_jobs=1).fit(X, LABELS)
+    calm = make(SEPClassifier, **FIXED, **start, n_jobs=1).fit(X, LABELS)
     assert_allclose(model.predict_proba(X), calm.predict_proba(X), atol=1e-8)
     assert_allclose(model.log_marginal_likelihood_value_, calm.log_marginal_likelihood_value_, rtol=1e-9)
 
@@ -107,7 +107,7 @@ def assert_converges_to_the_fixed_point(model):
 def test_a_worker_killed_in_the_first_sweep_and_twice_after(client, undisturbed, monkeypatch):
     in_pass(monkeypatch, {2}, lambda: kill_a_worker(client))
     with At(4, 9, do=lambda: kill_one_of_two(client)) as reporter:
-        model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+        model = make(DaskSEPClassifier, **FIXED, client=client).fit(*DATA)
     assert reporter.done == 2
     calm = undisturbed["fixed"]
     assert_allclose(model.log_marginal_likelihood_value_, calm.log_marginal_likelihood_value_, rtol=1e-9)
@@ -118,7 +118,7 @@ def test_a_worker_killed_in_the_first_sweep_and_twice_after(client, undisturbed,
 def test_the_only_worker_killed_with_the_only_copy_of_q(undisturbed, monkeypatch):
     with started(1) as client:
         in_pass(monkeypatch, {5}, lambda: kill_a_worker(client))
-        model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+        model = make(DaskSEPClassifier, **FIXED, client=client).fit(*DATA)
     assert_allclose(model.predict_proba(X), undisturbed["fixed"].predict_proba(X), atol=1e-8)
 
 
@@ -140,7 +140,7 @@ def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
     )
     with started(3) as client:
         count = in_pass(monkeypatch, {6, 15}, lambda: kill_a_worker(client), gradient=True)
-        model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
+        model = make(DaskSEPClassifier, **TRAINED, client=client).fit(*DATA)
     assert count() > 15
     assert any(past.state is not None for past in pasts)  # from copies
     assert all(past.exact for past in pasts)
@@ -151,7 +151,7 @@ def test_the_only_worker_killed_while_gradients_are_summed(undisturbed, monkeypa
     monkeypatch.setattr(history, "PASSES", 1)  # then there is no way back to where it was
     with started(1) as client:
         in_pass(monkeypatch, {12}, lambda: kill_a_worker(client), gradient=True)
-        model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
+        model = make(DaskSEPClassifier, **TRAINED, client=client).fit(*DATA)
         calm = undisturbed["trained"]
         difference = model.log_marginal_likelihood_value_ - calm.log_marginal_likelihood_value_
         assert abs(difference) < 1e-3 * abs(calm.log_marginal_likelihood_value_)  # another way up
@@ -163,7 +163,7 @@ def test_the_only_worker_killed_while_gradients_are_summed(undisturbed, monkeypa
 def test_a_gradient_at_convergence_is_the_same_after_a_loss(client, undisturbed, monkeypatch):
     calm = undisturbed["fixed"]
     theta = calm.kernel_.theta + 0.2
-    local = SEPClassifier(**FIXED, n_jobs=1).fit(X, LABELS)
+    local = make(SEPClassifier, **FIXED, n_jobs=1).fit(X, LABELS)
     value, slope = local.log_marginal_likelihood(theta, eval_gradient=True)
     count = in_pass(monkeypatch, {1}, lambda: kill_a_worker(client), gradient=True)
     again, disturbed = calm.log_marginal_likelihood(theta, eval_gradient=True)
@@ -174,13 +174,13 @@ def test_a_gradient_at_convergence_is_the_same_after_a_loss(client, undisturbed,
 
 def test_a_worker_killed_while_polishing(client, undisturbed, monkeypatch):
     in_pass(monkeypatch, {2}, lambda: kill_a_worker(client), gradient=False)
-    model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
+    model = make(DaskSEPClassifier, **TRAINED, client=client).fit(*DATA)
     assert_same_model(model, undisturbed["trained"])
 
 
 def test_a_driver_that_sees_the_scheduler_only(client, undisturbed, monkeypatch):
     monkeypatch.setattr(passes, "broadcast", lambda *_: Sent(None, True))
-    model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+    model = make(DaskSEPClassifier, **FIXED, client=client).fit(*DATA)
     assert np.array_equal(model.predict_proba(X), undisturbed["fixed"].predict_proba(X))
 
 
@@ -214,7 +214,7 @@ def test_a_worker_added_and_one_paused(own_client, undisturbed):
         threading.Timer(1.5, os.kill, (pid, signal.SIGCONT)).start()
 
     with At(3, do=lambda: own_client.cluster.scale(3)), At(5, do=pause):
-        model = DaskSEPClassifier(**FIXED, client=own_client).fit(*DATA)
+        model = make(DaskSEPClassifier, **FIXED, client=own_client).fit(*DATA)
     assert_allclose(model.predict_proba(X), undisturbed["fixed"].predict_proba(X), atol=1e-9)
 
 
@@ -223,7 +223,7 @@ def test_a_connection_to_the_scheduler_that_breaks(client, undisturbed):
         client.sync(client.scheduler_comm.comm.close)
 
     with At(6, do=disconnect) as reporter:
-        model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+        model = make(DaskSEPClassifier, **FIXED, client=client).fit(*DATA)
     assert reporter.done == 1
     assert_allclose(model.predict_proba(X), undisturbed["fixed"].predict_proba(X), atol=1e-8)
 
@@ -232,7 +232,7 @@ def test_two_fits_at_once_on_one_cluster(client, undisturbed):
     models = {}
 
     def fit(name, settings):
-        models[name] = DaskSEPClassifier(**settings, client=client).fit(*DATA)
+        models[name] = make(DaskSEPClassifier, **settings, client=client).fit(*DATA)
 
     threads = [
         threading.Thread(target=fit, args=item) for item in (("fixed", FIXED), ("trained", TRAINED))
@@ -250,16 +250,16 @@ def test_a_fit_that_stopped_goes_on_from_its_checkpoint(client, tmp_path, monkey
     monkeypatch.setattr(fingerprint, "_ROWS", 10)  # the label to be flipped is not among them
     path = tmp_path / "fit.ckpt"
     settings = {**TRAINED, "batch_size": batch_size, "max_epochs": 6, "client": client}
-    whole = DaskSEPClassifier(**settings).fit(*DATA)
-    stopping = DaskSEPClassifier(**settings, checkpoint=path, checkpoint_interval=0.0)
+    whole = make(DaskSEPClassifier, **settings).fit(*DATA)
+    stopping = make(DaskSEPClassifier, **settings, checkpoint=path, checkpoint_interval=0.0)
     with pytest.raises(ZeroDivisionError), At(4, do=lambda: 1 // 0):
         stopping.fit(*DATA)
     assert path.exists()
     assert len(list((tmp_path / "fit.ckpt.sites").iterdir())) >= 8
     flipped = np.where(np.arange(len(X)) == 345, 1 - LABELS, LABELS)
     with pytest.raises(CheckpointError, match="its labels are not those passed now"):
-        DaskSEPClassifier(**settings, checkpoint=path).fit(*chunked(X, flipped, 110))
-    resumed = DaskSEPClassifier(**settings, checkpoint=path).fit(*DATA)
+        make(DaskSEPClassifier, **settings, checkpoint=path).fit(*chunked(X, flipped, 110))
+    resumed = make(DaskSEPClassifier, **settings, checkpoint=path).fit(*DATA)
     assert np.array_equal(resumed.kernel_.theta, whole.kernel_.theta)
     assert np.array_equal(resumed.predict_proba(X), whole.predict_proba(X))
     assert not any(tmp_path.iterdir())
@@ -268,7 +268,7 @@ def test_a_fit_that_stopped_goes_on_from_its_checkpoint(client, tmp_path, monkey
 def test_workers_keep_no_sites_that_nobody_needs(client, undisturbed):
     time.sleep(0.5)
     held = client.run(_number_held)
-    model = DaskSEPClassifier(**FIXED, client=client).fit(*DATA)
+    model = make(DaskSEPClassifier, **FIXED, client=client).fit(*DATA)
     assert sum(client.run(_number_held).values()) <= sum(held.values()) + 4 * 8
     del model
     gc.collect()
@@ -296,8 +296,8 @@ def test_all_workers_gone_is_an_error_that_names_the_checkpoint(own_client, tmp_
         pytest.raises(ClusterError, match=r"no worker for 1 s .*fit\.ckpt"),
         At(5, do=everybody_leaves),
     ):
-        DaskSEPClassifier(**settings).fit(*DATA)
+        make(DaskSEPClassifier, **settings).fit(*DATA)
     own_client.cluster.scale(2)
     wait_for_workers(own_client, 2)
-    DaskSEPClassifier(**settings).fit(*DATA)
+    make(DaskSEPClassifier, **settings).fit(*DATA)
     assert not path.exists()

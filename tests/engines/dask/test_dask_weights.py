@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose
 from cavity import SEPClassifier, SourceError, SVIClassifier
 from cavity.engines.dask import shards as layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
-from support import table
+from support import make, table
 
-SHORT = {"n_inducing": 6, "max_iter": 10, "random_state": 0}
+SHORT = {"n_inducing": 6, "max_epochs": 10, "random_state": 0}
 X, LABELS = table(300)
 WEIGHT = np.random.default_rng(0).integers(1, 4, len(X)).astype(float)
 
@@ -40,23 +40,23 @@ def assert_same(actual, expected, rtol=1e-8):
 
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 3.0}])
 def test_weights_count_as_on_one_machine(client, class_weight):
-    local = SEPClassifier(**SHORT, class_weight=class_weight).fit(X, LABELS, sample_weight=WEIGHT)
-    twin = DaskSEPClassifier(**SHORT, class_weight=class_weight, client=client)
+    local = make(SEPClassifier, **SHORT, class_weight=class_weight).fit(X, LABELS, sample_weight=WEIGHT)
+    twin = make(DaskSEPClassifier, **SHORT, class_weight=class_weight, client=client)
     weight = da.from_array(WEIGHT, chunks=70)  # not the chunks of X
     assert_same(twin.fit(*chunked(X, LABELS, 100), sample_weight=weight), local)
 
 
 def test_class_weight_alone_is_not_ignored(client):
-    local = SVIClassifier(**SHORT, class_weight="balanced").fit(X, LABELS)
-    twin = DaskSVIClassifier(**SHORT, class_weight="balanced", client=client)
+    local = make(SVIClassifier, **SHORT, class_weight="balanced").fit(X, LABELS)
+    twin = make(DaskSVIClassifier, **SHORT, class_weight="balanced", client=client)
     assert_same(twin.fit(*chunked(X, LABELS, 100)), local)
 
 
 def test_rows_of_no_weight_are_absent(client):
     weight = (np.arange(len(X)) % 3 > 0).astype(float)
     settings = {**SHORT, "inducing_points": X[:6]}  # nothing is drawn, so nothing depends on the order
-    local = SEPClassifier(**settings).fit(X[weight > 0], LABELS[weight > 0])
-    twin = DaskSEPClassifier(**settings, client=client)
+    local = make(SEPClassifier, **settings).fit(X[weight > 0], LABELS[weight > 0])
+    twin = make(DaskSEPClassifier, **settings, client=client)
     twin.fit(*chunked(X, LABELS, 100), sample_weight=da.from_array(weight, chunks=100))
     assert_same(twin, local, rtol=1e-6)
 
@@ -65,8 +65,8 @@ def test_a_column_of_a_parquet_file_may_weigh(client, tmp_path):
     frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
     frame.assign(label=LABELS, weight=WEIGHT).to_parquet(tmp_path / "rows.parquet")
     path = str(tmp_path / "rows.parquet")
-    local = SEPClassifier(**SHORT).fit(path, "label", sample_weight="weight")
-    twin = DaskSEPClassifier(**SHORT, client=client).fit(path, "label", sample_weight="weight")
+    local = make(SEPClassifier, **SHORT).fit(path, "label", sample_weight="weight")
+    twin = make(DaskSEPClassifier, **SHORT, client=client).fit(path, "label", sample_weight="weight")
     assert list(twin.feature_names_in_) == list(frame.columns)
     assert_allclose(twin.inducing_points_, local.inducing_points_, rtol=1e-8, atol=1e-8)
 
@@ -82,9 +82,9 @@ def test_three_classes(client):
 
 def test_the_number_of_inducing_points_is_found_as_on_one_machine(client):
     """The same climb; on one machine training also goes on with the sites of the rows."""
-    settings = {"n_inducing": "auto", "max_iter": 5, "random_state": 0}
-    local = SEPClassifier(**settings).fit(X, LABELS)
-    twin = DaskSEPClassifier(**settings, client=client).fit(*chunked(X, LABELS, 100))
+    settings = {"n_inducing": "auto", "max_epochs": 5, "random_state": 0}
+    local = make(SEPClassifier, **settings).fit(X, LABELS)
+    twin = make(DaskSEPClassifier, **settings, client=client).fit(*chunked(X, LABELS, 100))
     paths = [[(r.m, r.loo_score, r.charge) for r in fit.inducing_search_] for fit in (twin, local)]
     assert_allclose(*paths, rtol=1e-6, atol=1e-6)
     assert twin.inducing_points_.shape == local.inducing_points_.shape
@@ -98,16 +98,18 @@ def test_the_number_of_inducing_points_is_found_as_on_one_machine(client):
 ])  # fmt: skip
 def test_bad_weights_are_refused_with_their_place(client, weight, words):
     with pytest.raises(ValueError, match=words):
-        DaskSEPClassifier(**SHORT, client=client).fit(
+        make(DaskSEPClassifier, **SHORT, client=client).fit(
             *chunked(X, LABELS, 100), sample_weight=da.from_array(weight, chunks=100)
         )
 
 
 def test_weights_that_are_not_of_the_cluster_are_refused(client, tmp_path):
     with pytest.raises(TypeError, match="sample_weight is a ndarray"):
-        DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, LABELS, 100), sample_weight=WEIGHT)
+        make(DaskSEPClassifier, **SHORT, client=client).fit(
+            *chunked(X, LABELS, 100), sample_weight=WEIGHT
+        )
     pd.DataFrame({"x": [0.0, 1.0], "y": [0, 1]}).to_parquet(tmp_path / "rows.parquet")
     with pytest.raises(SourceError, match="name of a column other than the target"):
-        DaskSEPClassifier(**SHORT, client=client).fit(
+        make(DaskSEPClassifier, **SHORT, client=client).fit(
             str(tmp_path / "rows.parquet"), "y", sample_weight="w"
         )

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.export.onnx import to_onnx
-from support import KERNELS, table
+from support import KERNELS, make, table
 
 METHODS = [SEPClassifier, SVIClassifier, GFITCClassifier]
 QUICK = {"optimizer": None, "n_jobs": 1, "tol": 1e-3, "random_state": 0}
@@ -50,7 +50,7 @@ def kernels(draw, depth=2):
     kernel=kernels(),
     method=st.sampled_from(METHODS),
     likelihood=st.sampled_from(["probit", "logit"]),
-    standardize=st.sampled_from([True, False, "whiten"]),
+    scaling=st.sampled_from([True, False, "whiten"]),
     m=st.integers(1, 20),
     seed=st.integers(0, 2**20),
 )
@@ -58,8 +58,8 @@ def kernels(draw, depth=2):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_random_models_agree(kernel, method, likelihood, standardize, m, seed):
     rows, labels = table(40, seed=seed)
-    options = {"likelihood": likelihood, "standardize": standardize, "n_inducing": m, **QUICK}
-    fit = method(kernel, max_iter=50, **options).fit(rows, labels)
+    options = {"likelihood": likelihood, "scaling": standardize, "n_inducing": m, **QUICK}
+    fit = method(kernel, max_epochs=50, **options).fit(rows, labels)
     new = np.random.default_rng(seed).normal(size=(30, 2)) * np.geomspace(0.1, 30.0, 30)[:, None]
     assert_same_predictions(fit, to_onnx(fit), np.vstack([new, rows]))
 
@@ -77,7 +77,7 @@ def test_random_models_of_many_classes_agree(kernel, method, n_classes, seed):
     rows, _ = table(60, seed=seed)
     labels = np.arange(60) % n_classes
     rows[:, 0] += rng.normal(size=n_classes)[labels]
-    fit = method(kernel, max_iter=30, n_inducing=10, **QUICK)
+    fit = method(kernel, max_epochs=30, n_inducing=10, **QUICK)
     fit.fit(rows, np.array(list("abcdefg"))[labels])
     assert_same_predictions(fit, to_onnx(fit), np.vstack([5.0 * rng.normal(size=(20, 2)), rows]))
 
@@ -85,14 +85,18 @@ def test_random_models_of_many_classes_agree(kernel, method, n_classes, seed):
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
 def test_every_kernel_agrees(name, likelihood):
-    fit = SEPClassifier(KERNELS[name], n_inducing=10, likelihood=likelihood, **QUICK).fit(X, LABELS)
+    fit = make(SEPClassifier, KERNELS[name], n_inducing=10, likelihood=likelihood, **QUICK).fit(
+        X, LABELS
+    )
     assert_same_predictions(fit, to_onnx(fit), 2.0 * X, atol=1e-6)
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
 def test_a_trained_model_of_float32_rows_agrees(likelihood):
     rows = X.astype(np.float32)
-    fit = SEPClassifier(n_inducing=15, likelihood=likelihood, tol=1e-3, random_state=0, n_jobs=1)
+    fit = SEPClassifier(
+        n_inducing=15, likelihood=likelihood, random_state=0, n_jobs=1, config={"tol": 1e-3}
+    )
     fit.fit(rows, LABELS)
     assert_same_predictions(fit, to_onnx(fit), rows)
 
@@ -102,7 +106,7 @@ def test_a_trained_model_of_float32_rows_agrees(likelihood):
     [([3, 7], np.int64), (["no", "yes"], object), ([False, True], np.bool_), ([-1.0, 2.0], np.float64)],
 )
 def test_labels_come_back_as_they_were(classes, dtype):
-    fit = SEPClassifier(RBF(1.0), n_inducing=8, **QUICK).fit(X, np.array(classes)[LABELS])
+    fit = make(SEPClassifier, RBF(1.0), n_inducing=8, **QUICK).fit(X, np.array(classes)[LABELS])
     labels = run(to_onnx(fit), X)["label"]
     assert labels.dtype == dtype
     assert_array_equal(labels, fit.predict(X))
@@ -111,7 +115,7 @@ def test_labels_come_back_as_they_were(classes, dtype):
 def test_columns_by_name():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X.astype(np.float32), columns=["wide", "long"])
-    fit = SEPClassifier(RBF(1.0), n_inducing=8, **QUICK).fit(frame, LABELS)
+    fit = make(SEPClassifier, RBF(1.0), n_inducing=8, **QUICK).fit(frame, LABELS)
     exported = to_onnx(fit, inputs="columns")
     served = run_columns(exported, {name: frame[[name]].to_numpy() for name in frame})
     assert_allclose(served["probabilities"], fit.predict_proba(frame), atol=1e-5)
@@ -119,7 +123,7 @@ def test_columns_by_name():
 
 def test_float64_inputs_keep_the_digits_of_a_large_offset():
     far = X + 1e9
-    fit = SEPClassifier(RBF(1.0), n_inducing=8, **QUICK).fit(far, LABELS)
+    fit = make(SEPClassifier, RBF(1.0), n_inducing=8, **QUICK).fit(far, LABELS)
     served = run(to_onnx(fit, input_dtype="float64"), far, dtype=np.float64)
     assert served["probabilities"].dtype == np.float64
     assert_allclose(served["probabilities"], fit.predict_proba(far), atol=1e-7)
@@ -127,7 +131,7 @@ def test_float64_inputs_keep_the_digits_of_a_large_offset():
 
 @pytest.mark.parametrize("kernel", [RBF(1.0), Matern(1.0, nu=0.5)])
 def test_rows_beyond_all_reason_stay_finite(kernel):
-    fit = SEPClassifier(kernel, n_inducing=8, **QUICK).fit(X, LABELS)
+    fit = make(SEPClassifier, kernel, n_inducing=8, **QUICK).fit(X, LABELS)
     served = run(to_onnx(fit), [[3e38, -3e38], [1e-40, 0.0]])
     assert_allclose(served["probabilities"][0], 0.5)
     assert np.isfinite(served["latent_variance"]).all()
@@ -136,7 +140,7 @@ def test_rows_beyond_all_reason_stay_finite(kernel):
 def test_any_number_of_rows_unless_the_batch_is_fixed(tmp_path):
     import onnx
 
-    fit = SEPClassifier(RBF(1.0), n_inducing=8, **QUICK).fit(X, LABELS)
+    fit = make(SEPClassifier, RBF(1.0), n_inducing=8, **QUICK).fit(X, LABELS)
     exported = to_onnx(fit, tmp_path / "model.onnx")
     assert onnx.load(tmp_path / "model.onnx") == exported
     for n in (1, 2, 60):
@@ -158,19 +162,19 @@ class TestRefusals:
         ("option", "value"), [("inputs", "rows"), ("input_dtype", "int8"), ("batch", 0)]
     )
     def test_options_that_do_not_exist(self, option, value):
-        fit = SEPClassifier(RBF(1.0), n_inducing=8, **QUICK).fit(X, LABELS)
+        fit = make(SEPClassifier, RBF(1.0), n_inducing=8, **QUICK).fit(X, LABELS)
         with pytest.raises(ValueError, match=f"{option}={value!r}"):
             to_onnx(fit, **{option: value})
 
     def test_a_column_named_like_an_output(self):
         pandas = pytest.importorskip("pandas")
         frame = pandas.DataFrame(X, columns=["label", "long"])
-        fit = SEPClassifier(RBF(1.0), n_inducing=8, **QUICK).fit(frame, LABELS)
+        fit = make(SEPClassifier, RBF(1.0), n_inducing=8, **QUICK).fit(frame, LABELS)
         with pytest.raises(ValueError, match="rename the column"):
             to_onnx(fit, inputs="columns")
 
     def test_without_the_package(self, monkeypatch):
-        fit = SEPClassifier(RBF(1.0), n_inducing=8, **QUICK).fit(X, LABELS)
+        fit = make(SEPClassifier, RBF(1.0), n_inducing=8, **QUICK).fit(X, LABELS)
         monkeypatch.setitem(sys.modules, "onnx", None)
         with pytest.raises(ImportError, match=r"cavity\[onnx\]"):
             to_onnx(fit)
