@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity import SEPClassifier
-from support import EVIDENCE_ONLY, KERNELS, table, watch_training
+from support import EVIDENCE_ONLY, KERNELS, make, table, watch_training
 
 X, LABELS = table(120)
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
