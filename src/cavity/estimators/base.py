@@ -365,9 +365,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
-        vars(self).pop("inducing_search_", None)
         if candidates is not None:
             self.inducing_search_ = candidates
+        elif hasattr(self, "inducing_search_"):
+            del self.inducing_search_
         self.log_marginal_likelihood_value_ = point.objective
         self.loo_log_proba_: Any = engine.of_all_rows(engine.log_predictive)
         self.loo_log_loss_ = -point.mean_log_predictive

@@ -180,9 +180,10 @@ class DaskClassifier(TrainedGPClassifier):
         check_classification_targets(source.classes)
         self.classes_ = checked_classes(source.classes, source.n_rows)
         self.n_features_in_ = source.n_features
-        vars(self).pop("feature_names_in_", None)
         if source.feature_names is not None:
             self.feature_names_in_ = source.feature_names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         if self.verbose:
             print(
                 f"{cluster.n_workers} workers, {len(source.groups)} tasks a pass; dashboard: "

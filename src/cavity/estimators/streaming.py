@@ -285,12 +285,12 @@ class TrainedGPClassifier(SparseGPClassifier):
         """The configuration of a stream: minibatches that are seen once."""
         config = self._resolve(n_rows)
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
-        scale = config.residual_scale
-        if hasattr(self, "config_") and "residual_scale" not in (self.config or {}):
-            scale = self.config_.residual_scale  # a stream goes on with that of its fit
-        penalty = config.trace_penalty
-        if not isinstance(self.config, TrainingConfig) and "trace_penalty" not in (self.config or {}):
-            penalty = 0.0
+        scale, penalty = config.residual_scale, config.trace_penalty
+        if not isinstance(self.config, TrainingConfig):
+            given = self.config or {}
+            if hasattr(self, "config_"):  # a stream goes on with what its fit had
+                scale = given.get("residual_scale", self.config_.residual_scale)
+            penalty = given.get("trace_penalty", 0.0)
         return replace(
             config, optimizer=optimizer, damping=1.0, residual_scale=scale, trace_penalty=penalty
         )

@@ -383,7 +383,9 @@ def _is_one_of(*values: object) -> Callable[[Any], bool]:
 
 
 def _is_whole(least: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+    return (
+        lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+    )
 
 
 def _is_number(
@@ -392,7 +394,8 @@ def _is_number(
     def inside(value: Any) -> bool:
         if not isinstance(value, Real) or isinstance(value, bool):
             return False
-        return (least < value if open_left else least <= value) and value <= most
+        number = float(value)
+        return (least < number if open_left else least <= number) and number <= most
 
     return inside
 
