@@ -1,4 +1,4 @@
-"""Where inducing points and lengthscales start: from the data."""
+"""Starting values of inducing points and lengthscales, from the data."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from cavity.gp.prior import Prior
 from cavity.typing import Array
 
 ROWS_TO_COUNT = 10_000
-"""Rows up to which equal ones are counted, so that copies and weights give the same start …"""
+"""Rows up to which equal rows are counted, so that copies and weights give the same start."""
 VALUES_TO_COUNT = 20_000_000
-"""… if they have no more values than this."""
+"""Values (rows times columns) up to which that is done."""
 _SORTED_COLUMNS = 32
+"""Columns by which distinct rows are sorted."""
 SAMPLE_PER_POINT = 10
-"""Rows looked at for each inducing point: more changes the start little and costs time."""
+"""Rows drawn for each inducing point: more rows change the start little and cost time."""
 GREEDY_SAMPLE_PER_POINT = 4
+"""The same for the greedy choice."""
 _SAMPLE_BYTES = 100_000_000
-"""What they may take in double precision, if they are more than the inducing points."""
+"""Bytes that the sample may take in double precision, if it has more rows than inducing points."""
 _PROJECTIONS = 64
-"""Numbers that tell rows of many columns apart …"""
+"""Random projections to which rows of many columns are reduced for clustering."""
 _LONG_WORK = 1_000_000_000
-"""… if clustering them takes more than so many products of a value and a centre: some seconds."""
+"""Products of a value and a centre from which they are reduced: some seconds of work."""
 
 
 def sample_size(m: int, how: str = "kmeans", n_features: int = 1) -> int:
-    """How many rows to draw for choosing m inducing points; the greedy choice is O(m²) a row.
+    """Number of rows to draw for choosing m inducing points; the greedy choice is O(m²) a row.
 
-    Of wide rows, fewer: sparse ones become dense in the sample.
+    It is smaller for rows of many columns, since sparse rows become dense in the sample.
 
     >>> [sample_size(m, n_features=20_000) for m in (10, 1_000)]
     [625, 1000]
@@ -46,7 +48,7 @@ def sample_size(m: int, how: str = "kmeans", n_features: int = 1) -> int:
 
 
 def distinct_rows(X: Array, weight: Array | None) -> tuple[Array, Array | None]:
-    """The different rows of X [t, d] in a fixed order, and what all their copies weigh together.
+    """The distinct rows of X [t, d] in a fixed order, and the total weight of each with its copies.
 
     None for the weights means that all are the same. Rows of no weight are left out.
 
@@ -59,7 +61,8 @@ def distinct_rows(X: Array, weight: Array | None) -> tuple[Array, Array | None]:
     X = np.ascontiguousarray(X + np.zeros(1, X.dtype))  # −0 is 0
     keys = X.view(np.dtype((np.void, X.dtype.itemsize * X.shape[1]))).ravel()
     _, first, copy_of = np.unique(keys, return_index=True, return_inverse=True)
-    # Bytes group equal rows fast; the order of the numbers, unlike theirs, does not change with units.
+    # Comparing bytes finds equal rows fast. Their order is that of the numbers, which, unlike that of
+    # the bytes, does not depend on the units.
     order = np.lexsort(X[first, :_SORTED_COLUMNS].T[::-1])
     totals: Array = np.bincount(copy_of, weight)[order].astype(np.float64)
     return X[first[order]], None if np.ptp(totals) == 0.0 else totals
@@ -70,8 +73,8 @@ def initial_inducing_points(
 ) -> Array:
     """m inducing points [m, d] from a sample of standardised rows X [t, d].
 
-    "kmeans" takes the centres of clusters, "random" rows, "greedy" the rows that the ones before
-    leave with the largest conditional variance under the kernel (Burt et al., 2020).
+    "kmeans" takes the centres of clusters, "random" takes rows, and "greedy" takes one row at a time,
+    that of the largest conditional variance given those before (Burt et al., 2020).
     """
     X = np.asarray(X, dtype=np.float64)
     if weight is not None:
@@ -89,8 +92,8 @@ def initial_inducing_points(
 def kmeans_centres(X: Array, weight: Array | None, m: int, rng: np.random.RandomState) -> Array:
     """Centres [m, d] of m clusters of X [t, d]; some coincide if X has fewer distinct rows.
 
-    Where that would take long, rows of many columns are told apart by random projections of them, which
-    keep distances to about a tenth; the centres are means of the rows themselves.
+    Where that would take long, rows of many columns are clustered by random projections, which keep
+    distances to about a tenth; the centres are means of the rows themselves.
     """
     seen = X
     if X.shape[1] > _PROJECTIONS and X.size * m > _LONG_WORK:
@@ -105,7 +108,7 @@ def kmeans_centres(X: Array, weight: Array | None, m: int, rng: np.random.Random
 
 
 def _means(X: Array, weight: Array | None, group: Array, m: int) -> Array:
-    """Weighted means [m, d] of the rows X [t, d] of each group, 0 … m − 1; of no rows, any row."""
+    """Weighted means [m, d] of the rows X [t, d] of groups 0 … m − 1; an empty group takes any row."""
     weight = np.ones(len(X)) if weight is None else weight
     members = csr_array((weight, (group, np.arange(len(X)))), shape=(m, len(X)))
     totals = np.bincount(group, weight, minlength=m)
@@ -184,7 +187,7 @@ def _whitened(Z: Array, X: Array, kernel: Any) -> Array:
 def median_distance(Z: Array, rng: np.random.RandomState, weight: Array | None = None) -> float:
     """Median distance between the rows of Z [m, d], from 500 of them at most; 1 if there is none.
 
-    With weights [m], as if every row were there so many times.
+    Weights [m] count a row so many times.
     """
     if len(Z) > 500:
         chosen = rng.choice(len(Z), 500, replace=False)
@@ -202,7 +205,7 @@ def median_distance(Z: Array, rng: np.random.RandomState, weight: Array | None =
 def _weighted_median(values: Array, weight: Array) -> float:
     order = np.argsort(values)
     values, reached = values[order], np.cumsum(weight[order])
-    # The mean of the two middle values where the weight divides evenly, as for copies.
+    # The mean of the two middle values where the weight divides evenly, as it would be for copies.
     half = 0.5 * reached[-1]
     low = int(np.searchsorted(reached, half * (1 - 1e-12)))
     high = int(np.searchsorted(reached, half * (1 + 1e-12), side="right"))
@@ -210,11 +213,10 @@ def _weighted_median(values: Array, weight: Array) -> float:
 
 
 def default_kernel(n_features: int, lengthscale: float) -> Any:
-    """Amplitude × ARD squared exponential, inside bounds that close the scale ridge.
+    """Amplitude × ARD squared exponential, with a bounded amplitude and without white noise.
 
-    With a probit likelihood amplitude and noise are only defined up to a common scale and the evidence
-    of a sparse model keeps creeping up as both grow, so the amplitude is bounded and there is no noise
-    of its own.
+    With a probit likelihood, amplitude and noise are only defined up to a common scale, and the evidence
+    of a sparse model keeps rising slowly as both grow.
     """
     bounds = (1e-2 * lengthscale, 1e3 * lengthscale)
     return ConstantKernel(1.0, (1e-2, 30.0)) * RBF([lengthscale] * n_features, bounds)

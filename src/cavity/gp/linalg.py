@@ -1,12 +1,11 @@
-"""Half of a triangular or symmetric matrix, row by row: what travels, and what an optimiser moves.
+"""The m×m linear algebra that everything rests on: factors, inverses, triangular products.
 
-Triangular factors and products, and outer sums, by LAPACK and BLAS, the interpreter lock released.
+Half of a triangular or symmetric matrix, row by row, is what is sent and what an optimiser moves.
 
-NumPy has no name for them, and SciPy's own wrappers keep the lock, so that tiles in threads would wait
-for each other. The routines are reached where SciPy offers them to other languages; they want matrices
-column by column, as which a lower triangle that lies row by row is its transpose, an upper triangle.
-
-The few m×m operations everything rests on.
+Products with triangles and outer sums call LAPACK and BLAS with the interpreter lock released. NumPy has
+no function for them, and SciPy's wrappers keep the lock, so that tiles in threads would wait for each
+other. SciPy offers the routines to other languages, and they are called there. They expect matrices
+column by column: a lower triangle stored row by row is, to them, its transpose, an upper triangle.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ def triangle(M: Array) -> Array:
     array([1., 2., 3.])
     """
     pack = lapack.strttp if M.dtype == np.float32 else lapack.dtrttp
-    packed, _ = pack(np.ascontiguousarray(M).T, uplo="U")  # in Fortran's order: no copy is made
+    packed, _ = pack(np.ascontiguousarray(M).T, uplo="U")  # in Fortran order, so that no copy is made
     return np.asarray(packed)
 
 
 def lower(packed: Array) -> Array:
-    """The lower triangular matrix [m, m] of a triangle.
+    """The lower triangular matrix [m, m] of a packed triangle.
 
     >>> lower(np.array([1.0, 2.0, 3.0]))
     array([[1., 0.],
@@ -52,7 +51,7 @@ def lower(packed: Array) -> Array:
 
 
 def symmetric(packed: Array) -> Array:
-    """The symmetric matrix [m, m] of a triangle.
+    """The symmetric matrix [m, m] of a packed triangle.
 
     >>> symmetric(np.array([1.0, 2.0, 3.0]))
     array([[1., 2.],
@@ -60,14 +59,14 @@ def symmetric(packed: Array) -> Array:
     """
     L = lower(packed)
     M = L + L.T
-    M.flat[:: len(M) + 1] *= 0.5  # exactly what it was: a power of two
+    M.flat[:: len(M) + 1] *= 0.5  # exact: a power of two
     return M
 
 
 def times_lower(G: Array, L: Array, *, overwrite: bool = False) -> Array:
     """G L for G [n, m] and lower triangular L [m, m], at half the flops of a product.
 
-    With `overwrite` a G in C order is lost, its memory being that of the result.
+    With `overwrite`, the result takes the memory of a G in C order.
 
     >>> times_lower(np.ones((1, 2)), np.array([[1.0, 0.0], [2.0, 3.0]]))
     array([[3., 3.]])
@@ -78,7 +77,7 @@ def times_lower(G: Array, L: Array, *, overwrite: bool = False) -> Array:
 def times_transposed_lower(K: Array, L: Array, *, overwrite: bool = False) -> Array:
     """K Lᵀ for K [n, m] and lower triangular L [m, m], at half the flops of a product.
 
-    With `overwrite` a K in C order is lost, its memory being that of the result.
+    With `overwrite`, the result takes the memory of a K in C order.
 
     >>> times_transposed_lower(np.ones((1, 2)), np.array([[1.0, 0.0], [2.0, 3.0]]))
     array([[1., 5.]])
@@ -130,10 +129,10 @@ def gram_of_lower(L: Array) -> Array:
 
 
 def cholesky_factor(A: Array) -> Array | None:
-    """Lower Cholesky factor of A [m, m], or None if A is not positive definite; A is lost.
+    """Lower Cholesky factor of A [m, m], or None if A is not positive definite; overwrites A.
 
-    A has float64 in C order, and its upper triangle is read. The factor has Fortran order, and only its
-    lower triangle a meaning. LAPACK is a quarter slower the other way round. It does not mind NaN.
+    A is in float64 and C order, and its upper triangle is read. The factor is in Fortran order, and only
+    its lower triangle is defined. LAPACK is a quarter slower the other way round. NaN goes through.
 
     >>> np.tril(cholesky_factor(np.array([[4.0, 2.0], [2.0, 5.0]])))
     array([[2., 0.],
@@ -145,7 +144,7 @@ def cholesky_factor(A: Array) -> Array | None:
 
 
 def _own(B: Array, overwrite: bool = False) -> Array:
-    """B in C order, to be written to."""
+    """B in C order and writeable: a copy, unless it may be overwritten."""
     return np.ascontiguousarray(B) if overwrite else np.array(B, order="C")
 
 
@@ -166,7 +165,7 @@ def _multiplied(out: Array, L: Array, side: bytes, transposed: bytes) -> Array:
 
 
 def _routine(module: Any, name: str, arguments: str) -> Callable[..., None]:
-    """A routine of SciPy's BLAS or LAPACK by name; its arguments by their letters in `_POINTERS`."""
+    """A routine of SciPy's BLAS or LAPACK; each letter of `arguments` is a type in `_POINTERS`."""
     api, capsule = ctypes.pythonapi, module.__pyx_capi__[name]
     api.PyCapsule_GetName.restype = ctypes.c_char_p
     api.PyCapsule_GetName.argtypes = [ctypes.py_object]
@@ -174,7 +173,7 @@ def _routine(module: Any, name: str, arguments: str) -> Callable[..., None]:
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     signature = api.PyCapsule_GetName(capsule)
     n_integers = len(re.findall(rb"\bint \*", signature))
-    if n_integers != arguments.count("i"):  # never pass pointers to what is not known
+    if n_integers != arguments.count("i"):  # 64-bit integers, for instance
         raise ImportError(f"SciPy's {name} takes {signature.decode()}, not plain integers")
     address = api.PyCapsule_GetPointer(capsule, signature)
     return ctypes.CFUNCTYPE(None, *[_POINTERS[kind] for kind in arguments])(address)
@@ -204,11 +203,11 @@ _ONE = {_SINGLE: ctypes.pointer(ctypes.c_float(1.0)), _DOUBLE: ctypes.pointer(ct
 
 
 WORTH_A_THREAD = 256
-"""Size from which a factorisation of its own thread is faster than one after the other."""
+"""Size m from which factorisations are faster in threads than one after the other."""
 _BLOCK = 48
-"""Columns a block must have to be worth a product of its own."""
+"""Least number of columns in a block of a product."""
 _SMALLEST_HALVED = 64
-"""Triangular matrices up to this size are inverted by LAPACK at once."""
+"""Size up to which LAPACK inverts a triangular matrix as a whole."""
 
 
 def cholesky(A: Array) -> Array:
@@ -217,9 +216,9 @@ def cholesky(A: Array) -> Array:
 
 
 def cholesky_in_place(A: Array) -> Array:
-    """The same for A in float64 and C order, which is lost; only the lower triangle has a meaning."""
+    """The same for A in float64 and C order, overwritten; only the lower triangle is defined."""
     L = cholesky_factor(A)
-    # Whatever is not finite in a row of A reaches the diagonal of L.
+    # A value in A that is not finite makes the diagonal of L so.
     if L is None or not np.isfinite(L.diagonal()).all():
         raise np.linalg.LinAlgError("matrix is not positive definite, or not finite")
     return L
@@ -233,9 +232,9 @@ def solved_by_cholesky(L: Array, b: Array) -> Array:
 def inverse_lower(L: Array) -> Array:
     """Inverse of the lower triangle of L [m, m]; lower triangular itself, and in C order.
 
-    By halves, [[A, 0], [C, D]]⁻¹ = [[A⁻¹, 0], [−D⁻¹CA⁻¹, D⁻¹]]: nearly all of the work is products,
-    which are faster than LAPACK's ``trtri`` and, unlike SciPy's wrapper of it, leave the interpreter
-    lock to other threads.
+    Computed by halves, [[A, 0], [C, D]]⁻¹ = [[A⁻¹, 0], [−D⁻¹CA⁻¹, D⁻¹]]: nearly all of the work is
+    products. These are faster than LAPACK's ``trtri`` and, unlike SciPy's wrapper of it, release the
+    interpreter lock.
     """
     inverse = np.zeros(L.shape, L.dtype)
     _invert_lower(L, inverse)
@@ -269,7 +268,7 @@ def _times_inverse(C: Array, A_inverse: Array) -> Array:
 def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[Array, float]:
     """Cholesky factor of K + ε·mean(diag K)·I, for the first ε = jitter·10ᵏ that succeeds.
 
-    Returns the factor, of which only the lower triangle has a meaning, and the ε that was used.
+    Returns the factor, of which only the lower triangle is defined, and the ε that was used.
     """
     scale = float(K.trace()) / len(K)
     if np.isfinite(scale) and scale > 0:
@@ -296,13 +295,13 @@ def _column_blocks(m: int) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=16)
 def is_lower(m: int) -> NDArray[np.bool_]:
-    """[m, m]: where a lower triangle is."""
+    """Mask [m, m] of the lower triangle."""
     return np.tri(m, dtype=bool)
 
 
 def add_to_diagonal(A: Array, values: float | Array) -> None:
-    """Add a number, or one each, to the diagonal of A [m, m], in place."""
-    diagonal = np.einsum("ii->i", A)  # a view, and half the price of `A.flat`
+    """Add a number, or an array [m], to the diagonal of A [m, m], in place."""
+    diagonal = np.einsum("ii->i", A)  # a view, at half the cost of `A.flat`
     diagonal += values
 
 
@@ -312,5 +311,5 @@ def row_dots(A: Array, B: Array) -> Array:
 
 
 def stacked(arrays: Sequence[Array]) -> Array:
-    """The arrays along a new first axis; a single one is not copied."""
+    """Stack arrays along a new first axis; a single one is not copied."""
     return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)

@@ -1,7 +1,4 @@
-"""How good predicted probabilities are: sums over rows that chunks can be added to.
-
-How often what was said came true: frequencies with exact confidence bands.
-"""
+"""Scores of predicted probabilities, as sums over rows, and reliability bins with confidence bands."""
 
 from __future__ import annotations
 
@@ -16,27 +13,28 @@ from scipy.special import betaincinv
 from cavity.typing import Array, IntArray
 
 BINS = 15
+"""Bins of confidence for the calibration error."""
 _GRADES = 2**16
-"""Steps of the log odds, between −40 and 40, in which rows are ranked: as good as exact."""
+"""Steps of the log odds, between −40 and 40, by which rows are ranked: fine enough to be exact."""
 
 
 @dataclass
 class ScoreSums:
-    """Sums from which the scores of any number of rows are made; their size does not depend on that."""
+    """Sums from which scores are computed; their size does not depend on the number of rows."""
 
     n_classes: int
     nll: float = 0.0
     brier: float = 0.0
     gaps: Array = field(default_factory=lambda: np.zeros(BINS))
-    """Right answers less confidence, in bins of confidence."""
+    """Correct predictions minus confidence, in bins of confidence."""
     weighted: bool = False
-    """Whether rows counted for more or less than one."""
+    """Whether rows had weights."""
     rows: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """[C]: rows of each class, whatever they weigh."""
+    """[C]: rows of each class, regardless of their weights."""
     confusion: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    """[C, C]: weight of the rows of a class (first index) that were given a label (second)."""
+    """[C, C]: weight of the rows of a class (first index) that were predicted as another (second)."""
     ranks: Array = field(default_factory=lambda: np.zeros((0, 2, 0)))
-    """[C or 1, 2, grades]: weight of other classes and of the class, by the grade of its log odds."""
+    """[C or 1, 2, grades]: weights of the other classes and of the class, by grade of its log odds."""
 
     def __post_init__(self) -> None:
         self.rows = np.zeros(self.n_classes, dtype=np.int64)
@@ -45,34 +43,34 @@ class ScoreSums:
         self.ranks = np.zeros((ranked, 2, _GRADES))
 
     def add(self, log_proba: Array, labels: IntArray, weights: Array | None = None) -> None:
-        """Add rows with log probabilities [t, C] and class codes [t], which count w [t] times each."""
+        """Add rows with log probabilities [t, C], class codes [t] and weights [t]."""
         self.weighted |= weights is not None
         w = np.ones(len(labels)) if weights is None else weights
         rows = np.arange(len(labels))
         proba = np.exp(log_proba)
-        said = log_proba.argmax(axis=1)
-        confidence = proba[rows, said]
+        predicted = log_proba.argmax(axis=1)
+        confidence = proba[rows, predicted]
         self.rows += np.bincount(labels, minlength=self.n_classes)
         self.nll -= float(w @ log_proba[rows, labels])
         self.brier += float(w @ (np.square(proba).sum(axis=1) - 2 * proba[rows, labels] + 1.0))
         bin_of = np.minimum((confidence * BINS).astype(int), BINS - 1)
-        self.gaps += np.bincount(bin_of, w * ((said == labels) - confidence), minlength=BINS)
-        np.add.at(self.confusion, (labels, said), w)
+        self.gaps += np.bincount(bin_of, w * ((predicted == labels) - confidence), minlength=BINS)
+        np.add.at(self.confusion, (labels, predicted), w)
         for counts, c in zip(self.ranks, self._ranked, strict=True):
             grade = _grades(log_proba, c) + _GRADES * (labels == c)
             counts += np.bincount(grade, weights, minlength=2 * _GRADES).reshape(2, _GRADES)
 
     @property
     def _ranked(self) -> Sequence[int]:
-        """Classes that rows are ranked by: the second of two, or each."""
+        """Classes by which rows are ranked: the second of two, or all of more."""
         return (1,) if self.n_classes == 2 else range(self.n_classes)
 
     def scores(self, training_counts: Array | IntArray) -> dict[str, Any]:
-        """The scores by name; the baseline says of every row how frequent classes were in training."""
+        """The scores by name; the baseline predicts the class frequencies in training for every row."""
         n = float(self.confusion.sum())
         frequency = training_counts / training_counts.sum()
         counts = self.confusion.sum(axis=1)
-        # Laplace's rule: a class that training has not seen would cost the baseline everything.
+        # Laplace's rule: a class that is absent in training would make the baseline's NLL infinite.
         safe = (training_counts + 1) / (training_counts.sum() + len(training_counts))
         return {
             "rows": int(self.rows.sum()),
@@ -91,7 +89,7 @@ class ScoreSums:
         }
 
     def _auc(self) -> float | None:
-        """Area under the ROC curve: of the second class, or the mean over all classes that occur."""
+        """Area under the ROC curve of the second class, or the mean over all classes that occur."""
         known = [area for area in map(_area, self.ranks) if area is not None]
         return float(np.mean(known)) if known else None
 
@@ -105,7 +103,7 @@ def _grades(log_proba: Array, c: int) -> IntArray:
 
 
 def _area(counts: Array) -> float | None:
-    """Share of the pairs of a positive and another row in the right order; ties are halves."""
+    """Share of pairs of a positive and another row in the right order; a tie counts one half."""
     others, positive = counts
     if not others.any() or not positive.any():
         return None
@@ -116,8 +114,8 @@ def _area(counts: Array) -> float | None:
 def score(log_proba: Array, labels: IntArray, training_counts: IntArray) -> dict[str, Any]:
     """The scores of log probabilities [n, C] against class codes [n].
 
-    >>> said = np.log([[0.01, 0.99], [0.5, 0.5]])
-    >>> scores = score(said, np.array([1, 0]), np.array([1, 1]))
+    >>> log_proba = np.log([[0.01, 0.99], [0.5, 0.5]])
+    >>> scores = score(log_proba, np.array([1, 0]), np.array([1, 1]))
     >>> [round(scores[name], 3) for name in ("nll", "error", "calibration_error", "auc")]
     [0.352, 0.0, 0.255, 1.0]
     """
@@ -128,12 +126,12 @@ def score(log_proba: Array, labels: IntArray, training_counts: IntArray) -> dict
 
 @dataclass(frozen=True)
 class Bins:
-    """Rows grouped by what was said of them; empty groups are left out. All [b]."""
+    """Rows grouped by their predicted probability; empty groups are left out. All arrays are [b]."""
 
     predicted: Array
-    """Mean probability that was said."""
+    """Mean predicted probability."""
     frequency: Array
-    """Share of the rows of which it came true."""
+    """Share of rows with a positive outcome."""
     low: Array
     high: Array
     """Confidence band of the frequency."""
@@ -151,10 +149,10 @@ def reliability_bins(
 ) -> Bins:
     """Compare probabilities [n] with outcomes [n], in bins of equal width or of equally many rows.
 
-    The bands are Clopper and Pearson's: exact for rows that are independent.
+    The confidence bands are Clopper and Pearson's: exact for independent rows.
 
-    >>> said, came_true = np.array([0.2, 0.2, 0.9]), np.array([True, False, True])
-    >>> bins = reliability_bins(said, came_true, n_bins=2)
+    >>> predicted, outcome = np.array([0.2, 0.2, 0.9]), np.array([True, False, True])
+    >>> bins = reliability_bins(predicted, outcome, n_bins=2)
     >>> bins.frequency.tolist(), bins.count.tolist()
     ([0.5, 1.0], [2, 1])
     """
@@ -163,15 +161,15 @@ def reliability_bins(
     elif strategy == "quantile":
         edges = np.unique(np.quantile(probability, np.linspace(0.0, 1.0, n_bins + 1)[1:-1]))
     else:
-        raise ValueError(f'strategy={strategy!r}; it is "uniform" or "quantile"')
+        raise ValueError(f'strategy={strategy!r} is unknown; use "uniform" or "quantile"')
     bin_of = np.searchsorted(edges, probability, side="right")
     count = np.bincount(bin_of, minlength=n_bins)
-    said = np.bincount(bin_of, weights=probability, minlength=n_bins)
-    true = np.bincount(bin_of, weights=outcome, minlength=n_bins)
+    predicted = np.bincount(bin_of, weights=probability, minlength=n_bins)
+    positive = np.bincount(bin_of, weights=outcome, minlength=n_bins)
     kept = count > 0
-    count, said, true = count[kept], said[kept], true[kept]
-    low, high = binomial_band(np.asarray(true, dtype=float), count, confidence)
-    return Bins(said / count, true / count, low, high, count)
+    count, predicted, positive = count[kept], predicted[kept], positive[kept]
+    low, high = binomial_band(np.asarray(positive, dtype=float), count, confidence)
+    return Bins(predicted / count, positive / count, low, high, count)
 
 
 def binomial_band(successes: Array, trials: IntArray, confidence: float = 0.95) -> tuple[Array, Array]:
@@ -188,5 +186,5 @@ def binomial_band(successes: Array, trials: IntArray, confidence: float = 0.95) 
 
 
 def calibration_error(bins: Bins) -> float:
-    """Mean distance between what was said and how often it came true, over all rows."""
+    """Mean distance between predicted probability and frequency, over all rows."""
     return float(np.abs(bins.predicted - bins.frequency) @ bins.count / bins.count.sum())

@@ -1,7 +1,4 @@
-"""A weak prior on the parameters, so that small data cannot drive them anywhere they like.
-
-Kernel hyper-parameters and inducing points as one bounded vector, for the optimisers.
-"""
+"""Kernel hyperparameters and inducing points as one bounded vector, and a weak prior on it."""
 
 from __future__ import annotations
 
@@ -19,9 +16,10 @@ from cavity.typing import Array, IntArray
 
 @dataclass(frozen=True)
 class Hyperprior:
-    """Independent Gaussians N(centre, deviation²) on the parameter vector; infinite means flat.
+    """Independent Gaussians N(centre, deviation²) on the parameter vector; flat where infinite.
 
-    On the kernel's theta, which is in log scale, this is a log-normal prior on the parameter itself.
+    It keeps small data from driving the parameters to extremes. On the kernel's theta, which is in log
+    scale, it is a log-normal prior on the parameter itself.
     """
 
     centre: Array
@@ -29,26 +27,26 @@ class Hyperprior:
 
     def log_density(self, x: Array) -> float:
         """Log density at x, up to a constant."""
-        held, precision = self._held
-        return -0.5 * float((x[held] - self.centre[held]) ** 2 @ precision)
+        at, precision = self._informative
+        return -0.5 * float((x[at] - self.centre[at]) ** 2 @ precision)
 
     def gradient(self, x: Array) -> Array:
         """Derivative of the log density."""
-        held, precision = self._held
+        at, precision = self._informative
         gradient = np.zeros_like(x)
-        gradient[held] = (self.centre[held] - x[held]) * precision
+        gradient[at] = (self.centre[at] - x[at]) * precision
         return gradient
 
     @cached_property
-    def _held(self) -> tuple[IntArray, Array]:
-        """The few coordinates that are not flat, and their precisions."""
-        held = np.flatnonzero(np.isfinite(self.deviation))
-        return held, 1.0 / self.deviation[held] ** 2
+    def _informative(self) -> tuple[IntArray, Array]:
+        """The coordinates with a finite deviation, and their precisions."""
+        at = np.flatnonzero(np.isfinite(self.deviation))
+        return at, 1.0 / self.deviation[at] ** 2
 
 
 @dataclass(frozen=True)
 class ParameterSpace:
-    """How a kernel and inducing points map to a vector x, and what the vector may be.
+    """The map between a kernel with inducing points and a vector x, and the bounds of x.
 
     x is the kernel's free theta (log scale, as in scikit-learn) followed, if the inducing points are
     learned, by Z row by row.
@@ -57,7 +55,7 @@ class ParameterSpace:
     kernel: Any
     """A scikit-learn kernel; its theta is the start."""
     Z: Array
-    """[m, d]: the inducing points at the start, and for good if they are not learned."""
+    """[m, d]: the inducing points at the start; they stay if they are not learned."""
     learn_kernel: bool = True
     learn_inducing: bool = True
 

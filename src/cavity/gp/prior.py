@@ -22,7 +22,7 @@ from cavity.gp.linalg import (
 from cavity.typing import Array, Dtype
 
 JITTER = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-8}
-"""Relative jitter that keeps |L⁻¹| within what a tile of that precision can bear."""
+"""Relative jitter that keeps |L⁻¹| small enough for tiles of that precision."""
 
 
 class ParameterGradient(NamedTuple):
@@ -74,7 +74,7 @@ class PackedPrior(NamedTuple):
 class Prior:
     """N(f̄ | 0, K) at inducing points Z, with K = K_mm + jitter = L Lᵀ and u = L⁻¹f̄.
 
-    Kernel and Z are read once: treat a `Prior` as a value.
+    Kernel and Z are read once: do not change a `Prior`.
     """
 
     def __init__(self, kernel: Any, Z: Array, dtype: Dtype, jitter: float | None = None) -> None:
@@ -87,7 +87,7 @@ class Prior:
             self._K, JITTER[self.dtype] if jitter is None else jitter
         )
         self.whitener = inverse_lower(self._factor.astype(self.dtype, copy=False))
-        """L⁻¹ in the precision of the tiles: to invert in it costs no more digits than to multiply."""
+        """L⁻¹ in the precision of the tiles: inverting in it loses no more digits than multiplying."""
 
     @cached_property
     def L(self) -> Array:  # noqa: N802
@@ -112,8 +112,11 @@ class Prior:
         return PackedPrior(self.rows_kernel, triangle(self.whitener), factor)
 
     def pull_back(self, bracket: Array) -> ParameterGradient:
-        """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹ (bracket symmetric, and lost)."""
-        # In the precision of the tiles, whose own part of the gradient is no more exact.
+        """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹.
+
+        bracket: [m, m], symmetric; it is overwritten.
+        """
+        # The precision of the tiles is enough: their own part of the gradient is no more exact.
         half = times_lower(bracket.astype(self.dtype, copy=False), self.whitener, overwrite=True)
         G = transposed_lower_times(self.whitener, half, overwrite=True).astype(np.float64, copy=False)
         # The jitter is relative to the mean of the diagonal, so it moves with K.

@@ -1,18 +1,18 @@
 """How much each feature matters to the fitted latent function, in shares that add up to one.
 
-A lengthscale alone misleads: a kernel may be sensitive to a feature that the data do not vary along, or
-to one along which the fitted function turned out flat. What is measured is the function itself,
+A lengthscale alone misleads: a kernel may be sensitive to a feature along which the data do not vary, or
+along which the fitted function is flat. So the slopes of the function itself are measured,
 
     r_j ∝ Σ_i (s_j ∂f̂(z_i)/∂x_j)²,      Σ_j r_j = 1,
 
-the mean squared slope along feature j at the inducing points z_i, which stand for the rows, with s_j the
-feature's standard deviation: rescaling a column changes nothing. f̂(x) = k(x, Z)K⁻¹f̄ is what the inducing
-values f̄ say of the latent function, and q knows these up to a covariance: value and band are the mean
-and quantiles of r over draws of f̄ from q, the same draws for every call. For several latent functions
-only their differences count, so the mean slope of all is taken off first.
+the mean squared slope along feature j at the inducing points z_i, which represent the rows. s_j is the
+feature's standard deviation, so that rescaling a column changes nothing. f̂(x) = k(x, Z)K⁻¹f̄ is the
+latent function given the inducing values f̄. Value and band are the mean and quantiles of r over draws of
+f̄ from q, the same draws in every call. For several latent functions only their differences count, so
+their mean slope is subtracted first.
 
-A slope in x is the kernel's gradient by an inducing point with x in its place: every registered kernel
-has it already."""
+A slope at x is the kernel's gradient by an inducing point at x, which every registered kernel has.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ from cavity.text import html_table, text_table
 from cavity.typing import Array
 
 N_DRAWS = 200
+"""Functions drawn from q."""
 _MOST_POINTS = 128
+"""Inducing points at which slopes are taken, at most."""
 _LOWER, _UPPER = 0.05, 0.95
+"""Quantiles of the band."""
 
 
 class FeatureRelevance(NamedTuple):
-    """One feature's row."""
+    """The relevance of one feature."""
 
     name: str
     value: float
@@ -49,8 +52,8 @@ class FeatureRelevance(NamedTuple):
 class Relevance:
     """Relevance of d features of a fitted model, one row each, in the order of the columns of X.
 
-    The numbers are computed when they are first asked for: an estimator shows itself with all its
-    attributes, and that must not take time.
+    The numbers are computed on first use: showing an estimator lists all its attributes, and that must
+    not take time.
     """
 
     def __init__(self, model: Model, names: Sequence[str]) -> None:
@@ -76,7 +79,7 @@ class Relevance:
     def lengthscale(self) -> Array:
         """Lengthscales [d] in the units of X; NaN where there is not just one."""
         standardizer = self._model.standardizer
-        if standardizer.turn is not None:  # those of the kernel are along several features at once
+        if standardizer.turn is not None:  # the kernel's lengthscales are each along several features
             return np.full(len(self), np.nan)
         return lengthscales(self._model.kernel, len(self)) * standardizer.scale
 
@@ -143,7 +146,7 @@ def latent_slopes(model: Model, points: Array, u: Array) -> Array:
     shape = (u.shape[1], len(points))
     slopes = np.stack([bound.pull_back(tape, _columns_of(w, shape))[1] for w in weights])
     turn = model.standardizer.turn
-    return slopes if turn is None else slopes @ turn.T  # by the features, not by what is left of them
+    return slopes if turn is None else slopes @ turn.T  # by the features, not by their whitened form
 
 
 def _columns_of(weights: Array, shape: tuple[int, int]) -> Array:
@@ -151,7 +154,7 @@ def _columns_of(weights: Array, shape: tuple[int, int]) -> Array:
 
 
 def _drawn_slopes(model: Model, points: Array, rng: np.random.Generator) -> Iterator[Array]:
-    """Slopes [L, t, d] of functions drawn from q."""
+    """Slopes [C, t, d] of functions drawn from q."""
     mean = model.posterior.mean
     roots = [cholesky(S) for S in model.posterior.covariance]
     for _ in range(N_DRAWS):
@@ -161,7 +164,7 @@ def _drawn_slopes(model: Model, points: Array, rng: np.random.Generator) -> Iter
 
 
 def _shares(slopes: Array, scale: Array) -> Array:
-    """Shares [d] of the squared slopes [L, t, d] per unit of `scale` [d]."""
+    """Shares [d] of the squared slopes [C, t, d] per unit of `scale` [d]."""
     if len(slopes) > 1:
         slopes = slopes - slopes.mean(axis=0)
     steep = np.max(np.abs(slopes), initial=0.0)
@@ -172,7 +175,7 @@ def _shares(slopes: Array, scale: Array) -> Array:
 
 
 def _representatives(Z: Array) -> Array:
-    """At most 128 of the inducing points [m, d], evenly from all of them."""
+    """At most 128 of the inducing points [m, d], evenly spaced among them."""
     if len(Z) <= _MOST_POINTS:
         return np.ascontiguousarray(Z, dtype=np.float64)
     chosen = np.linspace(0, len(Z) - 1, _MOST_POINTS).round().astype(int)
@@ -180,9 +183,9 @@ def _representatives(Z: Array) -> Array:
 
 
 def _feature_scale(model: Model) -> Array:
-    """Standard deviation [d] of each feature in the units that the kernel sees.
+    """Standard deviation [d] of each feature in the units of the kernel's inputs.
 
-    One if the inputs were standardised; that of the inducing points if they were not.
+    It is one if the inputs were standardised, and that of the inducing points if they were not.
     """
     if model.standardizer.is_identity and len(model.Z) > 1:
         return np.asarray(model.Z.std(axis=0))

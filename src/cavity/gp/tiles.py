@@ -13,7 +13,7 @@ from cavity.typing import Array, Dtype, IntArray
 
 
 class Rows(NamedTuple):
-    """Some rows, ready for the pass."""
+    """Rows of one tile, ready for the pass."""
 
     X: Array
     """[t, d], standardised, C-contiguous, in the tile's precision."""
@@ -22,8 +22,8 @@ class Rows(NamedTuple):
     weight: Array | None
     """[t]: a weight w counts the row w times; None counts every row once."""
     importance_weight: Array | None = None
-    """[t]: how many rows each stands for in the sums, if others like it were left out. They are no
-    copies: what is taken out of q for the row's cavity is its own site alone."""
+    """[t]: how many rows each stands for in the sums, if others like it were left out. Unlike a weight,
+    it does not change the row's cavity, for which one site is divided out of q."""
 
     @property
     def weights(self) -> Array:
@@ -32,19 +32,19 @@ class Rows(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """Gaussian factors, one a row and latent function: exp(μ̃ f − ½ ν̃ f²) with f = υᵀf̄."""
+    """Gaussian factors exp(μ̃ f − ½ ν̃ f²) with f = υᵀf̄, one for each row and latent function."""
 
     precision: Array
     """ν̃ [C, n] ≥ 0."""
     shift: Array
     """μ̃ [C, n]."""
     directions: Array | None = None
-    """υ [n, m] as it was when the factor was refined, for the paper's scheme, which stores it; None
-    means that every factor acts along today's υ = K⁻¹k."""
+    """υ [n, m] as it was when the factor was refined; the paper's scheme stores it. None means that
+    every factor acts along the current υ = K⁻¹k."""
 
     @classmethod
     def zeros(cls, n_latents: int, n_rows: int, dtype: type = np.float64, m: int = 0) -> Sites:
-        """Sites that say nothing yet; with m, they have directions."""
+        """Flat sites; with m > 0, they have directions."""
         directions = np.zeros((n_rows, m), np.float32) if m else None
         return cls(
             np.zeros((n_latents, n_rows), dtype), np.zeros((n_latents, n_rows), dtype), directions
@@ -52,7 +52,7 @@ class Sites(NamedTuple):
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """Of the precisions, and of the directions if there are any."""
+        """Shapes of the precisions, and of the directions if there are any."""
         return self.precision.shape, None if self.directions is None else self.directions.shape
 
     def astype(self, dtype: Dtype) -> Sites:
@@ -60,12 +60,12 @@ class Sites(NamedTuple):
         return Sites(self.precision.astype(dtype), self.shift.astype(dtype), self.directions)
 
     def take(self, index: slice | IntArray) -> Sites:
-        """Those of some rows."""
+        """The sites of some rows."""
         directions = None if self.directions is None else self.directions[index]
         return Sites(self.precision[:, index], self.shift[:, index], directions)
 
     def put(self, index: slice | IntArray, sites: Sites) -> None:
-        """Replace those of some rows."""
+        """Replace the sites of some rows."""
         self.precision[:, index] = sites.precision
         self.shift[:, index] = sites.shift
         if self.directions is not None and sites.directions is not None:
@@ -92,13 +92,13 @@ class RefinedRows(NamedTuple):
 class Sums:
     """Additive results of a pass; the sum over tiles is the sum field by field.
 
-    In float64, but for the bracket: it is only ever used in the precision of the tiles.
+    All are in float64, except the bracket, which is only used in the precision of the tiles.
     """
 
     n_rows: float
-    """Number of the rows, whatever they weigh."""
+    """Number of rows, regardless of their weights."""
     n_visited: float
-    """Number of those that were looked at: some may have stood for others."""
+    """Number of rows that were visited: some may stand for others that were left out."""
     weight: float
     """Total weight of the rows (their number, if unweighted)."""
     precision: Array
@@ -114,7 +114,7 @@ class Sums:
     bracket: Array | None = None
     """[m, m]: the rows' part of the gradient through K_mm, before symmetrisation; see `sweep`."""
     pull: Array | None = None
-    """Σ w α A [C, m]: with the summed sites, what makes the bracket where the rows have not."""
+    """Σ w α A [C, m]: with the summed sites it gives the bracket, if the rows have not formed that."""
     theta: Array | None = None
     """[p]: the rows' part of the gradient through K_mn and k(x, x)."""
     Z: Array | None = None
@@ -133,7 +133,7 @@ class Sums:
     def __iadd__(self, other: Sums) -> Sums:
         for name, value in vars(self).items():
             if value is not None:
-                setattr(self, name, iadd(value, getattr(other, name)))  # arrays where they are
+                setattr(self, name, iadd(value, getattr(other, name)))  # arrays in place
         return self
 
     def __imul__(self, factor: float) -> Sums:

@@ -1,20 +1,22 @@
-"""What makes a prediction uncertain: noise in the labels, or want of knowledge.
+"""Split the uncertainty of a prediction: noise in the labels (aleatoric), lack of knowledge (epistemic).
 
 With p̄ = E_q[p(y | f)] the predictive probabilities and H the entropy, in nats,
 
-    H[p̄] = E_q[H[p(y | f)]] + (H[p̄] − E_q[H[p(y | f)]])
-    total = noise              + knowledge
+    H[p̄]  = E_q[H[p(y | f)]] + (H[p̄] − E_q[H[p(y | f)]])
+    total = aleatoric        + epistemic
 
-The noise would remain if the latent function were known; the knowledge part is the mutual information
-of label and latent value (Houlsby et al., 2011), and more rows near x take it away.
+The aleatoric part would remain if the latent function were known. The epistemic part is the mutual
+information of label and latent value (Houlsby et al., 2011), which more rows near x reduce.
 
-One latent function. H[p(y | f)] as a function of f is a bump around zero, analytic in a strip of half
-width 2.8 (probit) or π (logit). Where the normal is wide, E[H] is a trapezoidal sum over nodes that are
-the same for all rows, with an error of about exp(−2π²V/h²) + exp(−2π·2.8/h), below 1e-20 at the step h
-used; where it is narrow, Gauss–Hermite quadrature. Both are within 1e-12 for any mean and variance.
+With one latent function, H[p(y | f)] as a function of f is a bump around zero, analytic in a strip of
+half width 2.8 (probit) or π (logit). Where the normal is wide, E[H] is a trapezoidal sum over nodes that
+are the same for all rows, with an error of about exp(−2π²V/h²) + exp(−2π·2.8/h), below 1e-20 at the step
+h used. Where it is narrow, Gauss–Hermite quadrature is used. Both are within 1e-12 for any mean and
+variance.
 
-Many latent functions. The mean over the same 512 Sobol points, shifted once with a fixed seed, for every
-row: within 0.02 nats for ten classes whose latent variances are up to 5."""
+With many latent functions, E[H] is the mean over 512 Sobol points, shifted once with a fixed seed and
+the same for every row: within 0.02 nats for ten classes whose latent variances are up to 5.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +32,30 @@ from cavity.gp.likelihoods.normal import gauss_hermite
 from cavity.typing import Array
 
 _STEP = 0.25
-_REACH = 60.0  # where the entropy of any likelihood here is below the rounding of 1
-_NOTHING = 1e-17
-_WIDE = 0.4  # √V from which the fixed nodes resolve the normal
+"""Distance h between the fixed nodes."""
+_REACH = 60.0
+"""Largest node: beyond it the entropy of any likelihood here is below the rounding of 1."""
+_NEGLIGIBLE = 1e-17
+"""Entropy below which a node is left out."""
+_WIDE = 0.4
+"""√V from which the fixed nodes resolve the normal."""
 _N_HERMITE = 24
+"""Gauss–Hermite nodes for narrower normals."""
 _N_SOBOL = 512
-_NOISE_REACH = 5.5
-_CACHED = 100_000  # numbers in the arrays of the innermost loop
-_CHUNK = 1_000_000  # numbers in the largest array
+"""Points for many latent functions."""
+_CHUNK = 1_000_000
+"""Numbers in the largest array."""
 
 
 class Uncertainty(NamedTuple):
-    """Entropy of the predictions in nats, split in two; each [n]."""
+    """Entropy of predictions in nats, and its two parts; each [n]."""
 
     total: Array
     """H[p̄], between 0 and the logarithm of the number of classes."""
     aleatoric: Array
-    """E[H[p(y | f)]]: what would remain if the latent function were known (aleatoric)."""
+    """E[H[p(y | f)]]: the part that would remain if the latent function were known."""
     epistemic: Array
-    """total − noise ≥ 0: what more rows nearby would take away (epistemic)."""
+    """total − aleatoric ≥ 0: the part that more rows nearby would reduce."""
 
 
 def split_uncertainty(likelihood: Likelihood, mean: Array, variance: Array) -> Uncertainty:
@@ -62,11 +69,11 @@ def split_uncertainty(likelihood: Likelihood, mean: Array, variance: Array) -> U
     with np.errstate(all="ignore"):
         total = entropy(likelihood.predict_log_proba(mean, variance))
         if len(mean) == 1:
-            noise = _expected_entropy(likelihood, mean[0], np.sqrt(variance[0]))
+            aleatoric = _expected_entropy(likelihood, mean[0], np.sqrt(variance[0]))
         else:
-            noise = total * _noise_share(likelihood, mean, np.sqrt(variance))
-    noise = np.minimum(noise, total)  # by rounding alone it may be more
-    return Uncertainty(total, noise, total - noise)
+            aleatoric = total * _aleatoric_share(likelihood, mean, np.sqrt(variance))
+    aleatoric = np.minimum(aleatoric, total)  # rounding may make it larger
+    return Uncertainty(total, aleatoric, total - aleatoric)
 
 
 def entropy(log_proba: Array) -> Array:
@@ -96,24 +103,24 @@ def _expected_entropy(likelihood: Likelihood, mean: Array, deviation: Array) -> 
 
 
 def _bump(likelihood: Likelihood) -> tuple[Array, Array]:
-    """Nodes z [J] and h·H[p(y | z)]/√(2π) at them, where that is more than nothing."""
+    """Nodes z [J] and h·H[p(y | z)]/√(2π) at them, where that is not negligible."""
     nodes = _STEP * np.arange(-_REACH / _STEP, _REACH / _STEP + 1.0)
     with np.errstate(all="ignore"):
         values = _entropy_at(likelihood, nodes[None])
-    seen = values > _NOTHING
+    seen = values > _NEGLIGIBLE
     return nodes[seen], values[seen] * (_STEP / np.sqrt(2.0 * np.pi))
 
 
 def _entropy_at(likelihood: Likelihood, f: Array) -> Array:
-    """H[p(y | f)] [k] at latent values f [L, k]: a prediction without variance is the likelihood."""
+    """H[p(y | f)] [k] at latent values f [C, k]: a prediction without variance is the likelihood."""
     return entropy(likelihood.predict_log_proba(f, np.zeros_like(f)))
 
 
-def _noise_share(likelihood: Likelihood, mean: Array, deviation: Array) -> Array:
+def _aleatoric_share(likelihood: Likelihood, mean: Array, deviation: Array) -> Array:
     """E[H[p(y | f)]]/H[E p(y | f)] [n], both over the same points: never more than one.
 
-    The share, not the numerator alone, so that the split also holds for a likelihood whose predictive
-    probabilities are close to E p(y | f) rather than equal to it.
+    A share rather than the numerator alone, so that the split also holds for a likelihood whose
+    predictive probabilities are only close to E p(y | f).
     """
     n_latents, n = mean.shape
     draws = _normal_points(n_latents)
@@ -132,8 +139,8 @@ def _noise_share(likelihood: Likelihood, mean: Array, deviation: Array) -> Array
 
 @lru_cache(maxsize=4)
 def _normal_points(n_latents: int) -> Array:
-    """Points [L, S] that fill a standard normal distribution evenly."""
-    # Flipping the same digits of all points keeps them even, and takes the first off the corner.
+    """Quasi-random points [C, S] of a standard normal distribution."""
+    # Flipping the same digits of all points keeps their spacing, and moves the first off the corner.
     digits = np.round(qmc.Sobol(n_latents, scramble=False).random(_N_SOBOL) * 2**30).astype(np.int64)
     flipped = digits ^ np.random.default_rng(0).integers(0, 2**30, n_latents)
     return np.ascontiguousarray(ndtri((flipped + 0.5) / 2**30).T)

@@ -365,3 +365,11 @@ def test_probabilities_of_the_two_classes_sum_to_one(likelihood):
     assert log_proba.shape == (5, 2)
     assert np.isfinite(log_proba).all()
     assert_allclose(np.exp(log_proba).sum(axis=1), 1.0)
+
+
+@BOTH
+def test_a_likelihood_without_variance_is_its_own_prediction(likelihood):
+    f = np.linspace(-3.0, 3.0, 7)[None]
+    p = likelihood.proba_given_latents(f)
+    assert_allclose(p, np.exp(likelihood.predict_log_proba(f, np.zeros_like(f))).T)
+    assert_allclose(p.sum(axis=0), 1.0)

@@ -1,4 +1,4 @@
-"""The normal distribution, Gauss rules and the logistic mixture, against many digits and known moments."""
+"""The normal distribution, Gauss rules and the logistic mixture, against digits and moments."""
 
 import mpmath as mp
 import numpy as np

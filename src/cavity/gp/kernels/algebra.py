@@ -22,7 +22,7 @@ class BoundSum:
     def cross(self, X: Array) -> tuple[Array, Tape]:
         """K₁ + K₂: [n, m]."""
         (K1, tape1), (K2, tape2) = self._left.cross(X), self._right.cross(X)
-        # Signal plus noise is the usual sum; the noise has nothing to add here.
+        # The usual sum is signal plus white noise, which is zero here: no need to add it.
         if isinstance(self._right, BoundWhite):
             return K1, (tape1, tape2)
         return K1 + K2, (tape1, tape2)
@@ -113,7 +113,7 @@ class BoundPower:
         return self._base.pull_back_diagonal(base_tape, g * self._slope(k))
 
     def _slope(self, K: Array) -> Array:
-        """p K^(p−1), and 0 where K is 0: a kernel that has underflowed no longer moves."""
+        """p K^(p−1), and 0 where K is 0: a kernel that has underflowed has no gradient."""
         slope = np.power(K, self._power - 1, out=np.zeros(K.shape, K.dtype), where=K != 0)
         slope *= self._power
         return slope

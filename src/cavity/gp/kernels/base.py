@@ -1,15 +1,9 @@
-"""What the engine asks of a kernel: values, the diagonal, and gradients pulled back.
+"""What the pass asks of a kernel: values, the diagonal, and gradients pulled back.
 
-Copies of kernels, several a step.
-
-Sums over a tile, and the gradients of single hyperparameters made of them.
-
-A kernel with other values of theta, without scikit-learn's generic cloning.
-
-`Kernel.clone_with_theta` looks up every attribute of every part; at some hundred steps a second that
-costs more than the covariances themselves.
-
-From a scikit-learn kernel to its bound form, by type.
+A scikit-learn kernel says which covariance function is meant. `bind` turns it, with inducing points,
+into a `BoundKernel` that computes; `register` adds a kernel type; `theta_setter` copies a kernel with
+other hyperparameters, which scikit-learn's `clone_with_theta` does too slowly for some hundred steps a
+second.
 """
 
 from __future__ import annotations
@@ -27,18 +21,18 @@ from cavity.typing import Array, Dtype
 Array64: TypeAlias = NDArray[np.float64]
 
 Tape: TypeAlias = Any
-"""What a pull-back remembers of its forward call; opaque to everyone but the kernel itself."""
+"""What a forward call keeps for its pull-back; only the kernel that made it reads it."""
 
 
 @runtime_checkable
 class BoundKernel(Protocol):
-    """A kernel with its hyperparameters and inducing points Z: [m, d] frozen into it.
+    """A kernel with fixed hyperparameters and inducing points Z: [m, d].
 
     A bound kernel never changes after construction: whatever one call must remember for its
-    pull-back lives in the tape that call returns, so threads can share one bound kernel.
+    pull-back is in the tape that it returns, so threads can share one bound kernel.
     All arrays over rows are in the dtype of Z; gradients are always float64.
 
-    `theta`, with p entries, means scikit-learn's: the logarithms of the hyperparameters that
+    `theta`, with p entries, is scikit-learn's: the logarithms of the hyperparameters that
     are not ``"fixed"``, in the order of ``kernel.theta``.
     """
 
@@ -72,7 +66,7 @@ T = TypeVar("T")
 
 
 def shallow_copy(original: T) -> T:
-    """Another object with the same attributes; `copy.copy` is general, and four times as slow.
+    """Copy an object with its attributes; four times as fast as the general `copy.copy`.
 
     >>> from sklearn.gaussian_process.kernels import RBF
     >>> shallow_copy(RBF(2.0))
@@ -94,7 +88,7 @@ def inner(G: Array, K: Array) -> float:
 
 
 def is_fixed(kernel: Any, name: str) -> bool:
-    """Whether a hyperparameter is held: what `kernel.hyperparameter_<name>.fixed` says, at no cost."""
+    """Whether a hyperparameter is fixed: `kernel.hyperparameter_<name>.fixed`, without its cost."""
     return isinstance(getattr(kernel, f"{name}_bounds"), str)
 
 
@@ -165,7 +159,7 @@ def _binder(kernel: Any, Z: Array) -> BoundKernel:
 
 
 def bind(kernel: Any, Z: Array) -> BoundKernel:
-    """Bind a scikit-learn kernel to inducing points Z: [m, d], whose dtype rules all computation.
+    """Bind a scikit-learn kernel to inducing points Z: [m, d], in the dtype of Z.
 
     >>> import numpy as np
     >>> from sklearn.gaussian_process.kernels import RBF
@@ -195,15 +189,15 @@ def bind(kernel: Any, Z: Array) -> BoundKernel:
 def bind_rounded(kernel: Any, Z: Array, dtype: Dtype, bound: BoundKernel) -> BoundKernel:
     """Bind to Z in another precision, given what `bind` made of the same kernel and points.
 
-    A bound kernel may have a method ``in_precision(dtype)`` that is cheaper than to bind again.
+    A bound kernel may have a method ``in_precision(dtype)`` that is cheaper than binding again.
     """
     round_it: Callable[[Dtype], BoundKernel] | None = getattr(bound, "in_precision", None)
     return bind(kernel, Z.astype(dtype)) if round_it is None else round_it(dtype)
 
 
-@lru_cache(maxsize=256)  # asked several times a step
+@lru_cache(maxsize=256)  # called several times a step
 def _binder_of(kernel_type: type) -> Binder:
-    # A subclass may inherit its parent's bound form, but not once it computes something else.
+    # A subclass inherits its parent's bound form, unless it overrides what the kernel computes.
     owner = next(t for t in kernel_type.__mro__ if t in _binder.registry)
     if owner is not object and any(
         getattr(kernel_type, method) is not getattr(owner, method) for method in ("__call__", "diag")
@@ -217,7 +211,7 @@ def register(kernel_type: type) -> Callable[[B], B]: ...
 @overload
 def register(kernel_type: type, binder: B) -> B: ...
 def register(kernel_type: type, binder: B | None = None) -> B | Callable[[B], B]:
-    """Teach `bind` a kernel type: ``register(MyKernel, MyBound)``, or decorate with one argument.
+    """Add a kernel type: ``register(MyKernel, MyBound)``, or as a decorator with one argument.
 
     ``MyBound(kernel, Z)`` (a class or a function) returns a `BoundKernel`.
     `cavity.gp.kernels.check_kernel` tells whether its values and gradients are right.

@@ -1,11 +1,4 @@
-"""The constant kernel, k(x, z) = c.
-
-White noise, which lives on the diagonal only.
-
-The linear kernel, k(x, z) = σ₀² + x·z.
-
-A constant times a stationary kernel, at the price of the stationary kernel alone.
-"""
+"""Constant, white noise and linear kernels, and a constant times a stationary kernel."""
 
 from __future__ import annotations
 
@@ -53,7 +46,7 @@ class BoundConstant:
 
 
 class BoundWhite:
-    """k(x, x) = σ², and k(x, z) = 0 for every inducing point: those are noise free."""
+    """k(x, x) = σ², and k(x, z) = 0 for every inducing point: inducing values are noise free."""
 
     def __init__(self, kernel: Any, Z: Array) -> None:
         """Bind the kernel to Z: [m, d]."""
@@ -127,10 +120,10 @@ class BoundDotProduct:
 
 
 class Scaled:
-    """c·k, the common amplitude: c is folded into k's own scale.
+    """c·k for a constant c and a stationary kernel k, at the price of k alone.
 
-    ∂F/∂log c = Σ G∘K comes out of sums that k's pull-back makes anyway, so neither an array of
-    constants nor a second product with G is ever formed.
+    c becomes part of k's own scale. ∂F/∂log c = Σ G∘K follows from sums that k's pull-back makes
+    anyway, so neither an array of constants nor a second product with G is formed.
     """
 
     def __init__(self, constant: BoundConstant, stationary: Stationary, *, constant_first: bool) -> None:

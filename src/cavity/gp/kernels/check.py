@@ -1,4 +1,4 @@
-"""A checker of any registered kernel, against scikit-learn's values and finite differences."""
+"""Check a registered kernel against scikit-learn's values and finite differences."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 from cavity.gp.kernels.base import Array64, bind
 from cavity.typing import Array
 
-_STEP = 1e-5  # of central differences: their truncation and rounding are both near 1e-10
-_NOISE = 1e-9  # allowed for them, relative to the size of what is summed
+_STEP = 1e-5
+"""Step of the central differences: their truncation and rounding errors are both near 1e-10."""
+_NOISE = 1e-9
+"""Error allowed for them, relative to the size of what is summed."""
 
 
 def check_kernel(

@@ -1,9 +1,4 @@
-"""The squared exponential kernel.
-
-The Matérn kernels with closed forms: ν = ½, 3/2, 5/2 and ∞.
-
-The rational quadratic kernel: RBF kernels of all lengthscales, mixed.
-"""
+"""Squared exponential, Matérn and rational quadratic kernels: a curve of the scaled distance each."""
 
 from __future__ import annotations
 
@@ -30,10 +25,10 @@ def squared_exponential(E: Array) -> Curve:
 
 def bind_matern(kernel: Any, Z: Array) -> Stationary:
     """A function of r = √(Σ_k (x_k − z_k)²/l_k²) whose samples are ⌈ν⌉ − 1 times differentiable."""
-    if kernel.nu not in _RADIAL:
-        options = ", ".join(str(nu) for nu in _RADIAL)
+    if kernel.nu not in _MATERN:
+        options = ", ".join(str(nu) for nu in _MATERN)
         raise ValueError(f"nu={kernel.nu!r} of the Matern kernel must be one of {options}")
-    return Stationary(kernel, Z, _RADIAL[kernel.nu], kink=kernel.nu == 0.5)
+    return Stationary(kernel, Z, _MATERN[kernel.nu], kink=kernel.nu == 0.5)
 
 
 def _half(E: Array) -> Curve:
@@ -74,7 +69,7 @@ def _distance(E: Array, factor: float) -> Array:
     return np.sqrt(E, out=E)
 
 
-_RADIAL: dict[float, Radial] = {
+_MATERN: dict[float, Radial] = {
     0.5: _half,
     1.5: _three_halves,
     2.5: _five_halves,

@@ -1,13 +1,4 @@
-"""Rows and inducing points divided by lengthscales, and the products that distances are made of.
-
-For rows of few columns the norms ride along in the product: on *augmented* rows of length d + 2,
-
-    x⁺ = [x_s, −½|x_s|², 1],   z⁺ = [z_s, 1, −½|z_s|²]:   E = X⁺Z⁺ᵀ,   WᵀX⁺ = [WᵀX_s, …, colsum(W)]
-
-For rows of many columns, a scaled copy of them would cost more than two passes over [n, m], so they
-stay as they are: E = X(z_s/l)ᵀ − ½|x_s|² − ½|z_s|², with |x_s|² = Σ_k x_k²/l_k² taken in the cache.
-
-Kernels of a scaled distance: the machinery shared by RBF, Matérn and rational quadratic.
+"""Kernels of a scaled distance: what RBF, Matérn and rational quadratic share.
 
 Write E_ij = −½ Σ_k (x_ik − z_jk)²/l_k², the exponent of an RBF kernel, and K = c f(E). With x and z
 scaled by l, W = G∘∂K/∂E and P = WᵀX, the gradients need no array larger than [n, m]:
@@ -15,7 +6,14 @@ scaled by l, W = G∘∂K/∂E and P = WᵀX, the gradients need no array larger
     ∂F/∂z_jk    = (P_jk − colsum(W)_j z_jk) / l_k
     ∂F/∂log l_k = Σ_i rowsum(W)_i x_ik² + Σ_j colsum(W)_j z_jk² − 2 Σ_j P_jk z_jk     (ARD)
 
-and ∂F/∂log l, one l for all columns, is the sum of the latter. `scaled_rows` has the products.
+and ∂F/∂log l, one l for all columns, is the sum of the latter over k.
+
+For rows of few columns the norms are part of one product. On *augmented* rows of length d + 2,
+
+    x⁺ = [x_s, −½|x_s|², 1],   z⁺ = [z_s, 1, −½|z_s|²]:   E = X⁺Z⁺ᵀ,   WᵀX⁺ = [WᵀX_s, …, colsum(W)]
+
+For rows of many columns, a scaled copy of them would cost more than two passes over [n, m], so they
+stay as they are: E = X(z_s/l)ᵀ − ½|x_s|² − ½|z_s|², with |x_s|² = Σ_k x_k²/l_k² taken in the cache.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from cavity.memory import cached_rows
 from cavity.typing import Array, Dtype
 
 _MANY_COLUMNS = 64
+"""Columns from which rows are not copied."""
 
 
 class ScaledPoints:
@@ -43,7 +42,7 @@ class ScaledPoints:
         self.partner = self._partner()
 
     def in_precision(self, dtype: Dtype) -> ScaledPoints:
-        """The same points, rounded: about a centre that has been rounded first, as the rows will be."""
+        """The same points in another precision; their centre is rounded first, as for the rows."""
         other, Zs = shallow_copy(self), self.Zs
         if self.centre is not None:
             other.centre = self.centre.astype(dtype)
@@ -65,7 +64,7 @@ class ScaledPoints:
         return {name: value for name, value in vars(self).items() if name != "partner"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # On a cluster these points are sent out in every pass: half as much is faster, if made up for.
+        # On a cluster every pass sends these points: the partner is cheaper to make than to send.
         vars(self).update(state)
         self.partner = self._partner()
 
@@ -78,7 +77,7 @@ class ScaledPoints:
 
 
 class NarrowRows:
-    """Augmented rows."""
+    """Rows of few columns, augmented by their norms."""
 
     def __init__(self, points: ScaledPoints, X: Array) -> None:
         n, d = X.shape
@@ -114,7 +113,7 @@ class NarrowRows:
 
 
 class WideRows:
-    """Rows that are read where they are."""
+    """Rows of many columns, which are not copied."""
 
     def __init__(self, points: ScaledPoints, X: Array) -> None:
         self._points = points
@@ -155,9 +154,9 @@ def _half_norms(Zs: Array) -> Array:
 
 
 def _centre(Z: Array) -> Array | None:
-    """What to subtract from all rows: nothing, if Z lies about the origin already.
+    """The mean of Z [m, d], to be subtracted from all rows, or None if Z lies about the origin.
 
-    It changes no distance, but keeps float32 from cancelling on data far from 0.
+    It changes no distance, but avoids cancellation in float32 on data far from 0.
     """
     share = np.full(len(Z), 1 / len(Z), dtype=Z.dtype)
     mean = share @ Z
@@ -177,7 +176,7 @@ class Curve(NamedTuple):
 
 
 Radial: TypeAlias = Callable[[Array], Curve]
-"""E: [n, m] to the curve at E. E is the function's to overwrite."""
+"""Function from E: [n, m] to the curve at E; it may overwrite E."""
 
 
 class _Tape(NamedTuple):
@@ -186,15 +185,15 @@ class _Tape(NamedTuple):
 
 
 class Stationary:
-    """c f(E) for a curve f with f(0) = 1, and lengthscales taken from ``kernel.length_scale``."""
+    """c f(E) for a curve f with f(0) = 1 and the lengthscales ``kernel.length_scale``."""
 
     def __init__(
         self, kernel: Any, Z: Array, radial: Radial, *, kink: bool = False, n_shapes: int = 0
     ) -> None:
         """Bind a kernel with a `length_scale`, one or one per column, to Z: [m, d].
 
-        `radial` is the curve f; `kink` says that it has infinite slope at E = 0, so that rounding
-        in E must not be seen there; `n_shapes` is the number of the curve's free hyperparameters.
+        `radial` is the curve f; `kink` says that its slope at E = 0 is infinite, so that rounding
+        errors in E are removed there; `n_shapes` is the number of the curve's free hyperparameters.
         """
         lengthscales = np.ravel(np.asarray(kernel.length_scale, dtype=np.float64))
         if len(lengthscales) not in (1, Z.shape[1]):
@@ -218,7 +217,7 @@ class Stationary:
         return other
 
     def in_precision(self, dtype: Dtype) -> Stationary:
-        """The same kernel and points, rounded: cheaper than to bind them again."""
+        """The same kernel and points in another precision: cheaper than binding them again."""
         other = shallow_copy(self)
         other._ones, other._points = self._ones.astype(dtype), self._points.in_precision(dtype)
         return other
@@ -267,11 +266,11 @@ class Stationary:
         return np.full(len(X), self._scale, dtype=self._ones.dtype), None
 
     def pull_back_diagonal(self, tape: Tape, g: Array) -> Array64:
-        """Zero: [p]. No curve moves at distance zero."""
+        """Zero: [p], for f(0) = 1 whatever theta is."""
         return np.zeros(self._n_theta)
 
     def _snap(self, E: Array, rows: ScaledRows) -> None:
-        """Set to zero the exponents that cannot be told from zero.
+        """Set to zero the exponents that are zero within rounding.
 
         E carries a rounding error of the order of ε(|x_s|² + |z_s|²). Behind a square root that is
         √ε: enough to take 4e-4 off the float32 correlation of a point with itself.

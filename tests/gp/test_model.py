@@ -1,0 +1,67 @@
+"""Predictions of a fitted model: tiles, joint moments, draws and noise."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+
+from cavity.data.scaling import Standardizer
+from cavity.gp.likelihoods import NoisyArgmax, Probit
+from cavity.gp.model import Model
+from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.prior import Prior
+from support import points, set_tile_rows
+
+NOISE = 0.3
+X = points(9, seed=3)
+
+
+def model(n_latents=1, dtype=np.float64, **options):
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(n_latents, 4, 4))
+    naturals = Naturals(factor @ factor.transpose(0, 2, 1), rng.normal(size=(n_latents, 4)))
+    prior = Prior(2.0 * RBF(0.8) + WhiteKernel(NOISE), points(4), np.dtype(dtype))
+    likelihood = Probit() if n_latents == 1 else NoisyArgmax(n_latents)
+    posterior = Posterior.from_naturals(naturals)
+    return Model.from_prior(prior, posterior, Standardizer.identity(2), likelihood, **options)
+
+
+@pytest.mark.parametrize("n_latents", [1, 3])
+def test_joint_moments_have_the_marginals_without_the_noise(n_latents):
+    at = model(n_latents, inverse_temperature=0.7)
+    mean, variance = at.latent_moments(X)
+    joint_mean, covariance = at.joint_moments(X)
+    assert_allclose(joint_mean, mean, rtol=1e-6)
+    assert_allclose(np.diagonal(covariance, axis1=1, axis2=2) + NOISE, variance, rtol=1e-6)
+
+
+def test_tiles_and_the_way_they_are_mapped_change_nothing(monkeypatch):
+    at = model()
+    whole = at.latent_moments(X)
+    set_tile_rows(monkeypatch, 4)
+    calls = []
+
+    def counting_map(function, items):
+        calls.extend(items)
+        return map(function, items)
+
+    for part, expected in zip(at.latent_moments(X, counting_map), whole, strict=True):
+        assert_allclose(part, expected, rtol=1e-12)
+    assert calls == [0, 4, 8]
+
+
+@pytest.mark.parametrize("n_latents", [1, 3])
+def test_draws_have_the_joint_moments(n_latents):
+    at = model(n_latents)
+    draws = at.sample(X, 40_000, np.random.default_rng(0))
+    assert draws.shape == (n_latents, len(X), 40_000)
+    mean, covariance = at.joint_moments(X)
+    assert_allclose(draws.mean(axis=2), mean, atol=0.05)
+    for drawn, expected in zip(draws, covariance, strict=True):
+        assert_allclose(np.cov(drawn), expected, atol=0.08)
+    assert_array_equal(draws, at.sample(X, 40_000, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_noise_is_that_of_the_white_kernel(dtype):
+    assert_allclose(model(dtype=dtype).noise_variance(X), NOISE, rtol=1e-6)
