@@ -167,8 +167,14 @@ def rewritten(path, **entries):
 
 def test_a_file_from_the_future(model, path):
     model.save(path)
-    rewritten(path, header=lambda header: {**header, "format": 2, "cavity": "9.9.9"})
-    refused(path, r"has format 2 and was written by cavity 9\.9\.9.*upgrade cavity")
+    rewritten(path, header=lambda header: {**header, "format": 3, "cavity": "9.9.9"})
+    refused(path, r"has format 3 and was written by cavity 9\.9\.9.*upgrade cavity")
+
+
+def test_a_file_of_an_older_format(model, path):
+    model.save(path)
+    rewritten(path, header=lambda header: {**header, "format": 1, "cavity": "0.0.9"})
+    refused(path, r"has format 1 and was written by cavity 0\.0\.9.*fit and save the model again")
 
 
 @pytest.mark.parametrize("header", [{}, [], None, {"format": "one"}, {"format": 0}])

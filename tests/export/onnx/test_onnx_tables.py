@@ -9,9 +9,10 @@ from onnx_serving import run_columns
 from sklearn.gaussian_process.kernels import RBF
 
 from cavity import SEPClassifier, TableClassifier
+from cavity.data.columns import PARTS
 from cavity.export.onnx import to_onnx
 from cavity.export.onnx.graph import Graph
-from cavity.export.onnx.preprocessing import PARTS, _parts
+from cavity.export.onnx.preprocessing import _parts
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
