@@ -24,7 +24,7 @@ from cavity.plot import (
 from cavity.plot.canvas import PALETTE, colour, line_style, number
 from cavity.plot.partial_dependence import Effect
 from cavity.report.scores import Evaluation
-from cavity.report.target import KnownRows, Subject
+from cavity.report.target import ReportRows, ReportTarget
 from cavity.typing import Array
 
 _INK, _RULE = "#010203", "#040506"
@@ -111,9 +111,9 @@ class Figure(NamedTuple):
     caption: str
 
 
-def convergence(subject: Subject) -> Figure:
+def convergence(target: ReportTarget) -> Figure:
     """Leave-one-out NLL and objective over the iterations."""
-    fit = subject.classifier
+    fit = target.classifier
     history = fit.history_
     x = "seconds" if len({entry.epochs for entry in history}) < len(history) else "epochs"
 
@@ -142,9 +142,9 @@ def convergence(subject: Subject) -> Figure:
     return Figure(drawn("convergence", draw, description, width=9.0, height=3.0, columns=2), caption)
 
 
-def reliability(subject: Subject, evaluation: Evaluation) -> Figure:
+def reliability(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """Observed frequencies against predicted probabilities, and how the probabilities are spread."""
-    fitted = subject.classifier
+    fitted = target.classifier
     labels = np.asarray(fitted.classes_)[evaluation.codes]
     n_bins = int(np.clip(len(labels) // 40, 4, 10))
 
@@ -152,7 +152,7 @@ def reliability(subject: Subject, evaluation: Evaluation) -> Figure:
         ReliabilityDisplay.from_predictions(
             labels, evaluation.proba, classes=fitted.classes_, n_bins=n_bins, ax=left
         )
-        _spread(right, subject, evaluation)
+        _spread(right, target, evaluation)
 
     caption = (
         "Left: of rows that were given about the same probability, how many turned out so? On the "
@@ -164,13 +164,13 @@ def reliability(subject: Subject, evaluation: Evaluation) -> Figure:
     return Figure(drawn("reliability", draw, text, width=9.0, height=4.0, columns=2), caption)
 
 
-def _spread(ax: Any, subject: Subject, evaluation: Evaluation) -> None:
+def _spread(ax: Any, target: ReportTarget, evaluation: Evaluation) -> None:
     """Histograms of what was said: of either class, or of right and wrong predictions."""
     p = evaluation.proba
-    if len(subject.classes) == 2:
-        parts = {f"truly {name}": p[evaluation.codes == i, 1] for i, name in enumerate(subject.classes)}
+    if len(target.classes) == 2:
+        parts = {f"truly {name}": p[evaluation.codes == i, 1] for i, name in enumerate(target.classes)}
         shades = [colour(0), colour(1)]
-        ax.set_xlabel(f"predicted probability of {subject.classes[1]}")
+        ax.set_xlabel(f"predicted probability of {target.classes[1]}")
     else:
         right = p.argmax(axis=1) == evaluation.codes
         parts = {"right": p.max(axis=1)[right], "wrong": p.max(axis=1)[~right]}
@@ -189,16 +189,16 @@ def _judged(evaluation: Evaluation) -> list[int]:
     return [code for code in judged if 0 < np.sum(evaluation.codes == code) < len(evaluation.codes)]
 
 
-def roc(subject: Subject, evaluation: Evaluation) -> Figure:
+def roc(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """True against false positive rate, a class against the rest."""
 
     def draw(ax: Any) -> None:
         ax.plot([0, 1], [0, 1], color="0.5", lw=1, ls="--")
         for code in _judged(evaluation):
             x, y, _ = roc_curve(evaluation.codes == code, evaluation.log_proba[:, code])
-            shade = colour(0 if len(subject.classes) == 2 else code)
+            shade = colour(0 if len(target.classes) == 2 else code)
             ax.plot(
-                *_thinned(x, y), color=shade, ls=line_style(code), lw=1.5, label=subject.classes[code]
+                *_thinned(x, y), color=shade, ls=line_style(code), lw=1.5, label=target.classes[code]
             )
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
         ax.set_xlabel("false positive rate")
@@ -209,21 +209,21 @@ def roc(subject: Subject, evaluation: Evaluation) -> Figure:
     return Figure(drawn("roc", draw, "ROC curve.", width=4.3, height=4.2), caption)
 
 
-def precision_recall(subject: Subject, evaluation: Evaluation) -> Figure:
+def precision_recall(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """Precision against recall, a class against the rest."""
 
     def draw(ax: Any) -> None:
         for code in _judged(evaluation):
             true = evaluation.codes == code
             precision, recall, _ = precision_recall_curve(true, evaluation.log_proba[:, code])
-            shade = colour(0 if len(subject.classes) == 2 else code)
+            shade = colour(0 if len(target.classes) == 2 else code)
             ax.axhline(float(true.mean()), color=shade, lw=0.8, ls=":")
             ax.plot(
                 *_thinned(recall, precision),
                 color=shade,
                 ls=line_style(code),
                 lw=1.5,
-                label=subject.classes[code],
+                label=target.classes[code],
             )
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), aspect="equal")
         ax.set_xlabel("recall")
@@ -236,16 +236,16 @@ def precision_recall(subject: Subject, evaluation: Evaluation) -> Figure:
     )
 
 
-def relevance(subject: Subject, max_features: int) -> Figure:
+def relevance(target: ReportTarget, max_features: int) -> Figure:
     """Bars of the features' relevance."""
-    display = RelevanceDisplay(subject.classifier.relevance_, subject.names, max_features=max_features)
-    shown, d = len(display.order), len(subject.names)
+    display = RelevanceDisplay(target.classifier.relevance_, target.names, max_features=max_features)
+    shown, d = len(display.order), len(target.names)
 
     def draw(ax: Any) -> None:
         display.plot(ax)
         ax.grid(visible=False, axis="y")
 
-    text = f"Relevance of {shown} features; the most relevant is {subject.names[display.order[0]]}."
+    text = f"Relevance of {shown} features; the most relevant is {target.names[display.order[0]]}."
     return Figure(
         drawn("relevance", draw, text, width=9.0, height=0.9 + 0.25 * shown),
         "Bars: the share of the function’s squared slope that is along each feature; whiskers: its 90 % "
@@ -254,12 +254,12 @@ def relevance(subject: Subject, max_features: int) -> Figure:
     )
 
 
-def partial_dependence(subject: Subject, effect: Effect) -> Figure:
+def partial_dependence(target: ReportTarget, effect: Effect) -> Figure:
     """One feature's effect with its band."""
-    name = subject.names[effect.feature]
+    name = target.names[effect.feature]
 
     def draw(ax: Any) -> None:
-        PartialDependenceDisplay(effect, name=name, classes=subject.classifier.classes_).plot(ax)
+        PartialDependenceDisplay(effect, name=name, classes=target.classifier.classes_).plot(ax)
 
     text = (
         f"Partial dependence on {name}, from {number(effect.grid[0])} to {number(effect.grid[-1])}; "
@@ -269,10 +269,10 @@ def partial_dependence(subject: Subject, effect: Effect) -> Figure:
     return Figure(drawing, text)
 
 
-def plane(subject: Subject, rows: KnownRows, features: tuple[int, int]) -> Figure:
+def plane(target: ReportTarget, rows: ReportRows, features: tuple[int, int]) -> Figure:
     """Probability and inducing points in the two most relevant dimensions."""
-    fitted = subject.classifier
-    names = [subject.names[feature] for feature in features]
+    fitted = target.classifier
+    names = [target.names[feature] for feature in features]
 
     def draw(ax: Any) -> None:
         ax.grid(visible=False)
@@ -281,17 +281,15 @@ def plane(subject: Subject, rows: KnownRows, features: tuple[int, int]) -> Figur
             rows.X,
             np.asarray(fitted.classes_)[rows.codes],
             features=features,
-            feature_names=subject.names,
+            feature_names=target.names,
             grid_resolution=80,
             max_rows=600,
             ax=ax,
         )
 
     most = set(np.argsort(-fitted.relevance_.value, kind="stable")[:2].tolist())
-    which = (
-        ", the two most relevant features" if most == set(features) and len(subject.names) > 2 else ""
-    )
-    others = "" if len(subject.names) == 2 else " The ground holds all other features at their medians."
+    which = ", the two most relevant features" if most == set(features) and len(target.names) > 2 else ""
+    others = "" if len(target.names) == 2 else " The ground holds all other features at their medians."
     caption = (
         f"{len(fitted.inducing_points_)} inducing points (crosses) and "
         f"{min(600, len(rows.X)):,} rows in the plane of {names[0]} and {names[1]}{which}.{others} "

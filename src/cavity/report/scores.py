@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score
 
 from cavity.gp.metrics import BINS, binomial_band, score, score_rows
 from cavity.plot.canvas import log_proba_at
-from cavity.report.target import KnownRows, Subject
+from cavity.report.target import ReportRows, ReportTarget
 from cavity.typing import Array, IntArray
 
 
@@ -126,19 +126,19 @@ class Evaluation:
         return np.asarray(np.take_along_axis(self.log_proba, self.codes[:, None], axis=1)[:, 0])
 
 
-def held_out_evaluation(subject: Subject, rows: KnownRows, n_available: int) -> Evaluation:
+def held_out_evaluation(target: ReportTarget, rows: ReportRows, n_available: int) -> Evaluation:
     """Predict held-out rows."""
-    log_proba = log_proba_at(subject.classifier, rows.X)
+    log_proba = log_proba_at(target.classifier, rows.X)
     return Evaluation(rows.codes, log_proba, held_out=True, n_available=n_available)
 
 
-def left_out_evaluation(subject: Subject, rows: KnownRows) -> Evaluation | None:
+def left_out_evaluation(target: ReportTarget, rows: ReportRows) -> Evaluation | None:
     """Take the leave-one-out probabilities of training rows as predictions.
 
     Only with two classes do they determine the probabilities of all classes; with more, return None.
     """
-    loo = np.asarray(subject.classifier.loo_log_proba_, dtype=np.float64)
-    if len(subject.classes) != 2 or len(rows.index) == 0 or rows.index[-1] >= len(loo):
+    loo = np.asarray(target.classifier.loo_log_proba_, dtype=np.float64)
+    if len(target.classes) != 2 or len(rows.index) == 0 or rows.index[-1] >= len(loo):
         return None
     of_label = loo[rows.index]
     visited = np.isfinite(of_label)
