@@ -15,10 +15,10 @@ import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from cavity.plot import (
+    CalibrationDisplay,
     DecisionBoundaryDisplay,
     PartialDependenceDisplay,
     RelevanceDisplay,
-    ReliabilityDisplay,
     TrainingCurveDisplay,
 )
 from cavity.plot.canvas import PALETTE, colour, line_style, number
@@ -149,7 +149,7 @@ def reliability(target: ReportTarget, evaluation: Evaluation) -> Figure:
     n_bins = int(np.clip(len(labels) // 40, 4, 10))
 
     def draw(left: Any, right: Any) -> None:
-        ReliabilityDisplay.from_predictions(
+        CalibrationDisplay.from_predictions(
             labels, evaluation.proba, classes=fitted.classes_, n_bins=n_bins, ax=left
         )
         _spread(right, target, evaluation)
