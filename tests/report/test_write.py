@@ -148,8 +148,8 @@ def test_a_loaded_estimator_has_no_rows_and_may_be_given_them(fitted, tmp_path):
     model, frame, labels = fitted
     loaded = pickle.loads(pickle.dumps(model))
     bare = write_report(loaded, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "not at hand" in bare
-    assert "nothing to judge by" in bare
+    assert "not available" in bare
+    assert "no rows to judge by" in bare
     assert [part for part in PARTS if part not in Outline(bare).ids] == []
     assert '<th scope="row" class="number">7</th>' in bare
     given = write_report(

@@ -1,7 +1,4 @@
-"""Figures as SVG inside a page: its fonts, its ink in light and dark, and nothing from elsewhere.
-
-The figures of the report.
-"""
+"""The figures of a report, as SVG elements that take fonts and colours from the page."""
 
 from __future__ import annotations
 
@@ -28,9 +25,8 @@ from cavity.report.target import ReportRows, ReportTarget
 from cavity.typing import Array
 
 _INK, _RULE = "#010203", "#040506"
-"""Stand for the page's own colours, which are known only when it is shown."""
-
-_OWN = {_INK: "currentColor", _RULE: "var(--rule)", PALETTE[0].lower(): "var(--accent)"}
+"""Placeholders for colours of the page, which are known only when it is shown."""
+_PAGE_COLOURS = {_INK: "currentColor", _RULE: "var(--rule)", PALETTE[0].lower(): "var(--accent)"}
 
 _STYLE: dict[Any, Any] = {
     "text.color": _INK,
@@ -67,9 +63,9 @@ def drawn(
     height: float = 3.3,
     columns: int = 1,
 ) -> str:
-    """What `draw(ax, …)` draws on one or more axes side by side, as an SVG element.
+    """Call `draw(ax, …)` on one or more axes side by side, and return an SVG element.
 
-    name: unlike that of any other figure of the page; description: for readers who do not see it.
+    name: a name that no other figure of the page has; description: text for readers who cannot see it.
 
     >>> svg = drawn("demo", lambda ax: ax.plot([0, 1], [0, 1]), "a rising line")
     >>> svg.startswith('<svg role="img" aria-label="a rising line"'), "http" in svg
@@ -87,25 +83,25 @@ def drawn(
 
 
 def _inlined(svg: str, description: str) -> str:
-    """An SVG document as an element of an HTML page."""
+    """Turn an SVG document into an element of an HTML page."""
     body = svg[svg.index("<svg") :]
     view = re.search(r'viewBox="([^"]+)"', body)
     assert view is not None
     body = body[body.index(">") + 1 :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
-    body = re.sub(r'<g id="[^"]*"', "<g", body)  # the same in every figure, and not referred to
+    body = re.sub(r'<g id="[^"]*"', "<g", body)  # unused, and the same in every figure
     body = body.replace("xlink:href", "href")
-    for stand_in, own in _OWN.items():
+    for stand_in, own in _PAGE_COLOURS.items():
         body = body.replace(stand_in, own)
-    # The font is the page's own; matplotlib before 3.10 writes size and family in one.
+    # Use the font of the page. matplotlib before 3.10 writes size and family in one property.
     body = re.sub(r" font-family: [^;\"]*;", "", body)
     body = re.sub(r"font: (?:\w+ )*([\d.]+px) [^;\"]*;", r"font-size: \1;", body)
     return f'<svg role="img" aria-label="{escape(description)}" viewBox="{view[1]}">{body}'
 
 
 class Figure(NamedTuple):
-    """A picture and what it shows."""
+    """An SVG element and its caption."""
 
     svg: str
     caption: str
@@ -121,7 +117,7 @@ def convergence(target: ReportTarget) -> Figure:
         TrainingCurveDisplay.from_estimator(fit, y="leave_one_out", x=x, ax=left)
         TrainingCurveDisplay.from_estimator(fit, y="objective", x=x, ax=right)
         objective = [entry.objective for entry in history]
-        if len(objective) > 10:  # the first steps dwarf all others
+        if len(objective) > 10:  # the first steps are far below all others
             low, high = min(objective[len(objective) // 10 :]), max(objective)
             right.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low) or None)
 
@@ -132,12 +128,12 @@ def convergence(target: ReportTarget) -> Figure:
     )
     caption = (
         "Left: mean −log probability of a row’s label with the row left out, which every pass gives "
-        "for free. Right: what training maximises; its first tenth may leave the frame."
+        "at no extra cost. Right: the objective of training; its first tenth may be outside the frame."
     )
     if first.epochs < 1:
         caption += (
-            " Each point is the mean of some minibatches, hence the noise. In the first pass over the "
-            "data the objective lacks what rows yet to come will say, so it may fall after it."
+            " Each point is a mean over some minibatches, hence the noise. In the first pass over the "
+            "data the objective lacks the rows that have not been seen, so it may fall afterwards."
         )
     return Figure(drawn("convergence", draw, description, width=9.0, height=3.0, columns=2), caption)
 
@@ -155,17 +151,17 @@ def reliability(target: ReportTarget, evaluation: Evaluation) -> Figure:
         _spread(right, target, evaluation)
 
     caption = (
-        "Left: of rows that were given about the same probability, how many turned out so? On the "
-        "dashed line what is said comes true as often as it is said. Bars: exact 95 % intervals "
-        f"(Clopper and Pearson) of the frequency in each of {n_bins} groups. Right: how often each "
-        "probability was said; the further apart, the more the predictions tell."
+        "Left: observed frequency in groups of rows with about the same predicted probability. On the "
+        "dashed line the two are equal. Bars: exact 95 % intervals (Clopper and Pearson) of the "
+        f"frequency in each of {n_bins} groups. Right: distribution of the predicted probabilities; the "
+        "further apart the classes, the more informative the predictions."
     )
     text = f"Reliability diagram of {len(labels):,} rows in {n_bins} groups of predicted probability."
     return Figure(drawn("reliability", draw, text, width=9.0, height=4.0, columns=2), caption)
 
 
 def _spread(ax: Any, target: ReportTarget, evaluation: Evaluation) -> None:
-    """Histograms of what was said: of either class, or of right and wrong predictions."""
+    """Draw histograms of the probabilities, by true class or by right and wrong predictions."""
     p = evaluation.proba
     if len(target.classes) == 2:
         parts = {f"truly {name}": p[evaluation.codes == i, 1] for i, name in enumerate(target.classes)}
@@ -184,6 +180,7 @@ def _spread(ax: Any, target: ReportTarget, evaluation: Evaluation) -> None:
 
 
 def _judged(evaluation: Evaluation) -> list[int]:
+    """Classes with a curve: the second of two, or all that some but not all rows have."""
     n_classes = evaluation.log_proba.shape[1]
     judged = [1] if n_classes == 2 else range(n_classes)
     return [code for code in judged if 0 < np.sum(evaluation.codes == code) < len(evaluation.codes)]
@@ -205,7 +202,7 @@ def roc(target: ReportTarget, evaluation: Evaluation) -> Figure:
         ax.set_ylabel("true positive rate")
         ax.legend(frameon=False, fontsize="small", loc="lower right")
 
-    caption = "ROC: the better the ranking, the closer to the upper left corner; dashed, a coin."
+    caption = "ROC: the better the ranking, the closer to the upper left corner. Dashed: chance."
     return Figure(drawn("roc", draw, "ROC curve.", width=4.3, height=4.2), caption)
 
 
@@ -230,7 +227,7 @@ def precision_recall(target: ReportTarget, evaluation: Evaluation) -> Figure:
         ax.set_ylabel("precision")
         ax.legend(frameon=False, fontsize="small", loc="lower left")
 
-    caption = "Precision–recall: dotted, the share of the class, which is what chance gives."
+    caption = "Precision–recall. Dotted: the share of the class, which is the precision of chance."
     return Figure(
         drawn("precision-recall", draw, "Precision–recall curve.", width=4.3, height=4.2), caption
     )
@@ -289,17 +286,19 @@ def plane(target: ReportTarget, rows: ReportRows, features: tuple[int, int]) -> 
 
     most = set(np.argsort(-fitted.relevance_.value, kind="stable")[:2].tolist())
     which = ", the two most relevant features" if most == set(features) and len(target.names) > 2 else ""
-    others = "" if len(target.names) == 2 else " The ground holds all other features at their medians."
+    others = (
+        "" if len(target.names) == 2 else " In the background all other features are at their medians."
+    )
     caption = (
         f"{len(fitted.inducing_points_)} inducing points (crosses) and "
         f"{min(600, len(rows.X)):,} rows in the plane of {names[0]} and {names[1]}{which}.{others} "
-        "Inducing points gather where the function bends; some may lie outside the frame."
+        "Inducing points gather where the function is curved; some may lie outside the frame."
     )
     text = f"Probability surface and inducing points over {names[0]} and {names[1]}."
     return Figure(drawn("plane", draw, text, width=7.2, height=4.8), caption)
 
 
 def _thinned(x: Array, y: Array, most: int = 400) -> tuple[Array, Array]:
-    """A curve of many points with those left out that nobody could see."""
+    """Reduce a curve of many points to as many as can be seen."""
     keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).astype(int))
     return x[keep], y[keep]
