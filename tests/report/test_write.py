@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity import SEPClassifier
 from cavity.report import write_report
+from cavity.report.contents import two_features
 
 PARTS = [
     "fitted",
@@ -256,3 +257,15 @@ def test_without_jinja_the_extra_is_named(fitted, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ImportError, match=r"cavity\[report\]"):
         write_report(fitted[0], tmp_path / "r.html")
+
+
+def test_a_plane_is_that_of_the_two_most_relevant_features():
+    X = np.column_stack([[0, 1, 0, 1], [1, 2, 3, 4], [1, 0, 0, 1]])
+    assert two_features(X, np.array([1, 2, 0])) == (1, 2)
+    assert two_features(X, np.array([0, 1, 2])) == (0, 1)
+
+
+def test_but_needs_room_in_one_direction():
+    X = np.column_stack([[0, 1, 0, 1], [1, 2, 3, 4], [1, 0, 0, 1]])
+    assert two_features(X, np.array([0, 2, 1])) == (1, 0)
+    assert two_features(X[:, [0, 0]], np.array([1, 0])) == (1, 0)
