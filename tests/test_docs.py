@@ -195,9 +195,7 @@ def test_every_room_is_in_the_design():
     """The page that shows the rooms leaves none out, and names no file that is not there."""
     source, page = ROOT / "src" / "cavity", (ROOT / "docs" / "design.md").read_text("utf-8")
     rooms = {
-        path.stem
-        for path in source.iterdir()
-        if path.suffix == ".py" or (path / "__init__.py").exists()
+        path.stem for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }
     assert rooms - set(re.findall(r"\w+", page)) == {"__init__", "__main__"}
     named = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?|\w+\.py)`", page)) - {"estimators/"}

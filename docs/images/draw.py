@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer, make_moons
 from sklearn.model_selection import train_test_split
 
 from cavity import SEPClassifier, SVIClassifier
-from cavity.plot import DecisionBoundaryDisplay, InducingPointsDisplay, PartialDependenceDisplay, RelevanceDisplay, ReliabilityDisplay, TrainingCurveDisplay
+from cavity.plot import CalibrationDisplay, DecisionBoundaryDisplay, InducingPointsDisplay, PartialDependenceDisplay, RelevanceDisplay, TrainingCurveDisplay
 from cavity.plot.plane import draw_rows
 
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ def displays() -> Figure:
     axes = np.array([[part.subplots() for part in row] for row in parts])
     top = [int(i) for i in np.argsort(-sep.relevance_.value)[:2]]
     DecisionBoundaryDisplay.from_estimator(sep, X, y, features=top, ax=axes[0, 0])
-    ReliabilityDisplay.from_estimator(sep, X_test, y_test, n_bins=5, ax=axes[0, 1])
+    CalibrationDisplay.from_estimator(sep, X_test, y_test, n_bins=5, ax=axes[0, 1])
     RelevanceDisplay.from_estimator(sep, max_features=8, ax=axes[0, 2])
     PartialDependenceDisplay.from_estimator(sep, X, top[1], ax=axes[1, 0])
     TrainingCurveDisplay.from_estimators([sep, svi], x="epochs", ax=axes[1, 1])

@@ -1,9 +1,4 @@
-"""Memory that was freed is kept for the next tile: taking it from the system again costs page faults.
-
-How much memory there is, and saying no before it is gone.
-
-Slices of rows that fit in a core's cache, for several passes over the same rows.
-"""
+"""Memory: settings of the allocator, how much is available, and slices of rows that fit in a cache."""
 
 from __future__ import annotations
 
@@ -16,33 +11,37 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+"""Parameters of glibc's `mallopt`."""
 _KEPT_BYTES = 256 * 2**20
+"""Freed memory that `keep_freed_memory` lets a process keep."""
 _LARGEST_FROM_HEAP = 32 * 2**20
-"""The most that glibc takes from its heaps rather than from the system."""
+"""Largest array that glibc can take from its heap instead of mapping it."""
 _DEFAULT_THRESHOLD = 128 * 2**10
+"""glibc's initial thresholds for mapping and trimming."""
 _PAGE = 4096
 
 
 def expect_large_arrays() -> None:
-    """Let the allocator of this process see that arrays of up to 32 MB come and go.
+    """Prepare the allocator of this process for arrays of up to 32 MB.
 
-    glibc adapts: after such an array has been freed it takes others of up to that size from its heap and
-    keeps twice as much of what is freed. One that is never touched costs nothing, and what it changes is
-    what any program that handles arrays of that size has changed already.
+    It allocates and frees one such array. glibc then takes arrays of up to that size from its heap and
+    keeps up to twice as much freed memory. The array is never touched, so it costs nothing. Every
+    program that uses arrays of that size has the same effect on the allocator.
 
     >>> expect_large_arrays()
     """
-    import numpy as np  # not above: the command's help needs this room, but no arrays
+    import numpy as np  # not above: `cavity --help` imports this module and must not load NumPy
 
     np.empty(_LARGEST_FROM_HEAP - 2 * _PAGE, dtype=np.uint8)
 
 
 def keep_freed_memory() -> bool:
-    """Tell the allocator of this process to keep what is freed; whether it could be told.
+    """Let the allocator of this process keep freed memory; return whether that is possible.
 
-    The arrays of a tile take megabytes, which glibc returns to the system when they are freed and maps
-    again, page by page, for the next tile: a third of the time of a prediction. It is a setting of the
-    whole process, so a command may choose it, and a library may not.
+    The arrays of a tile take megabytes. By default glibc returns them to the system when they are freed
+    and maps them again, page by page, for the next tile, which takes a third of the time of a
+    prediction. The setting concerns the whole process, so a command may change it, but a library must
+    not.
 
     >>> keep_freed_memory() in (True, False)
     True
@@ -52,7 +51,7 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """For a while: what was kept goes back to the system at the end.
+    """Keep freed memory inside the block, and return it to the system at the end.
 
     >>> with freed_memory_kept():
     ...     pass
@@ -68,7 +67,7 @@ def freed_memory_kept() -> Iterator[None]:
 
 
 def return_freed_memory() -> None:
-    """Give back to the system what was freed and is not needed again soon, where there is a way.
+    """Return freed memory to the system, if the C library is glibc.
 
     >>> return_freed_memory()
     """
@@ -90,31 +89,35 @@ def _set(mmap_threshold: int, trim_threshold: int, top_pad: int) -> bool:
 
 
 def _glibc() -> Any:
+    """The C library if it is glibc, else None."""
     if not sys.platform.startswith("linux"):
         return None
     try:
         library = ctypes.CDLL(None)
-        library.mallopt, library.malloc_trim  # noqa: B018  (another C library has neither)
+        library.mallopt, library.malloc_trim  # noqa: B018  (other C libraries have neither)
     except (OSError, AttributeError):
         return None
     return library
 
 
-class _Files(NamedTuple):
-    """How a version of control groups names what is known of a group's memory."""
+class _GroupFiles(NamedTuple):
+    """Where a version of control groups records the memory of a group."""
 
     controller: str
-    """In /proc/self/cgroup; the second version has but one, without a name."""
+    """Its name in /proc/self/cgroup; in version 2 it is empty."""
     mounts: tuple[str, ...]
+    """Folders in /sys/fs/cgroup where it may be mounted."""
     limit: str
+    """File with the limit."""
     used: str
+    """File with the memory in use."""
     reclaimable: str
-    """In memory.stat: of files, which make room when memory is needed."""
+    """Entry of memory.stat with cached files, which the system drops when memory is needed."""
 
 
 _CGROUPS = (
-    _Files("", ("", "unified"), "memory.max", "memory.current", "inactive_file"),
-    _Files(
+    _GroupFiles("", ("", "unified"), "memory.max", "memory.current", "inactive_file"),
+    _GroupFiles(
         "memory",
         ("memory",),
         "memory.limit_in_bytes",
@@ -125,23 +128,24 @@ _CGROUPS = (
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Memory that can be had without swapping, where the system tells (Linux); else None.
+    """Memory in bytes that is available without swapping; None where that is not known (not Linux).
 
-    In a container, or any other control group, no more than the group is allowed; `root` is the place
-    that /proc and /sys are in.
+    In a container, or any other control group, it is at most what the group may still use. `root` is the
+    folder that contains /proc and /sys.
     """
     known = [value for value in (_free(root), _left_in_cgroups(root)) if value is not None]
     return min(known, default=None)
 
 
 def _free(root: Path) -> int | None:
+    """Memory that the machine has available."""
     lines = _lines(root / "proc/meminfo")
     found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     return found[0] if found else None
 
 
 def _left_in_cgroups(root: Path) -> int | None:
-    """The least that is left to this process's control group and those that it is in."""
+    """Memory that the control group of this process, and all groups around it, may still use."""
     left = []
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, place = line.split(":", 2)
@@ -152,10 +156,11 @@ def _left_in_cgroups(root: Path) -> int | None:
     return min(left, default=None)
 
 
-def _left(base: Path, place: str, files: _Files) -> list[int]:
+def _left(base: Path, place: str, files: _GroupFiles) -> list[int]:
+    """Memory that a group and each of its parents may still use."""
     left = []
     group = PurePosixPath(place.lstrip("/"))
-    # A container may see a path of the host that is not there: its own limits are then at the root.
+    # A container may see the path of its group on the host; its own limits are then at the root.
     for name in (group, *group.parents):
         limit, used = _number(base / name / files.limit), _number(base / name / files.used)
         if limit is not None and used is not None:
@@ -166,7 +171,7 @@ def _left(base: Path, place: str, files: _Files) -> list[int]:
 
 def _number(path: Path) -> int | None:
     lines = _lines(path)
-    return int(lines[0]) if lines and lines[0].isdigit() else None  # "max" is no limit
+    return int(lines[0]) if lines and lines[0].isdigit() else None  # "max" means no limit
 
 
 def _lines(path: Path) -> list[str]:
@@ -177,7 +182,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def peak_bytes() -> int | None:
-    """The largest resident size of this process so far, where the system tells."""
+    """Largest resident size of this process so far in bytes; None on Windows."""
     try:
         import resource
     except ImportError:  # Windows
@@ -187,7 +192,7 @@ def peak_bytes() -> int | None:
 
 
 def require_memory(needed: int, what: str, instead: str) -> None:
-    """Raise `MemoryError`, with bytes and a way out, if `needed` bytes are more than there are."""
+    """Raise `MemoryError` if `what` needs more bytes than are available; `instead` is the way out."""
     available = available_bytes()
     if available is not None and needed > available:
         raise MemoryError(
@@ -196,10 +201,11 @@ def require_memory(needed: int, what: str, instead: str) -> None:
 
 
 _CACHE_BYTES = 400_000
+"""Part of a core's cache that the rows of a slice may fill."""
 
 
 def cached_rows(n_rows: int, row_bytes: int) -> Iterator[slice]:
-    """Consecutive slices that cover n_rows rows.
+    """Split n_rows rows into consecutive slices that fit in a core's cache.
 
     >>> [(rows.start, rows.stop) for rows in cached_rows(5, 200_000)]
     [(0, 2), (2, 4), (4, 5)]

@@ -1,7 +1,4 @@
-"""Small tables for people to read: as aligned text, and as HTML in notebooks.
-
-Names of columns, finding the one that was meant, and values in messages.
-"""
+"""Text for people: small tables, and names and values in messages."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned: the first to the left, the others to the right.
+    """Format a table as text: the first column aligned to the left, the others to the right.
 
     >>> print(text_table(["name", "score"], [["a", "0.5"], ["long", "-12.25"]]))
     name   score
@@ -32,7 +29,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A plain HTML table, with everything in it escaped.
+    """Format a table as HTML, with all cells escaped.
 
     >>> html_table(["name"], [["<b>"]])
     '<table><thead><tr><th>name</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
@@ -45,10 +42,11 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 _FEW = 20
+"""Most names that a message lists."""
 
 
 def suggestion(name: str, among: Sequence[str]) -> str:
-    """Words to end an error with: the nearest name, or all of them if they are few.
+    """End of an error message about an unknown name: the nearest known name, or all if none is near.
 
     >>> suggestion("delaid", ["age", "delayed"])
     "; did you mean 'delayed'?"
@@ -63,7 +61,7 @@ def suggestion(name: str, among: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str], most: int = _FEW) -> str:
-    """Names in quotes, the first few of many.
+    """List names in quotes; of many, the first few.
 
     >>> listed(["a", "b", "c"], most=2)
     "'a', 'b' and 1 more"
@@ -73,7 +71,7 @@ def listed(names: Sequence[str], most: int = _FEW) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value of a cell, as people write it.
+    """Format the value of a cell as people write it.
 
     >>> shown("many"), shown(0.5), shown(date(2013, 1, 31))
     ("'many'", '0.5', "'2013-01-31'")

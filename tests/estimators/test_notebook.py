@@ -6,7 +6,7 @@ from sklearn import config_context
 from sklearn.datasets import make_moons
 
 from cavity import SEPClassifier, TableClassifier
-from cavity.estimators.facts import fitted_facts
+from cavity.estimators.facts import fit_facts
 from headless_browser import looked_at
 
 
@@ -22,7 +22,7 @@ def test_a_notebook_shows_what_was_fitted(fitted):
     html = fitted._repr_html_()
     assert "What was fitted" in fitted._repr_mimebundle_()["text/html"]
     assert "SEPClassifier" in html
-    for name in ("classes", "inducing points", "kernel", "leave-one-out NLL", "training"):
+    for name in ("Classes", "Inducing points", "Kernel", "Leave-one-out NLL", "Training"):
         assert f">{name}</th>" in html
     assert "&lt;no&gt;, yes" in html
     assert "<no>, yes" not in html
@@ -50,7 +50,7 @@ def test_a_classifier_of_tables_shows_the_one_inside():
 def test_a_stream_says_that_it_counts_its_last_chunk():
     X, y = make_moons(100, noise=0.2, random_state=0)
     stream = SEPClassifier(n_inducing=5, random_state=0).partial_fit(X, y).partial_fit(X[:40], y[:40])
-    assert fitted_facts(stream)["rows of the last chunk"] == "40"
+    assert fit_facts(stream).as_words()["Rows of the last chunk"] == "40"
 
 
 LOOK = """(() => {
@@ -88,6 +88,6 @@ def test_as_a_browser_shows_it(fitted, state, tmp_path):
         assert seen["captions"] == []
         return
     assert seen["captions"] == ["What was fitted"]
-    assert seen["facts"] == fitted_facts(fitted)
-    assert seen["facts"]["classes"] == "<no>, yes"
+    assert seen["facts"] == fit_facts(fitted).as_words()
+    assert seen["facts"]["Classes"] == "<no>, yes"
     assert seen["below"]

@@ -71,7 +71,7 @@ class TestCompare:
             found["x"]
 
     def test_refuses_what_cannot_be_compared(self, models):
-        with pytest.raises(ValueError, match="different rows"):
+        with pytest.raises(ValueError, match="different numbers of rows"):
             compare([models["smooth"], make(SEPClassifier, RBF(1.0), **QUICK).fit(X[:40], LABELS[:40])])
         with pytest.raises(NotFittedError):
             compare([SEPClassifier()])

@@ -8,11 +8,11 @@ from sklearn.datasets import make_moons
 
 from cavity import GFITCClassifier, SEPClassifier
 from cavity.plot import (
+    CalibrationDisplay,
     DecisionBoundaryDisplay,
     InducingPointsDisplay,
     PartialDependenceDisplay,
     RelevanceDisplay,
-    ReliabilityDisplay,
     TrainingCurveDisplay,
 )
 
@@ -42,7 +42,7 @@ DRAWN = {
         fit, X, "north", n_rows=5, n_draws=10, ax=ax
     ),
     "relevance": lambda fit, ax: RelevanceDisplay.from_estimator(fit, ax=ax),
-    "reliability": lambda fit, ax: ReliabilityDisplay.from_predictions(
+    "reliability": lambda fit, ax: CalibrationDisplay.from_predictions(
         LABELS, fit.predict_proba(pandas.DataFrame(X, columns=["east", "north"])), ax=ax
     ),
     "training curve": lambda fit, ax: TrainingCurveDisplay.from_estimator(fit, ax=ax),
@@ -76,12 +76,12 @@ def test_more_classes_than_two(ax):
     rng = np.random.default_rng(0)
     probability = rng.dirichlet([1.0, 1.0, 1.0], 300)
     labels = np.array([rng.choice(["a", "b", "c"], p=p) for p in probability])
-    top = ReliabilityDisplay.from_predictions(labels, probability, ax=ax)
+    top = CalibrationDisplay.from_predictions(labels, probability, ax=ax)
     assert top.of == "the likeliest class"
     assert top.bins.predicted.min() > 1 / 3
     right = np.mean(np.array(["a", "b", "c"])[probability.argmax(axis=1)] == labels)
     assert top.bins.frequency @ top.bins.count / 300 == pytest.approx(right)
-    one = ReliabilityDisplay.from_predictions(labels, probability, pos_label="b", ax=ax)
+    one = CalibrationDisplay.from_predictions(labels, probability, pos_label="b", ax=ax)
     assert one.bins.frequency @ one.bins.count / 300 == pytest.approx(np.mean(labels == "b"))
     surface = DecisionBoundaryDisplay(
         np.arange(4.0),
@@ -122,9 +122,9 @@ def test_relevance_is_sorted_and_cut(fitted, ax):
         (lambda fit: PartialDependenceDisplay.from_estimator(fit, X, "up"), "feature='up'"),
         (lambda fit: TrainingCurveDisplay.from_estimator(fit, y="loss"), "y='loss'"),
         (lambda fit: TrainingCurveDisplay.from_estimator(fit, x="hours"), "x='hours'"),
-        (lambda fit: ReliabilityDisplay.from_predictions([0, 1], np.ones((2, 3))), "2 classes"),
+        (lambda fit: CalibrationDisplay.from_predictions([0, 1], np.ones((2, 3))), "2 classes"),
         (
-            lambda fit: ReliabilityDisplay.from_predictions([0, 1], [0.5, 0.5], pos_label=2),
+            lambda fit: CalibrationDisplay.from_predictions([0, 1], [0.5, 0.5], pos_label=2),
             "pos_label=2",
         ),
     ],

@@ -28,7 +28,7 @@ def test_a_report_on_three_classes(fitted, tmp_path):
 def test_without_held_out_rows_there_is_nothing_to_judge_by(fitted, tmp_path):
     """Leave-one-out gives the probability of the label alone, not of the other two classes."""
     page = write_report(fitted[0], tmp_path / "r.html", n_effects=0).read_text(encoding="utf-8")
-    assert "nothing to judge by" in page
+    assert "no rows to judge by" in page
     assert "Training rows whose label" in page
 
 

@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity import SEPClassifier
 from cavity.report import write_report
+from cavity.report.contents import two_features
 
 PARTS = [
     "fitted",
@@ -150,8 +151,8 @@ def test_a_loaded_estimator_has_no_rows_and_may_be_given_them(fitted, tmp_path):
     model, frame, labels = fitted
     loaded = pickle.loads(pickle.dumps(model))
     bare = write_report(loaded, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "not at hand" in bare
-    assert "nothing to judge by" in bare
+    assert "not available" in bare
+    assert "no rows to judge by" in bare
     assert [part for part in PARTS if part not in Outline(bare).ids] == []
     assert '<th scope="row" class="number">7</th>' in bare
     given = write_report(
@@ -258,3 +259,15 @@ def test_without_jinja_the_extra_is_named(fitted, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ImportError, match=r"cavity\[report\]"):
         write_report(fitted[0], tmp_path / "r.html")
+
+
+def test_a_plane_is_that_of_the_two_most_relevant_features():
+    X = np.column_stack([[0, 1, 0, 1], [1, 2, 3, 4], [1, 0, 0, 1]])
+    assert two_features(X, np.array([1, 2, 0])) == (1, 2)
+    assert two_features(X, np.array([0, 1, 2])) == (0, 1)
+
+
+def test_but_needs_room_in_one_direction():
+    X = np.column_stack([[0, 1, 0, 1], [1, 2, 3, 4], [1, 0, 0, 1]])
+    assert two_features(X, np.array([0, 2, 1])) == (1, 0)
+    assert two_features(X[:, [0, 0]], np.array([1, 0])) == (1, 0)

@@ -1,5 +1,5 @@
-"""Real data to try the classifiers on."""
+"""Real datasets by name, for examples and benchmarks."""
 
-from cavity.datasets.catalogue import load, names
+from cavity.datasets.catalogue import fetch, names
 
-__all__ = ["load", "names"]
+__all__ = ["fetch", "names"]

@@ -1,4 +1,4 @@
-"""The paper's flights: all of January to April 2008 in the USA, with eight attributes."""
+"""The flights of the paper: all of January to April 2008 in the USA, with eight features."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-from cavity.datasets.download import Checksum, fetch, fetch_json, in_cache
+from cavity.datasets.download import Checksum, download_file, download_json, in_cache
 from cavity.errors import DatasetError
 from cavity.typing import Array
 
-HOME = "https://dataverse.harvard.edu/api"
+API = "https://dataverse.harvard.edu/api"
 _SET = "doi:10.7910/DVN/HG7NV7"
 _FIRST_DAY = 13879
 """2008-01-01 in days since 1970-01-01."""
@@ -25,11 +25,12 @@ _COLUMNS = {
     "DayofMonth": "day_of_month",
     "Month": "month",
 }
+"""Columns of the table of flights, and the names of the features made from them."""
 FEATURES = ("plane_age_years", *_COLUMNS.values())
 
 
-def load() -> Bunch:
-    """Download the two tables from the home of the 2009 Data Expo and join them."""
+def read() -> Bunch:
+    """Read and join the two tables of the 2009 Data Expo; download them first if necessary."""
     try:
         import pandas
     except ImportError as error:
@@ -44,10 +45,10 @@ def load() -> Bunch:
 
 
 def from_tables(flights: Any, planes: Any) -> Bunch:
-    """Flights with known times, of planes whose registration's issue date is known or that have no name.
+    """Compute the features of all flights with known times and, if they name a plane, a known plane.
 
-    The age of a plane counts from the issue date: so the paper's number of flights comes out. The two
-    flights without a tail number get the median age.
+    The age of a plane counts from the issue date of its registration; this gives the paper's number of
+    flights. The two flights without a tail number get the median age.
     """
     import pandas
 
@@ -66,13 +67,13 @@ def from_tables(flights: Any, planes: Any) -> Bunch:
 
 
 def with_age(numbers: Array, age: Array) -> Array:
-    """Rows [n, 8] in float32 of the other attributes [n, 7] and the age [n], the median where NaN."""
+    """Join the age [n], the median where it is NaN, and the other features [n, 7] in float32."""
     filled = np.where(np.isnan(age), np.nanmedian(age), age)
     return np.column_stack([filled, numbers]).astype(np.float32)
 
 
 def from_arrays(arrays: Any) -> Bunch:
-    """The same flights from the arrays of `airline_2008.npz`."""
+    """Make the same features from the arrays of `airline_2008.npz`."""
     known = arrays["issue_days"] >= 0
     X = np.concatenate([arrays["X"][known], arrays["X_extra"]])
     y = np.concatenate([arrays["y"][known], arrays["y_extra"]])
@@ -87,20 +88,20 @@ def _files(*names: str) -> list[Path]:
     cached = [in_cache(f"airline/{name}") for name in names]
     if all(path.exists() for path in cached):
         return cached
-    answer = fetch_json(f"{HOME}/datasets/:persistentId/?persistentId={_SET}")
-    return [_file(answer, name) for name in names]
+    listing = download_json(f"{API}/datasets/:persistentId/?persistentId={_SET}")
+    return [_file(listing, name) for name in names]
 
 
-def _file(answer: Any, name: str) -> Path:
-    """A file of the set, with the md5 that its home gives."""
+def _file(listing: Any, name: str) -> Path:
+    """Download a file and check it by the md5 of the archive's listing."""
     try:
-        files = [entry["dataFile"] for entry in answer["data"]["latestVersion"]["files"]]
-        # A table may have been taken in as another format: its first name is then another field.
+        files = [entry["dataFile"] for entry in listing["data"]["latestVersion"]["files"]]
+        # The archive may have converted a table to another format; it then keeps the original name too.
         entry = next(f for f in files if name in (f.get("filename"), f.get("originalFileName")))
         number, md5 = int(entry["id"]), str(entry["md5"])
         query = "?format=original" if entry.get("originalFileName") else ""
     except (KeyError, TypeError, StopIteration, ValueError) as error:
-        raise DatasetError(f"{HOME} did not list {name} among the files of {_SET}") from error
-    # The md5 of a table that was taken in is not that of its original.
+        raise DatasetError(f"{API} did not list {name} among the files of {_SET}") from error
+    # The md5 of a converted table is not that of the original.
     checksum = None if query else Checksum("md5", md5)
-    return fetch(f"{HOME}/access/datafile/{number}{query}", f"airline/{name}", checksum)
+    return download_file(f"{API}/access/datafile/{number}{query}", f"airline/{name}", checksum)

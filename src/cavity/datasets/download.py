@@ -1,4 +1,4 @@
-"""Files from the network: cached, resumed where they were cut off, and checked."""
+"""Download files: cached, resumed after a broken connection, and checked."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from cavity.errors import DatasetError
 from cavity.version import __version__
 
 _BLOCK = 2**20
+"""Bytes that are read at a time."""
 _ATTEMPTS = 4
-"""How often a download that is cut off goes on, before it is left to the next call."""
-_SECONDS = 30.0
-"""Without a byte, after which a connection is given up."""
+"""Number of connections that one call makes for a file."""
+_TIMEOUT = 30.0
+"""Seconds without data after which a connection is closed."""
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """What a file must hash to."""
+    """Expected checksum of a file."""
 
     algorithm: str
     """A name that `hashlib` knows."""
     value: str
 
     def matches(self, path: Path) -> bool:
-        """Whether the file does."""
+        """Whether the file has this checksum."""
         found = hashlib.new(self.algorithm, usedforsecurity=False)
         with path.open("rb") as file:
             while block := file.read(_BLOCK):
@@ -42,21 +43,21 @@ class Checksum:
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: CAVITY_CACHE, or ~/.cache/cavity."""
+    """Folder of the downloads: CAVITY_CACHE, or ~/.cache/cavity."""
     return Path(os.environ.get("CAVITY_CACHE") or Path.home() / ".cache" / "cavity")
 
 
 def in_cache(name: str) -> Path:
-    """Where a file of that name is kept, or will be."""
+    """Path of a file of that name in the cache, whether or not it exists."""
     return cache_folder() / name
 
 
-def fetch(url: str, name: str, checksum: Checksum | None = None) -> Path:
-    """The file behind a URL, from the cache if it is there under that name.
+def download_file(url: str, name: str, checksum: Checksum | None = None) -> Path:
+    """Download the file at a URL, unless the cache has a file of that name, and return its path.
 
-    It grows as `name.part` and gets its name when it is complete and has the right checksum. A
-    download that was cut off goes on where it stopped; without a checksum, which would tell if the file
-    has changed meanwhile, it starts again.
+    The data are written to `name.part`, which is renamed when it is complete and has the right checksum.
+    A download that was cut off is resumed. Without a checksum it starts again, because the file may have
+    changed in the meantime.
     """
     path = in_cache(name)
     if path.exists():
@@ -71,13 +72,13 @@ def fetch(url: str, name: str, checksum: Checksum | None = None) -> Path:
                 break
         else:
             raise DatasetError(
-                f"{url} was cut off {_ATTEMPTS} times; what came is kept: call again to go on from there"
+                f"the download of {url} was cut off {_ATTEMPTS} times; call again to resume it"
             )
         if checksum is not None and not checksum.matches(part):
             part.unlink()
             raise DatasetError(
-                f"{url} does not have the {checksum.algorithm} {checksum.value} that it should have; "
-                "the download was removed: try again later, in case it was damaged on its way"
+                f"{url} does not have the expected {checksum.algorithm} {checksum.value}; the download "
+                "was removed: try again later, in case it was damaged in transit"
             )
         part.replace(path)
     except OSError as error:
@@ -85,56 +86,57 @@ def fetch(url: str, name: str, checksum: Checksum | None = None) -> Path:
     return path
 
 
-def fetch_json(url: str) -> Any:
-    """What a web service answers; not cached."""
-    with _answer(url, {"Accept": "application/json"}) as answer:
+def download_json(url: str) -> Any:
+    """Download and parse JSON; it is not cached."""
+    with _response(url, {"Accept": "application/json"}) as response:
         try:
-            return json.loads(answer.read())
+            return json.loads(response.read())
         except (ValueError, OSError, http.client.HTTPException) as error:
-            raise DatasetError(f"{url} gave no readable answer: {error}") from error
+            raise DatasetError(f"{url} did not return readable JSON: {error}") from error
 
 
 def _download(url: str, part: Path) -> bool:
-    """Add to the part what is missing; whether it is complete now."""
+    """Download what the part still lacks, and return whether it is complete now."""
     have = part.stat().st_size if part.exists() else 0
-    with _answer(url, {"Range": f"bytes={have}-"} if have else {}) as answer:
-        if answer.status == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            # Nothing is missing, or the file is another one now: the checksum tells.
-            if answer.headers.get("Content-Range") == f"bytes */{have}":
+    with _response(url, {"Range": f"bytes={have}-"} if have else {}) as response:
+        if response.status == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            # Either the part is complete, which the checksum will confirm, or the file has changed.
+            if response.headers.get("Content-Range") == f"bytes */{have}":
                 return True
             part.unlink()
             return False
-        if answer.status != http.client.PARTIAL_CONTENT or not _starts_at(answer, have):
-            have = 0  # all of it comes, whatever was asked for
-        length = answer.headers.get("Content-Length")
+        if response.status != http.client.PARTIAL_CONTENT or not _starts_at(response, have):
+            have = 0  # the server sends the whole file
+        length = response.headers.get("Content-Length")
         expected = None if length is None else have + int(length)
         with part.open("ab" if have else "wb") as file:
             try:
-                while block := answer.read(_BLOCK):
+                while block := response.read(_BLOCK):
                     have += file.write(block)
             except (ConnectionError, TimeoutError, http.client.HTTPException):
                 return False
     return expected is None or have == expected
 
 
-def _starts_at(answer: Any, start: int) -> bool:
-    return str(answer.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
+def _starts_at(response: Any, start: int) -> bool:
+    """Whether a partial response begins at that byte."""
+    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
 
 
 @contextmanager
-def _answer(url: str, headers: dict[str, str]) -> Iterator[Any]:
+def _response(url: str, headers: dict[str, str]) -> Iterator[Any]:
     if not url.startswith(("http://", "https://")):
-        raise DatasetError(f"{url} is not an address on the web")
+        raise DatasetError(f"{url} is not a web address; it must begin with http:// or https://")
     request = urllib.request.Request(url, headers={"User-Agent": f"cavity/{__version__}", **headers})
     try:
-        answer = urllib.request.urlopen(request, timeout=_SECONDS)
+        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             error.close()
             raise DatasetError(f"{url} answered {error.code} ({error.reason})") from error
-        answer = error
+        response = error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise DatasetError(f"{url} could not be reached ({reason})") from error
-    with answer:
-        yield answer
+    with response:
+        yield response

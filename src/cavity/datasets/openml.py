@@ -1,6 +1,7 @@
-"""Reading ARFF, the format of OpenML: as much of it as its tables of numbers and categories need.
+"""Datasets from OpenML: downloaded by number, checked by name and checksum, and read from ARFF.
 
-Sets from OpenML: found by number, checked by name and by the checksum that OpenML gives.
+The reader knows as much of ARFF as tables of numbers and categories need, and reads in chunks, so that
+large tables of small whole numbers take little memory.
 """
 
 from __future__ import annotations
@@ -17,25 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
-from cavity.datasets.download import Checksum, fetch, fetch_json, in_cache
+from cavity.datasets.download import Checksum, download_file, download_json, in_cache
 from cavity.errors import DatasetError
 from cavity.typing import Array
 
 _ATTRIBUTE = re.compile(r"@attribute\s+('(?:[^'\\]|\\.)*'|\"[^\"]*\"|\S+)\s+(.+)", re.IGNORECASE)
 _NUMERIC = {"numeric", "real", "integer"}
+"""Types of attributes that are numbers, in lower case."""
 _ROWS = 2_000
+"""Rows that are read at a time."""
+API = "https://www.openml.org/api/v1/json"
 
 
-@dataclass(frozen=True)
-class Arff:
-    """A table of columns, in their order."""
+def read_arff(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the columns [n] of an ARFF file, by name.
 
-    columns: dict[str, NDArray[Any]]
-    """[n] each: numbers, NaN where missing, or text, "?" where missing."""
-
-
-def read_arff(path: Path) -> Arff:
-    """The columns of an ARFF file; numbers that are whole and small take little memory."""
+    A column of numbers has NaN where a value is missing, and type uint8 if its numbers allow it; a
+    column of text has "?" where a value is missing.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         try:
             numeric = dict(_attributes(file))
@@ -45,11 +45,11 @@ def read_arff(path: Path) -> Arff:
     if not chunks:
         raise DatasetError(f"{path} has no rows")
     columns = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
-    return Arff(dict(zip(numeric, columns, strict=True)))
+    return dict(zip(numeric, columns, strict=True))
 
 
 def _attributes(file: TextIO) -> Iterator[tuple[str, bool]]:
-    """Name of each column, and whether it is of numbers; stops where the data begin."""
+    """Read the header: the name of each column, and whether it is of numbers."""
     for line in file:
         text = line.strip()
         if text.lower() == "@data":
@@ -57,12 +57,13 @@ def _attributes(file: TextIO) -> Iterator[tuple[str, bool]]:
         if text.lower().startswith("@attribute"):
             match = _ATTRIBUTE.match(text)
             if match is None:
-                raise ValueError(f"cannot make sense of {text!r}")
+                raise ValueError(f"it has an unreadable line {text!r}")
             yield match[1].strip("'\""), match[2].strip().lower() in _NUMERIC
     raise ValueError("it has no @data")
 
 
 def _chunks(file: TextIO, numeric: list[bool]) -> Iterator[list[NDArray[Any]]]:
+    """Read the data in chunks of columns; numeric: which columns are of numbers."""
     lines = (line for line in file if line.strip() and not line.startswith("%"))
     rows = csv.reader(lines, quotechar="'", skipinitialspace=True, escapechar="\\")
     while chunk := list(islice(rows, _ROWS)):
@@ -78,34 +79,32 @@ def _numbers(values: tuple[str, ...]) -> NDArray[Any]:
     return small if small.dtype == np.uint8 and (small == found).all() else found
 
 
-API = "https://www.openml.org/api/v1/json"
-
-
 @dataclass(frozen=True)
 class OpenML:
-    """Where a set is on OpenML, and how its columns become ours."""
+    """A dataset of OpenML, and how its columns become features and classes."""
 
     number: int
     name: str
     target: str
     """Name of the column with the classes."""
     positive: tuple[str, ...] = ()
-    """Values of the target that make the second class; none: those of the rarer one."""
+    """Values of the target that form the second class; by default the rarer of two values."""
     drop: tuple[str, ...] = ()
     """Columns that are left out."""
     complete_rows: bool = False
     """Whether rows with missing values are left out."""
     categories: bool = False
-    """Whether columns of text become a column for each of their values."""
+    """Whether a column of text is one-hot encoded."""
     standardized: bool = False
+    """Whether the features are scaled to mean 0 and standard deviation 1."""
 
-    def load(self) -> Bunch:
-        """Download it, if it is not in the cache, and read it."""
+    def read(self) -> Bunch:
+        """Read the dataset from the cache; download it first if it is not there."""
         path = self._file()
-        columns = read_arff(path).columns
-        lacking = [name for name in (self.target, *self.drop) if name not in columns]
-        if lacking:
-            raise DatasetError(f"{path}: has no column {lacking[0]!r}; it has {', '.join(columns)}")
+        columns = read_arff(path)
+        missing = [name for name in (self.target, *self.drop) if name not in columns]
+        if missing:
+            raise DatasetError(f"{path} has no column {missing[0]!r}; it has {', '.join(columns)}")
         labels = _as_text(columns[self.target])
         parts: dict[str, Array] = {}
         for name, values in columns.items():
@@ -122,22 +121,24 @@ class OpenML:
             target=np.isin(labels, self.positive or _rarer(labels)).astype(np.int8),
             feature_names=list(parts),
             labels=labels,
-            origin=f"OpenML, set {self.number} ({self.name})",
+            origin=f"OpenML, dataset {self.number} ({self.name})",
         )
 
     def _file(self) -> Path:
         name = f"openml/{self.number}-{self.name}.arff"
         if in_cache(name).exists():
             return in_cache(name)
-        answer = fetch_json(f"{API}/data/{self.number}")
+        response = download_json(f"{API}/data/{self.number}")
         try:
-            about = answer["data_set_description"]
+            about = response["data_set_description"]
             url, md5, found = str(about["url"]), str(about["md5_checksum"]), str(about["name"])
         except (KeyError, TypeError) as error:
-            raise DatasetError(f"OpenML did not describe its set {self.number}: {answer!r}") from error
+            raise DatasetError(
+                f"OpenML did not describe its dataset {self.number}: {response!r}"
+            ) from error
         if found != self.name:
-            raise DatasetError(f"OpenML's set {self.number} is {found!r}, expected {self.name!r}")
-        return fetch(url, name, Checksum("md5", md5))
+            raise DatasetError(f"OpenML's dataset {self.number} is {found!r}, expected {self.name!r}")
+        return download_file(url, name, Checksum("md5", md5))
 
 
 def _as_text(values: Array) -> Array:
@@ -152,7 +153,7 @@ def _rarer(labels: Array) -> tuple[str, ...]:
 
 
 def _numeric_parts(name: str, values: Array, categories: bool) -> dict[str, Array]:
-    """A column as one of numbers, or one for each of its categories."""
+    """Turn a column into one of numbers, or into one for each of its categories."""
     if values.dtype.kind != "U":
         return {name: values}
     if categories:

@@ -1,21 +1,162 @@
-"""What a notebook shows of a fitted classifier: scikit-learn's diagram, and what was fitted."""
+"""Facts about a fit, in one list for notebooks, reports and the command line."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn import get_config
+from sklearn.pipeline import Pipeline
 from sklearn.utils import estimator_html_repr
+from sklearn.utils.validation import check_is_fitted
+
+from cavity.data.source import Source
+from cavity.engines.local import LocalEngine
+from cavity.gp.model import Model
+
+if TYPE_CHECKING:
+    from cavity.estimators.base import SparseGPClassifier
+
+METHODS = {
+    "SEPClassifier": "scalable expectation propagation (SEP)",
+    "SVIClassifier": "scalable variational inference (SVI)",
+    "GFITCClassifier": "expectation propagation to convergence (GFITC)",
+}
+"""Names of the methods in words, by class."""
 
 _TABLE = "border-collapse:collapse;margin:.4em 0;font-size:.9em"
 _NAME = "text-align:left;padding:.1em 1.2em .1em 0;font-weight:normal;opacity:.7"
 _VALUE = "text-align:left;padding:.1em 0"
 
 
+@dataclass(frozen=True)
+class FitFacts:
+    """What was fitted, how well and at what cost, as plain data.
+
+    `dataclasses.asdict` makes a dictionary of it that JSON can hold; `as_words` makes lines to read.
+    """
+
+    method: str
+    """Name of the estimator's class."""
+    likelihood: str
+    classes: tuple[str, ...]
+    rows: int
+    """Training rows; of a stream, those of the last chunk."""
+    streamed: bool
+    """Whether the last fit was `partial_fit`."""
+    features: int
+    inducing_points: int
+    kernel: str
+    """The fitted kernel, on scaled features."""
+    log_marginal_likelihood: float | None
+    """None if it is not known, as in a stream."""
+    inverse_temperature: float
+    """Factor on the latent means, from calibration."""
+    loo_log_loss: float | None
+    """Mean leave-one-out negative log-likelihood in nats a row; None if it is not known."""
+    iterations: int
+    epochs: float | None
+    """Passes over the data up to the last iteration; None if no iteration was recorded."""
+    seconds: float | None
+    """Time up to the last iteration."""
+    fit_seconds: float | None
+    """Time of the whole fit, reading included, if the estimator has recorded it."""
+    model_bytes: int
+    """Size of the arrays that predictions need."""
+    peak_memory_bytes: int | None
+    """Most memory of the process that fitted the model, if the estimator has recorded it."""
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """Rows that training went through in a second; None for a stream, whose chunks differ."""
+        if self.streamed or not self.seconds or self.epochs is None:
+            return None
+        return self.epochs * self.rows / self.seconds
+
+    def as_words(self) -> dict[str, str]:
+        """Names and values of the facts that a reader wants to see first."""
+        lines = {
+            "Method": f"{self.method}: {METHODS.get(self.method, 'Gaussian process classification')}",
+            "Likelihood": self.likelihood,
+            "Classes": ", ".join(self.classes),
+            "Rows of the last chunk" if self.streamed else "Training rows": f"{self.rows:,}",
+            "Features": f"{self.features:,}",
+            "Inducing points": f"{self.inducing_points:,}",
+            "Kernel": self.kernel,
+        }
+        if self.log_marginal_likelihood is not None:
+            lines["Log marginal likelihood"] = f"{self.log_marginal_likelihood:,.2f} (estimate)"
+        if self.inverse_temperature != 1.0:
+            lines["Calibration"] = f"latent means × {self.inverse_temperature:.2f}"
+        if self.loo_log_loss is not None:
+            lines["Leave-one-out NLL"] = f"{self.loo_log_loss:.4f}"
+        if self.seconds is not None:
+            lines["Training"] = f"{self.iterations:,} iterations in {self.seconds:.2f} s"
+        return lines
+
+
+def fit_facts(estimator: Any) -> FitFacts:
+    """Collect the facts of a fitted classifier, or of the one inside a pipeline or table classifier.
+
+    >>> from sklearn.datasets import make_moons
+    >>> from cavity import SEPClassifier
+    >>> X, y = make_moons(100, noise=0.2, random_state=0)
+    >>> facts = fit_facts(SEPClassifier(n_inducing=5, tol=1e-2, random_state=0).fit(X, y))
+    >>> facts.classes, facts.rows, facts.inducing_points
+    (('0', '1'), 100, 5)
+    """
+    fit = fitted_classifier(estimator)
+    model, costs = fit.model_, vars(estimator)
+    (m, d), latents = model.Z.shape, len(model.posterior.mean)
+    last = fit.history_[-1] if fit.history_ else None
+    return FitFacts(
+        method=type(fit).__name__,
+        likelihood=str(fit.likelihood),
+        classes=tuple(str(value) for value in fit.classes_),
+        rows=len(fit.loo_log_proba_),
+        streamed=fit._stream is not None,
+        features=d,
+        inducing_points=m,
+        kernel=str(fit.kernel_),
+        log_marginal_likelihood=_finite(fit.log_marginal_likelihood_value_),
+        inverse_temperature=float(model.inverse_temperature),
+        loo_log_loss=_finite(fit.loo_log_loss_),
+        iterations=int(fit.n_iter_),
+        epochs=None if last is None else float(last.epochs),
+        seconds=None if last is None else float(last.seconds),
+        fit_seconds=costs.get("fit_seconds_"),
+        model_bytes=8 * (m * d + m * m + latents * (m + m * m)),
+        peak_memory_bytes=costs.get("peak_memory_bytes_"),
+    )
+
+
+def fitted_classifier(estimator: Any) -> SparseGPClassifier:
+    """Return the fitted classifier of cavity in an estimator, a pipeline or a table classifier."""
+    check_is_fitted(estimator)
+    inner = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    inner = vars(inner).get("classifier_", inner)
+    if not _is_fitted(inner):
+        raise TypeError(
+            f"estimator is a {type(inner).__name__}; pass a fitted classifier of cavity, a pipeline "
+            "that ends in one, or a fitted TableClassifier"
+        )
+    found: SparseGPClassifier = inner
+    return found
+
+
+def training_source(classifier: SparseGPClassifier) -> Source | None:
+    """Return the rows that a classifier was fitted to, if it still holds them.
+
+    A loaded or copied classifier, a stream and a classifier that was fitted on a cluster do not.
+    """
+    engine = classifier._training
+    return engine.source if isinstance(engine, LocalEngine) else None
+
+
 class NotebookRepr:
-    """Adds a small table of what was fitted to scikit-learn's HTML representation."""
+    """Adds a small table of facts about the fit to scikit-learn's HTML representation."""
 
     def _repr_html_inner(self) -> str:
         return html_of(self)
@@ -28,46 +169,23 @@ class NotebookRepr:
 
 
 def html_of(estimator: Any) -> str:
-    """The diagram and, of a fitted estimator, the table under it."""
+    """Return scikit-learn's diagram and, for a fitted estimator, a table of facts under it."""
     diagram: str = estimator_html_repr(estimator)
-    fitted = getattr(estimator, "classifier_", estimator)  # that of a table is inside
-    if not hasattr(fitted, "model_"):
+    if not _is_fitted(vars(estimator).get("classifier_", estimator)):
         return diagram
     cells = "".join(
         f'<tr><th scope="row" style="{_NAME}">{escape(name)}</th>'
         f'<td style="{_VALUE}">{escape(value)}</td></tr>'
-        for name, value in fitted_facts(fitted).items()
+        for name, value in fit_facts(estimator).as_words().items()
     )
     caption = '<caption style="text-align:left;font-weight:bold">What was fitted</caption>'
     return f'{diagram}<table style="{_TABLE}">{caption}<tbody>{cells}</tbody></table>'
 
 
-def fitted_facts(estimator: Any) -> dict[str, str]:
-    """Names and values of what a fit came to.
+def _is_fitted(classifier: Any) -> bool:
+    return isinstance(vars(classifier).get("model_"), Model)
 
-    >>> from sklearn.datasets import make_moons
-    >>> from cavity import SEPClassifier
-    >>> X, y = make_moons(100, noise=0.2, random_state=0)
-    >>> facts = fitted_facts(SEPClassifier(n_inducing=5, tol=1e-2, random_state=0).fit(X, y))
-    >>> facts["classes"], facts["rows"], facts["inducing points"]
-    ('0, 1', '100', '5')
-    """
-    loo = np.asarray(estimator.loo_log_proba_, dtype=np.float64)
-    seen = loo[np.isfinite(loo)]
-    streamed = getattr(estimator, "_stream", None) is not None
-    facts = {
-        "classes": ", ".join(str(value) for value in estimator.classes_),
-        "rows of the last chunk" if streamed else "rows": f"{len(loo):,}",
-        "inducing points": f"{len(estimator.inducing_points_):,}",
-        "kernel": str(estimator.kernel_),
-    }
-    if np.isfinite(evidence := estimator.log_marginal_likelihood_value_):
-        facts["log marginal likelihood"] = f"{evidence:,.2f}"
-    if (inverse_temperature := estimator.model_.inverse_temperature) != 1.0:
-        facts["calibration"] = f"latent means × {inverse_temperature:.2f}"
-    if len(seen):
-        facts["leave-one-out NLL"] = f"{-seen.mean():.4f}"
-    if estimator.history_:
-        last = estimator.history_[-1]
-        facts["training"] = f"{estimator.n_iter_:,} iterations in {last.seconds:.2f} s"
-    return facts
+
+def _finite(value: float) -> float | None:
+    """The number, or None, which JSON has, for NaN, which it has not."""
+    return float(value) if np.isfinite(value) else None

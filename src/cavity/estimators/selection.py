@@ -1,12 +1,13 @@
-"""Choosing between kernels and numbers of inducing points by leave-one-out, without cross-validation.
+"""Compare models, kernels and numbers of inducing points by leave-one-out, without cross-validation.
 
 EP's cavities give the log probability of every training label with its row left out of the posterior,
-for nothing (`loo_log_proba_`). `compare` ranks fitted models by it; `compare_kernels` scores kernels and
-numbers of inducing points as they are, one run of EP to convergence each, with nothing trained.
+at no extra cost (`loo_log_proba_`). `compare` ranks fitted models by it. `compare_kernels` scores
+kernels and numbers of inducing points without training: it runs EP to convergence once for each.
 
-What the score does not see: kernel parameters and inducing points that were *trained* have seen the rows
-they are scored on, and moved inducing points flatter most. `compare_kernels` therefore holds the
-inducing points; of trained models compare those of one kind, or score them on held-out rows."""
+The score is optimistic for trained models: kernel parameters and, above all, inducing points that were
+trained have seen the rows that they are scored on. `compare_kernels` therefore keeps the inducing points
+fixed. Compare trained models only with models of the same kind, or score them on held-out rows.
+"""
 
 from __future__ import annotations
 
@@ -27,30 +28,31 @@ from cavity.typing import Array
 
 
 class Candidate(NamedTuple):
-    """One model of a comparison; scores are in nats a row, larger is better."""
+    """One model of a comparison. Scores are in nats a row; larger is better."""
 
     name: str
     kernel: Any
-    """The fitted kernel, on standardised inputs."""
+    """The fitted kernel, on scaled inputs."""
     n_inducing: int
     score: float
     """Mean leave-one-out log probability."""
     standard_error: float
     behind: float
-    """Score of the best minus this one, ≥ 0."""
+    """Best score minus this score, at least 0."""
     behind_error: float
-    """Standard error of `behind`, from the differences row by row: they share the rows' difficulty."""
+    """Standard error of `behind`, from the paired differences of the rows."""
     log_evidence: float
-    """log Z_q, or the bound of variational inference."""
+    """log Z_q of EP, or the variational bound."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Candidates, best first."""
+    """Result of a comparison."""
 
     candidates: tuple[Candidate, ...]
+    """The models, best first."""
     n_rows: int
-    """Rows that the scores are means of: those that every candidate has a score for."""
+    """Number of rows that every candidate has a score for; the scores are means over these rows."""
 
     @property
     def best(self) -> Candidate:
@@ -58,7 +60,7 @@ class Comparison:
         return self.candidates[0]
 
     def within_se(self, errors: float = 2.0) -> list[Candidate]:
-        """Candidates within so many standard errors of the best: the data do not tell them apart."""
+        """List the candidates within so many standard errors of the best one."""
         return [c for c in self.candidates if c.behind <= errors * c.behind_error]
 
     def __len__(self) -> int:
@@ -95,7 +97,7 @@ class Comparison:
 
 
 class _Scored(NamedTuple):
-    """What a comparison keeps of a model."""
+    """What a comparison needs of a fitted model."""
 
     name: str
     kernel: Any
@@ -116,14 +118,14 @@ class _Scored(NamedTuple):
 
 
 def compare(models: Mapping[str, Any] | Sequence[Any], *, sample_weight: Any = None) -> Comparison:
-    """Rank classifiers that were fitted to the same rows by their leave-one-out log probabilities.
+    """Rank classifiers that were fitted to the same rows by leave-one-out log probability.
 
     Parameters
     ----------
     models
         Fitted classifiers, by name or in a sequence.
     sample_weight : array-like [n] or None
-        The weights of the rows: w counts a row w times.
+        Weights of the rows: a row of weight w counts w times.
 
     Examples
     --------
@@ -155,24 +157,24 @@ def compare_kernels(
     estimator: Any = None,
     sample_weight: Any = None,
 ) -> Comparison:
-    """Score kernels and numbers of inducing points on rows X [n, d] with labels y [n], training nothing.
+    """Score kernels and numbers of inducing points on rows X [n, d], y [n], without training.
 
-    Every candidate is EP run to convergence at its kernel, parameters as they are given (on standardised
-    inputs), and at inducing points that are chosen once for each m and held: the same for all kernels.
+    For every candidate EP runs to convergence with the kernel's parameters as given (on scaled inputs).
+    The inducing points are chosen once for each number m and are the same for all kernels.
 
     Parameters
     ----------
     X, y
-        Whatever `fit` takes.
+        As in `fit`.
     kernels
         Kernels by name or in a sequence; None is the default kernel with lengthscales at the median
         distance.
     n_inducing : int, sequence of int or None
         Numbers m of inducing points; None is that of the estimator.
     inducing_points : array-like [m, d] or None
-        Inducing points to hold instead, in the units of X.
+        Inducing points to use instead, in the units of X.
     estimator
-        Whose method, likelihood and other options to use; `SEPClassifier(random_state=0)` by default.
+        Estimator with the method, likelihood and other options; default `SEPClassifier(random_state=0)`.
     sample_weight : array-like [n] or None
         Weights of the rows.
 
@@ -216,13 +218,13 @@ def _untrained(estimator: Any) -> Any:
 def _fit_quietly(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
     weights = {} if sample_weight is None else {"sample_weight": sample_weight}
     with warnings.catch_warnings():
-        # A kernel that EP is slow to converge under still has a score, good to the digits shown.
+        # If EP converges slowly for a kernel, its score is still good to the digits shown.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y, **weights)
 
 
 def _named(things: list[Any], name_of: Callable[[Any], str]) -> dict[str, Any]:
-    """Things by name, numbered where a name occurs twice."""
+    """Name things, with numbers where a name occurs more than once."""
     names = [name_of(thing) for thing in things]
     return {
         name if names.count(name) == 1 else f"{name} {position + 1}": thing
@@ -240,14 +242,14 @@ def _ranked(scored: list[_Scored], sample_weight: Any) -> Comparison:
     lengths = {s.name: len(s.log_proba) for s in scored}
     if len(set(lengths.values())) > 1:
         raise ValueError(
-            f"the models were fitted to different rows: {lengths}; only models of the same rows, in the "
-            "same order, have scores to compare"
+            f"the models were fitted to different numbers of rows: {lengths}; compare models that were "
+            "fitted to the same rows, in the same order"
         )
     table = np.stack([s.log_proba for s in scored])
     weight = _validated_weight(sample_weight, table.shape[1])
     seen = np.isfinite(table).all(axis=0) & (weight > 0.0)
     if not seen.any():
-        raise ValueError("no row has a leave-one-out score in every model; fit with a larger budget")
+        raise ValueError("no row has a leave-one-out score in every model; fit with more iterations")
     table, weight = table[:, seen], weight[seen]
     best = table[int(np.argmax(table @ weight))]
     candidates = []
@@ -262,7 +264,7 @@ def _ranked(scored: list[_Scored], sample_weight: Any) -> Comparison:
 
 
 def weighted_mean_and_error(values: Array, weight: Array) -> tuple[float, float]:
-    """Mean of values [n] and its standard error, where a weight of w stands for w copies.
+    """Mean of values [n] and its standard error, where a weight w [n] stands for w copies.
 
     >>> weighted_mean_and_error(np.array([1.0, 4.0]), np.array([2.0, 1.0]))
     (2.0, 1.0)

@@ -1,4 +1,4 @@
-"""Fitted models as files: model files without pickle, and ONNX."""
+"""Save fitted models: as model files without pickle, and as ONNX (`cavity.export.onnx`)."""
 
 from cavity.export.model_file import ModelFile, describe, load, save
 

@@ -1,4 +1,7 @@
-"""One file a model: skops' archive of plain data, and a header that says what wrote it."""
+"""Save and load a fitted model as one file, without pickle.
+
+A model file is an archive that skops writes, with a header that names the versions that wrote it.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,23 @@ from cavity.export.trust import audited, full_name
 from cavity.files import written_atomically
 from cavity.version import __version__
 
-FORMAT = 1
-"""Raised whenever an older file could no longer be read as meant."""
+FORMAT = 2
+"""Version of the file format. It is raised whenever this version of cavity cannot read older files, for
+example because a class has moved: files name classes by their modules."""
 _HEADER = "cavity.json"
+"""Name of the header inside the archive."""
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a model file says of itself."""
+    """Header of a model file: its format, its estimator and the versions that wrote it."""
 
     format: int
     """Version of the file format."""
     estimator: str
-    """Full name of the class inside."""
+    """Full name of the estimator's class."""
     cavity: str
-    """Version of cavity that wrote it, and of the packages below."""
+    """Version of cavity that wrote the file; the other packages follow."""
     python: str
     numpy: str
     scipy: str
@@ -48,10 +53,10 @@ class ModelFile:
 def save(estimator: Any, path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) -> None:
     """Write a fitted estimator, or a scikit-learn pipeline around one, to one file.
 
-    The file holds what prediction needs, the parameters, the training history, the leave-one-out
-    probabilities and where a stream stands, but no training rows. It takes the place of a file that is
-    there already only when it is complete. An estimator with types of your own inside, such as a kernel
-    that you registered, needs them in `trusted`, here and in `load`.
+    The file holds the fitted model, the parameters, the training history, the leave-one-out
+    probabilities and the state of a stream, but no training rows. An existing file is replaced only when
+    the new one is complete. If the estimator holds types of your own, such as a kernel that you
+    registered, list them in `trusted`, here and in `load`.
 
     Examples
     --------
@@ -78,11 +83,11 @@ def save(estimator: Any, path: str | os.PathLike[str], *, trusted: Sequence[str 
 
 
 def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) -> Any:
-    """The estimator in a file that `save` wrote; its predictions are the same, to the bit.
+    """Load the estimator from a file that `save` wrote; its predictions are the same, to the bit.
 
-    Nothing in the file is executed. Before anything is made of it, every type that it names is checked:
-    those of cavity and scikit-learn that are plain records or estimators pass, and so do NumPy's arrays;
-    any other is refused by name unless it is in `trusted` (types, or their full names).
+    Nothing in the file is executed. Every type that the file names is checked first. Plain records and
+    estimators of cavity, scikit-learn's estimators and kernels, and NumPy arrays are accepted. Any other
+    type raises `ModelFileError`, unless it is in `trusted` (types, or their full names).
     """
     skops_io = _skops()
     content, header = _opened(path)
@@ -92,23 +97,23 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) ->
         raise ModelFileError(f"{str(path)!r} was not loaded: {error}{_versions(header)}") from error
     except Exception as error:
         raise ModelFileError(
-            f"{str(path)!r} is damaged, or holds what these versions of the packages cannot read "
+            f"{str(path)!r} is damaged, or these versions of the packages cannot read it "
             f"({type(error).__name__}: {error}){_versions(header)}"
         ) from error
     if not isinstance(estimator, BaseEstimator):
         raise ModelFileError(
-            f"{str(path)!r} holds no estimator but a {type(estimator).__name__!r} object"
+            f"{str(path)!r} holds a {type(estimator).__name__!r} object, not an estimator"
         )
     return estimator
 
 
 def describe(path: str | os.PathLike[str]) -> ModelFile:
-    """What a model file says of itself, without loading the model."""
+    """Read the header of a model file, without loading the model."""
     return _opened(path)[1]
 
 
 def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
-    """The bytes of a file, checked to be loadable."""
+    """Serialise an estimator, and check that the result can be loaded."""
     skops_io = _skops()
     buffer = io.BytesIO()
     try:
@@ -118,7 +123,7 @@ def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
             archive.writestr(_HEADER, json.dumps(asdict(_header(estimator))))
     except ModelFileError as error:
         raise ModelFileError(f"this {type(estimator).__name__} cannot be saved: {error}") from error
-    except Exception as error:  # whatever skops makes of a type that it does not know
+    except Exception as error:  # skops raises many kinds of errors for types that it does not know
         raise ModelFileError(
             f"this {type(estimator).__name__} cannot be saved: {type(error).__name__}: {error}"
         ) from error
@@ -141,14 +146,14 @@ def _header(estimator: Any) -> ModelFile:
 
 
 def _opened(path: str | os.PathLike[str]) -> tuple[bytes, ModelFile]:
-    """The bytes of a model file, all read at once so that what is checked is what is loaded."""
+    """Read a model file at once, so that the bytes that are checked are those that are loaded."""
     name = str(path)
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise ModelFileError(f"could not read {name!r}: {_reason(error, path)}") from error
     if not content:
-        raise ModelFileError(f"{name!r} is empty: no model was saved there, or its copy failed")
+        raise ModelFileError(f"{name!r} is empty: copy it again, or save the model again")
     try:
         with ZipFile(io.BytesIO(content)) as archive:
             described = json.loads(archive.read(_HEADER))
@@ -168,13 +173,15 @@ def _opened(path: str | os.PathLike[str]) -> tuple[bytes, ModelFile]:
 
 
 def _checked(name: str, described: Any) -> ModelFile:
+    """Check the format of a header and make a record of it."""
     version = described.get("format") if isinstance(described, dict) else None
     if not isinstance(version, int) or version < 1:
-        raise ModelFileError(f"{name!r} has a damaged header: it does not say its format")
-    if version > FORMAT:
+        raise ModelFileError(f"{name!r} has a damaged header: it does not name its format")
+    if version != FORMAT:
+        way_out = "upgrade cavity" if version > FORMAT else "fit and save the model again"
         raise ModelFileError(
             f"{name!r} has format {version} and was written by cavity {described.get('cavity')}; this "
-            f"is cavity {__version__}, which reads formats up to {FORMAT}: upgrade cavity to load it"
+            f"is cavity {__version__}, which reads format {FORMAT}: {way_out}"
         )
     return ModelFile(
         format=version,
@@ -187,7 +194,7 @@ def _checked(name: str, described: Any) -> ModelFile:
 
 
 def _versions(header: ModelFile) -> str:
-    """Where the file came from, if that was elsewhere."""
+    """Name the versions that wrote the file where they differ from those installed here."""
     wrote = {"cavity": header.cavity, "scikit-learn": header.sklearn, "numpy": header.numpy}
     here = {"cavity": __version__, "scikit-learn": sklearn.__version__, "numpy": np.__version__}
     differ = [f"{name} {wrote[name]} (here {here[name]})" for name in here if wrote[name] != here[name]]
@@ -195,6 +202,7 @@ def _versions(header: ModelFile) -> str:
 
 
 def _reason(error: OSError, path: str | os.PathLike[str]) -> str:
+    """Say why a file could not be read or written."""
     folder = Path(path).parent
     if not folder.exists():
         return f"there is no folder {str(folder)!r}"

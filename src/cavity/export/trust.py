@@ -1,10 +1,11 @@
-"""Which types a model file may name.
+"""Decide which types a model file may name.
 
-skops makes objects of a tree of nodes, each of which names a type. Trusting whole packages by name would
-not do: NumPy alone has functions that execute strings. So a name passes only if it is that of a class
-whose objects are plain data: a record (dataclass or named tuple) or an estimator of cavity, or a
-scikit-learn kernel. What skops itself trusts, arrays, containers, scikit-learn's estimators, passes too.
-Nodes of kinds that call something, such as bound methods and partial functions, never do."""
+skops builds objects from a tree of nodes, each of which names a type. Trusting whole packages by name is
+not safe: NumPy alone has functions that execute strings. A name is therefore accepted only if it is a
+class whose objects are plain data: a record (dataclass or named tuple) or an estimator of cavity, or a
+scikit-learn kernel. The types that skops itself trusts (arrays, containers, scikit-learn's estimators)
+are accepted too. Nodes that call something, such as bound methods and partial functions, never are.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from cavity.errors import ModelFileError
 
 SCHEMA = "schema.json"
-"""Where skops puts the tree of nodes."""
+"""File in the archive that holds skops' tree of nodes."""
 _PLAIN_NODES = {
     "BytesNode",
     "DTypeNode",
@@ -41,21 +42,22 @@ _PLAIN_NODES = {
     "SparseMatrixNode",
     "TypeNode",
 }
+"""Nodes of data that skops checks itself."""
 _OBJECT_NODES = {"ObjectNode", "TupleNode"}
-"""The nodes in which types beyond those that skops trusts may appear: they set attributes, no more."""
+"""Nodes in which our own types may appear: loading them only sets attributes."""
 
 
 def audited(content: bytes, trusted: Sequence[str | type] = ()) -> list[str]:
-    """The names in an archive that skops is to trust; raises and names any that it must not.
+    """List the types in an archive that skops may trust; raise `ModelFileError` for any other.
 
-    trusted: types or functions, or their full names, that the user vouches for.
+    trusted: types or functions, or their full names, that the user trusts.
     """
     from skops.io import get_untrusted_types
 
     with ZipFile(io.BytesIO(content)) as archive:
         schema = json.loads(archive.read(SCHEMA))
     trusted = [trusted] if isinstance(trusted, (str, type)) else trusted
-    vouched = {name if isinstance(name, str) else full_name(name) for name in trusted}
+    trusted_names = {name if isinstance(name, str) else full_name(name) for name in trusted}
     objects, others, refused = set(), set(), set()
     for node in _nodes(schema):
         name = f"{node.get('__module__')}.{node.get('__class__')}"
@@ -68,21 +70,21 @@ def audited(content: bytes, trusted: Sequence[str | type] = ()) -> list[str]:
             others.add(name)
         else:
             refused.add(name)
-    # A type that may have its attributes set need not be one that may be called.
+    # A type whose attributes may be set is not therefore safe to call.
     refused |= objects & others
-    allowed = objects | vouched | {"numpy.dtype"}
+    allowed = objects | trusted_names | {"numpy.dtype"}
     if not refused:
         refused = set(get_untrusted_types(data=content)) - allowed
     if refused:
         raise ModelFileError(
-            f"it holds {', '.join(sorted(refused))}, which cavity does not trust; if you wrote or "
-            "reviewed what these names stand for, pass them as trusted=[...]"
+            f"it holds {', '.join(sorted(refused))}, which cavity does not trust; if you know that "
+            "these types are safe, pass them as trusted=[...]"
         )
     return sorted(allowed)
 
 
 def full_name(kind: type) -> str:
-    """Module and name of a class.
+    """Return module and name of a class.
 
     >>> full_name(BaseEstimator)
     'sklearn.base.BaseEstimator'
@@ -91,7 +93,7 @@ def full_name(kind: type) -> str:
 
 
 def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every node of a schema, wherever it hides."""
+    """Iterate over every node of a schema, at any depth."""
     waiting = [schema]
     while waiting:
         part = waiting.pop()
@@ -104,7 +106,7 @@ def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def _plain_data(name: str) -> type | None:
-    """The class of that name, if its objects are plain data of cavity or kernels of scikit-learn."""
+    """Return the class of that name if it is plain data of cavity or a scikit-learn kernel."""
     module, _, attribute = name.rpartition(".")
     if module == kernels.__name__:
         kind = getattr(kernels, attribute, None)
@@ -122,7 +124,7 @@ def _plain_data(name: str) -> type | None:
 
 
 def _check_fields(kind: type, node: dict[str, Any]) -> None:
-    """A record with other fields than today's would fail later, and less clearly."""
+    """Raise an error if a stored record lacks fields of its class or has others."""
     if not is_dataclass(kind):
         return
     content = node.get("content")

@@ -1,10 +1,10 @@
-"""Scores of predicted probabilities, as sums over rows, and reliability bins with confidence bands."""
+"""Scores of predicted probabilities, as sums over rows, and bins for calibration curves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,28 +13,58 @@ from scipy.special import betaincinv
 from cavity.typing import Array, IntArray
 
 BINS = 15
-"""Bins of confidence for the calibration error."""
+"""Bins of equal width in which the calibration error compares confidence and accuracy."""
 _GRADES = 2**16
-"""Steps of the log odds, between −40 and 40, by which rows are ranked: fine enough to be exact."""
+"""Steps of the log odds, between −40 and 40, by which rows are ranked: fine enough for an exact AUC."""
+
+
+class RowScores(NamedTuple):
+    """Scores of each row, all [t]."""
+
+    nll: Array
+    """−log p of the true class."""
+    error: NDArray[np.bool_]
+    """Whether the likeliest class is not the true one."""
+    brier: Array
+    """Squared distance of the probabilities from the truth; half of it with two classes."""
+
+
+def score_rows(log_proba: Array, labels: IntArray) -> RowScores:
+    """Score log probabilities [t, C] against class codes [t], row by row.
+
+    The Brier score is scikit-learn's: (p_1 − y)² for two classes, Σ_c (p_c − y_c)² for more.
+
+    >>> rows = score_rows(np.log([[0.2, 0.8], [0.6, 0.4]]), np.array([1, 1]))
+    >>> rows.brier.round(2).tolist(), rows.error.tolist()
+    ([0.04, 0.36], [False, True])
+    """
+    true = np.take_along_axis(log_proba, labels[:, None], axis=1)[:, 0]
+    distance = np.square(np.exp(log_proba)).sum(axis=1) - 2 * np.exp(true) + 1.0
+    scale = _brier_scale(log_proba.shape[1])
+    return RowScores(-true, log_proba.argmax(axis=1) != labels, scale * distance)
+
+
+def _brier_scale(n_classes: int) -> float:
+    return 0.5 if n_classes == 2 else 1.0
 
 
 @dataclass
 class ScoreSums:
-    """Sums from which scores are computed; their size does not depend on the number of rows."""
+    """Sums from which the scores of any number of rows are computed, in constant memory."""
 
     n_classes: int
     nll: float = 0.0
     brier: float = 0.0
     gaps: Array = field(default_factory=lambda: np.zeros(BINS))
-    """Correct predictions minus confidence, in bins of confidence."""
+    """Number of right answers minus sum of confidences, in bins of confidence."""
     weighted: bool = False
-    """Whether rows had weights."""
+    """Whether any rows came with weights."""
     rows: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """[C]: rows of each class, regardless of their weights."""
+    """[C]: number of rows of each class, weights ignored."""
     confusion: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    """[C, C]: weight of the rows of a class (first index) that were predicted as another (second)."""
+    """[C, C]: weight of the rows by true class (first index) and predicted class (second)."""
     ranks: Array = field(default_factory=lambda: np.zeros((0, 2, 0)))
-    """[C or 1, 2, grades]: weights of the other classes and of the class, by grade of its log odds."""
+    """[C or 1, 2, grades]: weight of the other classes and of the class, by grade of its log odds."""
 
     def __post_init__(self) -> None:
         self.rows = np.zeros(self.n_classes, dtype=np.int64)
@@ -46,32 +76,34 @@ class ScoreSums:
         """Add rows with log probabilities [t, C], class codes [t] and weights [t]."""
         self.weighted |= weights is not None
         w = np.ones(len(labels)) if weights is None else weights
-        rows = np.arange(len(labels))
-        proba = np.exp(log_proba)
-        predicted = log_proba.argmax(axis=1)
-        confidence = proba[rows, predicted]
+        of_rows = score_rows(log_proba, labels)
+        confidence = np.exp(log_proba.max(axis=1))
         self.rows += np.bincount(labels, minlength=self.n_classes)
-        self.nll -= float(w @ log_proba[rows, labels])
-        self.brier += float(w @ (np.square(proba).sum(axis=1) - 2 * proba[rows, labels] + 1.0))
+        self.nll += float(w @ of_rows.nll)
+        self.brier += float(w @ of_rows.brier)
         bin_of = np.minimum((confidence * BINS).astype(int), BINS - 1)
-        self.gaps += np.bincount(bin_of, w * ((predicted == labels) - confidence), minlength=BINS)
-        np.add.at(self.confusion, (labels, predicted), w)
+        self.gaps += np.bincount(bin_of, w * (~of_rows.error - confidence), minlength=BINS)
+        np.add.at(self.confusion, (labels, log_proba.argmax(axis=1)), w)
         for counts, c in zip(self.ranks, self._ranked, strict=True):
             grade = _grades(log_proba, c) + _GRADES * (labels == c)
             counts += np.bincount(grade, weights, minlength=2 * _GRADES).reshape(2, _GRADES)
 
     @property
     def _ranked(self) -> Sequence[int]:
-        """Classes by which rows are ranked: the second of two, or all of more."""
+        """Classes whose log odds rank the rows: the second of two, or all."""
         return (1,) if self.n_classes == 2 else range(self.n_classes)
 
     def scores(self, training_counts: Array | IntArray) -> dict[str, Any]:
-        """The scores by name; the baseline predicts the class frequencies in training for every row."""
+        """Compute the scores by name, and those of a baseline.
+
+        The baseline predicts the class frequencies of `training_counts` [C] for every row.
+        """
         n = float(self.confusion.sum())
         frequency = training_counts / training_counts.sum()
         counts = self.confusion.sum(axis=1)
-        # Laplace's rule: a class that is absent in training would make the baseline's NLL infinite.
-        safe = (training_counts + 1) / (training_counts.sum() + len(training_counts))
+        # Laplace's rule: without it a class that training has not seen costs the baseline infinitely.
+        smoothed = (training_counts + 1) / (training_counts.sum() + len(training_counts))
+        squared_distance = float(np.square(frequency).sum() - 2 * counts @ frequency / n + 1.0)
         return {
             "rows": int(self.rows.sum()),
             "weight": n,
@@ -81,21 +113,21 @@ class ScoreSums:
             "calibration_error": float(np.abs(self.gaps).sum()) / n,
             "auc": self._auc(),
             "baseline": {
-                "nll": float(-(counts @ np.log(safe)) / n),
+                "nll": float(-(counts @ np.log(smoothed)) / n),
                 "error": 1.0 - float(counts[int(np.argmax(frequency))]) / n,
-                "brier": float(np.square(frequency).sum() - 2 * counts @ frequency / n + 1.0),
+                "brier": _brier_scale(self.n_classes) * squared_distance,
             },
             "confusion": (self.confusion if self.weighted else self.confusion.astype(int)).tolist(),
         }
 
     def _auc(self) -> float | None:
-        """Area under the ROC curve of the second class, or the mean over all classes that occur."""
+        """Area under the ROC curve: of the second class, or the mean over all classes that occur."""
         known = [area for area in map(_area, self.ranks) if area is not None]
         return float(np.mean(known)) if known else None
 
 
 def _grades(log_proba: Array, c: int) -> IntArray:
-    """Grade [t] of the log odds of class c."""
+    """Grades [t] of the log odds of class c."""
     others = np.delete(log_proba, c, axis=1)
     odds = log_proba[:, c] - np.logaddexp.reduce(others, axis=1)
     place = (np.clip(odds, -40.0, 40.0) + 40.0) * ((_GRADES - 1) / 80.0)
@@ -103,7 +135,7 @@ def _grades(log_proba: Array, c: int) -> IntArray:
 
 
 def _area(counts: Array) -> float | None:
-    """Share of pairs of a positive and another row in the right order; a tie counts one half."""
+    """Share of pairs of a row of the class and another that are ranked rightly; ties count half."""
     others, positive = counts
     if not others.any() or not positive.any():
         return None
@@ -112,7 +144,7 @@ def _area(counts: Array) -> float | None:
 
 
 def score(log_proba: Array, labels: IntArray, training_counts: IntArray) -> dict[str, Any]:
-    """The scores of log probabilities [n, C] against class codes [n].
+    """Score log probabilities [n, C] against class codes [n]; see `ScoreSums.scores`.
 
     >>> log_proba = np.log([[0.01, 0.99], [0.5, 0.5]])
     >>> scores = score(log_proba, np.array([1, 0]), np.array([1, 1]))
@@ -126,17 +158,17 @@ def score(log_proba: Array, labels: IntArray, training_counts: IntArray) -> dict
 
 @dataclass(frozen=True)
 class Bins:
-    """Rows grouped by their predicted probability; empty groups are left out. All arrays are [b]."""
+    """Rows grouped by predicted probability, without empty groups. All [b]."""
 
     predicted: Array
     """Mean predicted probability."""
     frequency: Array
-    """Share of rows with a positive outcome."""
+    """Share of the rows in which the event happened."""
     low: Array
     high: Array
     """Confidence band of the frequency."""
     count: IntArray
-    """Rows in the group."""
+    """Number of rows."""
 
 
 def reliability_bins(
@@ -149,10 +181,10 @@ def reliability_bins(
 ) -> Bins:
     """Compare probabilities [n] with outcomes [n], in bins of equal width or of equally many rows.
 
-    The confidence bands are Clopper and Pearson's: exact for independent rows.
+    The bands are Clopper and Pearson's, which are exact for independent rows.
 
-    >>> predicted, outcome = np.array([0.2, 0.2, 0.9]), np.array([True, False, True])
-    >>> bins = reliability_bins(predicted, outcome, n_bins=2)
+    >>> probability, outcome = np.array([0.2, 0.2, 0.9]), np.array([True, False, True])
+    >>> bins = reliability_bins(probability, outcome, n_bins=2)
     >>> bins.frequency.tolist(), bins.count.tolist()
     ([0.5, 1.0], [2, 1])
     """
@@ -161,19 +193,19 @@ def reliability_bins(
     elif strategy == "quantile":
         edges = np.unique(np.quantile(probability, np.linspace(0.0, 1.0, n_bins + 1)[1:-1]))
     else:
-        raise ValueError(f'strategy={strategy!r} is unknown; use "uniform" or "quantile"')
+        raise ValueError(f'strategy={strategy!r} is not an option; use "uniform" or "quantile"')
     bin_of = np.searchsorted(edges, probability, side="right")
     count = np.bincount(bin_of, minlength=n_bins)
     predicted = np.bincount(bin_of, weights=probability, minlength=n_bins)
-    positive = np.bincount(bin_of, weights=outcome, minlength=n_bins)
+    happened = np.bincount(bin_of, weights=outcome, minlength=n_bins)
     kept = count > 0
-    count, predicted, positive = count[kept], predicted[kept], positive[kept]
-    low, high = binomial_band(np.asarray(positive, dtype=float), count, confidence)
-    return Bins(predicted / count, positive / count, low, high, count)
+    count, predicted, happened = count[kept], predicted[kept], happened[kept]
+    low, high = binomial_band(np.asarray(happened, dtype=float), count, confidence)
+    return Bins(predicted / count, happened / count, low, high, count)
 
 
 def binomial_band(successes: Array, trials: IntArray, confidence: float = 0.95) -> tuple[Array, Array]:
-    """Clopper and Pearson's interval of a share, for each of [b] counts.
+    """Clopper and Pearson's confidence interval of a share, for counts [b].
 
     >>> [round(float(end), 3) for end in binomial_band(np.array(0.0), np.array(10))]
     [0.0, 0.308]
@@ -186,5 +218,5 @@ def binomial_band(successes: Array, trials: IntArray, confidence: float = 0.95) 
 
 
 def calibration_error(bins: Bins) -> float:
-    """Mean distance between predicted probability and frequency, over all rows."""
+    """Mean distance between predicted probability and observed frequency, over all rows."""
     return float(np.abs(bins.predicted - bins.frequency) @ bins.count / bins.count.sum())

@@ -1,7 +1,4 @@
-"""What all displays share: axes to draw on, colours, and the names of things.
-
-Predictions at inputs that the pictures make up: plain numbers, without the names of a data frame.
-"""
+"""Helpers that all displays share: axes, colours, names, and predictions at plain arrays."""
 
 from __future__ import annotations
 
@@ -15,21 +12,21 @@ from cavity.typing import Array
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 """Okabe and Ito's colours, those of most contrast first."""
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
-"""Shapes tell apart what colours alone should not have to."""
+"""Marker shapes, so that colours are not the only difference between classes."""
 COLUMN = (3.6, 2.9)
-"""Inches: the column of a paper, at which all labels stay readable."""
+"""Size of a figure in inches: a column of a paper, at which all labels stay readable."""
 
 
 class Display:
-    """A picture that knows the axes it was drawn on."""
+    """Base class of the displays."""
 
     ax_: Any
     """matplotlib's axes."""
     figure_: Any
-    """The figure they are part of."""
+    """matplotlib's figure."""
 
     def _begin(self, ax: Any) -> Any:
-        """The axes to draw on: the given ones, or those of a new figure."""
+        """Return the axes to draw on, those of a new figure if `ax` is None, and store them."""
         if ax is None:
             _, ax = pyplot().subplots(figsize=COLUMN, layout="constrained")
         self.ax_, self.figure_ = ax, ax.figure
@@ -37,7 +34,7 @@ class Display:
 
 
 def pyplot() -> Any:
-    """`matplotlib.pyplot`, or an error that says how to get it."""
+    """Import `matplotlib.pyplot`; an ImportError names the extra to install."""
     require_matplotlib()
     import matplotlib.pyplot
 
@@ -50,35 +47,34 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            f"{error}: the pictures are drawn with matplotlib; install it with: "
-            "pip install 'cavity[plot]'"
+            f"{error}: plots need matplotlib; install it with: pip install 'cavity[plot]'"
         ) from error
 
 
 def colour(position: int) -> str:
-    """The colour of a class or a curve, by its position."""
+    """Colour of a class or a curve, by its position."""
     return PALETTE[position % len(PALETTE)]
 
 
 def line_style(position: int) -> str:
-    """The line of a class, by its position: solid until the colours are used up."""
+    """Line style of a class, by its position: solid until all colours are used."""
     return ("-", "--", ":")[position // len(PALETTE) % 3]
 
 
 def marker(position: int) -> str:
-    """The marker of a class, by its position."""
+    """Marker of a class, by its position."""
     return MARKERS[position % len(MARKERS)]
 
 
 def probability_colours() -> Any:
-    """From blue (0) by near-white (½) to vermilion (1), light enough for marks to show on it."""
+    """Colour map from blue (0) through near-white (½) to vermilion (1), light enough for markers."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("cavity", ["#4095c5", "#f9f9f9", "#e08640"])
 
 
 def names_of_features(estimator: Any, feature_names: Any = None) -> list[str]:
-    """[d]: the given names, those that the estimator was fitted with, or x0, x1, …
+    """Names [d] of the features: those given, those that the estimator was fitted with, or x0, x1, …
 
     >>> from types import SimpleNamespace
     >>> names_of_features(SimpleNamespace(n_features_in_=2))
@@ -93,13 +89,13 @@ def names_of_features(estimator: Any, feature_names: Any = None) -> list[str]:
     if len(names) != d:
         raise ValueError(
             f"feature_names has {len(names)} names, but the estimator was fitted with {d} features; "
-            "give one name a column"
+            "give one name for each feature"
         )
     return names
 
 
 def feature_positions(features: Any, names: list[str]) -> tuple[int, int]:
-    """The two columns that are meant by numbers or by names.
+    """Positions of two features that are given by number or by name.
 
     >>> feature_positions(("age", 0), ["distance", "age"])
     (1, 0)
@@ -108,26 +104,26 @@ def feature_positions(features: Any, names: list[str]) -> tuple[int, int]:
     for feature in features:
         if isinstance(feature, str):
             if feature not in names:
-                raise ValueError(f"features names {feature!r}, which is none of {names}")
+                raise ValueError(f"features has {feature!r}, which is not one of {names}")
             found.append(names.index(feature))
         elif 0 <= int(feature) < len(names):
             found.append(int(feature))
         else:
             raise ValueError(
-                f"features has the column {feature}; there are {len(names)} columns, from 0 on"
+                f"features has the column {feature}; columns are counted from 0 to {len(names) - 1}"
             )
     if len(found) != 2 or found[0] == found[1]:
-        raise ValueError(f"features={features!r}; a plane needs two different columns")
+        raise ValueError(f"features={features!r} is not valid; give two different columns")
     return found[0], found[1]
 
 
 def dense(X: Any) -> Any:
-    """X [n, d] of any kind as a dense array."""
+    """Convert X [n, d] of any kind to a dense array."""
     return X.toarray() if hasattr(X, "toarray") else np.asarray(X)
 
 
 def number(value: float) -> str:
-    """A number in three digits or so.
+    """Format a number with about three digits.
 
     >>> number(1234567.0), number(0.000123), number(3.14159), number(42)
     ('1,234,567', '1.23e-04', '3.14', '42')
@@ -157,9 +153,10 @@ def proba_at(estimator: Any, X: Array) -> Array:
 def latent_draws(
     estimator: Any, X: Array, n_draws: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Joint draws [C, n, n_draws] of the latent functions at X [n, d], and the noise [C, n] on top.
+    """Draw the latent functions jointly at X [n, d]: draws [L, n, n_draws] and a variance [L, n].
 
-    The noise is the variance of a white kernel, which no two rows share. Memory is O(n²).
+    The variance is that of a white kernel, whose noise is independent for each row, and is not part of
+    the draws. Memory is O(n²).
     """
     with compute_context(thread_count(estimator.n_jobs)):
         draws = estimator.model_.sample(X, n_draws, rng)

@@ -1,7 +1,4 @@
-"""Partial dependence and how sure the posterior is of it.
-
-What one feature does to the probability, on average, with the posterior's uncertainty.
-"""
+"""Partial dependence of the probability on one feature, with a band from the posterior."""
 
 from __future__ import annotations
 
@@ -17,24 +14,24 @@ from cavity.typing import Array
 
 @dataclass(frozen=True)
 class Effect:
-    """What the probability of each class does on average as one feature moves."""
+    """Mean probability of each class as a function of one feature."""
 
     feature: int
     grid: Array
     """[g]: values of the feature."""
     probability: Array
-    """[g, C]: mean over the rows, each with the feature set to the value."""
+    """[g, C]: mean over the rows, with the feature of every row set to the value."""
     low: Array
     high: Array
-    """[g, C]: interval of that mean under the posterior."""
+    """[g, C]: ends of the credible interval of that mean."""
     level: float
-    """Probability of the interval."""
+    """Posterior probability of the interval."""
     n_rows: int
-    """Rows that were averaged over."""
+    """Number of rows in the mean."""
 
     @property
     def span(self) -> float:
-        """Largest rise of a class probability from one value to another."""
+        """Largest difference of a class probability between two values of the feature."""
         return float(np.ptp(self.probability, axis=0).max())
 
 
@@ -49,12 +46,12 @@ def partial_effect(
     level: float = 0.9,
     seed: int = 0,
 ) -> Effect:
-    """Mean probability over rows of X [n, d] as `feature` moves from one end of its range to the other.
+    """Compute the mean probability over rows of X [n, d] as a function of `feature`.
 
     The interval is that of the mean, not of a single row: functions are drawn jointly at all values and
-    rows, averaged over the rows, and the middle `level` of the averages is kept. By default 32 rows and
-    200 draws; with three classes or more, where a probability is an integral, 16 and 64. A feature with
-    few values is shown at those values.
+    rows and averaged over the rows, and the interval holds the middle `level` of the averages. The
+    defaults are 32 rows and 200 draws; with three classes or more, where each probability is an
+    integral, 16 rows and 64 draws. A feature with few distinct values is evaluated at those values.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
@@ -88,7 +85,7 @@ def partial_effect(
 
 
 def grid_of(values: Array, n_grid: int) -> Array:
-    """Where to look along a feature: its values if they are few, else an even grid over most of them.
+    """Grid of values of a feature: its distinct values if they are few, else evenly spaced ones.
 
     >>> grid_of(np.array([3.0, 1.0, 3.0]), 10).tolist()
     [1.0, 3.0]
@@ -101,7 +98,7 @@ def grid_of(values: Array, n_grid: int) -> Array:
 
 
 _MAX_CLASSES = 6
-"""More bands than these cannot be told apart."""
+"""Most classes in one plot: more bands cannot be told apart."""
 
 
 class PartialDependenceDisplay(Display):
@@ -132,11 +129,11 @@ class PartialDependenceDisplay(Display):
         ax: Any = None,
         **options: Any,
     ) -> Any:
-        """Move `feature` (number or name) of rows X [n, d]; options are those of `partial_effect`."""
+        """Vary `feature` (number or name) of rows X [n, d]; options are those of `partial_effect`."""
         names = names_of_features(estimator, feature_names)
         if isinstance(feature, str):
             if feature not in names:
-                raise ValueError(f"feature={feature!r} is none of {names}")
+                raise ValueError(f"feature={feature!r} is not one of {names}")
             feature = names.index(feature)
         rows, _ = some_rows(X, None, 10_000)
         effect = partial_effect(estimator, rows, feature, **options)
@@ -151,7 +148,7 @@ class PartialDependenceDisplay(Display):
             at = self.effect
             p, low, high = at.probability[:, code], at.low[:, code], at.high[:, code]
             name = str(self.classes[code])
-            if len(at.grid) < 3:  # yes or no: nothing lies between
+            if len(at.grid) < 3:  # a line between two values would mean nothing
                 bars = np.maximum([p - low, high - p], 0.0)
                 ax.errorbar(at.grid, p, yerr=bars, fmt="o", color=shade, ms=5, capsize=3, label=name)
                 ax.set_xticks(at.grid)
@@ -168,7 +165,7 @@ class PartialDependenceDisplay(Display):
         return self
 
     def _shown(self) -> list[int]:
-        """Of two classes the second; of many those whose probabilities move most."""
+        """Classes to show: the second of two, or of many those whose probabilities vary most."""
         if len(self.classes) == 2:
             return [1]
         span = np.ptp(self.effect.probability, axis=0)

@@ -1,7 +1,4 @@
-"""Probabilities over the plane of two features.
-
-Where the inducing points have gone.
-"""
+"""Plots over the plane of two features: probabilities and inducing points."""
 
 from __future__ import annotations
 
@@ -22,13 +19,14 @@ from cavity.plot.canvas import (
 from cavity.typing import Array
 
 _LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""Probabilities of the contour lines."""
 
 
 class DecisionBoundaryDisplay(Display):
     """Probability contours over two features, the others held at their medians, with inducing points.
 
-    With two classes the ground shows the probability of the second; with more, the likeliest class, the
-    stronger the more probable it is.
+    With two classes the background shows the probability of the second; with more, the colour of the
+    likeliest class, which is stronger the more probable that class is.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
@@ -74,10 +72,10 @@ class DecisionBoundaryDisplay(Display):
         max_rows: int = 1_000,
         ax: Any = None,
     ) -> Any:
-        """Predict a grid over the range of rows X [n, d] in two of the features.
+        """Predict on a grid over the range of rows X [n, d] in two of the features.
 
         features: two columns, by number or name; margin: how far the grid goes beyond the rows, as a
-        share of their range; max_rows: so many rows are shown, by label y [n].
+        share of their range; max_rows: largest number of rows to show, coloured by label y [n].
         """
         names = names_of_features(estimator, feature_names)
         first, second = feature_positions(features, names)
@@ -115,7 +113,7 @@ class DecisionBoundaryDisplay(Display):
 
     def _plot_two(self, ax: Any, colorbar: bool) -> None:
         p = self.probability[..., 1]
-        ground = ax.imshow(
+        image = ax.imshow(
             p,
             origin="lower",
             extent=(self.x[0], self.x[-1], self.y[0], self.y[-1]),
@@ -135,7 +133,7 @@ class DecisionBoundaryDisplay(Display):
         )
         ax.clabel(lines, fmt=lambda level: f"{level:.0%}", fontsize="x-small")
         if colorbar:
-            bar = self.figure_.colorbar(ground, ax=ax, pad=0.02)
+            bar = self.figure_.colorbar(image, ax=ax, pad=0.02)
             bar.set_label(f"probability of {self.classes[1]}")
 
     def _plot_many(self, ax: Any) -> None:
@@ -162,7 +160,7 @@ def _axis(values: Array, resolution: int, margin: float) -> Array:
 
 
 class InducingPointsDisplay(Display):
-    """Inducing points in the plane of two features, over the rows if there are any.
+    """Inducing points in the plane of two features, and rows if they are given.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
@@ -228,7 +226,7 @@ class InducingPointsDisplay(Display):
 
 
 def some_rows(X: Any, y: Any, max_rows: int) -> tuple[Array, Any]:
-    """Up to `max_rows` rows of X [n, d] and y [n], evenly spread; always the same ones."""
+    """Select up to `max_rows` evenly spaced rows of X [n, d] and y [n]."""
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     chosen = np.unique(np.linspace(0, n - 1, min(n, max_rows)).astype(int))
     picked = (
@@ -238,7 +236,7 @@ def some_rows(X: Any, y: Any, max_rows: int) -> tuple[Array, Any]:
 
 
 def draw_rows(ax: Any, rows: Array, labels: Any, classes: Any) -> None:
-    """Rows [n, 2] as small marks, one colour and shape a class."""
+    """Draw rows [n, 2] as small markers, with one colour and shape for each class."""
     if labels is None:
         ax.scatter(*rows.T, s=6, color="0.6", lw=0, label="rows")
         return
@@ -256,7 +254,7 @@ def draw_rows(ax: Any, rows: Array, labels: Any, classes: Any) -> None:
 
 
 def draw_points(ax: Any, points: Array) -> None:
-    """Inducing points [m, 2] as crosses that show on any ground."""
+    """Draw inducing points [m, 2] as crosses with a white outline."""
     from matplotlib.patheffects import withStroke
 
     marks = ax.scatter(*points.T, s=30, marker="x", color="black", lw=1.2, label="inducing points")
@@ -264,7 +262,7 @@ def draw_points(ax: Any, points: Array) -> None:
 
 
 def outside_legend(ax: Any) -> None:
-    """A legend above the axes, where it hides nothing."""
+    """Draw a legend above the axes, where it hides nothing."""
     legend = ax.legend(
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
@@ -275,7 +273,7 @@ def outside_legend(ax: Any) -> None:
         columnspacing=1.0,
         borderaxespad=0.2,
     )
-    # It may reach over a colour bar: the layout shall make room above it only, by an empty title.
+    # The legend may be wider than the axes. An empty title of its height makes room for it above them.
     legend.set_in_layout(False)
     rows = -(-len(legend.get_texts()) // 3)
     ax.set_title("\n".join(" " * rows), fontsize="small")

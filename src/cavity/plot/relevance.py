@@ -1,4 +1,4 @@
-"""How much each feature matters to the fitted function."""
+"""Plot of the relevance of the features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RelevanceDisplay(Display):
 
     @property
     def order(self) -> list[int]:
-        """Columns that are shown, the most relevant first."""
+        """Positions of the features that are shown, the most relevant first."""
         return [int(i) for i in np.argsort(-self.relevance.value, kind="stable")[: self.max_features]]
 
     def plot(self, ax: Any = None) -> RelevanceDisplay:
@@ -58,7 +58,7 @@ class RelevanceDisplay(Display):
         return self
 
     def _lengthscales(self, ax: Any, at: Any, scales: Any) -> None:
-        """The kernel's lengthscales, in the features' own units, in a column on the right."""
+        """Write the kernel's lengthscales, in the units of the features, in a column on the right."""
         if not np.isfinite(scales).any():
             return
         words = [("lengthscale", -0.9)]

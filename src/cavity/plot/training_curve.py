@@ -1,4 +1,4 @@
-"""Training curves of one fit, or of several together."""
+"""Training curves of one or several fits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _Y = {
     "objective": "objective (nats)",
     "gradient_norm": "norm of the gradient",
 }
+"""Quantities of a history, with the labels of their axes."""
 _X = {"seconds": "time (s)", "epochs": "passes over the data", "iteration": "iteration"}
 
 
 class TrainingCurveDisplay(Display):
-    """How a fit went, from `history_`; the leave-one-out score is shown as a loss.
+    """Objective, gradient or leave-one-out NLL in the course of a fit, from `history_`.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier, SVIClassifier
@@ -34,9 +35,9 @@ class TrainingCurveDisplay(Display):
 
     def __init__(self, histories: Mapping[str, Sequence[Iteration]], *, y: str, x: str) -> None:
         if y not in _Y:
-            raise ValueError(f"y={y!r}; what a history has is {', '.join(_Y)}")
+            raise ValueError(f"y={y!r} is not an option; use one of {', '.join(_Y)}")
         if x not in _X:
-            raise ValueError(f"x={x!r}; a history is ordered by {', '.join(_X)}")
+            raise ValueError(f"x={x!r} is not an option; use one of {', '.join(_X)}")
         self.histories = dict(histories)
         self.y = y
         self.x = x
@@ -45,20 +46,20 @@ class TrainingCurveDisplay(Display):
     def from_estimator(
         cls, estimator: Any, *, y: str = "leave_one_out", x: str = "seconds", ax: Any = None
     ) -> Any:
-        """The curve of one fitted estimator."""
+        """Draw the curve of one fitted estimator."""
         return cls.from_estimators([estimator], y=y, x=x, ax=ax)
 
     @classmethod
     def from_estimators(
         cls, estimators: Any, *, y: str = "leave_one_out", x: str = "seconds", ax: Any = None
     ) -> Any:
-        """The curves of several fitted estimators: a list, or a dictionary from names to them."""
+        """Draw the curves of several fitted estimators: a list, or a dictionary by name."""
         if not isinstance(estimators, Mapping):
             estimators = _named(list(estimators))
         return cls({name: one.history_ for name, one in estimators.items()}, y=y, x=x).plot(ax)
 
     def curve(self, name: str) -> tuple[Array, Array]:
-        """Abscissae and ordinates of one history."""
+        """Coordinates x and y of one curve."""
         history = self.histories[name]
         sign = -1.0 if self.y == "leave_one_out" else 1.0
         return (
@@ -81,7 +82,7 @@ class TrainingCurveDisplay(Display):
 
 
 def _named(estimators: list[Any]) -> dict[str, Any]:
-    """Names of estimators: their types, numbered where a type occurs more than once."""
+    """Name estimators by their types, numbered where a type occurs more than once."""
     types = [type(one).__name__ for one in estimators]
     names = [
         name if types.count(name) == 1 else f"{name} {types[: i + 1].count(name)}"

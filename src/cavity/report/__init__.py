@@ -1,4 +1,4 @@
-"""A report of a fitted classifier: one HTML file that needs nothing else; needs `cavity[report]`."""
+"""Reports on fitted classifiers, as one HTML file each; needs `cavity[report]`."""
 
 from cavity.report.write import write_report
 

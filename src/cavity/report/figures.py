@@ -1,7 +1,4 @@
-"""Figures as SVG inside a page: its fonts, its ink in light and dark, and nothing from elsewhere.
-
-The figures of the report.
-"""
+"""The figures of a report, as SVG elements that take fonts and colours from the page."""
 
 from __future__ import annotations
 
@@ -15,22 +12,21 @@ import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from cavity.plot import (
+    CalibrationDisplay,
     DecisionBoundaryDisplay,
     PartialDependenceDisplay,
     RelevanceDisplay,
-    ReliabilityDisplay,
     TrainingCurveDisplay,
 )
 from cavity.plot.canvas import PALETTE, colour, line_style, number
 from cavity.plot.partial_dependence import Effect
 from cavity.report.scores import Evaluation
-from cavity.report.target import KnownRows, Subject
+from cavity.report.target import ReportRows, ReportTarget
 from cavity.typing import Array
 
 _INK, _RULE = "#010203", "#040506"
-"""Stand for the page's own colours, which are known only when it is shown."""
-
-_OWN = {_INK: "currentColor", _RULE: "var(--rule)", PALETTE[0].lower(): "var(--accent)"}
+"""Placeholders for colours of the page, which are known only when it is shown."""
+_PAGE_COLOURS = {_INK: "currentColor", _RULE: "var(--rule)", PALETTE[0].lower(): "var(--accent)"}
 
 _STYLE: dict[Any, Any] = {
     "text.color": _INK,
@@ -67,9 +63,9 @@ def drawn(
     height: float = 3.3,
     columns: int = 1,
 ) -> str:
-    """What `draw(ax, …)` draws on one or more axes side by side, as an SVG element.
+    """Call `draw(ax, …)` on one or more axes side by side, and return an SVG element.
 
-    name: unlike that of any other figure of the page; description: for readers who do not see it.
+    name: a name that no other figure of the page has; description: text for readers who cannot see it.
 
     >>> svg = drawn("demo", lambda ax: ax.plot([0, 1], [0, 1]), "a rising line")
     >>> svg.startswith('<svg role="img" aria-label="a rising line"'), "http" in svg
@@ -87,33 +83,33 @@ def drawn(
 
 
 def _inlined(svg: str, description: str) -> str:
-    """An SVG document as an element of an HTML page."""
+    """Turn an SVG document into an element of an HTML page."""
     body = svg[svg.index("<svg") :]
     view = re.search(r'viewBox="([^"]+)"', body)
     assert view is not None
     body = body[body.index(">") + 1 :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
-    body = re.sub(r'<g id="[^"]*"', "<g", body)  # the same in every figure, and not referred to
+    body = re.sub(r'<g id="[^"]*"', "<g", body)  # unused, and the same in every figure
     body = body.replace("xlink:href", "href")
-    for stand_in, own in _OWN.items():
+    for stand_in, own in _PAGE_COLOURS.items():
         body = body.replace(stand_in, own)
-    # The font is the page's own; matplotlib before 3.10 writes size and family in one.
+    # Use the font of the page. matplotlib before 3.10 writes size and family in one property.
     body = re.sub(r" font-family: [^;\"]*;", "", body)
     body = re.sub(r"font: (?:\w+ )*([\d.]+px) [^;\"]*;", r"font-size: \1;", body)
     return f'<svg role="img" aria-label="{escape(description)}" viewBox="{view[1]}">{body}'
 
 
 class Figure(NamedTuple):
-    """A picture and what it shows."""
+    """An SVG element and its caption."""
 
     svg: str
     caption: str
 
 
-def convergence(subject: Subject) -> Figure:
+def convergence(target: ReportTarget) -> Figure:
     """Leave-one-out NLL and objective over the iterations."""
-    fit = subject.classifier
+    fit = target.classifier
     history = fit.history_
     x = "seconds" if len({entry.epochs for entry in history}) < len(history) else "epochs"
 
@@ -121,7 +117,7 @@ def convergence(subject: Subject) -> Figure:
         TrainingCurveDisplay.from_estimator(fit, y="leave_one_out", x=x, ax=left)
         TrainingCurveDisplay.from_estimator(fit, y="objective", x=x, ax=right)
         objective = [entry.objective for entry in history]
-        if len(objective) > 10:  # the first steps dwarf all others
+        if len(objective) > 10:  # the first steps are far below all others
             low, high = min(objective[len(objective) // 10 :]), max(objective)
             right.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low) or None)
 
@@ -132,45 +128,45 @@ def convergence(subject: Subject) -> Figure:
     )
     caption = (
         "Left: mean −log probability of a row’s label with the row left out, which every pass gives "
-        "for free. Right: what training maximises; its first tenth may leave the frame."
+        "at no extra cost. Right: the objective of training; its first tenth may be outside the frame."
     )
     if first.epochs < 1:
         caption += (
-            " Each point is the mean of some minibatches, hence the noise. In the first pass over the "
-            "data the objective lacks what rows yet to come will say, so it may fall after it."
+            " Each point is a mean over some minibatches, hence the noise. In the first pass over the "
+            "data the objective lacks the rows that have not been seen, so it may fall afterwards."
         )
     return Figure(drawn("convergence", draw, description, width=9.0, height=3.0, columns=2), caption)
 
 
-def reliability(subject: Subject, evaluation: Evaluation) -> Figure:
+def reliability(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """Observed frequencies against predicted probabilities, and how the probabilities are spread."""
-    fitted = subject.classifier
+    fitted = target.classifier
     labels = np.asarray(fitted.classes_)[evaluation.codes]
     n_bins = int(np.clip(len(labels) // 40, 4, 10))
 
     def draw(left: Any, right: Any) -> None:
-        ReliabilityDisplay.from_predictions(
+        CalibrationDisplay.from_predictions(
             labels, evaluation.proba, classes=fitted.classes_, n_bins=n_bins, ax=left
         )
-        _spread(right, subject, evaluation)
+        _spread(right, target, evaluation)
 
     caption = (
-        "Left: of rows that were given about the same probability, how many turned out so? On the "
-        "dashed line what is said comes true as often as it is said. Bars: exact 95 % intervals "
-        f"(Clopper and Pearson) of the frequency in each of {n_bins} groups. Right: how often each "
-        "probability was said; the further apart, the more the predictions tell."
+        "Left: observed frequency in groups of rows with about the same predicted probability. On the "
+        "dashed line the two are equal. Bars: exact 95 % intervals (Clopper and Pearson) of the "
+        f"frequency in each of {n_bins} groups. Right: distribution of the predicted probabilities; the "
+        "further apart the classes, the more informative the predictions."
     )
     text = f"Reliability diagram of {len(labels):,} rows in {n_bins} groups of predicted probability."
     return Figure(drawn("reliability", draw, text, width=9.0, height=4.0, columns=2), caption)
 
 
-def _spread(ax: Any, subject: Subject, evaluation: Evaluation) -> None:
-    """Histograms of what was said: of either class, or of right and wrong predictions."""
+def _spread(ax: Any, target: ReportTarget, evaluation: Evaluation) -> None:
+    """Draw histograms of the probabilities, by true class or by right and wrong predictions."""
     p = evaluation.proba
-    if len(subject.classes) == 2:
-        parts = {f"truly {name}": p[evaluation.codes == i, 1] for i, name in enumerate(subject.classes)}
+    if len(target.classes) == 2:
+        parts = {f"truly {name}": p[evaluation.codes == i, 1] for i, name in enumerate(target.classes)}
         shades = [colour(0), colour(1)]
-        ax.set_xlabel(f"predicted probability of {subject.classes[1]}")
+        ax.set_xlabel(f"predicted probability of {target.classes[1]}")
     else:
         right = p.argmax(axis=1) == evaluation.codes
         parts = {"right": p.max(axis=1)[right], "wrong": p.max(axis=1)[~right]}
@@ -184,68 +180,69 @@ def _spread(ax: Any, subject: Subject, evaluation: Evaluation) -> None:
 
 
 def _judged(evaluation: Evaluation) -> list[int]:
+    """Classes with a curve: the second of two, or all that some but not all rows have."""
     n_classes = evaluation.log_proba.shape[1]
     judged = [1] if n_classes == 2 else range(n_classes)
     return [code for code in judged if 0 < np.sum(evaluation.codes == code) < len(evaluation.codes)]
 
 
-def roc(subject: Subject, evaluation: Evaluation) -> Figure:
+def roc(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """True against false positive rate, a class against the rest."""
 
     def draw(ax: Any) -> None:
         ax.plot([0, 1], [0, 1], color="0.5", lw=1, ls="--")
         for code in _judged(evaluation):
             x, y, _ = roc_curve(evaluation.codes == code, evaluation.log_proba[:, code])
-            shade = colour(0 if len(subject.classes) == 2 else code)
+            shade = colour(0 if len(target.classes) == 2 else code)
             ax.plot(
-                *_thinned(x, y), color=shade, ls=line_style(code), lw=1.5, label=subject.classes[code]
+                *_thinned(x, y), color=shade, ls=line_style(code), lw=1.5, label=target.classes[code]
             )
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
         ax.set_xlabel("false positive rate")
         ax.set_ylabel("true positive rate")
         ax.legend(frameon=False, fontsize="small", loc="lower right")
 
-    caption = "ROC: the better the ranking, the closer to the upper left corner; dashed, a coin."
+    caption = "ROC: the better the ranking, the closer to the upper left corner. Dashed: chance."
     return Figure(drawn("roc", draw, "ROC curve.", width=4.3, height=4.2), caption)
 
 
-def precision_recall(subject: Subject, evaluation: Evaluation) -> Figure:
+def precision_recall(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """Precision against recall, a class against the rest."""
 
     def draw(ax: Any) -> None:
         for code in _judged(evaluation):
             true = evaluation.codes == code
             precision, recall, _ = precision_recall_curve(true, evaluation.log_proba[:, code])
-            shade = colour(0 if len(subject.classes) == 2 else code)
+            shade = colour(0 if len(target.classes) == 2 else code)
             ax.axhline(float(true.mean()), color=shade, lw=0.8, ls=":")
             ax.plot(
                 *_thinned(recall, precision),
                 color=shade,
                 ls=line_style(code),
                 lw=1.5,
-                label=subject.classes[code],
+                label=target.classes[code],
             )
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), aspect="equal")
         ax.set_xlabel("recall")
         ax.set_ylabel("precision")
         ax.legend(frameon=False, fontsize="small", loc="lower left")
 
-    caption = "Precision–recall: dotted, the share of the class, which is what chance gives."
+    caption = "Precision–recall. Dotted: the share of the class, which is the precision of chance."
     return Figure(
         drawn("precision-recall", draw, "Precision–recall curve.", width=4.3, height=4.2), caption
     )
 
 
-def relevance(subject: Subject, max_features: int) -> Figure:
+def relevance(target: ReportTarget, max_features: int) -> Figure:
     """Bars of the features' relevance."""
-    display = RelevanceDisplay(subject.classifier.relevance_, subject.names, max_features=max_features)
-    shown, d = len(display.order), len(subject.names)
+    display = RelevanceDisplay(target.classifier.relevance_, target.names, max_features=max_features)
+    shown, d = len(display.order), len(target.names)
 
     def draw(ax: Any) -> None:
         display.plot(ax)
         ax.grid(visible=False, axis="y")
 
-    text = f"Relevance of {shown} features; the most relevant is {subject.names[display.order[0]]}."
+    text = f"Relevance of {shown} features; the most relevant is {target.names[display.order[0]]}."
     return Figure(
         drawn("relevance", draw, text, width=9.0, height=0.9 + 0.25 * shown),
         "Bars: the share of the function’s squared slope that is along each feature; whiskers: its 90 % "
@@ -254,12 +251,12 @@ def relevance(subject: Subject, max_features: int) -> Figure:
     )
 
 
-def partial_dependence(subject: Subject, effect: Effect) -> Figure:
+def partial_dependence(target: ReportTarget, effect: Effect) -> Figure:
     """One feature's effect with its band."""
-    name = subject.names[effect.feature]
+    name = target.names[effect.feature]
 
     def draw(ax: Any) -> None:
-        PartialDependenceDisplay(effect, name=name, classes=subject.classifier.classes_).plot(ax)
+        PartialDependenceDisplay(effect, name=name, classes=target.classifier.classes_).plot(ax)
 
     text = (
         f"Partial dependence on {name}, from {number(effect.grid[0])} to {number(effect.grid[-1])}; "
@@ -269,10 +266,10 @@ def partial_dependence(subject: Subject, effect: Effect) -> Figure:
     return Figure(drawing, text)
 
 
-def plane(subject: Subject, rows: KnownRows, features: tuple[int, int]) -> Figure:
+def plane(target: ReportTarget, rows: ReportRows, features: tuple[int, int]) -> Figure:
     """Probability and inducing points in the two most relevant dimensions."""
-    fitted = subject.classifier
-    names = [subject.names[feature] for feature in features]
+    fitted = target.classifier
+    names = [target.names[feature] for feature in features]
 
     def draw(ax: Any) -> None:
         ax.grid(visible=False)
@@ -281,27 +278,27 @@ def plane(subject: Subject, rows: KnownRows, features: tuple[int, int]) -> Figur
             rows.X,
             np.asarray(fitted.classes_)[rows.codes],
             features=features,
-            feature_names=subject.names,
+            feature_names=target.names,
             grid_resolution=80,
             max_rows=600,
             ax=ax,
         )
 
     most = set(np.argsort(-fitted.relevance_.value, kind="stable")[:2].tolist())
-    which = (
-        ", the two most relevant features" if most == set(features) and len(subject.names) > 2 else ""
+    which = ", the two most relevant features" if most == set(features) and len(target.names) > 2 else ""
+    others = (
+        "" if len(target.names) == 2 else " In the background all other features are at their medians."
     )
-    others = "" if len(subject.names) == 2 else " The ground holds all other features at their medians."
     caption = (
         f"{len(fitted.inducing_points_)} inducing points (crosses) and "
         f"{min(600, len(rows.X)):,} rows in the plane of {names[0]} and {names[1]}{which}.{others} "
-        "Inducing points gather where the function bends; some may lie outside the frame."
+        "Inducing points gather where the function is curved; some may lie outside the frame."
     )
     text = f"Probability surface and inducing points over {names[0]} and {names[1]}."
     return Figure(drawn("plane", draw, text, width=7.2, height=4.8), caption)
 
 
 def _thinned(x: Array, y: Array, most: int = 400) -> tuple[Array, Array]:
-    """A curve of many points with those left out that nobody could see."""
+    """Reduce a curve of many points to as many as can be seen."""
     keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).astype(int))
     return x[keep], y[keep]

@@ -1,41 +1,38 @@
-"""Rows as the user knows them: the columns of a data frame, before they became features.
-
-Kernels, numbers and methods in words.
-
-The tables of the report: what was fitted, the data, the surprising rows, time and memory.
-"""
+"""The tables of a report, in words: facts of the fit, the data, the hardest rows, time and memory."""
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process import kernels
 
+from cavity.estimators.facts import training_source
 from cavity.memory import peak_bytes
 from cavity.plot.canvas import number, proba_at
-from cavity.report.target import KnownRows, Subject
+from cavity.report.target import ReportRows, ReportTarget
 from cavity.typing import Array, IntArray
 
 
 class Cells(NamedTuple):
-    """Some columns of some rows, as words."""
+    """Some columns of some rows, as text."""
 
     columns: list[str]
     rows: list[list[str]]
     n_columns: int
-    """Columns there are."""
+    """Number of all columns."""
 
 
 def cells_of_features(X: Array, names: list[str], order: IntArray, most: int) -> Cells:
-    """The most important features of inputs X [k, d]."""
+    """Format the most relevant features of inputs X [k, d]; order [d]: features by relevance."""
     shown = order[:most]
     rows = [[number(float(value)) for value in row] for row in X[:, shown]]
     return Cells([names[i] for i in shown], rows, len(names))
 
 
 def cells_of_frame(frame: Any, names: list[str], order: IntArray, most: int) -> Cells:
-    """The columns of a data frame that the most important features were made of.
+    """Format the columns of a data frame from which the most relevant features were made.
 
     >>> import pandas
     >>> frame = pandas.DataFrame({"age": [31], "carrier": ["AA"]})
@@ -58,7 +55,7 @@ def _rank(column: str, ranked: list[str]) -> int:
 
 
 def as_words(value: Any) -> str:
-    """A cell of a table.
+    """Format a cell of a table.
 
     >>> as_words(3.14159), as_words(np.True_), as_words(None), as_words("x" * 50)[-3:]
     ('3.14', 'True', '', 'xx…')
@@ -73,15 +70,8 @@ def as_words(value: Any) -> str:
     return words if len(words) <= 40 else f"{words[:39]}…"
 
 
-METHODS = {
-    "SEPClassifier": "scalable expectation propagation (SEP)",
-    "SVIClassifier": "scalable variational inference (SVI)",
-    "GFITCClassifier": "expectation propagation to convergence (GFITC)",
-}
-
-
 def kernel_in_words(kernel: Any) -> str:
-    """A scikit-learn kernel as a sentence without its full stop.
+    """Describe a scikit-learn kernel in words.
 
     >>> from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
     >>> kernel_in_words(ConstantKernel(4.0) * RBF([1.0, 2.0]) + WhiteKernel(0.1))
@@ -125,7 +115,7 @@ def _lengthscales(kernel: Any) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Bytes in the unit that suits them.
+    """Format a number of bytes.
 
     >>> size(2_500_000), size(800)
     ('2.5 MB', '800 B')
@@ -137,7 +127,7 @@ def size(n_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words.
+    """Format a number of seconds.
 
     >>> duration(0.52), duration(75), duration(7_300)
     ('0.52 s', '1 min 15 s', '2 h 1 min')
@@ -150,58 +140,28 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-class Fact(NamedTuple):
-    """A line of a table of facts."""
-
-    name: str
-    value: str
-
-
-def fitted_facts(subject: Subject) -> list[Fact]:
-    """What was fitted, in a few lines."""
-    fit = subject.classifier
-    kind = type(fit).__name__
-    loo = np.asarray(fit.loo_log_proba_)
-    visited = np.isfinite(loo)
-    streamed = getattr(fit, "_stream", None) is not None
-    facts = [
-        Fact("Method", f"{kind}: {METHODS.get(kind, 'Gaussian process classification')}"),
-        Fact("Likelihood", str(fit.likelihood)),
-        Fact("Classes", ", ".join(subject.classes)),
-        Fact("Rows of the last chunk" if streamed else "Training rows", f"{len(loo):,}"),
-        Fact("Features", f"{len(subject.names):,}"),
-        Fact("Inducing points", f"{len(fit.inducing_points_):,}"),
-        Fact("Kernel", _sentence(kernel_in_words(fit.kernel_))),
-    ]
-    if np.isfinite(evidence := fit.log_marginal_likelihood_value_):
-        facts.append(Fact("Log marginal likelihood", f"{evidence:,.1f} (estimate)"))
-    if (inverse_temperature := fit.model_.inverse_temperature) != 1.0:
-        facts.append(
-            Fact("Calibration", f"latent means × {inverse_temperature:.2f}, chosen by leave-one-out")
-        )
-    if visited.any():
-        few = "" if visited.all() else f", over the {visited.sum():,} rows that training has seen"
-        facts.append(Fact("Leave-one-out NLL", f"{-loo[visited].mean():.4f}{few}"))
-    return facts
+def fitted_facts(target: ReportTarget) -> dict[str, str]:
+    """The facts of the fit, with the kernel in words."""
+    facts = target.facts.as_words()
+    words = kernel_in_words(target.classifier.kernel_)
+    return facts | {"Kernel": f"{words[0].upper()}{words[1:]}."}
 
 
-def chosen_parameters(estimator: Any) -> list[Fact]:
+def chosen_parameters(estimator: Any) -> dict[str, str]:
     """Parameters that differ from their defaults."""
-    from inspect import signature
-
     defaults = {
         name: parameter.default
         for name, parameter in signature(type(estimator).__init__).parameters.items()
     }
-    return [
-        Fact(name, _short(value))
+    return {
+        name: _short(value)
         for name, value in estimator.get_params(deep=False).items()
         if not _same(value, defaults.get(name))
-    ]
+    }
 
 
 class Column(NamedTuple):
-    """A feature of the data, summarised."""
+    """Summary of a feature."""
 
     name: str
     mean: str
@@ -210,11 +170,11 @@ class Column(NamedTuple):
     median: str
     largest: str
     bars: list[float]
-    """Heights of a histogram, the largest 1; one bar a value if they are few."""
+    """Heights of a histogram, the largest 1; one bar for each value if there are few."""
 
 
 def columns_of(X: Array, names: list[str], order: IntArray) -> list[Column]:
-    """Summaries of the features of X [n, d], in this order."""
+    """Summarise features of X [n, d], in this order."""
     return [_column(np.asarray(X[:, i], dtype=np.float64), names[i]) for i in order]
 
 
@@ -238,17 +198,17 @@ def _column(values: Array, name: str, n_bars: int = 20) -> Column:
     )
 
 
-def class_shares(codes: IntArray, subject: Subject) -> list[tuple[str, int, float]]:
+def class_shares(codes: IntArray, target: ReportTarget) -> list[tuple[str, int, float]]:
     """Name, count and share of each class."""
-    counts = np.bincount(codes, minlength=len(subject.classes))
+    counts = np.bincount(codes, minlength=len(target.classes))
     return [
         (name, int(count), float(count / max(1, len(codes))))
-        for name, count in zip(subject.classes, counts, strict=True)
+        for name, count in zip(target.classes, counts, strict=True)
     ]
 
 
 class Surprise(NamedTuple):
-    """A row whose label the others do not expect."""
+    """A row with an improbable label."""
 
     row: str
     label: str
@@ -258,102 +218,95 @@ class Surprise(NamedTuple):
 
 
 class Surprises(NamedTuple):
-    """The part about surprising rows."""
+    """The table of the rows with the least probable labels."""
 
     left_out: bool
-    """By leave-one-out rather than of held-out rows."""
+    """Whether these are training rows, by their leave-one-out probabilities."""
     columns: list[str]
-    """Columns that are shown: none if the rows are not at hand."""
+    """Names of the columns that are shown; none if the rows are not available."""
     n_columns: int
     rows: list[Surprise]
     naming: str
-    """What the names of the rows mean."""
+    """Sentence that explains the names of the rows."""
 
 
-def unseen_surprises(subject: Subject, n: int) -> Surprises:
-    """The n least probable training rows by number, of an estimator without its rows."""
-    loo = np.asarray(subject.classifier.loo_log_proba_, dtype=np.float64)
+def unseen_surprises(target: ReportTarget, n: int) -> Surprises:
+    """Numbers of the n least probable training rows, of an estimator that no longer holds its rows."""
+    loo = np.asarray(target.classifier.loo_log_proba_, dtype=np.float64)
     worst = lowest(loo, n)
     rows = [Surprise(str(i), "", _chance(float(np.exp(loo[i]))), "", []) for i in worst]
-    return Surprises(True, [], len(subject.names), rows, counted_from_0(True))
+    return Surprises(True, [], len(target.names), rows, counted_from_0(True))
 
 
 def counted_from_0(left_out: bool) -> str:
-    """What the number of a row means, of the training or of the held-out rows."""
+    """Sentence that explains the numbers of training or held-out rows."""
     return f"Rows are counted from 0, in the order of the {'training' if left_out else 'held-out'} rows."
 
 
-def names_of_rows(rows: KnownRows, raw: Any, left_out: bool) -> tuple[list[str], str]:
-    """What to call rows, and what that means; `raw`: the same rows in a data frame, or None.
+def names_of_rows(rows: ReportRows, left_out: bool) -> tuple[list[str], str]:
+    """Names of the rows, and a sentence that explains them.
 
-    The index of a data frame says where its rows come from, if others lay between them; a frame that
-    was read from a table has the name of that in `attrs["table"]`, and its index counts the rows there.
+    They are the index of the user's data frame, if there is one. A frame that was read from a table has
+    the name of the table in `attrs["table"]`, and its index counts the rows of the table.
     """
-    index = getattr(raw, "index", None)
-    names = rows.index if index is None else index
-    meaning = counted_from_0(left_out)
-    if index is not None and "table" in raw.attrs:
-        meaning = f"Rows are counted from 0 in {raw.attrs['table']}."
-    elif list(names) != rows.index.tolist():
+    if rows.frame is None:
+        return [str(number) for number in rows.index], counted_from_0(left_out)
+    index = rows.frame.index
+    if "table" in rows.frame.attrs:
+        meaning = f"Rows are counted from 0 in {rows.frame.attrs['table']}."
+    elif list(index) == rows.index.tolist():
+        meaning = counted_from_0(left_out)
+    else:
         meaning = "Rows have the names that the index of their data frame gives them."
-    return [str(name) for name in names], meaning
+    return [str(name) for name in index], meaning
 
 
 def surprises(
-    subject: Subject, rows: KnownRows, log_proba: Array, cells: Cells, names: list[str]
+    target: ReportTarget, rows: ReportRows, log_proba: Array, cells: Cells, names: list[str]
 ) -> list[Surprise]:
-    """Rows with the log probabilities [k] of their labels, the least probable first."""
+    """Lines of the table, for rows with log probabilities [k] of their labels; the lowest first."""
     order = lowest(log_proba, len(log_proba))
     if not len(order):
         return []
-    likeliest = proba_at(subject.classifier, np.asarray(rows.X[order])).argmax(axis=1)
+    likeliest = proba_at(target.classifier, np.asarray(rows.X[order])).argmax(axis=1)
     return [
         Surprise(
             names[i],
-            subject.classes[rows.codes[i]],
+            target.classes[rows.codes[i]],
             _chance(float(np.exp(log_proba[i]))),
-            subject.classes[code],
+            target.classes[code],
             cells.rows[i],
         )
         for i, code in zip(order, likeliest, strict=True)
     ]
 
 
-def time_and_memory(subject: Subject) -> list[Fact]:
+def time_and_memory(target: ReportTarget) -> dict[str, str]:
     """What the fit took."""
-    fit = subject.classifier
-    facts = []
-    if subject.fit_seconds is not None:
-        facts.append(Fact("Time of the whole fit, reading included", duration(subject.fit_seconds)))
-    if fit.history_:
-        facts.append(Fact("Time to the last iteration", duration(fit.history_[-1].seconds)))
-    facts.append(Fact("Iterations", f"{fit.n_iter_:,}"))
-    if fit.history_:
-        last, n = fit.history_[-1], len(fit.loo_log_proba_)
-        facts.append(Fact("Passes over the data", f"{last.epochs:,.1f}"))
-        if getattr(fit, "_stream", None) is None and last.seconds > 0:
-            facts.append(Fact("Rows a second", f"{last.epochs * n / last.seconds:,.0f}"))
-    model = fit.model_
-    m = len(model.Z)
-    latents = len(model.posterior.mean)
-    held = 8 * (model.Z.size + m * m + latents * (m + m * m))
-    facts.append(Fact("Memory of the fitted model", f"about {size(held)}"))
-    if subject.fit_memory is not None:
-        facts.append(Fact("Most memory of the process that fitted it", size(subject.fit_memory)))
-    elif subject.source is not None and (peak := peak_bytes()) is not None:
-        # A model that was loaded was fitted in another process, of which this one knows nothing.
-        facts.append(Fact("Most memory this process has used", size(peak)))
-    return facts
+    facts = target.facts
+    costs = {}
+    if facts.fit_seconds is not None:
+        costs["Time of the whole fit, reading included"] = duration(facts.fit_seconds)
+    if facts.seconds is not None:
+        costs["Time to the last iteration"] = duration(facts.seconds)
+    costs["Iterations"] = f"{facts.iterations:,}"
+    if facts.epochs is not None:
+        costs["Passes over the data"] = f"{facts.epochs:,.1f}"
+    if facts.rows_per_second is not None:
+        costs["Rows a second"] = f"{facts.rows_per_second:,.0f}"
+    costs["Memory of the fitted model"] = f"about {size(facts.model_bytes)}"
+    if facts.peak_memory_bytes is not None:
+        costs["Most memory of the process that fitted it"] = size(facts.peak_memory_bytes)
+    elif training_source(target.classifier) is not None and (peak := peak_bytes()) is not None:
+        # Only a classifier that still holds its rows was fitted in this process.
+        costs["Most memory this process has used"] = size(peak)
+    return costs
 
 
 def lowest(log_proba: Array, n: int) -> IntArray:
-    """Positions of the n lowest, without those that are not known."""
+    """Positions of the n lowest of the known (finite) log probabilities."""
     known = np.flatnonzero(np.isfinite(log_proba))
     return known[np.argsort(log_proba[known], kind="stable")[:n]]
-
-
-def _sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
 
 
 def _chance(probability: float) -> str:

@@ -1,7 +1,4 @@
-"""Rows of the training source, fetched by number.
-
-What the report is about: a classifier, and the way from a user's rows to its inputs.
-"""
+"""The classifier that a report is about, and rows by number as inputs of that classifier."""
 
 from __future__ import annotations
 
@@ -11,134 +8,140 @@ from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.source import Source
+from cavity.estimators.facts import FitFacts, fit_facts, fitted_classifier
 from cavity.estimators.validation import validated_rows
 from cavity.plot.canvas import dense, names_of_features
 from cavity.typing import Array, IntArray
 
 _BLOCK = 8_192
+"""Rows that are read at a time from a source in files."""
 
 
 @dataclass(frozen=True)
-class KnownRows:
-    """Some labelled rows."""
-
-    index: IntArray
-    """[k]: their numbers."""
-    X: Array
-    """[k, d]: inputs of the classifier."""
-    codes: IntArray
-    """[k]"""
-
-
-def rows_at(source: Source, index: IntArray) -> KnownRows:
-    """The rows with these numbers, sorted; a source in files is read through once.
-
-    >>> source = ArraySource(np.eye(4), np.array([0, 1, 1, 0]))
-    >>> rows_at(source, np.array([2, 0])).codes.tolist()
-    [0, 1]
-    """
-    wanted: IntArray = np.unique(index)
-    if isinstance(source, ArraySource):
-        rows = ArrayBlock(source, wanted).load()
-        return KnownRows(wanted, rows.X, rows.labels)
-    parts: list[tuple[Any, Any]] = []
-    for block in source.blocks(_BLOCK):
-        at = block.index
-        numbers = np.arange(at.start, at.stop) if isinstance(at, slice) else at
-        inside = np.isin(numbers, wanted)
-        if inside.any():
-            rows = block.load()
-            parts.append((rows.X[inside], rows.labels[inside]))
-    return KnownRows(
-        wanted, np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])
-    )
-
-
-def sample_index(n: int, size: int, seed: int) -> IntArray:
-    """Up to `size` of n row numbers, at random, sorted."""
-    if n <= size:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A fitted classifier of this library, maybe inside a table classifier or a pipeline."""
+class ReportTarget:
+    """A fitted classifier of cavity, on its own or inside a table classifier or a pipeline."""
 
     classifier: Any
     names: list[str]
-    """[d]: the inputs of the classifier."""
+    """[d]: names of the classifier's inputs."""
     prepare: Callable[[Any], Array]
-    """A user's rows [n, …] as inputs [n, d]."""
-    transforms: bool = False
+    """Turns rows of the user [n, …] into inputs [n, d]."""
+    transforms: bool
     """Whether the inputs differ from the columns of the user's rows."""
-    fit_seconds: float | None = None
-    fit_memory: int | None = None
-    """Bytes; what a fit took, if the estimator has kept that."""
+    facts: FitFacts
 
     @property
     def classes(self) -> list[str]:
-        """The classes as words."""
+        """Names of the classes."""
         return [str(value) for value in self.classifier.classes_]
-
-    @property
-    def source(self) -> Source | None:
-        """The rows it was trained on, if they are still at hand."""
-        source = getattr(getattr(self.classifier, "_training", None), "source", None)
-        return source if hasattr(source, "blocks") else None
 
     def codes(self, y: Any) -> IntArray:
         """Positions of labels y [n] among the classes."""
         labels, known = np.asarray(y), np.asarray(self.classifier.classes_)
         codes = np.searchsorted(known, labels).clip(0, len(known) - 1)
-        strange = known[codes] != labels
-        if strange.any():
+        unknown = known[codes] != labels
+        if unknown.any():
             raise ValueError(
-                f"y has the label {labels[strange].tolist()[0]!r}, but the classifier knows "
+                f"y has the label {labels[unknown].tolist()[0]!r}, but the classifier knows "
                 f"{known.tolist()}; leave such rows out of the report"
             )
         return codes
 
 
-def subject_of(estimator: Any, feature_names: Any = None) -> Subject:
+def report_target(estimator: Any, feature_names: Any = None) -> ReportTarget:
     """Find the classifier in an estimator, a scikit-learn pipeline or a table classifier."""
-    check_is_fitted(estimator)
-    if isinstance(estimator, Pipeline):
-        before, classifier = estimator[:-1], estimator[-1]
-        return _behind(before, classifier, before.transform, feature_names)
-    if hasattr(estimator, "classifier_"):
-        return _behind(estimator, estimator.classifier_, estimator.transform, feature_names)
-    _require_ours(estimator)
-    return Subject(
-        estimator,
-        names_of_features(estimator, feature_names),
-        lambda X: dense(validated_rows(estimator, X, reset=False)),
+    classifier, facts = fitted_classifier(estimator), fit_facts(estimator)
+    if classifier is estimator:
+        names = names_of_features(classifier, feature_names)
+
+        def validated(X: Any) -> Array:
+            return np.asarray(dense(validated_rows(classifier, X, reset=False)))
+
+        return ReportTarget(classifier, names, validated, False, facts)
+    before = estimator[:-1] if isinstance(estimator, Pipeline) else estimator
+    if feature_names is None and hasattr(before, "get_feature_names_out"):
+        feature_names = before.get_feature_names_out()
+    names = names_of_features(classifier, feature_names)
+    return ReportTarget(classifier, names, lambda X: dense(before.transform(X)), True, facts)
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """Rows of the user."""
+
+    target: ReportTarget
+    X: Any
+    """[n, …]: an array, or a data frame or what has the `shape` and `iloc` of one."""
+    y: Any
+    """[n]"""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0]) if hasattr(self.X, "shape") else len(self.X)
+
+
+@dataclass(frozen=True)
+class ReportRows:
+    """Some labelled rows, as the classifier sees them and as the user knows them."""
+
+    index: IntArray
+    """[k]: their numbers, counted from 0."""
+    X: Array
+    """[k, d]: inputs of the classifier."""
+    codes: IntArray
+    """[k]: positions of their labels among the classes."""
+    frame: Any = None
+    """The same rows as a data frame of the user, if the inputs were made from its columns."""
+
+    def at(self, positions: IntArray) -> ReportRows:
+        """Select rows by their positions among these."""
+        frame = None if self.frame is None else self.frame.iloc[positions]
+        return ReportRows(self.index[positions], self.X[positions], self.codes[positions], frame)
+
+    def numbered(self, numbers: IntArray) -> ReportRows:
+        """Select rows by their numbers."""
+        return self.at(np.flatnonzero(np.isin(self.index, numbers)))
+
+
+def rows_at(rows: GivenRows | Source, numbers: IntArray) -> ReportRows:
+    """Fetch rows by number, sorted and without repeats; a source in files is read through once.
+
+    >>> source = ArraySource(np.eye(4), np.array([0, 1, 1, 0]))
+    >>> rows_at(source, np.array([2, 0])).codes.tolist()
+    [0, 1]
+    """
+    wanted: IntArray = np.unique(numbers)
+    if isinstance(rows, GivenRows):
+        target, X = rows.target, _take(rows.X, wanted)
+        frame = X if target.transforms and hasattr(X, "iloc") else None
+        return ReportRows(wanted, target.prepare(X), target.codes(_take(rows.y, wanted)), frame)
+    if isinstance(rows, ArraySource):
+        found = ArrayBlock(rows, wanted).load()
+        return ReportRows(wanted, found.X, found.labels)
+    parts: list[tuple[Any, Any]] = []
+    for block in rows.blocks(_BLOCK):
+        at = block.index
+        inside = np.isin(np.arange(at.start, at.stop) if isinstance(at, slice) else at, wanted)
+        if inside.any():
+            loaded = block.load()
+            parts.append((loaded.X[inside], loaded.labels[inside]))
+    return ReportRows(
+        wanted, np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])
     )
 
 
-def _behind(
-    preparation: Any, classifier: Any, transform: Callable[[Any], Any], feature_names: Any
-) -> Subject:
-    _require_ours(classifier)
-    if feature_names is None and hasattr(preparation, "get_feature_names_out"):
-        feature_names = preparation.get_feature_names_out()
-    return Subject(
-        classifier,
-        names_of_features(classifier, feature_names),
-        lambda X: dense(transform(X)),
-        True,
-        getattr(preparation, "fit_seconds_", None),
-        getattr(preparation, "peak_memory_bytes_", None),
-    )
+def sample_index(n: int, size: int, seed: int) -> IntArray:
+    """Draw up to `size` of n row numbers at random, sorted."""
+    if n <= size:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
 
 
-def _require_ours(classifier: Any) -> None:
-    if not hasattr(classifier, "model_") or not hasattr(classifier, "loo_log_proba_"):
-        raise TypeError(
-            f"estimator is a {type(classifier).__name__}; a report is about a fitted classifier of "
-            "cavity, or a pipeline that ends in one"
-        )
+def _take(values: Any, index: IntArray) -> Any:
+    if hasattr(values, "iloc"):
+        return values.iloc[index]
+    return (values if hasattr(values, "shape") else np.asarray(values))[index]

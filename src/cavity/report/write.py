@@ -1,4 +1,4 @@
-"""One HTML file about a fitted classifier."""
+"""Write a report on a fitted classifier as one HTML file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from cavity.files import written_atomically
 from cavity.plot.canvas import require_matplotlib
-from cavity.report.contents import Wishes, contents
-from cavity.report.target import subject_of
+from cavity.report.contents import ReportOptions, contents
+from cavity.report.target import report_target
 
 
 def write_report(
@@ -29,7 +29,7 @@ def write_report(
     n_effects: int = 4,
     random_state: int = 0,
 ) -> Path:
-    """Write a report of a fitted estimator to `path`: one HTML file that needs nothing else.
+    """Write a report on a fitted estimator to `path`: one HTML file that needs no other files.
 
     Parameters
     ----------
@@ -37,23 +37,24 @@ def write_report(
         A fitted classifier of this library, a scikit-learn pipeline that ends in one, or a table
         classifier (which has `classifier_` and `transform`).
     path
-        The file to write; it is written whole or not at all.
+        The file to write. An error leaves an existing file as it was.
     X, y
         Rows [n, d] that took no part in training, and their labels [n], to judge the predictions by.
         Without them leave-one-out probabilities of the training rows are used, and the report says so.
     X_train, y_train
-        The rows that the estimator was fitted to, in the same order. Needed for an estimator that was
-        saved and loaded, which no longer has them.
+        The rows that the estimator was fitted to, in the same order. An estimator that was saved and
+        loaded needs them, because it no longer holds its rows.
     feature_names
-        [d] words; by default those that the estimator was fitted with.
+        Names [d] of the features; by default those that the estimator was fitted with.
     title
         Heading of the report.
     max_rows
-        Larger tables are judged and summarised by so many rows drawn at random; the report says so.
+        Number of rows, drawn at random from larger tables, that are judged and summarised. The report
+        says so.
     n_hardest, n_effects
-        How many surprising rows and partial dependences to show.
+        Numbers of rows with improbable labels and of partial dependences to show.
     random_state
-        Seed of all that is drawn.
+        Random seed.
 
     Returns
     -------
@@ -71,34 +72,37 @@ def write_report(
     ...     "Most surprising rows" in written.read_text(encoding="utf-8")
     True
     """
-    target = Path(path)
-    _check(target, {"X": X, "y": y}, {"X_train": X_train, "y_train": y_train}, max_rows)
+    path = Path(path)
+    _check_path(path)
+    _check_pair(X=X, y=y)
+    _check_pair(X_train=X_train, y_train=y_train)
+    if max_rows < 10:
+        raise ValueError(f"max_rows={max_rows} is too small; a report needs at least 10 rows")
     require_matplotlib()
     render = _renderer()
-    subject = subject_of(estimator, feature_names)
-    wishes = Wishes(int(max_rows), int(n_hardest), int(n_effects), int(random_state))
+    target = report_target(estimator, feature_names)
+    options = ReportOptions(int(max_rows), int(n_hardest), int(n_effects), int(random_state))
     page = render(
-        title=title or f"{type(subject.classifier).__name__}: {', '.join(subject.classes[:4])}",
+        title=title or f"{target.facts.method}: {', '.join(target.classes[:4])}",
         style=_asset("style.css"),
-        **contents(subject, (X, y), (X_train, y_train), wishes),
+        **contents(target, (X, y), (X_train, y_train), options),
     )
-    with written_atomically(target) as file:
+    with written_atomically(path) as file:
         file.write(page.encode("utf-8"))
-    return target
+    return path
 
 
-def _check(target: Path, *pairs_and_size: Any) -> None:
-    *pairs, max_rows = pairs_and_size
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path={str(target)!r}: the folder {str(target.parent)!r} is not there")
-    if target.is_dir():
-        raise IsADirectoryError(f"path={str(target)!r} is a folder; give the name of a file in it")
-    for pair in pairs:
-        missing = [name for name, value in pair.items() if value is None]
-        if len(missing) == 1:
-            raise ValueError(f"{' and '.join(pair)} belong together; {missing[0]} is missing")
-    if max_rows < 10:
-        raise ValueError(f"max_rows={max_rows}; a report needs at least 10 rows")
+def _check_path(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path={str(path)!r}: there is no folder {str(path.parent)!r}; make it")
+    if path.is_dir():
+        raise IsADirectoryError(f"path={str(path)!r} is a folder; give the name of a file in it")
+
+
+def _check_pair(**rows: Any) -> None:
+    missing = [name for name, value in rows.items() if value is None]
+    if len(missing) == 1:
+        raise ValueError(f"{' and '.join(rows)} belong together; {missing[0]} is missing")
 
 
 def _renderer() -> Callable[..., str]:

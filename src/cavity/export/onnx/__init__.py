@@ -1,7 +1,7 @@
-"""Fitted classifiers as ONNX models: preprocessing, kernel and probabilities in one file.
+"""Export fitted classifiers as ONNX models: preprocessing, kernel and probabilities in one file.
 
-`to_onnx` exports; `register` teaches it another kernel. Needs the extra ``cavity[onnx]``; serving the
-file needs ONNX Runtime and nothing of this package.
+`to_onnx` exports a classifier; `register` adds a kernel type. Exporting needs the extra
+``cavity[onnx]``; serving the file needs only ONNX Runtime.
 """
 
 from cavity.export.onnx.export import to_onnx

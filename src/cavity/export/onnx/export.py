@@ -1,65 +1,73 @@
-"""What goes into a graph, and the preprocessing that makes rows of it.
-
-A fitted classifier, with what comes before it, as one ONNX model.
-"""
+"""Export a fitted classifier, with its preprocessing, as one ONNX model."""
 
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.estimators.base import SparseGPClassifier
+from cavity.data.preprocess import TablePreprocessor
 from cavity.export.onnx.graph import Graph, Value
 from cavity.export.onnx.kernels import covariances
 from cavity.export.onnx.likelihoods import probabilities
-from cavity.export.onnx.preprocessing import is_table_preprocessor, table_features, transformed
+from cavity.export.onnx.preprocessing import table_features, transformed
 from cavity.files import written_atomically
 from cavity.gp.model import Model
+from cavity.typing import Array
 from cavity.version import __version__
 
 OUTPUTS = ("label", "probabilities", "latent_mean", "latent_variance")
+"""Names of the outputs of the graph."""
+
+
+class FittedClassifier(Protocol):
+    """What an export reads of a fitted classifier."""
+
+    classes_: Array
+    kernel_: Any
+    model_: Model
+    n_features_in_: int
 
 
 class InputLayout(NamedTuple):
-    """Names, type and number of the inputs."""
+    """Names, number and type of the inputs of the graph."""
 
     names: list[str] | None
     """A name for each column, or None for one matrix "X"."""
     n_columns: int
     dtype: np.dtype[Any]
     rows: int | str
-    """Number of rows of a call, or what to call it if it is open."""
+    """Number of rows of a call, or the name of that dimension if it is open."""
 
 
-def split_off_classifier(estimator: Any) -> tuple[list[Any], SparseGPClassifier]:
-    """The steps before the classifier, and the classifier itself, fitted."""
-    steps = [estimator]
+def split_off_classifier(estimator: Any) -> tuple[list[Any], FittedClassifier]:
+    """Split an estimator into the steps before the classifier and the fitted classifier."""
+    check_is_fitted(estimator)
     if isinstance(estimator, Pipeline):
-        steps = [step for _, step in estimator.steps]
-    elif is_table_preprocessor(getattr(estimator, "preprocessor_", None)):
-        steps = [estimator.preprocessor_, estimator.classifier_]
-    *before, classifier = steps
-    if not isinstance(classifier, SparseGPClassifier):
+        *before, classifier = (step for _, step in estimator.steps)
+    elif isinstance(vars(estimator).get("preprocessor_"), TablePreprocessor):
+        before, classifier = [estimator.preprocessor_], estimator.classifier_
+    else:
+        before, classifier = [], estimator
+    if not isinstance(vars(classifier).get("model_"), Model):
         raise TypeError(
             f"{type(classifier).__name__} cannot be exported; pass a fitted SEPClassifier, "
             "SVIClassifier or GFITCClassifier, a Pipeline that ends in one, or a fitted TableClassifier"
         )
-    check_is_fitted(classifier)
     return before, classifier
 
 
 def input_layout(
     before: list[Any],
-    classifier: SparseGPClassifier,
+    classifier: FittedClassifier,
     inputs: str | None,
     input_dtype: str | None,
     batch: int | None,
 ) -> InputLayout:
-    """What `to_onnx` was asked for, judged."""
+    """Check the options of `to_onnx` and work out the inputs of the graph."""
     if inputs not in (None, "matrix", "columns"):
         raise ValueError(f'inputs={inputs!r} is not an option; use "matrix" or "columns"')
     if input_dtype not in (None, "float32", "float64"):
@@ -67,7 +75,7 @@ def input_layout(
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise ValueError(f"batch={batch!r} must be a whole number of rows, 1 or more, or None")
     rows: int | str = "N" if batch is None else batch
-    if before and is_table_preprocessor(before[0]):
+    if before and isinstance(before[0], TablePreprocessor):
         if inputs == "matrix":
             raise ValueError('inputs="matrix" does not go with a table; its columns are the inputs')
         columns = list(before[0].columns_)
@@ -83,7 +91,7 @@ def input_layout(
 
 
 def check_names(names: list[str]) -> None:
-    """Refuse names of columns that the graph itself uses."""
+    """Refuse column names that the graph uses itself."""
     for name in names:
         if name in OUTPUTS or name.startswith("_") or not name:
             raise ValueError(
@@ -93,9 +101,9 @@ def check_names(names: list[str]) -> None:
 
 
 def preprocessed(graph: Graph, before: list[Any], layout: InputLayout) -> Value:
-    """The rows [N, d] in float64 that the classifier takes."""
+    """Add the inputs and the preprocessing to the graph; returns rows [N, d] in float64."""
     rows, dtype = layout.rows, layout.dtype
-    if before and is_table_preprocessor(before[0]):
+    if before and isinstance(before[0], TablePreprocessor):
         return table_features(graph, before[0], dtype, rows)
     if layout.names is None:
         X = graph.input("X", dtype, [rows, layout.n_columns])
@@ -133,7 +141,7 @@ def to_onnx(
         always has its columns as inputs: floats (NaN where missing), strings ("" where missing), and
         dates as int64 microseconds since 1970 (the smallest integer where missing).
     input_dtype : {"float32", "float64"} or None
-        Type of the inputs and of the numbers that come out; None is float32, and for a table what its
+        Type of the inputs and of the numeric outputs. None is float32, or for a table the type that its
         columns need. Columns with a large offset need float64.
     batch : int or None
         Number of rows of a call; None leaves it open.
@@ -182,7 +190,7 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
         X = (X - standardizer.mean) * (1.0 / standardizer.scale)
     if standardizer.turn is not None:
         X = X @ standardizer.turn
-    # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
+    # Squared distances must stay finite; a row beyond this bound is infinitely far anyway.
     farthest = 1e-4 * float(np.sqrt(np.finfo(model.dtype).max))
     X = X.at_least(-farthest).at_most(farthest)
     cross, diagonal = covariances(model.kernel, X, prior.Z)
@@ -196,7 +204,7 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
 
 def _outputs(
     graph: Graph,
-    classifier: SparseGPClassifier,
+    classifier: FittedClassifier,
     classes: Any,
     p: Value,
     latents: LatentMoments,
@@ -226,7 +234,7 @@ def _flat(value: Value) -> Value:
     return value.op("Reshape", np.array([-1], dtype=np.int64))
 
 
-def _metadata(classifier: SparseGPClassifier) -> dict[str, str]:
+def _metadata(classifier: FittedClassifier) -> dict[str, str]:
     return {
         "cavity_version": __version__,
         "classifier": type(classifier).__name__,

@@ -1,4 +1,4 @@
-"""A graph under construction, and values in it that are computed with like arrays."""
+"""Build an ONNX graph; its values support the operators of arrays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cavity.typing import Array, IntArray
 OPSET = 17
 ML_OPSET = 3
 IR_VERSION = 8
-"""What the opset came with: older runtimes refuse files that claim to be newer."""
+"""The file version that belongs to the opset: older runtimes refuse newer files."""
 
 
 def require_onnx() -> Any:
-    """The package onnx, or an error that says where to get it."""
+    """Import onnx; an ImportError names the extra to install."""
     try:
         import onnx
     except ImportError as error:
@@ -27,7 +27,7 @@ def require_onnx() -> Any:
 
 
 class Graph:
-    """Nodes, constants and inputs, in the order in which they were added."""
+    """An ONNX graph under construction."""
 
     def __init__(self) -> None:
         self._onnx = require_onnx()
@@ -45,14 +45,14 @@ class Graph:
         return Value(self, name)
 
     def output(self, value: Value, name: str, dtype: Any, shape: Sequence[int | str]) -> None:
-        """Declare a value to be an output under a name of its own."""
+        """Declare a value as an output of that name."""
         helper = self._onnx.helper
         self._nodes.append(helper.make_node("Identity", [value.name], [name]))
         element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         self._outputs.append(helper.make_tensor_value_info(name, element, list(shape)))
 
     def constant(self, array: Any) -> Value:
-        """An array inside the file; floats become float64, strings stay strings."""
+        """Add a constant array to the graph; floats become float64."""
         array = np.asarray(array)
         if array.dtype.kind == "f":
             array = array.astype(np.float64)
@@ -63,7 +63,7 @@ class Graph:
         return Value(self, name)
 
     def op(self, kind: str, *operands: Operand, domain: str = "", **attributes: Any) -> Value:
-        """Add a node with one result; operands that are not values become constants."""
+        """Add a node with one result; operands that are not values are added as constants."""
         names = [self.value(operand).name for operand in operands]
         name = f"_{len(self._nodes)}_{kind}"
         self._domains.add(domain)
@@ -71,15 +71,15 @@ class Graph:
         return Value(self, name)
 
     def value(self, operand: Operand) -> Value:
-        """The operand itself, or the constant that it is."""
+        """Return the operand if it is a value, else add it as a constant."""
         return operand if isinstance(operand, Value) else self.constant(operand)
 
     def concat(self, parts: Sequence[Value]) -> Value:
-        """Columns side by side."""
+        """Join columns side by side."""
         return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=1)
 
     def model(self, description: str, metadata: dict[str, str]) -> Any:
-        """The finished, checked ModelProto."""
+        """Finish and check the ModelProto."""
         helper = self._onnx.helper
         versions = {"": OPSET, "ai.onnx.ml": ML_OPSET}
         model = helper.make_model(
@@ -95,19 +95,20 @@ class Graph:
 
 
 class Value:
-    """A float64 matrix of the graph, one row of it for each row of X; arrays may be mixed in.
+    """A float64 matrix in a graph, with one row for each row of X.
 
-    ``+ - * / @`` and the methods below add nodes to the graph. Everything broadcasts as in NumPy.
+    ``+ - * / @`` and the methods below add nodes to the graph. Operands may be arrays, and broadcast as
+    in NumPy.
     """
 
-    __array_ufunc__ = None  # NumPy arrays leave the operators to us
+    __array_ufunc__ = None  # array + value calls Value.__radd__
 
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph = graph
         self.name = name
 
     def op(self, kind: str, *others: Operand, **attributes: Any) -> Value:
-        """Any ONNX operator with this value as the first operand."""
+        """Apply an ONNX operator with this value as the first operand."""
         return self.graph.op(kind, self, *others, **attributes)
 
     def __add__(self, other: Operand) -> Value:
@@ -135,7 +136,7 @@ class Value:
         return self.graph.op("Div", _number(other), self)
 
     def __matmul__(self, other: Operand) -> Value:
-        # Not MatMul: ONNX Runtime folds factors next to one into an attribute, which is a float32.
+        # Not MatMul: ONNX Runtime would fold neighbouring factors into a float32 attribute of it.
         return self.op("Gemm", _number(other))
 
     def __pow__(self, exponent: float) -> Value:
@@ -182,19 +183,19 @@ class Value:
         return self.op("Where", _number(yes), _number(no))
 
     def columns(self, index: Sequence[int] | IntArray) -> Value:
-        """Some columns, by number."""
+        """Select columns by number."""
         return self.op("Gather", np.asarray(index, dtype=np.int64), axis=1)
 
     def cast(self, dtype: Any) -> Value:
-        """Another element type."""
+        """Convert to another element type."""
         onnx = self.graph._onnx
         return self.op("Cast", to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 def _number(operand: Operand) -> Operand:
-    """Whole numbers among floats are floats: operators do not mix types."""
+    """Convert integers to floats, because ONNX operators do not mix types."""
     return operand if isinstance(operand, Value) else np.asarray(operand, dtype=np.float64)
 
 
 Operand: TypeAlias = "Value | Array | float | Any"
-"""What an operator takes: a value of the graph, or anything that NumPy makes an array of."""
+"""Operand of an operator: a value of the graph, or anything that NumPy can convert to an array."""

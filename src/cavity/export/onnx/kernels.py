@@ -1,4 +1,4 @@
-"""Kernels as operators of a graph, by type."""
+"""Covariances of the kernels in an ONNX graph, by type of kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cavity.typing import Array
 
 
 class Covariances(NamedTuple):
-    """What prediction needs of a kernel."""
+    """Covariances that a prediction needs."""
 
     cross: Value
     """k(x, z) [N, m] of the rows with the inducing points, without white noise."""
@@ -37,8 +37,8 @@ def _emitter(kernel: Any, X: Value, Z: Array) -> Covariances:
 
 
 def covariances(kernel: Any, X: Value, Z: Array) -> Covariances:
-    """Covariances of rows X [N, d] and inducing points Z [m, d], both as the kernel sees them."""
-    # A subclass may inherit its parent's form, but not once it computes something else.
+    """Covariances of rows X [N, d] and inducing points Z [m, d], both scaled."""
+    # A subclass uses the emitter of its parent only if it computes the same function.
     owner = next(t for t in type(kernel).__mro__ if t in _emitter.registry)
     if owner is not object and any(
         getattr(type(kernel), method) is not getattr(owner, method) for method in ("__call__", "diag")
@@ -52,10 +52,10 @@ def register(kernel_type: type) -> Callable[[E], E]: ...
 @overload
 def register(kernel_type: type, emitter: E) -> E: ...
 def register(kernel_type: type, emitter: E | None = None) -> E | Callable[[E], E]:
-    """Teach `to_onnx` a kernel type: ``register(MyKernel, emitter)``, or decorate with one argument.
+    """Register a kernel type for `to_onnx`: ``register(MyKernel, emitter)``, or use it as a decorator.
 
-    The emitter gets the kernel, the rows as a `Value` X [N, d] and the inducing points as an array
-    Z [m, d], and returns `Covariances`. Values are computed with like arrays.
+    The emitter takes the kernel, the rows as a `Value` X [N, d] and the inducing points as an array
+    Z [m, d], and returns `Covariances`. A `Value` supports the operators of arrays.
 
     >>> from sklearn.gaussian_process.kernels import DotProduct
     >>> class Linear(DotProduct):
@@ -74,7 +74,7 @@ def register(kernel_type: type, emitter: E | None = None) -> E | Callable[[E], E
 
 
 def _constant(value: float, X: Value, Z: Array) -> Value:
-    """The same number [N, m] for all."""
+    """A constant matrix [N, m]."""
     return X @ np.zeros(Z.T.shape) + value
 
 
@@ -124,7 +124,7 @@ def _emit_rational_quadratic(kernel: Any, X: Value, Z: Array) -> Covariances:
 def _exponent(kernel: Any, X: Value, Z: Array) -> Value:
     """E = −½ Σ_k (x_k − z_k)²/l_k² [N, m]."""
     lengthscale = np.asarray(kernel.length_scale, dtype=np.float64)
-    centre = Z.mean(axis=0)  # changes no distance, but keeps far offsets from cancelling
+    centre = Z.mean(axis=0)  # keeps the distances, and avoids cancellation for large offsets
     Zs = (Z - centre) / lengthscale
     Xs = (X - centre) / lengthscale
     half_norms: Array = 0.5 * np.sum(Zs**2, axis=1)[None]

@@ -1,20 +1,21 @@
-"""The normal distribution in float64 from elementary operators: runtimes have Erf in float32 only.
+"""Class probabilities in an ONNX graph, by type of likelihood.
 
-The multinomial probit of C ≥ 3 classes: the largest of C latent values seen through unit noise.
+Two classes use the normal distribution function in float64, built from elementary operators because
+runtimes have Erf in float32 only. C ≥ 3 classes use the multinomial probit, the largest of C latent
+values with unit noise:
 
     p_y = ∫ N(t | m_y, b_y) ∏_{c≠y} Φ((t − m_c)/√b_c) dt,      b_c = 1 + variance_c
 
-All classes share the nodes of one trapezoidal rule. Below the largest m_c − r√b_c some factor is under
-Φ(−r), and above the largest m_c + r√b_c every density is nothing. Between, an equidistant sum converges
-faster than any power of the spacing; products of more factors bend more sharply and need a closer one.
-With the spacing used, in units of the narrowest √b that can occur, the rule errs by less than 2e-7 for
-up to a hundred classes; Φ itself is the runtime's float32 function, which is as good as that.
+All classes share the nodes of one trapezoidal rule. Below the largest m_c − r√b_c some factor is
+smaller than Φ(−r), and above the largest m_c + r√b_c all densities vanish. In between, the sum
+converges faster than any power of the spacing; products of more factors vary more sharply and need a
+smaller spacing. With the spacing used, in units of the smallest possible √b, the error is below 2e-7
+for up to a hundred classes. Φ itself is the runtime's float32 function, which is equally exact.
 
-The graph has one number of nodes for all rows, 1,025 at most: enough for latent variances up to 30,000
-(the default kernel has 30 at most). Beyond that the error grows, to 3e-4 at 1e5, where some classes are
-known far better than others; `NoisyArgmax`, which takes as many nodes as a row needs, has no such limit.
-
-From latent moments to class probabilities, by the type of likelihood.
+The graph has the same number of nodes for all rows, 1,025 at most. That is enough for latent variances
+up to 30,000 (the default kernel has 30 at most). Beyond, the error grows, to 3e-4 at 1e5 if some
+classes are known far better than others. `NoisyArgmax` chooses the number of nodes for each row and has
+no such limit.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from cavity.gp.likelihoods.logit import logistic_mixture
 from cavity.typing import Array
 
 _FOLD = 3.75
+"""The constant c of the map t = (x − c)/(x + c)."""
 _DEGREE = 30
+"""Degree of the Chebyshev series of erfcx."""
 
 
 @lru_cache(maxsize=1)
@@ -61,13 +64,15 @@ def scaled_erfc(x: Value) -> Value:
 
 
 _REACH = 6.0
+"""Standard deviations r beyond which densities are neglected."""
 _MOST_NODES = 1024
+"""Largest number of intervals of the trapezoidal rule."""
 
 
 def noisy_argmax(mean: Value, variance: Value, n_classes: int, largest_variance: float) -> Value:
     """Probabilities [N, C] from latent moments mean, variance [N, C].
 
-    largest_variance: what no variance exceeds; it decides the number of nodes.
+    largest_variance: upper bound of the variances, which decides the number of nodes.
     """
     spacing = 0.75 / (1.0 + 0.27 * log(n_classes))
     n_intervals = min(ceil(2.0 * _REACH * sqrt(1.0 + largest_variance) / spacing), _MOST_NODES)
@@ -76,7 +81,7 @@ def noisy_argmax(mean: Value, variance: Value, n_classes: int, largest_variance:
     width = _largest(mean + _REACH * root) - low
     t = _deep(low) + _deep(width) * np.linspace(0.0, 1.0, n_intervals + 1)[None, None]  # [N, 1, J]
     z = (t - _deep(mean)) / _deep(root)  # [N, C, J]
-    # The floor keeps 0/0 away; a class's own factor cancels whatever its rounding.
+    # The floor avoids 0/0. The factor of the class itself cancels, so its rounding does not matter.
     cdf = (0.5 + 0.5 * (z * sqrt(0.5)).cast(np.float32).op("Erf").cast(np.float64)).at_least(1e-9)
     product = cdf.op("ReduceProd", axes=[1], keepdims=1)
     density = (-0.5 * z * z).exp() / (_deep(root) * sqrt(2.0 * pi))
@@ -86,12 +91,12 @@ def noisy_argmax(mean: Value, variance: Value, n_classes: int, largest_variance:
 
 
 def _largest(value: Value) -> Value:
-    """The largest of each row, [N, 1]."""
+    """Maximum of each row, [N, 1]."""
     return value.op("ReduceMax", axes=[1], keepdims=1)
 
 
 def _deep(value: Value) -> Value:
-    """[N, k] as [N, k, 1]."""
+    """Reshape [N, k] to [N, k, 1]."""
     return value.op("Unsqueeze", np.array([2], dtype=np.int64))
 
 
@@ -140,14 +145,14 @@ def _rarer_probit(likelihood: Probit, a: Value, variance: Value) -> Value:
 
 @_rarer.register
 def _rarer_logit(likelihood: Logit, a: Value, variance: Value) -> Value:
-    """Z(−a) = exp(variance/2 − a) Z(a − variance), by whichever side holds; see `Logit`."""
+    """Z(−a), or its reflection exp(variance/2 − a) Z(a − variance) where a > variance/2; see `Logit`."""
     reflected = a > 0.5 * variance
     mean = reflected.where(a - variance, -a)
     weights, scales = logistic_mixture()
     x = abs(mean) / (variance + scales[None] ** 2).sqrt()
     half_square = 0.5 * x * x
     left = mean < 0.0
-    # To the left the sum may underflow: it is taken relative to its widest component.
+    # For negative means the sum may underflow, so it is taken relative to its widest component.
     reference = left.where(half_square.columns([len(scales) - 1]), 0.0)
     terms = weights[None] * (reference - half_square).exp() * scaled_erfc(x * _SQRT_HALF)
     tail = 0.5 * terms.sum()

@@ -1,15 +1,11 @@
-"""scikit-learn's simple preprocessing as operators of a graph, by type.
+"""Preprocessing steps as operators of a graph: scikit-learn's simple steps, and the columns of a table.
 
-Columns of a table as inputs of a graph: numbers, truth values, strings and dates, with missing cells.
-
-A column is an input [N, 1] under its own name:
+Each column of a table is an input [N, 1] under its own name:
 
     numeric, boolean   float: NaN where the cell is missing, 0 and 1 for truth values
     categorical        string: "" where the cell is missing, unless that is a level
     date               int64: microseconds since 1970, the smallest integer where the cell is missing,
                        which is what NumPy makes of datetime64[us] and NaT
-
-Encoders are known by their `kind`, so that this module needs nothing of `cavity.data`.
 """
 
 from __future__ import annotations
@@ -21,13 +17,16 @@ import numpy as np
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
+from cavity.data.columns import PARTS, CategoricalEncoder, DateEncoder, NumericEncoder
+from cavity.data.preprocess import TablePreprocessor
+from cavity.data.table import import_arrow
 from cavity.export.onnx.graph import Graph, Value
 from cavity.typing import Array
 
 
 @singledispatch
 def transformed(step: Any, X: Value) -> Value:
-    """The columns that a fitted transformer makes of X [N, d]."""
+    """Apply a fitted scikit-learn transformer to X [N, d]."""
     raise TypeError(
         f"step of type {type(step).__name__!r} has no ONNX form; StandardScaler, MinMaxScaler, "
         "MaxAbsScaler and SimpleImputer have: apply others before the rows reach the model"
@@ -64,7 +63,7 @@ def _max_abs(step: MaxAbsScaler, X: Value) -> Value:
 
 @transformed.register
 def _imputer(step: SimpleImputer, X: Value) -> Value:
-    """Missing entries become the learned statistic; columns that had none are left out."""
+    """Replace missing entries by the learned statistic; leave out columns that have none."""
     try:
         statistics = np.asarray(step.statistics_, dtype=np.float64)
     except ValueError:
@@ -81,39 +80,45 @@ def _imputer(step: SimpleImputer, X: Value) -> Value:
     return X.graph.concat([filled, flags])
 
 
-PARTS = ("days", "time of year", "day of week", "time of day")
-"""Parts of a point in time; the first is a straight line, the others go round."""
 _DAY = 86_400_000_000
+"""Microseconds."""
 _YEAR = 365.2425
+"""Days in the mean year of the Gregorian calendar."""
 _NOT_A_TIME = np.iinfo(np.int64).min
+"""NumPy's NaT as an integer."""
 
 
-def is_table_preprocessor(step: Any) -> bool:
-    """Whether a step is a fitted `cavity.data.preprocess.TablePreprocessor`."""
-    return hasattr(step, "encoders_") and hasattr(step, "columns_")
-
-
-def table_features(graph: Graph, preprocessor: Any, dtype: np.dtype[Any], rows: int | str) -> Value:
-    """The features [N, d] in float64 that the preprocessor makes of its columns."""
-    parts = []
-    for encoder in preprocessor.encoders_:
-        if encoder.kind not in _ENCODED:
-            raise TypeError(f"column {encoder.column!r} is {encoder.kind}, which has no ONNX form")
-        parts.append(_ENCODED[encoder.kind](encoder, graph, dtype, rows))
-    X = graph.concat(parts)
-    # What the preprocessor rounds, the graph rounds.
+def table_features(
+    graph: Graph, preprocessor: TablePreprocessor, dtype: np.dtype[Any], rows: int | str
+) -> Value:
+    """Encode the columns of a table as features [N, d] in float64, as the preprocessor does."""
+    X = graph.concat([_encoded(encoder, graph, dtype, rows) for encoder in preprocessor.encoders_])
+    # The graph rounds to float32 where the preprocessor does.
     return X.cast(np.float32).cast(np.float64) if preprocessor.dtype_ == "float32" else X
 
 
-def _numeric(encoder: Any, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
+@singledispatch
+def _encoded(encoder: Any, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
+    """Add the input of one column to the graph, and encode it as features [N, k]."""
+    raise TypeError(
+        f"column {encoder.column!r} is encoded by {type(encoder).__name__!r}, which has no ONNX form; "
+        "leave the column out of the model"
+    )
+
+
+@_encoded.register
+def _numeric(encoder: NumericEncoder, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
     x = graph.input(encoder.column, dtype, [rows, 1]).cast(np.float64)
     missing = graph.op("Or", x.op("IsNaN"), x.op("IsInf"))
     filled = missing.where(encoder.fill, x)
     return graph.concat([filled, missing.cast(np.float64)]) if encoder.marks_missing else filled
 
 
-def _categorical(encoder: Any, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
-    """The row of features of the level's position: levels, then others, then missing cells."""
+@_encoded.register
+def _categorical(
+    encoder: CategoricalEncoder, graph: Graph, dtype: np.dtype[Any], rows: int | str
+) -> Value:
+    """Look up the features of a level by its code: levels, then any other value, then missing cells."""
     levels = list(encoder.levels)
     other, missing = len(levels), len(levels) + 1
     words = {level: code for code, level in enumerate(levels)}
@@ -130,18 +135,18 @@ def _categorical(encoder: Any, graph: Graph, dtype: np.dtype[Any], rows: int | s
     return graph.op("Gather", _features_of_codes(encoder), flat, axis=0)
 
 
-def _features_of_codes(encoder: Any) -> Any:
-    """Features [n_levels + 2, k] of each level, of any other and of a missing cell, as encoded there."""
-    import pyarrow
-
+def _features_of_codes(encoder: CategoricalEncoder) -> Array:
+    """Features [n_levels + 2, k] that the encoder gives each level, any other value, a missing cell."""
+    pa, _ = import_arrow()
     unknown = max((len(level) for level in encoder.levels), default=0) * "x" + "x"
-    cells = pyarrow.array([*encoder.levels, unknown, None], pyarrow.string())
+    cells = pa.array([*encoder.levels, unknown, None], pa.string())
     out = np.empty((len(cells), len(encoder.features)))
     encoder.encode(cells, out)
     return out
 
 
-def _date(encoder: Any, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
+@_encoded.register
+def _date(encoder: DateEncoder, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
     time = graph.input(encoder.column, np.int64, [rows, 1])
     missing = time.op("Equal", np.int64(_NOT_A_TIME))
     parts = _parts(missing.op("Where", np.int64(0), time))
@@ -192,6 +197,3 @@ def _day_of_year(days: Value) -> Value:
     march_on = since_march.op("Add", leap.op("Add", np.int64(59)))
     is_after_december = since_march.op("Greater", np.int64(305))
     return is_after_december.op("Where", since_march.op("Sub", np.int64(306)), march_on)
-
-
-_ENCODED = {"numeric": _numeric, "boolean": _numeric, "categorical": _categorical, "date": _date}

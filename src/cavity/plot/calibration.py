@@ -1,4 +1,4 @@
-"""Reliability diagram: is what is called 70 % true 70 times in 100?"""
+"""Calibration curve (reliability diagram): observed frequency against predicted probability."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cavity.plot.canvas import Display, colour
 from cavity.typing import Array
 
 
-class ReliabilityDisplay(Display):
+class CalibrationDisplay(Display):
     """Observed frequency against predicted probability, with exact confidence bands.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(300, noise=0.3, random_state=0)
     >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X[:200], y[:200])
-    >>> display = ReliabilityDisplay.from_estimator(model, X[200:], y[200:])
+    >>> display = CalibrationDisplay.from_estimator(model, X[200:], y[200:])
     >>> display.ax_.get_xlabel()
     'predicted probability of 1'
     >>> display.calibration_error < 0.1
@@ -58,7 +58,7 @@ class ReliabilityDisplay(Display):
         """Compare labels y [n] with probabilities [n] (of the second class) or [n, C].
 
         With two classes, or a `pos_label`, the diagram is about that class; with more it is about the
-        likeliest class of each row: how often is it the right one?
+        likeliest class of each row, and how often it is the right one.
         """
         labels = np.asarray(y)
         known = np.unique(labels) if classes is None else np.asarray(classes)
@@ -71,17 +71,20 @@ class ReliabilityDisplay(Display):
                 "(pass classes=[…] if y does not show them all)"
             )
         if pos_label is None and len(known) > 2:
-            said, true, of = p.max(axis=1), known[p.argmax(axis=1)] == labels, "the likeliest class"
+            predicted, of = p.max(axis=1), "the likeliest class"
+            outcome = known[p.argmax(axis=1)] == labels
         else:
             wanted = known[-1] if pos_label is None else pos_label
             found = np.flatnonzero(known == wanted)
             if len(found) != 1:
-                raise ValueError(f"pos_label={pos_label!r} is none of the classes {known.tolist()}")
-            said, true, of = p[:, found[0]], labels == wanted, str(wanted)
-        bins = reliability_bins(said, true, n_bins=n_bins, strategy=strategy, confidence=confidence)
+                raise ValueError(f"pos_label={pos_label!r} is not one of the classes {known.tolist()}")
+            predicted, outcome, of = p[:, found[0]], labels == wanted, str(wanted)
+        bins = reliability_bins(
+            predicted, outcome, n_bins=n_bins, strategy=strategy, confidence=confidence
+        )
         return cls(bins, of=of, confidence=confidence).plot(ax)
 
-    def plot(self, ax: Any = None) -> ReliabilityDisplay:
+    def plot(self, ax: Any = None) -> CalibrationDisplay:
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
         bins = self.bins

