@@ -34,6 +34,7 @@ from cavity.engines.dask.engine import DaskEngine, HeldOutRows
 from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads, thread_count
+from cavity.estimators.base import restored_state
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.streaming import SteppedGPClassifier
 from cavity.estimators.svi import SVIClassifier
@@ -112,23 +113,6 @@ class ClusterProgress(Progress):
         self._last = (entry.epochs, entry.seconds)
         rate = self._n_rows * max(0.0, epochs) / max(seconds, 1e-9)
         return f"  {rate:12,.0f} rows/s  {self._cluster.n_workers} workers"
-
-
-__all__ = ["is_dask_collection", "lazily", "local_twin"]
-
-
-def local_twin(estimator: Any, kind: Any) -> Any:
-    """The fitted estimator of one machine that predicts what `estimator` does, on one thread."""
-    twin = kind.__new__(kind)
-    dropped = ("client", "loo_log_proba_")
-    state = {
-        name: value
-        for name, value in vars(estimator).items()
-        if name not in dropped and (name == "_centre" or not name.startswith("_"))
-    }
-    estimator.model_.prior  # noqa: B018  (made here once: a worker may not know a user's own kernel)
-    vars(twin).update(copy.copy(state), n_jobs=1, checkpoint=None)
-    return twin
 
 
 def lazily(twin: Any, method: str, X: Any) -> Any:
@@ -316,13 +300,43 @@ class DaskClassifier(SteppedGPClassifier):
     def _predicted(self, method: str, X: Any) -> Any:
         check_is_fitted(self)
         if is_dask_collection(X):
-            return lazily(local_twin(self, self._local), method, X)
+            self.model_.prior  # noqa: B018  (computed here once: workers may not know a user's kernel)
+            predictor = self._as_local()
+            predictor.n_jobs = 1
+            return lazily(predictor, method, X)
         return getattr(super(), method)(X)
+
+    def to_local(self) -> Any:
+        """Return the fitted classifier of one machine, which needs no Dask and predicts the same.
+
+        `loo_log_proba_` is brought here from the workers; it is NaN if their cluster has been closed.
+        """
+        check_is_fitted(self)
+        local = self._as_local()
+        if hasattr(self, "loo_log_proba_"):
+            local.loo_log_proba_ = self._collected(self.loo_log_proba_)
+        return local
+
+    def _as_local(self) -> Any:
+        """A local classifier with what a pickle would hold of this one."""
+        state = self.__getstate__()
+        del state["client"]
+        kind: Any = self._local
+        local = kind.__new__(kind)
+        vars(local).update(restored_state(state))
+        return local
+
+    def _collected(self, values: Any) -> Array:
+        """The values of a lazy array [n], or NaN if the workers that held them are gone."""
+        if self.client is None:
+            return np.asarray(values.compute(scheduler="threads"))
+        if self.client.status != "running":
+            return np.full(values.shape, np.nan)
+        return np.asarray(self.client.compute(values).result())
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file, as a classifier of one machine; see `cavity.save`."""
-        check_is_fitted(self)
-        local_twin(self, self._local).save(path)
+        self.to_local().save(path)
 
     def __getstate__(self) -> dict[str, Any]:
         # Futures and files of a cluster mean nothing elsewhere; what predicts is kept.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
@@ -26,6 +27,8 @@ from cavity.version import __version__
 FORMAT = 1
 """Raised whenever an older file could no longer be read as meant."""
 _HEADER = "cavity.json"
+_RUN_PARAMETERS = ("checkpoint", "checkpoint_interval", "n_jobs", "verbose", "client", "folder")
+"""Parameters of estimators that say where and how a fit ran; files hold their defaults instead."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ def save(estimator: Any, path: str | os.PathLike[str], *, trusted: Sequence[str 
     """Write a fitted estimator, or a scikit-learn pipeline around one, to one file.
 
     The file holds what prediction needs, the parameters, the training history, the leave-one-out
-    probabilities and where a stream stands, but no training rows. It takes the place of a file that is
+    probabilities and where a stream stands, but neither training rows nor parameters that say where and
+    how the fit ran (`checkpoint`, `n_jobs`, `verbose`, `client`). It takes the place of a file that is
     there already only when it is complete. An estimator with types of your own inside, such as a kernel
     that you registered, needs them in `trusted`, here and in `load`.
 
@@ -112,7 +116,7 @@ def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
     skops_io = _skops()
     buffer = io.BytesIO()
     try:
-        skops_io.dump(estimator, buffer)
+        skops_io.dump(_without_run_parameters(estimator), buffer)
         audited(buffer.getvalue(), trusted)
         with ZipFile(buffer, "a") as archive:
             archive.writestr(_HEADER, json.dumps(asdict(_header(estimator))))
@@ -123,6 +127,22 @@ def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
             f"this {type(estimator).__name__} cannot be saved: {type(error).__name__}: {error}"
         ) from error
     return buffer.getvalue()
+
+
+def _without_run_parameters(value: Any) -> Any:
+    """Copy an estimator and those inside it, with their run parameters set to the defaults."""
+    if type(value) in (list, tuple):
+        return type(value)(_without_run_parameters(item) for item in value)
+    if type(value) is dict:
+        return {name: _without_run_parameters(item) for name, item in value.items()}
+    if not isinstance(value, BaseEstimator):
+        return value
+    kind: Any = type(value)
+    copied, parameters = kind.__new__(kind), inspect.signature(kind).parameters
+    for name, item in vars(value).items():
+        reset = name in _RUN_PARAMETERS and name in parameters
+        vars(copied)[name] = parameters[name].default if reset else _without_run_parameters(item)
+    return copied
 
 
 def _header(estimator: Any) -> ModelFile:
