@@ -38,7 +38,7 @@ def test_it_trains_compares_and_explains(flights, capsys):
     out = io.StringIO()
     demo.run(flights, short_classifier(), out, n_test=500)
     text = out.getvalue()
-    assert "10,500 flights to learn from, 500 to be tested on" in text
+    assert "10,500 flights for training and 500 for testing" in text
     rows = {line[:22].strip(): line[22:].split() for line in text.splitlines() if "%" in line}
     assert float(rows["cavity"][0]) < float(rows["logistic regression"][0])
     assert text.count(" mi ") == 3

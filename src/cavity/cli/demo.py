@@ -70,12 +70,12 @@ def run(
     test, train = order[:n_test], order[n_test:]
     X, y = flights.X[train], flights.y[train]
     print(
-        f"{len(train):,} flights to learn from, {n_test:,} to be tested on, {X.shape[1]} attributes; "
+        f"{len(train):,} flights for training and {n_test:,} for testing, with {X.shape[1]} attributes; "
         f"{flights.y.mean():.0%} arrived late.\n",
         file=out,
         flush=True,
     )
-    line = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
+    baseline = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
     with progress_shown(quiet) as watcher, shown_until_interrupted(watcher):
         watcher.n_rows = len(train)
         watcher.stage("choosing initial parameters")
@@ -85,7 +85,7 @@ def run(
     X, y = flights.X[test], flights.y[test]
     rows = {
         name: score(estimator.predict_log_proba(X), y.astype(int), counts)
-        for name, estimator in (("logistic regression", line), ("cavity", model))
+        for name, estimator in (("logistic regression", baseline), ("cavity", model))
     }
     words = explanation(rows["logistic regression"], rows["cavity"])
     print(table(rows), words, examples(model, X, y), sep="\n\n", file=out, flush=True)
@@ -105,13 +105,13 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def explanation(line: dict[str, Any], model: dict[str, Any]) -> str:
+def explanation(baseline: dict[str, Any], model: dict[str, Any]) -> str:
     """Say in a sentence what the table means."""
     return fill(
-        f"In words: of 100 flights, logistic regression calls about {100 * line['error']:.0f} wrong and "
-        f"cavity about {100 * model['error']:.0f}; to what really happened they had given a probability "
-        f"of {np.exp(-line['nll']):.0%} and {np.exp(-model['nll']):.0%} (the test NLL, as a geometric "
-        f"mean); and what cavity calls 70% sure comes true about 70 times in 100, give or take "
+        f"In words: of 100 flights, logistic regression gets about {100 * baseline['error']:.0f} wrong "
+        f"and cavity about {100 * model['error']:.0f}. The probabilities that they gave to what "
+        f"happened have a geometric mean of {np.exp(-baseline['nll']):.0%} and {np.exp(-model['nll']):.0%} "
+        f"(this is the test NLL). What cavity predicts with 70% happens about 70 times in 100, give or take "
         f"{100 * model['calibration_error']:.0f} (the calibration error).",
         width=88,
     )
@@ -122,7 +122,7 @@ def examples(model: SEPClassifier, X: Array, y: NDArray[np.bool_]) -> str:
     mean, variance = model.latent_mean_and_variance(X)
     probability = model.predict_proba(X)[:, 1]
     in_order = np.argsort(probability, kind="stable")
-    lines = ["Three of the test flights   chance to be late   how sure (80% interval)     what happened"]
+    lines = ["Three of the test flights   chance to be late   80% interval                what happened"]
     for share in (0.02, 0.5, 0.98):
         i = in_order[int(share * len(y))]
         low, high = ndtr(mean[i] + ndtri([0.1, 0.9]) * np.sqrt(variance[i]))

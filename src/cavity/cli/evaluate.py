@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cavity.cli.guard import CommandError, Settings, say
-from cavity.cli.io import checked_output, loaded_model, print_json, warn_of_training_rows, with_target
+from cavity.cli.io import checked_output, loaded_model, print_json, warn_if_training_rows, with_target
 from cavity.cli.progress import progress_shown
-
-if TYPE_CHECKING:
-    from cavity.gp.metrics import ScoreSums
+from cavity.data.table import Table, open_table
+from cavity.estimators.table import TableClassifier
+from cavity.estimators.table_prediction import LabelledRows, encoded_chunks, warn_of_new_columns
+from cavity.gp.metrics import ScoreSums
+from cavity.text import suggestion
 
 _NAMES = {
     "nll": "negative log-likelihood",
@@ -26,13 +28,11 @@ def run_evaluate(
     model_path: str, data: str, weight: str | None, jobs: int | None, settings: Settings
 ) -> None:
     """Score a model on the rows of a table that have a target."""
-    from cavity.data.table import open_table
-
     model = loaded_model(model_path, jobs)
     table = with_target(model, model_path, open_table(data), data)
     _check_weight(model, table, weight)
     sums = evaluation(model, table, weight, settings.quiet)
-    warn_of_training_rows(model, data, sums.rows)
+    warn_if_training_rows(model, data, sums.rows)
     classes = [str(value) for value in model.labels_.values]
     scores = {"classes": classes, **sums.scores(model.labels_.totals)}
     if settings.json:
@@ -41,10 +41,8 @@ def run_evaluate(
         print(as_text(scores))
 
 
-def _check_weight(model: Any, table: Any, weight: str | None) -> None:
+def _check_weight(model: TableClassifier, table: Table, weight: str | None) -> None:
     """Refuse the weight columns that a fit refuses."""
-    from cavity.text import suggestion
-
     if weight is not None and weight not in table.columns:
         raise CommandError(
             f"{table.name} has no weight column {weight!r}{suggestion(weight, table.columns)}"
@@ -53,11 +51,8 @@ def _check_weight(model: Any, table: Any, weight: str | None) -> None:
         raise CommandError(f"{weight!r} is named as the weight column, but it is the target")
 
 
-def evaluation(model: Any, table: Any, weight: str | None, quiet: bool) -> ScoreSums:
+def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: bool) -> ScoreSums:
     """Sum the scores of a model over a table, in one streaming pass."""
-    from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
-    from cavity.gp.metrics import ScoreSums
-
     labels = model.labels_
     sums, read, missing, weightless = ScoreSums(len(labels.values)), 0, 0, 0
     warn_of_new_columns(model, table, weight)
@@ -87,7 +82,7 @@ def evaluation(model: Any, table: Any, weight: str | None, quiet: bool) -> Score
 def as_text(scores: dict[str, Any]) -> str:
     """Format the scores as a table."""
     weighted = isinstance(scores["confusion"][0][0], float)
-    total = f", which count as {scores['weight']:,.15g}" if weighted else ""
+    total = f" with a total weight of {scores['weight']:,.15g}" if weighted else ""
     lines = [f"{scores['rows']:,} rows{total}", "", f"{'':26}{'model':>10}{'class frequencies':>20}"]
     for key, name in _NAMES.items():
         value, base = scores[key], scores["baseline"].get(key)
@@ -111,16 +106,14 @@ def run_report(
 ) -> None:
     """Write the report on a model and the rows of a table."""
     path = checked_output(output, settings.force)
-    from cavity.data.table import open_table
-    from cavity.estimators.table_prediction import LabelledRows
-    from cavity.report import write_report
+    from cavity.report import write_report  # not for `cavity evaluate`
 
     model = loaded_model(model_path)
     table = with_target(model, model_path, open_table(data), data)
     with progress_shown(settings.quiet) as watcher:
         watcher.stage(f"reading {data}")
         rows = LabelledRows(model, table)
-        warn_of_training_rows(model, data, np.bincount(rows.codes, minlength=len(model.classes_)))
+        warn_if_training_rows(model, data, np.bincount(rows.codes, minlength=len(model.classes_)))
         training_rows: dict[str, Any] = {}
         if training is not None:
             watcher.stage(f"reading {training}")

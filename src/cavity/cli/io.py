@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from cavity.cli.guard import CommandError, say
 
 if TYPE_CHECKING:
+    from cavity.data.table import Table
     from cavity.estimators.table import TableClassifier
 
 
@@ -39,7 +40,7 @@ def loaded_model(path: str, jobs: int | None = None) -> TableClassifier:
     return model
 
 
-def with_target(model: TableClassifier, model_path: str, table: Any, data: str) -> Any:
+def with_target(model: TableClassifier, model_path: str, table: Table, data: str) -> Table:
     """Return the table if it has the target of the model."""
     from cavity.text import suggestion
 
@@ -51,7 +52,7 @@ def with_target(model: TableClassifier, model_path: str, table: Any, data: str) 
     return table
 
 
-def warn_of_training_rows(model: TableClassifier, data: str, counts: Any) -> None:
+def warn_if_training_rows(model: TableClassifier, data: str, counts: Any) -> None:
     """Warn if the rows of each class [C] are as many as in training: it may be the same table."""
     if counts.tolist() == model.labels_.counts.tolist():
         say(
