@@ -106,13 +106,15 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def explanation(baseline: dict[str, Any], model: dict[str, Any]) -> str:
-    """Say in a sentence what the table means."""
+    """Say in words what the table means."""
+    wrong, wrong_baseline = 100 * model["error"], 100 * baseline["error"]
+    mean, mean_baseline = np.exp(-model["nll"]), np.exp(-baseline["nll"])
     return fill(
-        f"In words: of 100 flights, logistic regression gets about {100 * baseline['error']:.0f} wrong "
-        f"and cavity about {100 * model['error']:.0f}. The probabilities that they gave to what "
-        f"happened have a geometric mean of {np.exp(-baseline['nll']):.0%} and {np.exp(-model['nll']):.0%} "
-        f"(this is the test NLL). What cavity predicts with 70% happens about 70 times in 100, give or take "
-        f"{100 * model['calibration_error']:.0f} (the calibration error).",
+        f"In words: of 100 flights, logistic regression gets about {wrong_baseline:.0f} wrong and cavity "
+        f"about {wrong:.0f}. The probabilities that they gave to what happened have a geometric mean of "
+        f"{mean_baseline:.0%} and {mean:.0%} (this is the test NLL). What cavity predicts with 70% "
+        f"happens about 70 times in 100, give or take {100 * model['calibration_error']:.0f} (the "
+        "calibration error).",
         width=88,
     )
 

@@ -37,7 +37,7 @@ def run_predict(
             raise CommandError(
                 f"{data}: has no column {name!r} to keep{suggestion(name, table.columns)}"
             )
-    begun, n_rows, writer = time.perf_counter(), 0, None
+    started, n_rows, writer = time.perf_counter(), 0, None
     with progress_shown(settings.quiet) as watcher, output_stream(output, settings.force) as stream:
         watcher.stage(f"predicting {data}")
         try:
@@ -49,13 +49,14 @@ def run_predict(
         finally:
             if writer is not None:
                 writer.close()
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     if settings.json:
         rate = n_rows / seconds
         print_json({"output": output, "rows": n_rows, "seconds": seconds, "rows_per_second": rate})
 
 
 def _checked_suffix(output: str, json: bool) -> str:
+    """The suffix of an output that can be written."""
     if output == STDOUT:
         if json:
             raise CommandError(
@@ -71,6 +72,7 @@ def _checked_suffix(output: str, json: bool) -> str:
 
 
 def _writer(stream: IO[bytes], suffix: str, schema: Any) -> Any:
+    """A writer of Arrow record batches in the format of the suffix."""
     if suffix in _PARQUET:
         from pyarrow import parquet
 
