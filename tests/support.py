@@ -2,9 +2,11 @@
 
 import ctypes
 import inspect
+import itertools
 import os
 import signal
 import sys
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -194,6 +196,20 @@ def evidence_differences(model, theta, step=1e-4):
     value = model.log_marginal_likelihood
     steps = step * np.eye(len(theta))
     return [(value(theta + e) - value(theta - e)) / (2 * step) for e in steps]
+
+
+def set_clock(monkeypatch, seconds):
+    """Let every look at the clock take this many seconds, whatever the speed of the machine."""
+    looks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: seconds * next(looks))
+
+
+def wait_until(condition, seconds=60.0):
+    """Wait for something that another thread or process does; the limit only ends a broken test."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def interrupt_at(monkeypatch, number, by_signal=False):

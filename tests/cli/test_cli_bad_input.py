@@ -86,9 +86,9 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--weight", "distence"], "no weight column 'distence'; did you mean 'distance'?"),
         (["--weight", "carrier"], "'carrier' should be numeric, but has the value"),
         (["--weight", "date"], "'date' should be numeric, but has the value '2013-"),
-        (["--method", "gfitc", "--budget", "5 epochs"], "write '100 iterations', or 60s"),
+        (["--method", "gfitc", "--budget", "5 epochs"], "('100 iterations') or a time (60s)"),
         (["--method", "gfitc", "--resume"], "--resume"),
-        (["--workers", "2", "--scheduler", "tcp://x:1"], "one of them"),
+        (["--workers", "2", "--scheduler", "tcp://x:1"], "only one of them"),
     ],
 )
 def test_options_that_mean_nothing(folder, tmp_path, options, words):
@@ -123,8 +123,8 @@ def test_outputs_that_cannot_be_written(folder, tmp_path):
     args = ("fit", folder / "flights.csv", "--target", "delayed", "-o")
     refused(run(*args, tmp_path / "none" / "m.cavity"), "there is no folder")
     refused(run(*args, tmp_path), "is a folder")
-    refused(run(*args, ""), "empty name")
-    refused(run("demo", "-o", ""), "empty name")
+    refused(run(*args, ""), "output is empty")
+    refused(run("demo", "-o", ""), "output is empty")
     refused(
         run("predict", folder / "m.cavity", folder / "flights.csv", "-o", tmp_path / "p.xlsx"), ".csv"
     )
@@ -166,7 +166,7 @@ def test_a_model_of_arrays_knows_no_columns(folder, tmp_path):
     X, y = make_moons(60, noise=0.2, random_state=0)
     model = cavity.SEPClassifier(n_inducing=4, random_state=0, config={"tol": 1e-2}).fit(X, y)
     cavity.save(model, tmp_path / "arrays.cavity")
-    refused(run("predict", tmp_path / "arrays.cavity", folder / "flights.csv"), "knows no columns")
+    refused(run("predict", tmp_path / "arrays.cavity", folder / "flights.csv"), "has no column names")
 
 
 def test_tables_that_the_model_cannot_predict(folder, tmp_path):
@@ -203,7 +203,7 @@ def test_weights_that_mean_nothing(folder, tmp_path, suffix):
         return run("evaluate", folder / "m.cavity", path, "--weight", weight)
 
     refused(evaluate("distence"), "no weight column 'distence'; did you mean 'distance'?")
-    refused(evaluate("delayed"), "'delayed' is named as the weight column, but is the target")
+    refused(evaluate("delayed"), "'delayed' is named as the weight column, but it is the target")
     refused(evaluate("w", w=-1.0), "the weight column 'w' has the weight -1.0", "not negative")
     refused(evaluate("w", w=None), "the weight column 'w' has a row without a weight")
     assert "'w'" in refused(evaluate("w", w="many"), "many")
@@ -221,10 +221,11 @@ def test_a_failure_on_the_way_is_a_sentence_and_leaves_nothing(folder, tmp_path,
     refused(run(*args), "RuntimeError: the machine is on fire", "--debug", code=1)
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" in run("--debug", *args).stderr
+    assert "Traceback" in run(*args, "--debug").stderr
 
 
 def test_no_scheduler_answers(folder, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("cavity.cli.fit._PATIENCE", "1s")
+    monkeypatch.setattr("cavity.cli.fit._SCHEDULER_TIMEOUT", "1s")
     result = fit(folder / "flights.csv", tmp_path, "--scheduler", "tcp://127.0.0.1:9")
     refused(result, "no Dask scheduler answers there")

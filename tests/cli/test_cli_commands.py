@@ -57,7 +57,10 @@ def test_a_fit_leaves_nothing_but_its_model(folder):
     ]
     model = cavity.load(folder / "flights.cavity")
     assert str(folder) not in repr(model.get_params())
-    assert model.classifier_.checkpoint is None
+    assert model.folder is None
+    for classifier in (model.classifier, model.classifier_):
+        assert classifier.checkpoint is None
+        assert classifier.checkpoint_interval == cavity.SEPClassifier().checkpoint_interval
 
 
 def test_a_fit_for_people_says_it_on_standard_error(folder, tmp_path):
@@ -82,13 +85,14 @@ def test_a_model_for_which_there_is_no_room_any_more_is_kept_elsewhere(folder, t
     assert result.exit_code == 1
     *_, rescued, failure = result.stderr.splitlines()
     assert failure.endswith("m.cavity: No space left on device")
-    elsewhere = Path(rescued.split("it is ")[1])
+    elsewhere = Path(rescued.split("saved to ")[1].removesuffix(" instead"))
     assert cavity.load(elsewhere).predict_proba(flights(5)).shape == (5, 2)
     shutil.rmtree(elsewhere.parent)
 
 
-def test_quiet_shows_no_progress(folder, tmp_path):
-    result = run("--quiet", "fit", folder / "new.parquet", *FIT, "-o", tmp_path / "m.cavity")
+@pytest.mark.parametrize(("before", "after"), [(["-q"], []), ([], ["--quiet"])])
+def test_quiet_shows_no_progress(folder, tmp_path, before, after):
+    result = run(*before, "fit", folder / "new.parquet", *FIT, "-o", tmp_path / "m.cavity", *after)
     assert "objective" not in result.stderr
     assert "a larger --budget may do better" in result.stderr
     assert "200 rows" in result.stderr
@@ -201,7 +205,7 @@ def test_the_rows_of_the_fit_are_noticed(folder, tmp_path):
     for args in (["evaluate"], ["report", "-o", tmp_path / "r.html"]):
         result = run(args[0], folder / "flights.cavity", folder / "flights.csv", *args[1:])
         assert result.exit_code == 0
-        assert "as many rows of each class as the table of the fit" in result.stderr
+        assert "as many rows of each class as the training table" in result.stderr
 
 
 def test_a_model_remembers_what_its_fit_took(folder, tmp_path):
@@ -232,6 +236,15 @@ def test_reports_on_many_rows_take_some(folder, tmp_path, monkeypatch):
     assert "60 of 200 rows" in result.stderr
 
 
+def test_shared_options_may_stand_before_the_command(folder, tmp_path):
+    args = ("inspect", folder / "flights.cavity")
+    assert run("--json", *args).stdout == run(*args, "--json").stdout
+    (tmp_path / "p.csv").write_text("old")
+    args = ("predict", folder / "flights.cavity", folder / "new.tsv", "-o", tmp_path / "p.csv")
+    assert run("-q", *args).exit_code == 2
+    assert run("-f", "--json", *args, "-q").exit_code == 0
+
+
 def test_force_replaces_a_model(folder, tmp_path):
     (tmp_path / "m.cavity").write_text("old")
     result = run("fit", folder / "new.parquet", *FIT, "-o", tmp_path / "m.cavity", "--force")
@@ -240,19 +253,19 @@ def test_force_replaces_a_model(folder, tmp_path):
 
 
 def test_a_fit_that_was_stopped_goes_on_to_the_same_model(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "_CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(fitting, "CHECKPOINT_SECONDS", 0.0)
     args = ("fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity")
     with monkeypatch.context() as patch:
         interrupt_at(patch, 20, by_signal=True)
         result = run(*args)
     assert result.exit_code == 130
     checkpoint = tmp_path / "m.cavity.checkpoint"
-    assert f"--resume goes on from {checkpoint}" in result.stderr
+    assert f"--resume continues from {checkpoint}" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == [checkpoint.name]
 
     result = run(*args)
     assert result.exit_code == 2
-    assert "--resume goes on from it, --force starts afresh" in result.stderr
+    assert "continue it with --resume, or start from scratch with --force" in result.stderr
 
     result = run(*args, "--resume")
     assert result.exit_code == 0, result.stderr
@@ -273,32 +286,7 @@ def test_ctrl_c_before_any_checkpoint_leaves_nothing(folder, tmp_path, monkeypat
 def test_resuming_nothing_is_said(folder, tmp_path):
     result = run("fit", folder / "new.parquet", *FIT, "-o", tmp_path / "m.cavity", "--resume")
     assert result.exit_code == 0
-    assert "there is no such checkpoint to go on from" in result.stderr
-
-
-def test_names_of_benchmarks_in_a_checkout(monkeypatch):
-    result = run("reproduce")
-    assert result.exit_code == 0
-    assert "predict-stream" in result.stdout
-    result = run("reproduce", "predict-steam")
-    assert result.exit_code == 2
-    assert "did you mean 'predict-stream'" in result.stderr
-
-
-def test_reproduce_runs_the_benchmark(monkeypatch):
-    import benchmarks.__main__ as command
-
-    callback = []
-    monkeypatch.setattr(command, "main", lambda argv: callback.append(argv) or 1)
-    assert run("reproduce", "uci", "--quick").exit_code == 1
-    assert callback == [["run", "uci", "--quick"]]
-
-
-def test_outside_a_checkout_there_are_no_benchmarks(monkeypatch, tmp_path):
-    monkeypatch.setattr("cavity.cli.demo.find_spec", lambda name: None)
-    result = run("reproduce", "uci")
-    assert result.exit_code == 2
-    assert "checkout" in result.stderr
+    assert "there is no such checkpoint to resume from" in result.stderr
 
 
 def test_the_version():

@@ -1,4 +1,7 @@
-"""Ctrl-C and kill in processes of their own: one sentence, a status, and what can be gone on from."""
+"""Ctrl-C and kill end the commands with one sentence and a status; interrupted fits can be continued.
+
+The commands run in processes of their own, which say where they are and wait there for the signal.
+"""
 
 import os
 import signal
@@ -12,11 +15,42 @@ from numpy.testing import assert_array_equal
 import cavity
 from flights_table import flights
 
-CAVITY = [sys.executable, "-m", "cavity"]
-# A checkpoint after every step, for a test cannot wait for half a minute.
-HASTY = "from cavity.cli import fitting, main; fitting._CHECKPOINT_EVERY = 0.0; main()"
-BRIEFLY = ["--budget", "3 epochs"]
+# Functions that print a line and wait for a signal take the place of some that do the work.
+WAITING = """
+import sys, time
+from cavity.cli import main
+
+def wait(*args, **options):
+    print("waiting", file=sys.stderr, flush=True)
+    while True:
+        time.sleep(0.01)
+"""
+WAITS_WHILE_PREDICTING = f"""{WAITING}
+from cavity.cli import progress
+progress.Lines.rows = wait
+main()
+"""
+WAITS_BEFORE_THE_REPORT = f"""{WAITING}
+import cavity.report
+cavity.report.write_report = wait
+main()
+"""
+WAITS_AT_THE_FOURTH_ITERATION = f"""{WAITING}
+from cavity.cli import fit, progress
+fit.CHECKPOINT_SECONDS = CHECKPOINT_SECONDS
+update = progress.Lines.update
+def watched(lines, iteration, share):
+    update(lines, iteration, share)
+    if iteration.iteration == 4:
+        wait()
+progress.Lines.update = watched
+main()
+"""
+NO_CHECKPOINT = WAITS_AT_THE_FOURTH_ITERATION.replace("= CHECKPOINT_SECONDS", "= 3600.0")
+CHECKPOINT_AT_EVERY_STEP = WAITS_AT_THE_FOURTH_ITERATION.replace("= CHECKPOINT_SECONDS", "= 0.0")
 FIT = ["fit", "big.csv", "--target", "delayed", "-o", "m.cavity", "--inducing", "5"]
+FIT += ["--budget", "3 epochs"]
+CAVITY = [sys.executable, "-m", "cavity"]
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +62,8 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(data):
-    """That of a fit which nobody has stopped."""
-    subprocess.run([*CAVITY, *FIT, *BRIEFLY], check=True, capture_output=True, cwd=data)
+    """The model of a fit that was not interrupted."""
+    subprocess.run([*CAVITY, *FIT], check=True, capture_output=True, cwd=data)
     return data / "m.cavity"
 
 
@@ -43,17 +77,18 @@ def names(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def ended_by(number, command, folder, after):
-    """Status and last words of a command that is sent a signal, as a terminal does: with its children.
-
-    The signal comes when a line of standard error begins with `after`.
-    """
+def ended_by(number, code, arguments, folder):
+    """Status and last lines of a command that gets a signal, with its children, when it waits."""
+    command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True
     ) as process:
+        before = []
         for line in process.stderr:
-            if line.startswith(after):
+            before.append(line)
+            if line == "waiting\n":
                 break
+        assert before[-1] == "waiting\n", before
         os.killpg(process.pid, number)
         said = process.stderr.read()
     assert "Traceback" not in said
@@ -62,37 +97,34 @@ def ended_by(number, command, folder, after):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_a_fit_and_leave_nothing(folder, number, code):
-    status, said = ended_by(number, [*CAVITY, *FIT, "--budget", "60s"], folder, "iteration")
+    status, said = ended_by(number, NO_CHECKPOINT, FIT, folder)
     assert status == code
     if number == signal.SIGINT:
         assert said == ["cavity: interrupted; nothing was written"]
     assert names(folder) == {"big.csv"}
 
 
-def test_ctrl_c_ends_a_fit_on_workers_who_hear_nothing_of_it(folder):
+def test_ctrl_c_ends_a_fit_on_workers_which_ignore_it(folder):
     pytest.importorskip("distributed")
-    command = [*CAVITY, *FIT, "--budget", "60s", "--workers", "1"]
-    status, said = ended_by(signal.SIGINT, command, folder, "iteration")
+    status, said = ended_by(signal.SIGINT, NO_CHECKPOINT, [*FIT, "--workers", "1"], folder)
     assert status == 130
     assert said == ["cavity: interrupted; nothing was written"]
     assert names(folder) == {"big.csv"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_fit_that_was_stopped_goes_on(folder, model, number):
-    """Whether it was asked to stop or not: to the model of a fit that nobody has stopped."""
-    fit = [*FIT, *BRIEFLY]
-    status, said = ended_by(number, [sys.executable, "-c", HASTY, *fit], folder, "iteration 1,")
+def test_an_interrupted_fit_continues_to_the_same_model(folder, model, number):
+    status, said = ended_by(number, CHECKPOINT_AT_EVERY_STEP, FIT, folder)
     checkpoint = "m.cavity.checkpoint"
     assert names(folder) - {"big.csv"} >= {checkpoint}
     assert "m.cavity" not in names(folder)
     if number == signal.SIGINT:
         assert status == 130
         assert said == [
-            f"cavity: interrupted; no model was written, and --resume goes on from {checkpoint}"
+            f"cavity: interrupted; no model was written; --resume continues from {checkpoint}"
         ]
         assert names(folder) == {"big.csv", checkpoint}
-    done = subprocess.run([*CAVITY, *fit, "--resume"], capture_output=True, text=True, cwd=folder)
+    done = subprocess.run([*CAVITY, *FIT, "--resume"], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert checkpoint not in names(folder)
     frame = pd.read_csv(folder / "big.csv", nrows=200)
@@ -100,12 +132,17 @@ def test_a_fit_that_was_stopped_goes_on(folder, model, number):
     assert_array_equal(ours.predict_proba(frame), whole.predict_proba(frame))
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "report"])
-def test_ctrl_c_ends_the_other_commands(folder, model, command):
-    outputs = {"predict": ["-o", "p.csv"], "report": ["-o", "r.html"], "evaluate": []}
-    args = [command, str(model), "big.csv", *outputs[command]]
-    first = {"predict": "predicting", "report": "reading", "evaluate": "evaluating"}
-    status, said = ended_by(signal.SIGINT, [*CAVITY, *args], folder, first[command])
+@pytest.mark.parametrize(
+    ("command", "code", "output"),
+    [
+        ("predict", WAITS_WHILE_PREDICTING, ["-o", "p.csv"]),
+        ("evaluate", WAITS_WHILE_PREDICTING, []),
+        ("report", WAITS_BEFORE_THE_REPORT, ["-o", "r.html"]),
+    ],
+)
+def test_ctrl_c_ends_the_other_commands(folder, model, command, code, output):
+    arguments = [command, str(model), "big.csv", *output]
+    status, said = ended_by(signal.SIGINT, code, arguments, folder)
     assert status == 130
     assert said == ["cavity: interrupted; nothing was written"]
     assert names(folder) == {"big.csv"}

@@ -60,7 +60,7 @@ def test_evaluate_counts_a_row_as_often_as_its_weight_says(folder, tmp_path):
         for score in ("nll", "error", "brier", "calibration_error", "auc", "baseline"):
             assert weighted[score] == pytest.approx(copied[score])
     text = run(*args).stdout
-    assert "57 rows, which count as 86" in text
+    assert "57 rows with a total weight of 86" in text
     assert "weight of the rows of each class" in text
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from cavity import SEPClassifier
 from cavity.cli import demo
 from cavity.cli.app import app
 from cavity.datasets.nycflights13 import FEATURES, Flights
@@ -24,11 +25,20 @@ def flights():
     return Flights(X, late, FEATURES)
 
 
+def short_classifier(max_seconds=None):
+    """A classifier whose training is limited by steps, whatever the time."""
+    return SEPClassifier(n_inducing=8, batch_size=250, max_epochs=20, random_state=0)
+
+
+def test_the_command_limits_the_time_of_training():
+    assert demo.classifier(30.0).max_seconds == 30.0
+
+
 def test_it_trains_compares_and_explains(flights, capsys):
     out = io.StringIO()
-    demo.run(flights, out, n_test=500, n_inducing=8, max_seconds=1.0)
+    demo.run(flights, short_classifier(), out, n_test=500)
     text = out.getvalue()
-    assert "10,500 flights to learn from, 500 to be tested on" in text
+    assert "10,500 flights for training and 500 for testing" in text
     rows = {line[:22].strip(): line[22:].split() for line in text.splitlines() if "%" in line}
     assert float(rows["cavity"][0]) < float(rows["logistic regression"][0])
     assert text.count(" mi ") == 3
@@ -56,9 +66,9 @@ def test_missing_data_end_the_demo_in_a_sentence(monkeypatch, tmp_path):
 def test_the_command_writes_the_report_and_may_replace_its_own(flights, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo.nycflights13, "load", lambda: flights)
-    monkeypatch.setattr(demo, "N_INDUCING", 8)
-    (tmp_path / demo.REPORT).write_text("of an earlier demo")
-    result = CliRunner().invoke(app, ["demo", "--seconds", "1", "--json"])
+    monkeypatch.setattr(demo, "classifier", short_classifier)
+    (tmp_path / demo.REPORT).write_text("an earlier report")
+    result = CliRunner().invoke(app, ["demo", "--json"])
     assert result.exit_code == 0, result.stderr
     answer = json.loads(result.stdout)
     assert answer["cavity"]["nll"] < answer["logistic regression"]["nll"]
@@ -72,9 +82,9 @@ def test_the_command_writes_the_report_and_may_replace_its_own(flights, monkeypa
 def test_ctrl_c_while_it_trains_ends_the_demo(flights, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo.nycflights13, "load", lambda: flights)
-    monkeypatch.setattr(demo, "N_INDUCING", 8)
+    monkeypatch.setattr(demo, "classifier", short_classifier)
     interrupt_at(monkeypatch, 20, by_signal=True)
-    result = CliRunner().invoke(app, ["demo", "--seconds", "30"])
+    result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == "cavity: interrupted; nothing was written"
     assert "test NLL" not in result.stdout

@@ -4,7 +4,6 @@ import copy
 import itertools
 import pickle
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from cavity import SEPClassifier
 from cavity.data import ArraySource, check_source, open_source
 from cavity.data.contract import GuardedSource
 from cavity.errors import SourceError
-from support import OwnSource, make, table
+from support import OwnSource, make, table, wait_until
 
 X, LABELS = table(200)
 
@@ -154,9 +153,7 @@ def test_minibatches_are_read_ahead_in_their_order():
     source = Slow(X, LABELS)
     batches = open_source(source).batches(20, np.random.default_rng(0))
     order = [next(batches).index]
-    deadline = time.monotonic() + 5.0
-    while len(source.read) < 3 and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_until(lambda: len(source.read) >= 3)
     assert source.read == ["cavity-read-ahead"] * 3
     order += [batch.index for batch in batches]
     expected = [batch.index for batch in OwnSource(X, LABELS).batches(20, np.random.default_rng(0))]

@@ -1,11 +1,11 @@
 """Reading ahead keeps the order, a bound, the errors, and leaves no thread behind."""
 
 import threading
-import time
 
 import pytest
 
 from cavity.data.shuffle import read_ahead
+from support import wait_until
 
 
 def _threads():
@@ -33,9 +33,8 @@ def test_no_more_than_depth_items_are_made_in_advance(depth):
     items = read_ahead((made.append(i) or i for i in range(20)), depth)
     for used in range(1, 5):
         next(items)
-        time.sleep(0.02)
-        assert used <= len(made) <= used + depth
-    assert len(made) == 4 + depth
+        wait_until(lambda count=used + depth: len(made) >= count)
+        assert len(made) == used + depth
     items.close()
 
 

@@ -1,10 +1,11 @@
-"""The command `cavity`: tables in, calibrated probabilities, scores, reports and saved models out."""
+"""The command `cavity`: fits, predicts, evaluates and reports on tables."""
 
 from __future__ import annotations
 
 import sys
 
 _NEEDED = ("typer", "click", "rich", "shellingham", "typing_extensions")
+"""Packages of the extra `cli`."""
 
 
 def main() -> None:

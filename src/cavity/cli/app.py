@@ -1,22 +1,22 @@
-"""The arguments and options of the commands: their names, types and words.
+"""Commands of `cavity` and their options.
 
-The commands and their options; the work is done elsewhere, and imported when it is asked for.
+Each command imports the module that does its work when it runs, so that `cavity --help` loads no NumPy.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from typing import Annotated
 
 import typer
 
-from cavity.cli import settings
-from cavity.cli.guard import CommandError, guarded
+from cavity.cli.guard import CommandError, Settings, guarded
 from cavity.version import __version__
 
 
 class Method(str, Enum):
-    """The classifiers."""
+    """Names of the classifiers."""
 
     sep = "sep"
     svi = "svi"
@@ -24,50 +24,74 @@ class Method(str, Enum):
 
 
 class LikelihoodName(str, Enum):
-    """The likelihoods."""
+    """Names of the likelihoods."""
 
     probit = "probit"
     logit = "logit"
 
 
-Model = Annotated[str, typer.Argument(help="A model that [bold]cavity fit[/bold] has written.")]
+def _remember(context: typer.Context, option: typer.CallbackParam, given: bool) -> bool:
+    """Note a shared option in the context of the command, which starts with that of `cavity` itself."""
+    settings = context.obj or Settings()
+    if given:
+        settings = replace(settings, **{str(option.name): True})
+    context.obj = settings
+    return given
+
+
+# Options that every command shares: they may stand before the command's name or after it.
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.", callback=_remember)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", callback=_remember)]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback of an error.", callback=_remember)
+]
+Force = Annotated[
+    bool, typer.Option("--force", "-f", help="Replace an output file that exists.", callback=_remember)
+]
+
+Model = Annotated[str, typer.Argument(help="A model file written by [bold]cavity fit[/bold].")]
 Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file, a folder of them, or a URL.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for machines.")]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Replace an output that exists.")]
-Jobs = Annotated[int | None, typer.Option(help="Threads; all cores by default.", min=1)]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", help="Number of threads; default: all cores.", min=1)
+]
+Weight = Annotated[
+    str | None, typer.Option(help="Column of row weights: 2 counts a row twice, 0 leaves it out.")
+]
 
 Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.")]
 ModelOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the model.")]
-FitMethod = Annotated[Method, typer.Option(help="How to fit.")]
-Inducing = Annotated[int, typer.Option(help="Inducing points: more are better and slower.", min=1)]
+FitMethod = Annotated[Method, typer.Option(help="The method of inference.")]
+Inducing = Annotated[
+    int, typer.Option(help="Number of inducing points; more are more accurate and slower.", min=1)
+]
 Budget = Annotated[
     str | None,
-    typer.Option(help="Training at most: [bold]60s, 5m, 1h, '3 epochs', '100 iterations'[/bold]."),
+    typer.Option(help="Limit of training: [bold]60s, 5m, 1h, '3 epochs', '100 iterations'[/bold]."),
 ]
-Likelihood = Annotated[LikelihoodName, typer.Option(help="Link of latent function and label.")]
+Likelihood = Annotated[LikelihoodName, typer.Option(help="The likelihood of the labels.")]
 Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
 Categorical = Annotated[
-    list[str] | None, typer.Option(help="A column of numbers that are codes; may be repeated.")
-]
-Weight = Annotated[
-    str | None, typer.Option(help="A column that says how much each row counts: 2 is two copies.")
+    list[str] | None,
+    typer.Option(help="A column of numbers to treat as categories; may be repeated."),
 ]
 Whiten = Annotated[
     bool,
-    typer.Option("--whiten", help="Tell apart columns that go together, as a distance and its time do."),
+    typer.Option("--whiten", help="Decorrelate the columns, such as a distance and its travel time."),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="Train on so many Dask processes of this machine.", min=1)
+    int | None, typer.Option(help="Train on this many Dask processes of this machine.", min=1)
 ]
 Scheduler = Annotated[
     str | None, typer.Option(help="Train on the Dask cluster at this address (tcp://…).")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from where the same fit was stopped.")]
-Seed = Annotated[int, typer.Option(help="Of all random choices.", min=0)]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the same fit after it was interrupted.")
+]
+Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 
 PredictionOutput = Annotated[
     str,
-    typer.Option("--output", "-o", help="A .parquet, .csv or .tsv file; - is CSV on standard output."),
+    typer.Option("--output", "-o", help="A .parquet, .csv or .tsv file; - prints CSV."),
 ]
 Keep = Annotated[
     list[str] | None,
@@ -76,14 +100,13 @@ Keep = Annotated[
 ReportOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the HTML file.")]
 Training = Annotated[
     str | None,
-    typer.Option(help="The table of the fit: its most surprising rows are shown too."),
+    typer.Option(help="The table of the fit: the report then shows its most surprising rows."),
 ]
 DemoOutput = Annotated[
     str | None,
-    typer.Option("--output", "-o", help="Where to write the report; cavity-demo.html by default."),
+    typer.Option("--output", "-o", help="Where to write the report; default: cavity-demo.html."),
 ]
-Seconds = Annotated[float, typer.Option(help="Training at most.", min=1.0)]
-Quick = Annotated[bool, typer.Option("--quick", help="A smoke test.")]
+Seconds = Annotated[float, typer.Option(help="Limit of training, in seconds.", min=1.0)]
 
 
 app = typer.Typer(
@@ -104,20 +127,22 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def common(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+def shared(
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """What every command understands."""
-    settings.debug, settings.quiet = debug, quiet
+    """Accept the shared options before the name of a command."""
 
 
 @app.command()
 @guarded
 def fit(
+    context: typer.Context,
     data: Data,
     target: Target,
     output: ModelOutput,
@@ -136,43 +161,45 @@ def fit(
     jobs: Jobs = None,
     force: Force = False,
     json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Fit a classifier to a table and save it.
 
-    Columns may be numbers, strings, truth values or dates, with missing cells; files may be larger than
-    memory. What was done with each column is in [bold]cavity inspect[/bold].
+    Columns may hold numbers, strings, truth values or dates, with missing cells. Files may be larger
+    than memory. [bold]cavity inspect[/bold] shows how each column is used.
     """
     from cavity.cli.fit import FitRequest, run_fit
 
     if workers is not None and scheduler is not None:
-        raise CommandError("--workers makes a cluster and --scheduler names one; give one of them")
-    run_fit(
-        FitRequest(
-            data,
-            target,
-            output,
-            method=method.value,
-            inducing=inducing,
-            budget=budget,
-            likelihood=likelihood.value,
-            drop=tuple(drop or ()),
-            categorical=tuple(categorical or ()),
-            weight=weight,
-            whiten=whiten,
-            workers=workers,
-            scheduler=scheduler,
-            resume=resume,
-            seed=seed,
-            jobs=jobs,
-            force=force,
-        ),
-        json,
+        raise CommandError(
+            "--workers starts a cluster and --scheduler uses one that is running; give only one of them"
+        )
+    request = FitRequest(
+        data,
+        target,
+        output,
+        method=method.value,
+        inducing=inducing,
+        budget=budget,
+        likelihood=likelihood.value,
+        drop=tuple(drop or ()),
+        categorical=tuple(categorical or ()),
+        weight=weight,
+        whiten=whiten,
+        workers=workers,
+        scheduler=scheduler,
+        resume=resume,
+        seed=seed,
+        jobs=jobs,
     )
+    run_fit(request, context.obj)
 
 
 @app.command()
 @guarded
 def predict(
+    context: typer.Context,
     model: Model,
     data: Data,
     output: PredictionOutput = "-",
@@ -180,83 +207,79 @@ def predict(
     jobs: Jobs = None,
     force: Force = False,
     json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Predict every row of a table: label, probability, latent mean and variance."""
     from cavity.cli.predict import run_predict
 
-    run_predict(model, data, output, tuple(keep or ()), jobs, force, json)
+    run_predict(model, data, output, tuple(keep or ()), jobs, context.obj)
 
 
 @app.command()
 @guarded
 def evaluate(
+    context: typer.Context,
     model: Model,
     data: Data,
     weight: Weight = None,
     jobs: Jobs = None,
     json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Score a model on a table that has the target: NLL, error, Brier, calibration, AUC."""
     from cavity.cli.evaluate import run_evaluate
 
-    run_evaluate(model, data, weight, jobs, json)
+    run_evaluate(model, data, weight, jobs, context.obj)
 
 
 @app.command()
 @guarded
 def report(
+    context: typer.Context,
     model: Model,
     data: Data,
     output: ReportOutput,
     training: Training = None,
     force: Force = False,
     json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
-    """Write a report on a model and a table with the target: one HTML file, no network needed."""
+    """Write a report on a model and a table that has the target, as one HTML file."""
     from cavity.cli.evaluate import run_report
 
-    run_report(model, data, output, training, force, json)
+    run_report(model, data, output, training, context.obj)
 
 
 @app.command()
 @guarded
-def inspect(model: Model, json: Json = False) -> None:
-    """Tell what is in a model file: columns, kernel, training, versions."""
+def inspect(
+    context: typer.Context,
+    model: Model,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a model file holds: columns, kernel, training, versions."""
     from cavity.cli.inspect import run_inspect
 
-    run_inspect(model, json)
+    run_inspect(model, context.obj)
 
 
 @app.command()
 @guarded
 def demo(
+    context: typer.Context,
     output: DemoOutput = None,
     seconds: Seconds = 40.0,
     force: Force = False,
     json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
-    """Which flights out of New York arrive late? Train, compare and explain, in a minute."""
+    """Predict which flights out of New York arrive late, compare and explain, in a minute."""
     from cavity.cli.demo import run_demo
 
-    run_demo(output, seconds, force, json)
-
-
-def _benchmark_names() -> list[str]:
-    from cavity.cli.demo import benchmark_names
-
-    return benchmark_names()
-
-
-@app.command()
-@guarded
-def reproduce(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="A benchmark; without it, their names.", autocompletion=_benchmark_names),
-    ] = None,
-    quick: Quick = False,
-) -> None:
-    """Run one of the project's benchmarks again (in a checkout of the repository)."""
-    from cavity.cli.demo import run_reproduce
-
-    run_reproduce(name, quick)
+    run_demo(output, seconds, context.obj)

@@ -1,20 +1,19 @@
-"""`cavity evaluate`.
-
-`cavity report`.
-"""
+"""The commands `cavity evaluate` and `cavity report`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from cavity.cli.guard import CommandError, say
-from cavity.cli.io import checked_output, loaded_model, print_json, warn_of_training_rows, with_target
+from cavity.cli.guard import CommandError, Settings, say
+from cavity.cli.io import checked_output, loaded_model, print_json, warn_if_training_rows, with_target
 from cavity.cli.progress import progress_shown
-
-if TYPE_CHECKING:
-    from cavity.gp.metrics import ScoreSums
+from cavity.data.table import Table, open_table
+from cavity.estimators.table import TableClassifier
+from cavity.estimators.table_prediction import LabelledRows, encoded_chunks, warn_of_new_columns
+from cavity.gp.metrics import ScoreSums
+from cavity.text import suggestion
 
 _NAMES = {
     "nll": "negative log-likelihood",
@@ -25,44 +24,39 @@ _NAMES = {
 }
 
 
-def run_evaluate(model_path: str, data: str, weight: str | None, jobs: int | None, json: bool) -> None:
+def run_evaluate(
+    model_path: str, data: str, weight: str | None, jobs: int | None, settings: Settings
+) -> None:
     """Score a model on the rows of a table that have a target."""
-    from cavity.data.table import open_table
-
     model = loaded_model(model_path, jobs)
     table = with_target(model, model_path, open_table(data), data)
     _check_weight(model, table, weight)
-    sums = evaluation(model, table, weight)
-    warn_of_training_rows(model, data, sums.rows)
+    sums = evaluation(model, table, weight, settings.quiet)
+    warn_if_training_rows(model, data, sums.rows)
     classes = [str(value) for value in model.labels_.values]
     scores = {"classes": classes, **sums.scores(model.labels_.totals)}
-    if json:
+    if settings.json:
         print_json({"model": model_path, "data": data, **scores})
     else:
         print(as_text(scores))
 
 
-def _check_weight(model: Any, table: Any, weight: str | None) -> None:
-    """The same refusals as those of a fit."""
-    from cavity.text import suggestion
-
+def _check_weight(model: TableClassifier, table: Table, weight: str | None) -> None:
+    """Refuse the weight columns that a fit refuses."""
     if weight is not None and weight not in table.columns:
         raise CommandError(
             f"{table.name} has no weight column {weight!r}{suggestion(weight, table.columns)}"
         )
     if weight is not None and weight == model.target_:
-        raise CommandError(f"{weight!r} is named as the weight column, but is the target")
+        raise CommandError(f"{weight!r} is named as the weight column, but it is the target")
 
 
-def evaluation(model: Any, table: Any, weight: str | None = None) -> ScoreSums:
-    """The sums of the scores of a model on a table, in one streaming pass."""
-    from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
-    from cavity.gp.metrics import ScoreSums
-
+def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: bool) -> ScoreSums:
+    """Sum the scores of a model over a table, in one streaming pass."""
     labels = model.labels_
     sums, read, missing, weightless = ScoreSums(len(labels.values)), 0, 0, 0
     warn_of_new_columns(model, table, weight)
-    with progress_shown() as watcher, model.compute_context() as threads:
+    with progress_shown(quiet) as watcher, model.compute_context() as threads:
         watcher.stage(f"evaluating on {table.name}")
         for chunk in encoded_chunks(model, table, {labels.target: labels.arrow_type}, weight):
             codes = labels.codes(chunk.rows.column(labels.target))
@@ -81,14 +75,14 @@ def evaluation(model: Any, table: Any, weight: str | None = None) -> ScoreSums:
         say(f"{weightless:,} rows of weight 0 are left out")
     if not sums.rows.any():
         lacking = "a target" if weight is None else "a target and a weight above 0"
-        raise CommandError(f"{table.name}: no row has {lacking}, so there is nothing to compare with")
+        raise CommandError(f"{table.name}: no row has {lacking}, so there is nothing to score")
     return sums
 
 
 def as_text(scores: dict[str, Any]) -> str:
-    """The scores as a table for people."""
+    """Format the scores as a table."""
     weighted = isinstance(scores["confusion"][0][0], float)
-    total = f", which count as {scores['weight']:,.15g}" if weighted else ""
+    total = f" with a total weight of {scores['weight']:,.15g}" if weighted else ""
     lines = [f"{scores['rows']:,} rows{total}", "", f"{'':26}{'model':>10}{'class frequencies':>20}"]
     for key, name in _NAMES.items():
         value, base = scores[key], scores["baseline"].get(key)
@@ -96,7 +90,7 @@ def as_text(scores: dict[str, Any]) -> str:
             lines.append(f"{name:26}{value:10.4f}{'' if base is None else f'{base:.4f}':>20}")
     classes = [word if len(word) <= 12 else f"{word[:11]}…" for word in scores["classes"]]
     what = "weight of the rows" if weighted else "rows"
-    lines += ["", f"{what} of each class, by the label they were given:"]
+    lines += ["", f"{what} of each class (lines), by predicted label (columns):"]
     lines.append(" " * 14 + "".join(f"{word:>14}" for word in classes))
     for word, counts in zip(classes, scores["confusion"], strict=True):
         lines.append(f"{word:14}" + "".join(f"{count:14,.15g}" for count in counts))
@@ -104,36 +98,34 @@ def as_text(scores: dict[str, Any]) -> str:
 
 
 MOST_ROWS = 20_000
-"""Rows that a report is made of; of more, so many are drawn at random."""
+"""Most rows in a report; from a larger table this many are drawn at random."""
 
 
 def run_report(
-    model_path: str, data: str, output: str, training: str | None, force: bool, json: bool
+    model_path: str, data: str, output: str, training: str | None, settings: Settings
 ) -> None:
     """Write the report on a model and the rows of a table."""
-    path = checked_output(output, force)
-    from cavity.data.table import open_table
-    from cavity.estimators.table_prediction import LabelledRows
-    from cavity.report import write_report
+    path = checked_output(output, settings.force)
+    from cavity.report import write_report  # not for `cavity evaluate`
 
     model = loaded_model(model_path)
     table = with_target(model, model_path, open_table(data), data)
-    with progress_shown() as watcher:
+    with progress_shown(settings.quiet) as watcher:
         watcher.stage(f"reading {data}")
         rows = LabelledRows(model, table)
-        warn_of_training_rows(model, data, np.bincount(rows.codes, minlength=len(model.classes_)))
-        before: dict[str, Any] = {}
+        warn_if_training_rows(model, data, np.bincount(rows.codes, minlength=len(model.classes_)))
+        training_rows: dict[str, Any] = {}
         if training is not None:
             watcher.stage(f"reading {training}")
             whole = with_target(model, model_path, open_table(training), training)
             fitted = LabelledRows(model, whole, getattr(model, "weight_", None))
-            before = {"X_train": fitted, "y_train": fitted.labels}
+            training_rows = {"X_train": fitted, "y_train": fitted.labels}
         watcher.stage("writing the report")
         title = f"Predicting {model.target_}"
-        write_report(model, path, rows, rows.labels, max_rows=MOST_ROWS, title=title, **before)
+        write_report(model, path, rows, rows.labels, max_rows=MOST_ROWS, title=title, **training_rows)
     n_rows = rows.shape[0]
     if n_rows > MOST_ROWS:
-        say(f"the report is made of {MOST_ROWS:,} of {n_rows:,} rows, drawn at random")
-    if json:
+        say(f"the report uses {MOST_ROWS:,} of {n_rows:,} rows, drawn at random")
+    if settings.json:
         used = min(MOST_ROWS, n_rows)
         print_json({"report": output, "rows": used, "rows_available": n_rows})

@@ -1,4 +1,4 @@
-"""Around every command: one sentence instead of a traceback, and an exit status that means something."""
+"""Error messages, warnings and the exit status of the commands."""
 
 from __future__ import annotations
 
@@ -9,63 +9,73 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import typer
 
-from cavity.cli import settings
 from cavity.memory import keep_freed_memory
 
-FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, BROKEN_PIPE = 1, 2, 130, 143, 141
+FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+
+@dataclass(frozen=True)
+class Settings:
+    """Options that all commands share."""
+
+    quiet: bool = False
+    """Show no progress."""
+    json: bool = False
+    """Print one JSON document on standard output."""
+    debug: bool = False
+    """Show the traceback of an error."""
+    force: bool = False
+    """Replace an output file that exists."""
 
 
 class CommandError(Exception):
-    """What the user asked for cannot be done; the message says why, and what to do instead."""
+    """A request that cannot be fulfilled; the message says why and what to do instead."""
 
 
 class InterruptedFitError(Exception):
-    """Ctrl-C ended a fit; the message says what is left of it."""
+    """A fit that Ctrl-C ended; the message says what is left of it."""
 
 
 def say(words: str) -> None:
-    """A line for the user, on standard error."""
+    """Print a line for the user on standard error."""
     print(f"cavity: {words}", file=sys.stderr, flush=True)
 
 
-def guarded(command: Command) -> Command:
-    """A command that ends in a sentence and an exit status, whatever happens."""
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a command end with an exit status and, after an error, with one sentence."""
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
+    def run(context: typer.Context, **options: Any) -> None:
         with _warnings_in_a_line(), _terminated_cleanly():
             keep_freed_memory()
             try:
-                command(*args, **kwargs)
+                command(context, **options)
                 sys.stdout.flush()
             except BaseException as error:
-                raise typer.Exit(_ended(error)) from error
-            finally:
-                settings.debug = settings.quiet = False  # they hold for one run
+                raise typer.Exit(_exit_status(error, context.obj.debug)) from error
 
-    return run  # type: ignore[return-value]
+    return run
 
 
-def _ended(error: BaseException) -> int:
-    """Say what went wrong; returns the exit status."""
+def _exit_status(error: BaseException, debug: bool) -> int:
+    """Print what went wrong and return the exit status."""
     if isinstance(error, typer.Exit):
         return error.exit_code
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILED
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output has gone, as `head` does; Python would complain once more at exit.
+        # The reader of our output, such as `head`, has ended. Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     if isinstance(error, (KeyboardInterrupt, InterruptedFitError)):
         say(str(error) or "interrupted; nothing was written")
         return INTERRUPTED
-    if settings.debug:
+    if debug:
         import traceback
 
         traceback.print_exception(error)
@@ -90,13 +100,16 @@ def _sentence(error: BaseException) -> str:
         return f"there is not enough memory{': ' + words if words else ''}; try fewer inducing points"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    more = "" if settings.debug else " (cavity --debug shows where)"
-    return f"something went wrong: {type(error).__name__}: {words}{more}"
+    return f"unexpected {type(error).__name__}: {words} (--debug shows the traceback)"
 
 
 @contextmanager
 def _warnings_in_a_line() -> Iterator[None]:
+    """Print each warning as one line, without those that only developers need."""
+
     def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+        if category.__name__ == "ConvergenceWarning":  # by name: scikit-learn may not be loaded
+            message = "training ended before it converged; a larger --budget may do better"
         if not issubclass(category, (DeprecationWarning, FutureWarning, ResourceWarning)):
             say(f"warning: {' '.join(str(message).split())}")
 
@@ -108,7 +121,7 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 @contextmanager
 def _terminated_cleanly() -> Iterator[None]:
-    """A polite kill ends the command as an error would: temporary files are removed."""
+    """Let SIGTERM end the block as an exception would, so that temporary files are removed."""
 
     def terminate(*_: Any) -> None:
         raise SystemExit(TERMINATED)

@@ -1,4 +1,4 @@
-"""`cavity inspect`."""
+"""The command `cavity inspect`."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from cavity.cli.guard import Settings
 from cavity.cli.io import loaded_model, print_json
 
-_FEW = 20
+_MOST_FEATURES = 20
+"""Most features whose relevance is shown as text."""
 
 
-def run_inspect(path: str, json: bool) -> None:
-    """Tell what is in a model file."""
+def run_inspect(path: str, settings: Settings) -> None:
+    """Show what a model file holds."""
     from cavity.export.model_file import describe
 
     model = loaded_model(path)
     file = asdict(describe(path))
-    if json:
+    if settings.json:
         print_json({"model": path, **description(model), "written_with": file})
     else:
         print(as_text(path, description(model), file))
 
 
 def description(model: Any) -> dict[str, Any]:
-    """What a model is, as plain data."""
+    """Describe a model as plain data."""
     classifier, labels = model.classifier_, model.labels_
     loo = np.asarray(classifier.loo_log_proba_)
     known = loo[np.isfinite(loo)]
@@ -58,12 +60,12 @@ def description(model: Any) -> dict[str, Any]:
 
 
 def _evidence(value: float) -> float | None:
-    """NaN, which JSON does not have, says that there was no exact sweep to sum it up."""
+    """The value, or None if it is NaN because no exact sweep has computed it."""
     return float(value) if np.isfinite(value) else None
 
 
 def _relevance(model: Any) -> list[dict[str, Any]]:
-    """Features and their relevance, the most relevant first."""
+    """List the features and their relevance, the most relevant first."""
     found = model.classifier_.relevance_
     names = model.get_feature_names_out()
     return [
@@ -78,7 +80,7 @@ def _relevance(model: Any) -> list[dict[str, Any]]:
 
 
 def as_text(path: str, what: dict[str, Any], file: dict[str, Any]) -> str:
-    """A description for people."""
+    """Format the description of a model."""
     training = what["training"]
     classes = ", ".join(f"{c['value']} ({c['rows']:,} rows)" for c in what["classes"])
     lines = [
@@ -102,7 +104,7 @@ def as_text(path: str, what: dict[str, Any], file: dict[str, Any]) -> str:
         lines += ["", "relevance of the features, with a 90% band:"]
         lines += [
             f"  {e['share']:6.1%}  ({e['lower']:.1%} to {e['upper']:.1%})  {e['feature']}"
-            for e in what["relevance"][:_FEW]
+            for e in what["relevance"][:_MOST_FEATURES]
         ]
     if what["notes"]:
         lines += ["", *(f"note: {note}" for note in what["notes"])]

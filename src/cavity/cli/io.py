@@ -1,11 +1,9 @@
-"""Models from files, as the commands need them.
-
-Where results go: checked before the work starts, whole or not at all.
-"""
+"""Files of the commands: models and tables that are read, outputs that are written."""
 
 from __future__ import annotations
 
 import json
+import operator
 import os
 import sys
 from collections.abc import Iterator
@@ -16,11 +14,12 @@ from typing import IO, TYPE_CHECKING, Any
 from cavity.cli.guard import CommandError, say
 
 if TYPE_CHECKING:
+    from cavity.data.table import Table
     from cavity.estimators.table import TableClassifier
 
 
 def loaded_model(path: str, jobs: int | None = None) -> TableClassifier:
-    """The model of a table in a file."""
+    """Load a table classifier from a file."""
     from cavity.estimators.table import TableClassifier
     from cavity.export.model_file import load
     from cavity.text import suggestion
@@ -33,50 +32,51 @@ def loaded_model(path: str, jobs: int | None = None) -> TableClassifier:
     model = load(path)
     if not isinstance(model, TableClassifier):
         raise CommandError(
-            f"{path}: holds a {type(model).__name__}, which was fitted to arrays and knows no columns; "
-            "use cavity.load in Python, or fit a model with cavity fit"
+            f"{path}: holds a {type(model).__name__}, which was fitted to arrays and has no column "
+            "names; use cavity.load in Python, or fit a model with cavity fit"
         )
     if jobs is not None:
         model.classifier_.set_params(n_jobs=jobs)
     return model
 
 
-def with_target(model: TableClassifier, model_path: str, table: Any, data: str) -> Any:
-    """The table, which must have the target of the model."""
+def with_target(model: TableClassifier, model_path: str, table: Table, data: str) -> Table:
+    """Return the table if it has the target of the model."""
     from cavity.text import suggestion
 
     if model.target_ not in table.columns:
         raise CommandError(
-            f"{data}: has no column {model.target_!r}, the target of {model_path}, to compare with"
+            f"{data}: has no column {model.target_!r}, the target of {model_path}"
             f"{suggestion(str(model.target_), table.columns)}"
         )
     return table
 
 
-def warn_of_training_rows(model: TableClassifier, data: str, counts: Any) -> None:
-    """Warn if a table has as many rows of each class [C] as training had: it may be the same."""
+def warn_if_training_rows(model: TableClassifier, data: str, counts: Any) -> None:
+    """Warn if the rows of each class [C] are as many as in training: it may be the same table."""
     if counts.tolist() == model.labels_.counts.tolist():
         say(
-            f"warning: {data} has as many rows of each class as the table of the fit; if they are "
-            "the same rows, the scores flatter the model: use rows that took no part in the fit"
+            f"warning: {data} has as many rows of each class as the training table; if they are "
+            "the same rows, the scores are too good: use rows that the model has not seen"
         )
 
 
 STDOUT = "-"
+"""Name of an output that means standard output."""
 
 
 def checked_output(path: str, force: bool) -> Path:
-    """A path that can be written to, and does not exist unless `force`."""
+    """Return the path if it can be written to; unless `force`, it must not exist."""
     target = Path(path)
     folder = target.parent
     if not path:
-        raise CommandError("the output has an empty name; give it one")
+        raise CommandError("the name of the output is empty; give -o a file name")
     if target.is_dir():
-        raise CommandError(f"{path}: is a folder; give the output a name inside it")
+        raise CommandError(f"{path}: is a folder; give a file name inside it")
     if target.exists() and not force:
-        raise CommandError(f"{path}: exists already; choose another name, or --force to replace it")
+        raise CommandError(f"{path}: exists already; choose another name, or replace it with --force")
     if not folder.is_dir():
-        raise CommandError(f"{path}: there is no folder {str(folder)!r}; make it first")
+        raise CommandError(f"{path}: there is no folder {str(folder)!r}; create it first")
     probe = folder / f".{target.name}.{os.getpid()}.part"
     try:
         probe.touch()
@@ -87,18 +87,14 @@ def checked_output(path: str, force: bool) -> Path:
 
 
 def print_json(values: Any) -> None:
-    """One JSON document on standard output."""
-    print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's."""
-    return value.tolist()
+    """Print one JSON document on standard output."""
+    numpy_values = operator.methodcaller("tolist")
+    print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False, default=numpy_values))
 
 
 @contextmanager
 def output_stream(path: str, force: bool) -> Iterator[IO[bytes]]:
-    """A binary stream to standard output, or to a file that appears when the block ends well."""
+    """Open a binary stream to standard output, or to a file that appears when the block succeeds."""
     if path == STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""`cavity predict`."""
+"""The command `cavity predict`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from cavity.cli.guard import CommandError
+from cavity.cli.guard import CommandError, Settings
 from cavity.cli.io import STDOUT, checked_output, loaded_model, output_stream, print_json
 from cavity.cli.progress import progress_shown
 
@@ -20,13 +20,12 @@ def run_predict(
     output: str,
     keep: tuple[str, ...],
     jobs: int | None,
-    force: bool,
-    json: bool,
+    settings: Settings,
 ) -> None:
     """Predict all rows of a table, chunk by chunk."""
-    suffix = _checked_suffix(output, json)
+    suffix = _checked_suffix(output, settings.json)
     if output != STDOUT:
-        checked_output(output, force)
+        checked_output(output, settings.force)
     from cavity.data.table import open_table
     from cavity.estimators.table_prediction import predictions
     from cavity.text import suggestion
@@ -38,8 +37,8 @@ def run_predict(
             raise CommandError(
                 f"{data}: has no column {name!r} to keep{suggestion(name, table.columns)}"
             )
-    begun, n_rows, writer = time.perf_counter(), 0, None
-    with progress_shown() as watcher, output_stream(output, force) as stream:
+    started, n_rows, writer = time.perf_counter(), 0, None
+    with progress_shown(settings.quiet) as watcher, output_stream(output, settings.force) as stream:
         watcher.stage(f"predicting {data}")
         try:
             for batch in predictions(model, table, keep):
@@ -50,32 +49,34 @@ def run_predict(
         finally:
             if writer is not None:
                 writer.close()
-    seconds = time.perf_counter() - begun
-    if json:
+    seconds = time.perf_counter() - started
+    if settings.json:
         rate = n_rows / seconds
         print_json({"output": output, "rows": n_rows, "seconds": seconds, "rows_per_second": rate})
 
 
 def _checked_suffix(output: str, json: bool) -> str:
+    """The suffix of an output that can be written."""
     if output == STDOUT:
         if json:
             raise CommandError(
-                "--json and predictions cannot both go to standard output; give -o a file"
+                "--json and the predictions cannot both go to standard output; give -o a file name"
             )
         return ".csv"
     suffix = Path(output).suffix.lower()
     if output and not Path(output).is_dir() and suffix not in (*_DELIMITERS, *_PARQUET):
         raise CommandError(
-            f"{output}: predictions are written as .parquet, .csv or .tsv; give the output such a name"
+            f"{output}: predictions are written as .parquet, .csv or .tsv; give -o such a file name"
         )
     return suffix
 
 
 def _writer(stream: IO[bytes], suffix: str, schema: Any) -> Any:
+    """A writer of Arrow record batches in the format of the suffix."""
     if suffix in _PARQUET:
         from pyarrow import parquet
 
-        # Numbers that hardly repeat: looking for repetitions would take longer than all the rest.
+        # A dictionary of the numbers, which hardly repeat, would take longer than all the rest.
         return parquet.ParquetWriter(stream, schema, use_dictionary=["label"])
     from pyarrow import csv
 

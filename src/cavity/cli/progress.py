@@ -1,36 +1,128 @@
-"""Ctrl-C while a classifier is fitted: the command ends, though a fit would return what it has.
-
-The one progress bar: of fits, of predictions and of the demo; plain lines where nobody looks.
-"""
+"""Progress of the commands, as a bar or as lines, and Ctrl-C during a fit."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import time
-from collections.abc import Iterator
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
-from cavity.cli import settings
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Column
+
 from cavity.inference.history import Iteration, reporting
+
+
+class Watcher(ABC):
+    """Shows how work is going; during a fit it is a `cavity.inference.history.Reporter`."""
+
+    n_rows = 0
+    """Number of training rows, for the rate."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._first_iteration = True
+
+    def stage(self, words: str) -> None:
+        """Announce work of unknown length."""
+        self._began, self._first_iteration = self._clock(), True
+        self._show(f"{words} …", at_once=True)
+
+    def update(self, iteration: Iteration, share: float | None) -> None:
+        """Show an iteration of a fit, which has used that share of its budget."""
+        self._show(status(iteration, share, self.n_rows), share, at_once=self._first_iteration)
+        self._first_iteration = False
+
+    def sweep(self, number: int, change: float) -> None:
+        """Show an exact sweep at the end of a fit."""
+        self._show(sweep_status(number, change), 1.0, at_once=number == 1)
+
+    def rows(self, done: int, total: int | None) -> None:
+        """Show how many rows have been predicted."""
+        words = rows_status(done, total, self._clock() - self._began)
+        self._show(words, done / total if total else None)
+
+    @abstractmethod
+    def _show(self, words: str, share: float | None = None, at_once: bool = False) -> None:
+        """Show the words and the share of the work that is done, None if it is unknown."""
+
+
+class Bar(Watcher):
+    """A progress bar with words on its right."""
+
+    def __init__(self, bar: Progress) -> None:
+        super().__init__()
+        self._bar = bar
+        self._task = bar.add_task("starting …", total=None)
+
+    def _show(self, words: str, share: float | None = None, at_once: bool = False) -> None:
+        total = None if share is None else 1.0
+        self._bar.update(self._task, total=total, completed=share or 0.0, description=words)
+
+
+class Lines(Watcher):
+    """Plain lines on standard error, one every few seconds."""
+
+    def __init__(self, every: float = 5.0, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__(clock)
+        self._every = every
+        self._next = 0.0
+
+    def _show(self, words: str, share: float | None = None, at_once: bool = False) -> None:
+        if at_once or self._clock() >= self._next:
+            self._next = self._clock() + self._every
+            print(words, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress_shown(quiet: bool) -> Iterator[Watcher]:
+    """Show progress as a bar on a terminal and as plain lines elsewhere; not at all if quiet."""
+    console = Console(stderr=True)
+    if quiet or console.is_terminal:
+        with one_line_bar(console, quiet) as bar:
+            yield Bar(bar)
+    else:
+        yield Lines()
+
+
+def one_line_bar(console: Console, quiet: bool = False) -> Progress:
+    """A bar that takes one line; words for which there is no room are cut off."""
+    return Progress(
+        SpinnerColumn(),
+        BarColumn(bar_width=10),
+        TextColumn("{task.percentage:3.0f}%"),
+        TextColumn(
+            "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        ),
+        console=console,
+        expand=True,
+        disable=quiet,
+    )
 
 
 @contextmanager
 def shown_until_interrupted(watcher: Watcher) -> Iterator[None]:
-    """Fits in this block report to the watcher; Ctrl-C raises `KeyboardInterrupt` at their ends.
+    """Show the fits in this block; Ctrl-C raises `KeyboardInterrupt` when the fit has ended.
 
-    Not at once: a fit that is interrupted ends in good order, and closes its files and its workers.
+    A fit that is interrupted returns what it has learned so far, after closing its files and workers.
+    A command throws this away, so its warning is not shown.
     """
     with _interrupts_noted() as interrupted:
         reporter = _UntilInterrupted(watcher, interrupted)
-        with reporting(reporter):
+        with reporting(reporter), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".* was interrupted after")
             yield
         reporter.check()
 
 
 class _UntilInterrupted:
-    """A reporter that spares an interrupted fit its last sweeps: its result will be thrown away."""
+    """A reporter that ends an interrupted fit before its last exact sweeps."""
 
     def __init__(self, watcher: Watcher, interrupted: list[bool]) -> None:
         self._watcher, self._interrupted = watcher, interrupted
@@ -49,7 +141,7 @@ class _UntilInterrupted:
 
 @contextmanager
 def _interrupts_noted() -> Iterator[list[bool]]:
-    """A list that is filled at Ctrl-C."""
+    """Yield a list that Ctrl-C makes non-empty."""
     noted: list[bool] = []
 
     def interrupt(*_: Any) -> None:
@@ -67,179 +159,34 @@ def _interrupts_noted() -> Iterator[list[bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-class Watcher(Protocol):
-    """Whoever shows how work is going; a `cavity.inference.history.Reporter` too."""
-
-    n_rows: int
-    """Rows of training, for the rate."""
-
-    def stage(self, words: str) -> None:
-        """Work of unknown length begins."""
-        ...
-
-    def update(self, iteration: Iteration, share: float | None) -> None:
-        """An iteration of a fit."""
-        ...
-
-    def sweep(self, number: int, change: float) -> None:
-        """An exact sweep at the end of a fit."""
-        ...
-
-    def rows(self, done: int, total: int | None) -> None:
-        """So many rows have been predicted."""
-        ...
-
-
-@contextmanager
-def progress_shown() -> Iterator[Watcher]:
-    """A live bar if rich is installed and someone is looking, plain lines otherwise."""
-    if settings.quiet:
-        yield NullProgress()
-        return
-    try:
-        from rich.console import Console
-    except ImportError:
-        yield Lines()
-        return
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield Lines()
-        return
-    with rich_bar(console) as bar:
-        yield Bar(bar)
-
-
-def rich_bar(console: Any) -> Any:
-    """A bar on a rich console, with room for a few words that may take two lines."""
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-    from rich.table import Column
-
-    return Progress(
-        SpinnerColumn(),
-        BarColumn(bar_width=16),
-        TextColumn("{task.percentage:3.0f}%"),
-        TextColumn("{task.description}", table_column=Column(ratio=1)),
-        console=console,
-        expand=True,
-    )
-
-
-class Bar:
-    """A rich progress bar."""
-
-    def __init__(self, bar: Any, n_rows: int = 0) -> None:
-        self._bar = bar
-        self.n_rows = n_rows
-        self._began = time.perf_counter()
-        self._task = bar.add_task("starting …", total=None)
-
-    def stage(self, words: str) -> None:
-        """Show words and a bar that only moves."""
-        self._began = time.perf_counter()
-        self._bar.update(self._task, total=None, completed=0, description=f"{words} …")
-
-    def update(self, iteration: Iteration, share: float | None) -> None:
-        """Show an iteration."""
-        words = status(iteration, share, self.n_rows)
-        total = None if share is None else 1.0
-        self._bar.update(self._task, total=total, completed=share, description=words)
-
-    def sweep(self, number: int, change: float) -> None:
-        """Show a sweep."""
-        self._bar.update(self._task, total=1.0, completed=1.0, description=sweep_status(number, change))
-
-    def rows(self, done: int, total: int | None) -> None:
-        """Show rows."""
-        words = rows_status(done, total, time.perf_counter() - self._began)
-        self._bar.update(self._task, total=total, completed=done, description=words)
-
-
-class Lines:
-    """A line every few seconds."""
-
-    def __init__(self, n_rows: int = 0, every: float = 5.0) -> None:
-        self.n_rows = n_rows
-        self._every = every
-        self._next = 0.0
-        self._began = time.perf_counter()
-
-    def stage(self, words: str) -> None:
-        """Print that it begins."""
-        self._began, self._next = time.perf_counter(), 0.0
-        _print(f"{words} …")
-
-    def update(self, iteration: Iteration, share: float | None) -> None:
-        """Print an iteration, if it is time."""
-        if iteration.seconds >= self._next:
-            self._next = iteration.seconds + self._every
-            _print(status(iteration, share, self.n_rows))
-
-    def sweep(self, number: int, change: float) -> None:
-        """Print the first sweep."""
-        if number == 1:
-            _print(sweep_status(number, change))
-
-    def rows(self, done: int, total: int | None) -> None:
-        """Print the rows so far, if it is time."""
-        seconds = time.perf_counter() - self._began
-        if seconds >= self._next + self._every:
-            self._next = seconds
-            _print(rows_status(done, total, seconds))
-
-
-class NullProgress:
-    """Nothing at all."""
-
-    n_rows = 0
-
-    def stage(self, words: str) -> None:
-        """Nothing."""
-
-    def update(self, iteration: Iteration, share: float | None) -> None:
-        """Nothing."""
-
-    def sweep(self, number: int, change: float) -> None:
-        """Nothing."""
-
-    def rows(self, done: int, total: int | None) -> None:
-        """Nothing."""
-
-
 def status(iteration: Iteration, share: float | None, n_rows: int) -> str:
-    """An iteration in a line.
+    """Describe an iteration in one line, the most important first.
 
     >>> status(Iteration(40, -150_000.0, -0.61, 9.0, seconds=10.0, epochs=2.0), 0.25, n_rows=1_000)
-    'iteration 40, objective -150,000, leave-one-out NLL 0.6100, 200 rows/s, 30 s left'
+    'iteration 40, leave-one-out NLL 0.6100, 30 s left, 200 rows/s, objective -150,000'
     """
+    words = f"iteration {iteration.iteration}, leave-one-out NLL {-iteration.leave_one_out:.4f}"
+    if share:
+        left = iteration.seconds * (1.0 / share - 1.0)
+        words += f", {left:.0f} s left" if left >= 1.0 else ", final exact sweeps"
     rate = iteration.epochs * n_rows / max(iteration.seconds, 1e-9)
-    words = (
-        f"iteration {iteration.iteration}, objective {iteration.objective:,.0f}, "
-        f"leave-one-out NLL {-iteration.leave_one_out:.4f}, {rate:,.0f} rows/s"
-    )
-    if not share:
-        return words
-    left = iteration.seconds * (1.0 / share - 1.0)
-    return f"{words}, {left:.0f} s left" if left >= 1.0 else f"{words}, last exact sweeps"
+    return f"{words}, {rate:,.0f} rows/s, objective {iteration.objective:,.0f}"
 
 
 def sweep_status(number: int, change: float) -> str:
-    """An exact sweep in a line.
+    """Describe an exact sweep in one line.
 
     >>> sweep_status(3, 0.00123)
-    'exact sweep 3, the sites still move by 0.0012'
+    'exact sweep 3, sites changed by 0.0012'
     """
-    return f"exact sweep {number}, the sites still move by {change:.2g}"
+    return f"exact sweep {number}, sites changed by {change:.2g}"
 
 
 def rows_status(done: int, total: int | None, seconds: float) -> str:
-    """Rows that were predicted, in a line.
+    """Describe the rows predicted so far in one line.
 
     >>> rows_status(50_000, 200_000, 0.5)
     '50,000 of 200,000 rows, 100,000 rows/s'
     """
     of = "" if total is None else f" of {total:,}"
     return f"{done:,}{of} rows, {done / max(seconds, 1e-9):,.0f} rows/s"
-
-
-def _print(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)

@@ -5,6 +5,7 @@ A model file is an archive that skops writes, with a header that names the versi
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
@@ -31,6 +32,8 @@ FORMAT = 2
 example because a class has moved: files name classes by their modules."""
 _HEADER = "cavity.json"
 """Name of the header inside the archive."""
+_RUN_PARAMETERS = ("checkpoint", "n_jobs", "verbose", "client", "folder")
+"""Parameters of estimators that say where and how a fit ran; files hold their defaults instead."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,9 @@ def save(estimator: Any, path: str | os.PathLike[str], *, trusted: Sequence[str 
     """Write a fitted estimator, or a scikit-learn pipeline around one, to one file.
 
     The file holds the fitted model, the parameters, the training history, the leave-one-out
-    probabilities and the state of a stream, but no training rows. An existing file is replaced only when
-    the new one is complete. If the estimator holds types of your own, such as a kernel that you
+    probabilities and the state of a stream. It holds neither training rows nor the parameters that say
+    where and how the fit ran (`checkpoint`, `n_jobs`, `verbose`, `client`). An existing file is replaced
+    only when the new one is complete. If the estimator holds types of your own, such as a kernel that you
     registered, list them in `trusted`, here and in `load`.
 
     Examples
@@ -117,7 +121,7 @@ def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
     skops_io = _skops()
     buffer = io.BytesIO()
     try:
-        skops_io.dump(estimator, buffer)
+        skops_io.dump(_without_run_parameters(estimator), buffer)
         audited(buffer.getvalue(), trusted)
         with ZipFile(buffer, "a") as archive:
             archive.writestr(_HEADER, json.dumps(asdict(_header(estimator))))
@@ -128,6 +132,22 @@ def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
             f"this {type(estimator).__name__} cannot be saved: {type(error).__name__}: {error}"
         ) from error
     return buffer.getvalue()
+
+
+def _without_run_parameters(value: Any) -> Any:
+    """Copy an estimator and those inside it, with their run parameters set to the defaults."""
+    if type(value) in (list, tuple):
+        return type(value)(_without_run_parameters(item) for item in value)
+    if type(value) is dict:
+        return {name: _without_run_parameters(item) for name, item in value.items()}
+    if not isinstance(value, BaseEstimator):
+        return value
+    kind: Any = type(value)
+    copied, parameters = kind.__new__(kind), inspect.signature(kind).parameters
+    for name, item in vars(value).items():
+        reset = name in _RUN_PARAMETERS and name in parameters
+        vars(copied)[name] = parameters[name].default if reset else _without_run_parameters(item)
+    return copied
 
 
 def _header(estimator: Any) -> ModelFile:

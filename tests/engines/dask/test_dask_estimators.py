@@ -189,6 +189,34 @@ def test_a_fitted_twin_can_be_saved_without_its_cluster(client, tmp_path):
     assert_array_equal(cavity.load(tmp_path / "model.cavity").predict_proba(X), model.predict_proba(X))
 
 
+@pytest.mark.parametrize(("local", "twin"), PAIRS)
+def test_a_local_classifier_predicts_and_saves_alike(client, expected, tmp_path, local, twin):
+    model = twin(**SHORT, client=client).fit(*chunked(X, Y, 100))
+    ours = model.to_local()
+    assert type(ours) is local
+    assert not hasattr(ours, "client")
+    assert ours.get_params() == local(**SHORT).get_params()
+    assert_array_equal(ours.predict_proba(X), model.predict_proba(X))
+    assert_allclose(ours.loo_log_proba_, expected[local].loo_log_proba_, rtol=1e-8, atol=1e-9)
+    assert ours.history_ == model.history_
+    assert vars(ours).keys() == vars(expected[local]).keys()
+    ours.save(tmp_path / "ours.cavity")
+    model.save(tmp_path / "model.cavity")
+    for name in ("ours", "model"):
+        again = cavity.load(tmp_path / f"{name}.cavity")
+        assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+        assert_array_equal(again.loo_log_proba_, ours.loo_log_proba_)
+
+
+def test_a_local_classifier_after_the_cluster_was_closed():
+    with started(1) as own:
+        model = DaskSEPClassifier(**SHORT, client=own).fit(*chunked(X, Y, 200))
+    local = model.to_local()
+    assert_array_equal(local.predict_proba(X), model.predict_proba(X))
+    assert local.loo_log_proba_.shape == (420,)
+    assert np.isnan(local.loo_log_proba_).all()
+
+
 def test_evidence_at_other_parameters_and_warm_starts(client, expected):
     local = expected[SEPClassifier]
     model = make(DaskSEPClassifier, **SHORT, client=client, warm_start=True).fit(*chunked(X, Y, 100))

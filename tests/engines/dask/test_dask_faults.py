@@ -23,7 +23,7 @@ from cavity.engines.dask.passes import Passes
 from cavity.engines.dask.recovery import History
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.inference import fingerprint
-from support import make, table
+from support import make, table, wait_until
 
 X, LABELS = table(600)
 DATA = chunked(X, LABELS, 110)
@@ -272,10 +272,8 @@ def test_workers_keep_no_sites_that_nobody_needs(client, undisturbed):
     assert sum(client.run(_number_held).values()) <= sum(held.values()) + 4 * 8
     del model
     gc.collect()
-    deadline = time.monotonic() + 10.0
-    while sum(client.run(_number_held).values()) > sum(held.values()):
-        assert time.monotonic() < deadline, "the sites of a fit that is gone are still there"
-        time.sleep(0.1)
+    # The sites of a fit that is gone are released.
+    wait_until(lambda: sum(client.run(_number_held).values()) <= sum(held.values()))
 
 
 def _number_held():
