@@ -19,7 +19,7 @@ from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import SignRates
-from cavity.inference.sweep import EXACT_LEVERAGE, SweepOptions
+from cavity.inference.sweep import EXACT_LEVERAGE, SiteSum, SweepOptions
 from cavity.inference.trainer import Trainer, make_problem
 
 X, Y = make_moons(120, noise=0.25, random_state=0)
@@ -45,20 +45,20 @@ def test_a_fit_that_is_ended_is_so_many_steps_of_the_plain_loop():
     steps = 25
     watch = Watch(TEST, score, iterations=steps)
     watch.fit(SEPClassifier, PAPER, X, Y)
-    threads = Threads(1)
+    threads, rule = Threads(1), ExpectationPropagation()
     engine = LocalEngine(
-        ArraySource(X, Y.astype(np.int8)), Standardizer.identity(2), ExpectationPropagation(), threads
+        ArraySource(X, Y.astype(np.int8)), Standardizer.identity(2), rule.n_latents, threads
     )
-    problem = make_problem(engine, ParameterSpace(KERNEL, X[:10]), None)
+    problem = make_problem(engine, rule, ParameterSpace(KERNEL, X[:10]), None)
     options = SweepOptions(damping=0.5, max_leverage=EXACT_LEVERAGE)
     trainer = Trainer(problem, SignRates(), options, rebuild=True)
     state = trainer.start()
     for _ in range(steps):
         state, _ = trainer.step(state)
     prior = problem.prior(state.x)
-    q = Posterior.from_naturals(engine.summed_sites(prior))
-    model = Model.at(prior, q, engine)
-    expected = engine.rule.predict_log_proba(*model.latent_moments(TEST, threads))
+    q = Posterior.from_naturals(engine.run(SiteSum(prior)).naturals)
+    model = Model.at(prior, q, engine, rule)
+    expected = rule.predict_log_proba(*model.latent_moments(TEST, threads))
     assert watch.steps == steps
     np.testing.assert_allclose(watch.log_p, expected, rtol=1e-9)
     np.testing.assert_allclose(watch.inducing_points, prior.Z)

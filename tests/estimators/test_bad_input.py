@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from support import LocalEngine, table, tried
+from support import replace_sweep, table, tried
 
 X, LABELS = table(40)
 # Any other warning, NumPy's above all, is an error here (see pyproject.toml).
@@ -46,7 +46,7 @@ def no_work(monkeypatch):
     def sweep(*args, **kwargs):
         raise AssertionError("the work had begun")
 
-    monkeypatch.setattr(LocalEngine, "sweep", sweep)
+    replace_sweep(monkeypatch, sweep)
 
 
 @pytest.mark.usefixtures("no_work")

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference.checkpoint import Checkpointer
-from support import interrupt_at, table
+from support import interrupt_at, replace_sweep, table
 
 X, LABELS = table(150)
 X_STAR, LABELS_STAR = table(60, seed=4)
@@ -92,7 +92,7 @@ class PowerCutError(Exception):
 
 def cut_power_at(monkeypatch, number):
     count = 0
-    sweep = LocalEngine.sweep
+    sweep = LocalEngine.run
 
     def failing(*args, **kwargs):
         nonlocal count
@@ -101,7 +101,7 @@ def cut_power_at(monkeypatch, number):
             raise PowerCutError
         return sweep(*args, **kwargs)
 
-    monkeypatch.setattr(LocalEngine, "sweep", failing)
+    replace_sweep(monkeypatch, failing)
 
 
 def step_of(path):
@@ -152,14 +152,14 @@ def test_broken_off_anywhere_it_ends_where_it_would_have(tmp_path, monkeypatch, 
     options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **options}
     sweeps = 0
     with monkeypatch.context() as patch:
-        sweep = LocalEngine.sweep
+        sweep = LocalEngine.run
 
         def counted(*args, **kwargs):
             nonlocal sweeps
             sweeps += 1
             return sweep(*args, **kwargs)
 
-        patch.setattr(LocalEngine, "sweep", counted)
+        replace_sweep(patch, counted)
         whole = kind(**options).fit(X, LABELS)
     path = tmp_path / "fit.ckpt"
     model = kind(checkpoint=path, checkpoint_interval=0.0, **options)
@@ -188,13 +188,13 @@ def test_which_rows_are_left_out_of_a_minibatch_survives(tmp_path, monkeypatch, 
     options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, "batch_size": 200, "max_epochs": 12}
     visited = []
 
-    def watched(*args, sweep=LocalEngine.sweep, **kwargs):
+    def watched(*args, sweep=LocalEngine.run, **kwargs):
         sums = sweep(*args, **kwargs)
         visited.append((sums.n_visited, sums.n_rows))
         return sums
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalEngine, "sweep", watched)
+        replace_sweep(patch, watched)
         whole = SEPClassifier(**options).fit(rows, labels)
         undisturbed = visited[:48]
         visited.clear()
@@ -268,14 +268,14 @@ class TestCtrlC:
         count = 0
         with monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            sweep = LocalEngine.sweep
+            sweep = LocalEngine.run
 
             def counted(*args, **kwargs):
                 nonlocal count
                 count += 1
                 return sweep(*args, **kwargs)
 
-            patch.setattr(LocalEngine, "sweep", counted)
+            replace_sweep(patch, counted)
             whole = model.fit(X, LABELS).predict_proba(X_STAR)
         interrupt_at(monkeypatch, count)
         with pytest.warns(ConvergenceWarning):

@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.data import ArraySource
 from cavity.inference.ep import ManyClassPropagation, ManyClassVariational
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.updates import GaussianSpace, bound_gradient, objective
 from reference import central_differences
 from support import fixed_point, make_engine, make_prior, points, table, value_and_gradient
@@ -231,7 +231,7 @@ def test_variational_gradient_away_from_the_optimum():
     def evaluated(theta, q):
         prior = make_prior(kernel.clone_with_theta(theta), Z)
         posterior = space.posterior(q)
-        sums = engine.sweep(prior, posterior, SweepOptions(bracket=False))
+        sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(bracket=False)))
         return objective(sums, posterior, engine.rule), sums, prior
 
     _, sums, prior = evaluated(kernel.theta, q)

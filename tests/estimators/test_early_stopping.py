@@ -11,13 +11,13 @@ from sklearn.gaussian_process.kernels import RBF
 
 from cavity import SEPClassifier, SVIClassifier
 from cavity.data.arrays import ArraySource
+from cavity.data.sampling import HeldOut
 from cavity.data.source import RawRows
-from cavity.engines.local import HeldOut
 from cavity.estimators import config as plans
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import SweepOptions, marginals
+from cavity.inference.sweep import Sweep, SweepOptions, marginals
 from cavity.inference.trainer import Trainer, held_out_numbers, hold_out, make_problem
 from cavity.inference.updates import NaturalUpdate
 from cavity.inference.vi import Variational
@@ -78,7 +78,7 @@ class TestHeldOutRows:
     mask = np.random.default_rng(0).random(300) < 0.3
 
     def held_out(self):
-        return HeldOut(self.mask, RawRows(X[self.mask], LABELS[self.mask], None))
+        return HeldOut(np.flatnonzero(self.mask), RawRows(X[self.mask], LABELS[self.mask], None))
 
     def engine(self, labels, rule):
         engine = make_engine(X, labels, rule=rule)
@@ -91,11 +91,11 @@ class TestHeldOutRows:
         with_them = self.engine(LABELS, rule)
         without = make_engine(X[~self.mask], LABELS[~self.mask], rule=rule)
         assert with_them.total_weight == without.total_weight == (~self.mask).sum()
-        one, other = (converge(engine, prior, tol=1e-9) for engine in (with_them, without))
+        one, other = (converge(engine, prior, engine.rule, tol=1e-9) for engine in (with_them, without))
         assert_allclose(one.objective, other.objective, atol=1e-8)
         assert_allclose(one.posterior.mean, other.posterior.mean, atol=1e-8)
         sums, fewer = (
-            engine.sweep(prior, point.posterior, SweepOptions())
+            engine.run(Sweep(prior, point.posterior, engine.rule, SweepOptions()))
             for engine, point in ((with_them, one), (without, other))
         )
         assert sums.weight == fewer.weight
@@ -108,18 +108,23 @@ class TestHeldOutRows:
         weight, kept = np.random.default_rng(1).uniform(0.5, 2.0, 300), ~self.mask
         with_them = make_engine(X, LABELS, weight=weight)
         with_them.held_out = HeldOut(
-            self.mask, RawRows(X[self.mask], LABELS[self.mask], weight[self.mask])
+            np.flatnonzero(self.mask), RawRows(X[self.mask], LABELS[self.mask], weight[self.mask])
         )
         without = make_engine(X[kept], LABELS[kept], weight=weight[kept])
         assert_allclose(with_them.total_weight, without.total_weight)
         prior = make_prior(KERNELS["noisy"], points(6))
-        one, other = (converge(engine, prior, tol=1e-9) for engine in (with_them, without))
+        one, other = (converge(engine, prior, engine.rule, tol=1e-9) for engine in (with_them, without))
         assert_allclose(one.objective, other.objective, atol=1e-8)
         assert_allclose(one.posterior.mean, other.posterior.mean, atol=1e-8)
 
     def test_are_weighed_when_they_judge(self):
-        problem = make_problem(make_engine(X, LABELS), ParameterSpace(KERNELS["noisy"], points(6)), None)
-        point = converge(problem.engine, problem.prior(problem.space.start))
+        problem = make_problem(
+            make_engine(X, LABELS),
+            ExpectationPropagation(),
+            ParameterSpace(KERNELS["noisy"], points(6)),
+            None,
+        )
+        point = converge(problem.engine, problem.prior(problem.space.start), problem.rule)
         state = SimpleNamespace(x=problem.space.start, q=point.posterior.naturals)
 
         def score(rows, weight):
@@ -132,7 +137,7 @@ class TestHeldOutRows:
     def test_may_have_any_label(self, rule):
         prior = make_prior(KERNELS["noisy"], points(6))
         flipped = np.where(self.mask, 1 - LABELS, LABELS)
-        one, other = (converge(self.engine(labels, rule), prior) for labels in (LABELS, flipped))
+        one, other = (converge(self.engine(labels, rule), prior, rule) for labels in (LABELS, flipped))
         assert_allclose(one.objective, other.objective, rtol=1e-12)
         assert_allclose(one.posterior.mean, other.posterior.mean, rtol=1e-10)
 
@@ -152,7 +157,7 @@ class TestHeldOutRows:
             return model.fit(X, labels)
 
         one = fit(LABELS)
-        mask = one._training.held_out.mask
+        mask = one._training.held_out.mask(300)
         assert mask.sum() == 90
         other = fit(np.where(mask, 1 - LABELS, LABELS))
         assert_allclose(other.predict_proba(X_STAR), one.predict_proba(X_STAR), atol=1e-9)
@@ -161,7 +166,7 @@ class TestHeldOutRows:
 
     def test_their_leave_one_out_score_is_a_prediction(self):
         model = classifier(early_stopping="validation", max_epochs=20).fit(X, LABELS)
-        mask = model._training.held_out.mask
+        mask = model._training.held_out.mask(300)
         predicted = model.predict_log_proba(X[mask])[np.arange(mask.sum()), LABELS[mask]]
         assert_allclose(model.loo_log_proba_[mask], predicted, atol=5e-3)
 
@@ -169,10 +174,11 @@ class TestHeldOutRows:
         weight = np.linspace(0.0, 2.0, 300)
         source = ArraySource(X, LABELS, weight)
         held = hold_out(source, 0.2, np.random.RandomState(0))
-        assert held.mask.sum() == 60
-        assert_allclose(held.weight, weight[held.mask].sum())
-        assert_array_equal(held.rows.X, X[held.mask])
-        assert_array_equal(held.rows.labels, LABELS[held.mask])
+        mask = held.mask(300)
+        assert mask.sum() == 60
+        assert_allclose(held.weight, weight[mask].sum())
+        assert_array_equal(held.rows.X, X[mask])
+        assert_array_equal(held.rows.labels, LABELS[mask])
 
     def test_drawing_them_takes_no_memory_of_the_size_of_the_data(self):
         tracemalloc.start()
@@ -252,6 +258,6 @@ def test_the_validation_score_is_that_of_the_q_that_is_trained(monkeypatch, batc
     prior, engine = problems[-1].prior(state.x), problems[-1].engine
     q = judge.update.posterior(state.q, prior)
     at = marginals(engine.standardizer.apply(judge.rows.X, prior.dtype), prior, q)
-    log_proba = engine.rule.predict_log_proba(at.mean, at.variance + at.residual)
+    log_proba = problems[-1].rule.predict_log_proba(at.mean, at.variance + at.residual)
     expected = log_proba[np.arange(len(log_proba)), judge.rows.labels].mean()
     assert_allclose(value, expected, atol=5e-4)

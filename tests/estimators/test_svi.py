@@ -16,7 +16,7 @@ from cavity.inference.history import Iteration
 from cavity.inference.loop import StochasticSchedule
 from cavity.inference.trainer import Trainer
 from reference import central_differences, exact_log_evidence
-from support import evidence_differences, signs, table
+from support import evidence_differences, replace_sweep, signs, table
 
 X, LABELS = table(120)
 X_STAR, LABELS_STAR = table(200, seed=9)
@@ -254,13 +254,13 @@ def test_of_three_classes_it_is_found_in_few_sweeps_whatever_the_update(monkeypa
     """By centred sites: those that are the gradient of plain steps would creep there."""
     labels = np.digitize(X[:, 0], [-0.4, 0.6])
     model = classifier(posterior_update="gradient", max_iter=10).fit(X, labels)
-    sweeps, sweep = [], LocalEngine.sweep
+    sweeps, sweep = [], LocalEngine.run
 
     def counted(self, *args):
         sweeps.append(args)
         return sweep(self, *args)
 
-    monkeypatch.setattr(LocalEngine, "sweep", counted)
+    replace_sweep(monkeypatch, counted)
     model.log_marginal_likelihood(model.kernel_.theta + 0.1)
     assert len(sweeps) < 100
 
@@ -282,16 +282,16 @@ def test_rows_can_be_left_out_of_a_q_that_is_far_from_its_best(n_classes, option
 
 @pytest.mark.parametrize("posterior_update", ["natural", "gradient"])
 def test_sweeps_that_would_outlast_max_seconds_are_left_out(monkeypatch, posterior_update):
-    sweep = LocalEngine.sweep
+    sweep = LocalEngine.run
 
-    def of_minibatches(self, prior, posterior, options, batch=None):
+    def of_minibatches(self, row_pass, batch=None, *sampler):
         assert batch is not None, "a sweep over all rows"
-        return sweep(self, prior, posterior, options, batch)
+        return sweep(self, row_pass, batch, *sampler)
 
     def slow(*arguments, run=StochasticSchedule.run):
         return replace(run(*arguments), seconds_per_epoch=1e6)
 
-    monkeypatch.setattr(LocalEngine, "sweep", of_minibatches)
+    replace_sweep(monkeypatch, of_minibatches)
     monkeypatch.setattr(StochasticSchedule, "run", slow)
     options = {"batch_size": 20, "max_seconds": 0.2, "calibration": None}
     model = classifier(posterior_update=posterior_update, **options).fit(X, LABELS)
