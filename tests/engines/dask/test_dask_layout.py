@@ -10,9 +10,13 @@ from numpy.testing import assert_array_equal
 
 from cavity.engines.dask.shards import ShardLayout, shard_batches, shard_pieces, slot_of
 from cavity.engines.dask.tree import Node, PartialSum, added, fold, total
-from cavity.gp.posterior import Naturals
+from cavity.gp.tiles import Sums
 
 rows = st.integers(1, 3_000_000)
+
+
+def sums(precision, shift):
+    return Sums(1, 1, 1.0, precision, shift, 0.0, 0.0, 0.0)
 
 
 @given(rows)
@@ -54,7 +58,7 @@ def test_every_row_lies_where_shard_pieces_says(lengths, n_shards):
 def parts(shards, seed=0):
     rng = np.random.default_rng(seed)
     return {
-        Node(0, i): Naturals(rng.normal(size=(1, 2, 2)), rng.normal(size=(1, 2))) for i in sorted(shards)
+        Node(0, i): sums(rng.normal(size=(1, 2, 2)), rng.normal(size=(1, 2))) for i in sorted(shards)
     }
 
 
@@ -90,7 +94,7 @@ def test_no_more_is_held_than_a_node_of_each_level():
     def one_by_one():
         nonlocal most
         for i in range(256):
-            part = Naturals(np.full((1, 1, 1), float(i)), np.zeros((1, 1)))
+            part = sums(np.full((1, 1, 1), float(i)), np.zeros((1, 1)))
             references.append(weakref.ref(part))
             most = max(most, sum(reference() is not None for reference in references))
             yield Node(0, i), part
