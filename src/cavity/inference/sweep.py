@@ -1,4 +1,4 @@
-"""The pass over one tile of rows: refined sites and sums. All that training costs is here.
+"""The pass over one tile of rows: refined sites and sums. The time of training is spent here.
 
 For a tile with kernel rows K [t, m], in whitened coordinates (`docs/design.md`):
 
@@ -116,13 +116,10 @@ def _marginals(K: Array, diagonal: Array, prior: Prior | RowPrior, posterior: Po
 
 
 @dataclass(frozen=True)
-class Sweep(Pass):
-    """The pass that refines the sites of rows and sums up what they say of q and of the parameters."""
+class _PriorPass(Pass):
+    """A pass under a prior: what both passes have in common."""
 
     prior: Prior | RowPrior
-    posterior: Posterior
-    rule: Rule
-    options: SweepOptions = field(default_factory=SweepOptions)
 
     @property
     def n_inducing(self) -> int:
@@ -133,6 +130,15 @@ class Sweep(Pass):
     def dtype(self) -> Dtype:
         """Precision of the tiles."""
         return self.prior.dtype
+
+
+@dataclass(frozen=True)
+class Sweep(_PriorPass):
+    """The pass that refines the sites of rows and sums up what they say of q and of the parameters."""
+
+    posterior: Posterior
+    rule: Rule
+    options: SweepOptions = field(default_factory=SweepOptions)
 
     @property
     def scores(self) -> bool:
@@ -240,20 +246,8 @@ class Sweep(Pass):
 
 
 @dataclass(frozen=True)
-class SiteSum(Pass):
-    """The pass that sums up the sites of rows as they are, under a prior, and leaves the rows alone."""
-
-    prior: Prior | RowPrior
-
-    @property
-    def n_inducing(self) -> int:
-        """Number m of inducing points."""
-        return len(self.prior.whitener)
-
-    @property
-    def dtype(self) -> Dtype:
-        """Precision of the tiles."""
-        return self.prior.dtype
+class SiteSum(_PriorPass):
+    """The pass that sums up the sites of rows as they are, and changes nothing."""
 
     def packed(self, *, directions: bool) -> Callable[[], SiteSum]:
         """The pass in a small form to be sent, which is the pass again when it is called."""
@@ -261,7 +255,7 @@ class SiteSum(Pass):
         return partial(_unpacked_site_sum, self.prior.packed(directions=False))
 
     def __call__(self, rows: Rows, sites: Sites) -> tuple[None, Sums]:
-        """The summed sites; all other sums are 0."""
+        """The summed sites, with number and weight of the rows; all other sums are 0."""
         K, _ = self.prior.rows_kernel.cross(rows.X)
         A = times_transposed_lower(K, self.prior.whitener)
         n, naturals = len(rows.labels), _naturals(A, sites, rows.weights)

@@ -263,10 +263,6 @@ class ShardedSource:
         numbers = rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False)
         return self.take(np.sort(numbers))
 
-    def first_rows(self, count: int) -> RawRows:
-        """At most `count` rows from the beginning."""
-        return self.take(np.arange(min(count, self.n_rows)))
-
     def take(self, numbers: IntArray) -> RawRows:
         """The rows with these sorted numbers."""
         starts = [self.layout.bounds(group.start)[0] for group in self.groups]
