@@ -14,15 +14,15 @@ from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_w
 from numpy.testing import assert_allclose
 
 from cavity import CheckpointError, ClusterError, SEPClassifier
-from cavity.engines.dask import passes
-from cavity.engines.dask import recovery as history
+from cavity.engines.dask import passes, recovery
 from cavity.engines.dask import shards as layout
 from cavity.engines.dask.cluster import Cluster
-from cavity.engines.dask.comm import PATIENCE, BroadcastResult, PackedMessage, broadcast
+from cavity.engines.dask.comm import PATIENCE, BroadcastResult, PackedMessage, broadcast, unpack
 from cavity.engines.dask.passes import PassRunner
 from cavity.engines.dask.recovery import RecoveryLog
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.inference import fingerprint
+from cavity.inference.sweep import Sweep
 from support import table
 
 X, LABELS = table(600)
@@ -76,13 +76,14 @@ def in_pass(monkeypatch, numbers, do, *, gradient=None):
     count = 0
     submit = PassRunner.submit
 
-    def disturbed(self, message, *others):
+    def disturbed(self, packed, *others):
         nonlocal count
-        if gradient is None or (message.options is not None and message.options.gradient == gradient):
+        row_pass = unpack(packed).row_pass
+        if gradient is None or (isinstance(row_pass, Sweep) and row_pass.options.gradient == gradient):
             count += 1
             if count in numbers:
                 threading.Timer(0.02, do).start()
-        return submit(self, message, *others)
+        return submit(self, packed, *others)
 
     monkeypatch.setattr(PassRunner, "submit", disturbed)
     return lambda: count
@@ -132,7 +133,7 @@ def assert_same_model(model, calm):
 
 
 def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
-    monkeypatch.setattr(history, "PASSES", 3)
+    monkeypatch.setattr(recovery, "PASSES", 3)
     pasts = []
     past_of = RecoveryLog.replay_plan
     monkeypatch.setattr(
@@ -148,7 +149,7 @@ def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
 
 
 def test_the_only_worker_killed_while_gradients_are_summed(undisturbed, monkeypatch):
-    monkeypatch.setattr(history, "PASSES", 1)  # then there is no way back to where it was
+    monkeypatch.setattr(recovery, "PASSES", 1)  # then there is no way back to where it was
     with started(1) as client:
         in_pass(monkeypatch, {12}, lambda: kill_a_worker(client), gradient=True)
         model = DaskSEPClassifier(**TRAINED, client=client).fit(*DATA)
