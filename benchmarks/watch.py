@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.engines.protocol import Pass
 from cavity.gp.model import Model
 from cavity.inference.history import Iteration, reporting
+from cavity.inference.sweep import Sweep
 from cavity.inference.trainer import Problem
 
 FIRST_SCORE = 0.02
@@ -68,7 +70,7 @@ class Watch:
         """Fit an estimator of `kind` to X [n, d], y [n] and return it; the watch may end it early."""
         estimator = _watched(kind, self)(**parameters)
         self._paused, self._due = 0.0, FIRST_SCORE
-        self._model: tuple[Any, Any, Any] | None = None  # engine, prior and q of the latest gradient
+        self._model: tuple[Any, Any] | None = None  # engine, and its latest pass with a gradient
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit that ends with its budget says so
             self._begin = time.perf_counter()
@@ -86,17 +88,17 @@ class Watch:
         start = np.ascontiguousarray(problem.space.start, dtype=np.float64)
         self.start = hashlib.sha256(start.tobytes()).hexdigest()[:16]
         engine: Any = problem.engine
-        sweep = engine.sweep
+        run = engine.run
 
-        def watched_sweep(prior: Any, posterior: Any, options: Any, *rest: Any, **named: Any) -> Any:
-            if options.gradient:
-                self._model = (engine, prior, posterior)
+        def watched_run(row_pass: Pass, *rest: Any, **named: Any) -> Any:
+            if isinstance(row_pass, Sweep) and row_pass.options.gradient:
+                self._model = (engine, row_pass)
                 if not self.line_search:
                     self._look()
                 self.steps += 1
-            return sweep(prior, posterior, options, *rest, **named)
+            return run(row_pass, *rest, **named)
 
-        engine.sweep = watched_sweep
+        engine.run = watched_run
 
     def update(self, iteration: Iteration, share: float | None) -> None:
         """Hear of an iteration (see `cavity.inference.history.Reporter`)."""
@@ -124,8 +126,8 @@ class Watch:
         log_p = self._predict()
         if over:
             self.log_p = log_p
-            engine, prior, _ = self._model
-            self.inducing_points = engine.standardizer.invert(prior.Z)
+            engine, sweep = self._model
+            self.inducing_points = engine.standardizer.invert(sweep.prior.Z)
         else:
             self.curve.append({"seconds": now, "step": self.steps, **self.score(log_p)})
             self._due = max(now, self._due) * SCORE_RATIO
@@ -135,9 +137,9 @@ class Watch:
 
     def _predict(self) -> NDArray[np.floating]:
         assert self._model is not None
-        engine, prior, posterior = self._model
-        likelihood = engine.rule.likelihood
-        model = Model.from_prior(prior, posterior, engine.standardizer, likelihood)
+        engine, sweep = self._model
+        likelihood = sweep.rule.likelihood
+        model = Model.from_prior(sweep.prior, sweep.posterior, engine.standardizer, likelihood)
         moments = model.latent_moments(self.X_test, engine.threads.map)
         return np.asarray(likelihood.predict_log_proba(*moments))
 

@@ -23,7 +23,7 @@ def compare(method: str, shape: tuple[int, int, int]) -> list[float]:
     """Milliseconds of a step whose rows make the bracket, and of one whose sites do."""
     trainer, state, batch = step_of(method, *shape)
     options = replace(trainer.options, damping=1.0, residual_scale=0.0 if method == "sep" else 1.0)
-    gamma = site_gamma(trainer.engine.rule, options)
+    gamma = site_gamma(trainer.problem.rule, options)
     trainers = [replace(trainer, options=options, update=NaturalUpdate(gamma=g)) for g in (None, gamma)]
     state = replace(state, damping=1.0)
     best = [np.inf, np.inf]

@@ -27,7 +27,7 @@ from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Trainer, TrainingState, make_problem
 from cavity.inference.updates import GaussianSpace, GradientUpdate
 from cavity.inference.vi import Variational
@@ -51,10 +51,10 @@ def rows(n: int = N, d: int = D) -> tuple[np.ndarray, np.ndarray]:
 def trainer_of(rule: str, n: int = N, d: int = D, m: int = M, dtype: str = "float64") -> Trainer:
     X, labels = rows(n, d)
     X = X.astype(dtype)
-    engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), RULES[rule](), Threads(1))
+    engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), 1, Threads(1))
     space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
     options = SweepOptions(damping=0.5, max_leverage=0.5)
-    return Trainer(make_problem(engine, space, 1.0), Adam(0.05), options)
+    return Trainer(make_problem(engine, RULES[rule](), space, 1.0), Adam(0.05), options)
 
 
 def step_of(method: str, m: int, size: int, d: int) -> tuple[Trainer, TrainingState, Block]:
@@ -86,7 +86,7 @@ def test_full_pass(benchmark: Any, rule: str) -> None:
     state, _ = trainer.step(trainer.start())
     prior = trainer.problem.prior(state.x)
     posterior = Posterior.from_naturals(state.q)
-    benchmark(trainer.engine.sweep, prior, posterior, trainer.options)
+    benchmark(trainer.engine.run, Sweep(prior, posterior, trainer.problem.rule, trainer.options))
 
 
 SHAPES = [(200, 200, 8), (500, 2500, 8), (200, 1000, 784)]
@@ -104,7 +104,7 @@ def test_prediction(benchmark: Any) -> None:
     state, _ = trainer.step(trainer.start())
     prior, engine = trainer.problem.prior(state.x), trainer.engine
     q = Posterior.from_naturals(state.q)
-    model = Model.from_prior(prior, q, engine.standardizer, engine.rule.likelihood)
+    model = Model.from_prior(prior, q, engine.standardizer, trainer.problem.rule.likelihood)
     X, _ = rows()
     benchmark(model.latent_moments, X, engine.threads.map)
 

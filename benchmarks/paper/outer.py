@@ -12,7 +12,7 @@ from cavity import GFITCClassifier
 from cavity.inference.converge import converge
 from cavity.inference.history import Progress, StepInfo
 from cavity.inference.optimizers import SignRates
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import Outcome
 from cavity.inference.trainer import Problem
 from cavity.inference.updates import gradient
@@ -26,13 +26,14 @@ class OuterClassifier(GFITCClassifier):
     exact = False
 
     def _train(self, problem: Problem, progress: Progress, seed: int) -> Outcome:
-        engine, space, optimizer = problem.engine, problem.space, SignRates()
+        engine, rule, space, optimizer = problem.engine, problem.rule, problem.space, SignRates()
+        options = SweepOptions(damping=0.0, exact=self.exact)
         x, state = space.start, optimizer.initial(len(space.start))
         passes = 0
         for _ in range(self.max_iter):
             prior = problem.prior(x)
-            point = converge(engine, prior, tol=_EP_TOL)
-            sums = engine.sweep(prior, point.posterior, SweepOptions(damping=0.0, exact=self.exact))
+            point = converge(engine, prior, rule, tol=_EP_TOL)
+            sums = engine.run(Sweep(prior, point.posterior, rule, options))
             slope = space.pack_gradient(gradient(sums, prior, point.posterior))
             norm = float(np.linalg.norm(slope))
             info = StepInfo(point.objective, point.mean_log_predictive, norm, point.change)
@@ -40,7 +41,7 @@ class OuterClassifier(GFITCClassifier):
             progress.record(info, epochs=float(passes))
             move, state = optimizer.step(state, slope)
             x = space.project(x + move)
-        return Outcome(converge(engine, problem.prior(x)), self.max_iter, True, False)
+        return Outcome(converge(engine, problem.prior(x), rule), self.max_iter, True, False)
 
 
 class ExactOuterClassifier(OuterClassifier):

@@ -25,12 +25,13 @@ def main():
     X, y, X_test, Z = (job.array(name) for name in ("X", "y", "X_test", "Z"))
     threads, d = Threads(job.threads), X.shape[1]
     source = ArraySource(X, (y > 0).astype(np.int8))
-    engine = LocalEngine(source, Standardizer.identity(d), RULES[job.mode](), threads)
+    rule = RULES[job.mode]()
+    engine = LocalEngine(source, Standardizer.identity(d), rule.n_latents, threads)
     space = ParameterSpace(default_kernel(d, job.lengthscale), Z.astype(np.float64))
     gradient = job.mode == "svi-gradient"
     update = GradientUpdate(GaussianSpace(1, len(Z))) if gradient else NaturalUpdate()
     trainer = Trainer(
-        make_problem(engine, space, None), Adam(0.01), SweepOptions(max_leverage=0.5), update
+        make_problem(engine, rule, space, None), Adam(0.01), SweepOptions(max_leverage=0.5), update
     )
     state, step, rng = trainer.start(), 0, np.random.default_rng(job.seed)
     job.begin()
@@ -43,8 +44,8 @@ def main():
                     break
         prior = trainer.problem.prior(state.x)
         q = update.posterior(state.q, prior)
-        model = Model.from_prior(prior, q, engine.standardizer, engine.rule.likelihood)
-        predict = engine.rule.likelihood.predict_log_proba
+        model = Model.from_prior(prior, q, engine.standardizer, rule.likelihood)
+        predict = rule.likelihood.predict_log_proba
         job.finish(lambda: predict(*model.latent_moments(X_test, threads.map)), step)
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from cavity.estimators.config import propagation_rule
 from sklearn.datasets import load_digits
 
 from benchmarks import tables
@@ -16,7 +17,6 @@ from cavity.data import ArraySource
 from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, blas_threads, thread_count
-from cavity.estimators.config import propagation_rule
 from cavity.gp.inducing import default_kernel
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference.optimizers import Adam
@@ -91,10 +91,10 @@ def step_seconds(n_classes: int, m: int, d: int, repeats: int) -> float:
     labels = (X[:, :n_classes].argmax(axis=1) if n_classes > 2 else X[:, 0] > 0).astype(np.int8)
     threads = Threads(thread_count(None))
     rule = propagation_rule("probit", n_classes)
-    engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), rule, threads)
+    engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), rule.n_latents, threads)
     space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
     trainer = Trainer(
-        make_problem(engine, space, 1.0),
+        make_problem(engine, rule, space, 1.0),
         Adam(0.02),
         SweepOptions(max_leverage=0.5),
         NaturalUpdate(threads.map),

@@ -24,7 +24,7 @@ from cavity.gp.inducing import default_kernel
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Trainer, make_problem
 
 NODES = (1, 2, 4, 8, 12)
@@ -59,12 +59,12 @@ if __name__ == "__main__":
 def trainer_of(engine, Z):
     space = ParameterSpace(default_kernel(Z.shape[1], np.sqrt(2.0 * Z.shape[1])), Z)
     options = SweepOptions(damping=0.5, max_leverage=0.5, trace_penalty=1.0)
-    return Trainer(make_problem(engine, space, 1.0), Adam(0.1), options)
+    return Trainer(make_problem(engine, ExpectationPropagation(), space, 1.0), Adam(0.1), options)
 
 
 def timed_steps(trainer, repeats):
     """Seconds of each step, and of the sweep inside it; the first is a warm-up."""
-    sweep, inside = trainer.engine.sweep, []
+    sweep, inside = trainer.engine.run, []
 
     def timed_sweep(*args, **kwargs):
         begin = time.perf_counter()
@@ -72,7 +72,7 @@ def timed_steps(trainer, repeats):
         inside.append(time.perf_counter() - begin)
         return sums
 
-    trainer.engine.sweep = timed_sweep
+    trainer.engine.run = timed_sweep
     state, steps = trainer.start(), []
     with blas_threads(1), np.errstate(all="ignore"):
         for _ in range(repeats + 1):
@@ -106,9 +106,7 @@ def dask_engine(client, folder):
 
     X, y = (da.from_npy_stack(f"{folder}/{name}", mmap_mode=None) for name in "Xy")
     source = ShardedSource(lazy_table(X, y), Cluster(client))
-    return DaskEngine(
-        source, Standardizer.identity(source.n_features), ExpectationPropagation(), Threads(1)
-    )
+    return DaskEngine(source, Standardizer.identity(source.n_features), 1, Threads(1))
 
 
 def write_rows(folder, X, y):
@@ -123,7 +121,7 @@ def _time_keeping():
     """On a worker: from now on, add up the seconds in which a task hands its state to the cluster."""
     from cavity.engines.dask import worker as tasks
 
-    keep = tasks.keep if not hasattr(tasks, "_plain_keep") else tasks._plain_keep
+    keep = tasks.put_state if not hasattr(tasks, "_plain_keep") else tasks._plain_keep
     tasks._plain_keep, tasks._keeping = keep, 0.0
 
     def timed(*args, **kwargs):
@@ -131,7 +129,7 @@ def _time_keeping():
         keep(*args, **kwargs)
         tasks._keeping += time.perf_counter() - begin
 
-    tasks.keep = timed
+    tasks.put_state = timed
 
 
 def _keeping_seconds():
@@ -184,13 +182,15 @@ def messages(client):
 
 
 def costs_of(trainer, client, row_seconds, driver_seconds):
-    from cavity.engines.dask.comm import packed_message
+    from cavity.engines.dask.comm import pack
 
     latency, scheduler, bandwidth = messages(client)
     state = trainer.start()
     prior, m, d = trainer.problem.prior(state.x), *trainer.problem.space.Z.shape
-    message = trainer.engine._passes.message(prior, trainer.problem.posterior, trainer.options)
-    sent = len(packed_message(message).data)
+    problem = trainer.problem
+    sweep = Sweep(prior, problem.posterior, problem.rule, trainer.options)
+    message = trainer.engine.message(sweep)
+    sent = len(pack(message).data)
     sums = 8 * (m * (m + 1) // 2 + m) + prior.dtype.itemsize * m * (m + d)
     return Costs(row_seconds, driver_seconds, latency, scheduler, bandwidth, sent, sums)
 
@@ -199,9 +199,7 @@ def speed(context, X, y):
     """Seconds an iteration of the local engine and of 1 and 2 workers, and the model's costs."""
     repeats = 2 if context.quick else 6
     Z = X[:: len(X) // 200][:200].astype(np.float64)
-    local = LocalEngine(
-        ArraySource(X, y), Standardizer.identity(X.shape[1]), ExpectationPropagation(), Threads(2)
-    )
+    local = LocalEngine(ArraySource(X, y), Standardizer.identity(X.shape[1]), 1, Threads(2))
     seconds = {"local, 2 threads": float(np.median(timed_steps(trainer_of(local, Z), repeats)[0]))}
     costs = lost = None
     with tempfile.TemporaryDirectory(prefix="cavity-benchmark-") as folder:

@@ -29,12 +29,10 @@ def iteration_seconds(n: int, d: int, m: int, dtype: type, n_threads: int, repea
     X = rng.standard_normal((n, d)).astype(dtype)
     labels = (X[:, 0] + 0.5 * rng.standard_normal(n) > 0).astype(np.int8)
     threads = Threads(n_threads)
-    engine = LocalEngine(
-        ArraySource(X, labels), Standardizer.identity(d), ExpectationPropagation(), threads
-    )
+    engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), 1, threads)
     space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
     options = SweepOptions(damping=0.5, max_leverage=0.5, trace_penalty=1.0)
-    trainer = Trainer(make_problem(engine, space, 1.0), Adam(0.1), options)
+    trainer = Trainer(make_problem(engine, ExpectationPropagation(), space, 1.0), Adam(0.1), options)
     state, best = trainer.start(), np.inf
     with blas_threads(1), np.errstate(all="ignore"):
         for _ in range(repeats + 1):

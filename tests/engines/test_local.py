@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from cavity.data.source import tile_rows
 from cavity.gp.posterior import Naturals, Posterior
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from support import (
     FLOAT32,
     FLOAT64,
@@ -89,10 +89,10 @@ def test_a_weight_of_two_is_the_row_twice():
 def test_minibatches_add_up_to_a_full_pass(monkeypatch):
     set_tile_rows(monkeypatch, 17)
     engine = make_engine(X, LABELS)
-    full = engine.sweep(PRIOR, START, SweepOptions())
+    full = engine.run(Sweep(PRIOR, START, engine.rule, SweepOptions()))
     total = None
     for batch in engine.source.batches(70, np.random.default_rng(0)):
-        sums = engine.sweep(PRIOR, START, SweepOptions(), batch)
+        sums = engine.run(Sweep(PRIOR, START, engine.rule, SweepOptions()), batch)
         engine.commit()
         if total is None:
             total = sums
@@ -106,7 +106,7 @@ def test_minibatches_add_up_to_a_full_pass(monkeypatch):
 
 def test_a_pass_leaves_no_trace_until_it_is_committed():
     engine = make_engine(X, LABELS)
-    engine.sweep(PRIOR, START, SweepOptions())
+    engine.run(Sweep(PRIOR, START, engine.rule, SweepOptions()))
     assert_array_equal(engine.sites.precision, 0.0)
     assert np.isnan(engine.log_predictive).all()
     engine.commit()
@@ -136,10 +136,12 @@ def test_a_pass_that_waits_takes_no_more_room_than_what_is_kept(monkeypatch):
     monkeypatch.setattr("cavity.engines.local._ROWS_IN_FULL_PRECISION", 100)
     n = 200_000
     engine = make_engine(np.tile(X, (n // 300 + 1, 1))[:n], np.resize(LABELS, n))
-    engine.sweep(PRIOR, START, SweepOptions(gradient=False))  # the blocks of the heap are there
+    engine.run(
+        Sweep(PRIOR, START, engine.rule, SweepOptions(gradient=False))
+    )  # the blocks of the heap are there
     tracemalloc.start()
     try:
-        engine.sweep(PRIOR, START, SweepOptions(gradient=False))
+        engine.run(Sweep(PRIOR, START, engine.rule, SweepOptions(gradient=False)))
         waiting, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -158,7 +160,10 @@ def test_a_minibatch_of_wide_sparse_rows_becomes_dense_tile_by_tile(monkeypatch)
     prior = make_prior(RBF(10.0), np.zeros((1, d)))
     tracemalloc.start()
     try:
-        engine.sweep(prior, Posterior.from_naturals(Naturals.zeros(1, 1)), SweepOptions(), batch)
+        engine.run(
+            Sweep(prior, Posterior.from_naturals(Naturals.zeros(1, 1)), engine.rule, SweepOptions()),
+            batch,
+        )
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -170,8 +175,13 @@ def test_pass_that_only_looks_holds_no_sites_until_it_is_committed():
     point = fixed_point(engine, PRIOR)
     precision, shift = engine.sites.precision.copy(), engine.sites.shift.copy()
     seen = engine.log_predictive.copy()
-    engine.sweep(
-        PRIOR, point.posterior, SweepOptions(damping=0.0, gradient=False, inverse_temperature=1.5)
+    engine.run(
+        Sweep(
+            PRIOR,
+            point.posterior,
+            engine.rule,
+            SweepOptions(damping=0.0, gradient=False, inverse_temperature=1.5),
+        )
     )
     assert all(refined.sites is None for _, refined in engine._pending)
     engine.commit()
@@ -185,10 +195,10 @@ def test_into_how_many_tiles_a_minibatch_is_cut_changes_nothing(monkeypatch, n_t
     monkeypatch.setattr("cavity.engines.local.minibatch_tiles", lambda *_: n_tiles)
     engine = make_engine(X, LABELS)
     batch = next(iter(engine.batches(100, np.random.default_rng(0))))
-    sums = engine.sweep(PRIOR, START, SweepOptions(), batch)
+    sums = engine.run(Sweep(PRIOR, START, engine.rule, SweepOptions()), batch)
     assert len(engine._pending) == n_tiles
     monkeypatch.undo()
     whole = make_engine(X, LABELS)
-    expected = whole.sweep(PRIOR, START, SweepOptions(), batch)
+    expected = whole.run(Sweep(PRIOR, START, whole.rule, SweepOptions()), batch)
     assert_allclose(sums.precision, expected.precision, atol=1e-9)
     assert_allclose(sums.Z, expected.Z, atol=1e-9)

@@ -116,10 +116,6 @@ class LocalEngine(Engine):
         """About `size` rows of the calibration hold-out, or all of them if they are fewer."""
         return calibration_rows(self.batches(min(size, self.n_rows), rng), hold_out, size)
 
-    def first_rows(self, count: int) -> RawRows:
-        """At most `count` rows from the beginning."""
-        return next(iter(self.source.blocks(count))).load()
-
     def of_all_rows(self, values: Array) -> Array:
         """Values [n] as values of all rows that the user has passed, if the source left some out."""
         spread: Callable[[Array], Array] | None = getattr(self.source, "of_all_rows", None)

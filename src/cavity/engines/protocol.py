@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -60,15 +60,47 @@ class Pass(ABC):
         """
 
 
+class RowSource(Protocol):
+    """What any engine knows of its rows, wherever they are."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        ...
+
+    @property
+    def dtype(self) -> Dtype:
+        """float32 or float64: a precision that can hold the values of X."""
+        ...
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights of all rows."""
+        ...
+
+    def sample(self, size: int, rng: np.random.Generator) -> RawRows:
+        """At most `size` rows drawn at random without replacement."""
+        ...
+
+
+Batch: TypeAlias = Any
+"""A minibatch: what it is made of is known only to the engine that it comes from."""
+
+
 class Engine(ABC):
     """Runs passes over rows and keeps the sites of the rows; it contains no mathematics."""
 
-    source: Any
-    """Where the rows are: it has `n_rows`, `n_features`, `dtype`, `total_weight` and `sample`."""
+    source: RowSource
+    """Where the rows are."""
 
     def __init__(
         self,
-        source: Any,
+        source: RowSource,
         standardizer: Standardizer,
         n_latents: int,
         threads: Threads,
@@ -89,7 +121,7 @@ class Engine(ABC):
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return int(self.source.n_rows)
+        return int(self.source.n_rows)  # a user's source may have NumPy's integers
 
     @property
     def n_features(self) -> int:
@@ -99,8 +131,7 @@ class Engine(ABC):
     @property
     def dtype(self) -> Dtype:
         """The source's precision, float32 or float64."""
-        precision: Dtype = np.dtype(self.source.dtype)
-        return precision
+        return self.source.dtype
 
     @property
     def total_weight(self) -> float:
@@ -109,7 +140,7 @@ class Engine(ABC):
         return float(self.source.total_weight - held_out)
 
     @abstractmethod
-    def run(self, row_pass: Pass, batch: Any = None, sampler: RowSampler = EVERY_ROW) -> Sums:
+    def run(self, row_pass: Pass, batch: Batch | None = None, sampler: RowSampler = EVERY_ROW) -> Sums:
         """Run a pass over all rows, or over those that the sampler takes of one of the `batches`.
 
         What the rows are to keep waits for `commit`: a pass that is not committed changes nothing.
@@ -120,16 +151,12 @@ class Engine(ABC):
         """Let the rows keep what the last pass has found."""
 
     @abstractmethod
-    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Any]:
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
         """All rows once in random order, in minibatches of about `size`; the first `skip` left out."""
 
     @abstractmethod
-    def calibration_batch(self, hold_out: float, size: int, rng: np.random.Generator) -> Any:
+    def calibration_batch(self, hold_out: float, size: int, rng: np.random.Generator) -> Batch:
         """A minibatch of about `size` rows of the calibration hold-out, or of all of them if fewer."""
-
-    @abstractmethod
-    def first_rows(self, count: int) -> RawRows:
-        """At most `count` rows from the beginning."""
 
     @property
     @abstractmethod

@@ -272,7 +272,7 @@ class _Climb:
 
 
 def _weight(engine: LocalEngine, n_rows: int) -> Array | None:
-    return engine.first_rows(n_rows).weight
+    return next(iter(engine.source.blocks(n_rows))).load().weight
 
 
 def _rung(trial: _Trial, seconds: float) -> InducingCandidate:

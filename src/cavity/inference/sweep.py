@@ -1,4 +1,4 @@
-"""The pass: one tile of rows in, refined sites and sums out. The only hot code.
+"""The pass over one tile of rows: refined sites and sums. The time of training is spent here.
 
 For a tile with kernel rows K [t, m], in whitened coordinates (`docs/design.md`):
 
@@ -37,47 +37,46 @@ from cavity.inference.rule import RowTerms, Rule, limit_leverage
 from cavity.typing import FLOAT64, Array, Dtype
 
 EXACT_LEVERAGE = 1.0 - 1e-9
-"""Bound on ν̃v when q holds just the rows' sites: it only keeps rounding away from 1."""
+"""Bound on ν̃v when q is made of just the rows' sites: only rounding could bring it to 1."""
 LAGGING_LEVERAGE = 0.5
-"""Bound on a row's own share of a q that was not made of today's sites under today's kernel."""
+"""Bound on ν̃v when q was made of older sites, or under another kernel."""
 
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """How a pass treats its rows."""
+    """How a `Sweep` refines sites, and what it sums up."""
 
     damping: float = 1.0
     """ρ: the new site is ρ·refined + (1 − ρ)·old; 1 is undamped."""
     max_leverage: float = EXACT_LEVERAGE
-    """Bound on ν̃v for the cavity; below 1 − ε only matters when q lags behind the kernel."""
+    """Bound on ν̃v, the share of a row in q, for its cavity; it matters when q lags behind the kernel."""
     gradient: bool = True
     """Whether to form the gradient by theta and Z."""
     bracket: bool = True
-    """Whether to form its part through K_mm from the rows. If not, that part is to follow from the
-    summed sites, and h is −ν̃ in all of the gradient: so it is in VI, and at the fixed point of EP."""
+    """Whether to form its part through K_mm from the rows. If not, the caller forms that part from the
+    summed sites, and h is −ν̃ in all of the gradient, as it is in VI and at the fixed point of EP."""
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
     inverse_temperature: float = 1.0
-    """Factor on the latent means, and on the sites' shifts that make them, before the rule speaks."""
+    """Factor on the latent means, and on the shifts of the sites, before the rule is applied."""
     residual_scale: float = 1.0
-    """κ: a row's likelihood is blurred by κs instead of s, the variance that the inducing points leave
-    unexplained; 1 is FITC, 0 takes the function for exactly what the inducing points say.
+    """κ: the variance of f given u in a row's likelihood is κs instead of s; 1 is FITC, 0 is DTC.
 
-    The whole of s excuses rows that are hard to fit, most of all where there are many classes: they
-    have the largest s, so that their labels pull least. Predictions have s in full whatever κ is.
+    Rows that are hard to fit have the largest s, the variance that the inducing points leave
+    unexplained. With all of s their labels count least, most of all with many classes. Predictions use
+    all of s, whatever κ is.
     """
     trace_penalty: float = 0.0
-    """c: if positive, the objective is charged ½ c Σ ν̃ s for the variance s that the inducing points
-    leave unexplained, as the variational bound charges it.
+    """c: if positive, ½ c Σ ν̃ s is subtracted from the objective, as in Titsias' variational bound.
 
-    FITC's evidence lets s play the part of noise wherever a row is hard to fit, which on small data is
-    overfitting by inducing points and on large data a ridge of ever growing amplitudes. With the charge,
-    the gradient takes the s inside EP's own integrals as given. Sites and q are untouched by it.
+    In FITC's evidence s acts as noise wherever a row is hard to fit: with few rows the inducing points
+    overfit, with many rows amplitudes grow without end. With the penalty the gradient takes the s inside
+    EP's own integrals as constant. Sites and q do not depend on the penalty.
     """
 
 
 def site_gamma(rule: Rule, options: SweepOptions) -> float | None:
-    """What γ is of ν̃ in a pass, if that is the same in all rows."""
+    """The ratio γ/ν̃ in a pass if it is the same in all rows, else None."""
     if options.trace_penalty:
         return options.trace_penalty
     if options.residual_scale == 0.0:
@@ -86,13 +85,10 @@ def site_gamma(rule: Rule, options: SweepOptions) -> float | None:
 
 
 @dataclass(frozen=True)
-class Sweep(Pass):
-    """The pass that refines the sites of rows and sums up what they say of q and of the parameters."""
+class _PriorPass(Pass):
+    """A pass under a prior: what both passes have in common."""
 
     prior: Prior | RowPrior
-    posterior: Posterior
-    rule: Rule
-    options: SweepOptions = field(default_factory=SweepOptions)
 
     @property
     def n_inducing(self) -> int:
@@ -103,6 +99,15 @@ class Sweep(Pass):
     def dtype(self) -> Dtype:
         """Precision of the tiles."""
         return self.prior.dtype
+
+
+@dataclass(frozen=True)
+class Sweep(_PriorPass):
+    """The pass that refines the sites of rows and sums up what they say of q and of the parameters."""
+
+    posterior: Posterior
+    rule: Rule
+    options: SweepOptions = field(default_factory=SweepOptions)
 
     @property
     def scores(self) -> bool:
@@ -138,7 +143,7 @@ class Sweep(Pass):
         diagonal, diagonal_tape = kernel.diagonal(rows.X)
         at = marginals_from_kernel(K, diagonal, prior, posterior)
         weight, stored = rows.weights, _stored_whitened(sites, prior)
-        own = sites if stored is None else _seen_today(sites, stored, at, posterior, options)
+        own = sites if stored is None else _equivalent_sites(sites, stored, at, posterior, options)
         terms = self._terms(rows, own, at)
         if rows.importance_weight is not None:
             weight = weight * rows.importance_weight
@@ -210,20 +215,8 @@ class Sweep(Pass):
 
 
 @dataclass(frozen=True)
-class SiteSum(Pass):
-    """The pass that sums up the sites of rows as they are, under a prior, and leaves the rows alone."""
-
-    prior: Prior | RowPrior
-
-    @property
-    def n_inducing(self) -> int:
-        """Number m of inducing points."""
-        return len(self.prior.whitener)
-
-    @property
-    def dtype(self) -> Dtype:
-        """Precision of the tiles."""
-        return self.prior.dtype
+class SiteSum(_PriorPass):
+    """The pass that sums up the sites of rows as they are, and changes nothing."""
 
     def packed(self, *, directions: bool) -> Callable[[], SiteSum]:
         """The pass in a small form to be sent, which is the pass again when it is called."""
@@ -231,7 +224,7 @@ class SiteSum(Pass):
         return partial(_unpacked_site_sum, self.prior.packed(directions=False))
 
     def __call__(self, rows: Rows, sites: Sites) -> tuple[None, Sums]:
-        """The summed sites; all other sums are 0."""
+        """The summed sites, with number and weight of the rows; all other sums are 0."""
         K, _ = self.prior.rows_kernel.cross(rows.X)
         A = times_transposed_lower(K, self.prior.whitener)
         n, naturals = len(rows.labels), _naturals(A, sites, rows.weights)
@@ -269,16 +262,16 @@ def _unpacked_site_sum(prior: PackedPrior) -> SiteSum:
 
 
 def _stored_whitened(sites: Sites, prior: Prior | RowPrior) -> Array | None:
-    """The stored directions of the rows in today's whitened coordinates [t, m]: υᵀf̄ = (Lᵀυ)ᵀu."""
+    """The stored directions of the rows in the current whitened coordinates [t, m]: υᵀf̄ = (Lᵀυ)ᵀu."""
     if sites.directions is None:
         return None
     return np.asarray(sites.directions @ prior.L.astype(prior.dtype), dtype=prior.dtype)
 
 
-def _seen_today(
+def _equivalent_sites(
     sites: Sites, stored: Array, at: Marginals, posterior: Posterior, options: SweepOptions
 ) -> Sites:
-    """Sites along today's directions that leave the cavities which the stored factors leave.
+    """Sites along the current directions with the same cavities as the stored factors.
 
     Taking exp(μ̃ a − ½ν̃ a²), a = A₀ᵀu along the stored direction A₀, out of q changes the moments of
     f = Aᵀu to v\\ = v + ν̃c²/(1 − ν̃v₀), e\\ = e + c(ν̃e₀ − μ̃)/(1 − ν̃v₀) with c = cov(f, a).

@@ -14,15 +14,15 @@ from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_w
 from numpy.testing import assert_allclose
 
 from cavity import CheckpointError, ClusterError, SEPClassifier
-from cavity.engines.dask import passes
-from cavity.engines.dask import recovery as history
+from cavity.engines.dask import passes, recovery
 from cavity.engines.dask import shards as layout
 from cavity.engines.dask.cluster import Cluster
-from cavity.engines.dask.comm import PATIENCE, Packed, Sent, broadcast
-from cavity.engines.dask.passes import Passes
-from cavity.engines.dask.recovery import History
+from cavity.engines.dask.comm import PATIENCE, BroadcastResult, PackedMessage, broadcast, unpack
+from cavity.engines.dask.passes import PassRunner
+from cavity.engines.dask.recovery import RecoveryLog
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.inference import fingerprint
+from cavity.inference.sweep import Sweep
 from support import make, table, wait_until
 
 X, LABELS = table(600)
@@ -74,17 +74,18 @@ def undisturbed(cluster):
 def in_pass(monkeypatch, numbers, do, *, gradient=None):
     """Do something a moment after passes of these numbers (from 1, of that kind) were submitted."""
     count = 0
-    submit = Passes.submit
+    submit = PassRunner.submit
 
-    def disturbed(self, message, *others):
+    def disturbed(self, packed, *others):
         nonlocal count
-        if gradient is None or (message.options is not None and message.options.gradient == gradient):
+        row_pass = unpack(packed).row_pass
+        if gradient is None or (isinstance(row_pass, Sweep) and row_pass.options.gradient == gradient):
             count += 1
             if count in numbers:
                 threading.Timer(0.02, do).start()
-        return submit(self, message, *others)
+        return submit(self, packed, *others)
 
-    monkeypatch.setattr(Passes, "submit", disturbed)
+    monkeypatch.setattr(PassRunner, "submit", disturbed)
     return lambda: count
 
 
@@ -132,11 +133,11 @@ def assert_same_model(model, calm):
 
 
 def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
-    monkeypatch.setattr(history, "PASSES", 3)
+    monkeypatch.setattr(recovery, "PASSES", 3)
     pasts = []
-    past_of = History.past_of
+    past_of = RecoveryLog.replay_plan
     monkeypatch.setattr(
-        History, "past_of", lambda self, group: pasts.append(past_of(self, group)) or pasts[-1]
+        RecoveryLog, "replay_plan", lambda self, group: pasts.append(past_of(self, group)) or pasts[-1]
     )
     with started(3) as client:
         count = in_pass(monkeypatch, {6, 15}, lambda: kill_a_worker(client), gradient=True)
@@ -148,7 +149,7 @@ def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
 
 
 def test_the_only_worker_killed_while_gradients_are_summed(undisturbed, monkeypatch):
-    monkeypatch.setattr(history, "PASSES", 1)  # then there is no way back to where it was
+    monkeypatch.setattr(recovery, "PASSES", 1)  # then there is no way back to where it was
     with started(1) as client:
         in_pass(monkeypatch, {12}, lambda: kill_a_worker(client), gradient=True)
         model = make(DaskSEPClassifier, **TRAINED, client=client).fit(*DATA)
@@ -179,7 +180,7 @@ def test_a_worker_killed_while_polishing(client, undisturbed, monkeypatch):
 
 
 def test_a_driver_that_sees_the_scheduler_only(client, undisturbed, monkeypatch):
-    monkeypatch.setattr(passes, "broadcast", lambda *_: Sent(None, True))
+    monkeypatch.setattr(passes, "broadcast", lambda *_: BroadcastResult(None, True))
     model = make(DaskSEPClassifier, **FIXED, client=client).fit(*DATA)
     assert np.array_equal(model.predict_proba(X), undisturbed["fixed"].predict_proba(X))
 
@@ -197,12 +198,12 @@ def test_a_message_is_not_kept_up_by_a_worker_that_is_gone(client):
     alive, gone = sorted(client.nthreads()), "tcp://127.0.0.1:9"
     client.run(_number_held)  # a worker imports what it takes to read a message
     begin = time.monotonic()
-    q, complete = broadcast(Cluster(client), Packed("test-1", b"abc"), [*alive, gone])
+    q, complete = broadcast(Cluster(client), PackedMessage("test-1", b"abc"), [*alive, gone])
     assert not complete
     assert client.gather(q).data == b"abc"
     assert sorted(client.who_has([q])[q.key]) == alive
     nobody = Cluster(client)
-    assert broadcast(nobody, Packed("test-2", b"abc"), [gone]) == (None, False)
+    assert broadcast(nobody, PackedMessage("test-2", b"abc"), [gone]) == (None, False)
     assert nobody.direct is None  # the scheduler said that this worker is gone
     assert time.monotonic() - begin < 0.8 * PATIENCE
 

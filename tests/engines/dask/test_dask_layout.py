@@ -8,11 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from cavity.engines.dask.shards import ShardLayout, shard_batches, slot_of, spans
-from cavity.engines.dask.tree import Node, PartialSum, added, folded, total
-from cavity.gp.posterior import Naturals
+from cavity.engines.dask.shards import ShardLayout, shard_batches, shard_pieces, slot_of
+from cavity.engines.dask.tree import Node, PartialSum, added, fold, total
+from cavity.gp.tiles import Sums
 
 rows = st.integers(1, 3_000_000)
+
+
+def sums(precision, shift):
+    return Sums(1, 1, 1.0, precision, shift, 0.0, 0.0, 0.0)
 
 
 @given(rows)
@@ -37,13 +41,13 @@ def test_groups_are_alike_and_enough_for_the_workers(n, n_workers):
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.integers(1, 8))
-def test_every_row_lies_where_spans_says(lengths, n_shards):
+def test_every_row_lies_where_shard_pieces_says(lengths, n_shards):
     n = sum(lengths)
     if n < n_shards:
         return
     layout = ShardLayout(n, n_shards)
     numbers = np.split(np.arange(n), np.cumsum(lengths)[:-1])
-    needed, pieces = spans(lengths, layout, range(n_shards))
+    needed, pieces = shard_pieces(lengths, layout, range(n_shards))
     found = [
         np.concatenate([numbers[needed[i]][start:stop] for i, start, stop in shard]) for shard in pieces
     ]
@@ -54,7 +58,7 @@ def test_every_row_lies_where_spans_says(lengths, n_shards):
 def parts(shards, seed=0):
     rng = np.random.default_rng(seed)
     return {
-        Node(0, i): Naturals(rng.normal(size=(1, 2, 2)), rng.normal(size=(1, 2))) for i in sorted(shards)
+        Node(0, i): sums(rng.normal(size=(1, 2, 2)), rng.normal(size=(1, 2))) for i in sorted(shards)
     }
 
 
@@ -75,7 +79,7 @@ def test_sums_have_the_same_bits_whoever_does_which_part(shards, stages):
         cuts &= {0, 64, *stage}
         extents = [range(*extent) for extent in pairwise(sorted(cuts))]
         flat = [item for result in results for item in result.nodes]
-        results = [folded([f for f in flat if f[0].start in extent], extent) for extent in extents]
+        results = [fold([f for f in flat if f[0].start in extent], extent) for extent in extents]
         for result, extent in zip(results, extents, strict=True):
             assert all(node.start in extent and node.stop - 1 in extent for node, _ in result.nodes)
             assert len(result.nodes) <= 2 * 6  # two nodes of a level at most
@@ -90,13 +94,13 @@ def test_no_more_is_held_than_a_node_of_each_level():
     def one_by_one():
         nonlocal most
         for i in range(256):
-            part = Naturals(np.full((1, 1, 1), float(i)), np.zeros((1, 1)))
+            part = sums(np.full((1, 1, 1), float(i)), np.zeros((1, 1)))
             references.append(weakref.ref(part))
             most = max(most, sum(reference() is not None for reference in references))
             yield Node(0, i), part
 
     references = []
-    ((_, part),) = folded(one_by_one(), range(256)).nodes
+    ((_, part),) = fold(one_by_one(), range(256)).nodes
     assert part.precision == 255 * 256 / 2
     assert most <= 5
 

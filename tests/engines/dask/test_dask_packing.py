@@ -9,25 +9,25 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from cavity.data.sampling import EVERY_ROW
 from cavity.data.scaling import Standardizer
 from cavity.engines.dask.comm import (
+    FitSettings,
     Message,
-    Packed,
-    Setting,
-    for_rows,
-    opened,
-    packed_message,
-    packed_sums,
-    unpacked,
-    unpacked_sums,
+    PackedMessage,
+    pack,
+    pack_sums,
+    unpack,
+    unpack_once,
+    unpack_sums,
 )
-from cavity.engines.dask.passes import Share, pass_graph
+from cavity.engines.dask.passes import Assignment, pass_graph
 from cavity.engines.dask.tree import Node, PartialSum, total
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import Prior
-from cavity.gp.tiles import Rows, Sites
+from cavity.gp.tiles import Rows, Sites, Sums
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import SweepOptions, sweep
+from cavity.inference.sweep import Sweep, SweepOptions
 
 RNG = np.random.default_rng(0)
 RULE = ExpectationPropagation()
@@ -40,9 +40,9 @@ def problem(m, d, dtype):
 
 
 def message_of(prior, posterior, options, directions=0):
-    setting = Setting("fit", RULE, Standardizer.identity(prior.Z.shape[1]), np.zeros(0, int), directions)
-    slim = for_rows(prior, directions=directions > 0)
-    return Message(setting, slim, posterior, options, 1, frozenset())
+    standardizer = Standardizer.identity(prior.Z.shape[1])
+    settings = FitSettings("fit", 1, standardizer, np.zeros(0, int), directions)
+    return Message(settings, Sweep(prior, posterior, RULE, options), EVERY_ROW, 1, frozenset())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -51,15 +51,15 @@ def test_a_worker_sweeps_with_a_message_as_the_driver_would(dtype, directions):
     prior, posterior = problem(8, 3, dtype)
     options = SweepOptions(damping=0.5, exact=directions > 0)
     message = message_of(prior, posterior, options, directions)
-    unpacked.cache_clear()
-    received = unpacked(pickle.loads(pickle.dumps(packed_message(message))))
+    unpack_once.cache_clear()
+    received = unpack_once(pickle.loads(pickle.dumps(pack(message))))
     X = RNG.standard_normal((20, 3)).astype(dtype)
     rows, sites = Rows(X, np.arange(20) % 2, None), Sites.zeros(1, 20, np.float64, directions)
-    _, here = sweep(rows, sites, prior, posterior, RULE, options)
-    _, there = sweep(rows, sites, received.prior, received.posterior, RULE, received.options)
+    _, here = Sweep(prior, posterior, RULE, options)(rows, sites)
+    _, there = received.row_pass(rows, sites)
     for name in ("precision", "shift", "bracket", "theta", "Z", "objective"):
         assert_array_equal(getattr(there, name), getattr(here, name), err_msg=name)
-    back = unpacked_sums(packed_sums(there, prior.dtype))
+    back = unpack_sums(pack_sums(there, prior.dtype))
     assert_array_equal(back.precision, here.precision)
     assert_array_equal(back.Z, np.asarray(here.Z, dtype))
     assert back.Z.dtype == np.float64
@@ -71,7 +71,7 @@ def test_a_factored_posterior_travels_as_its_factors(dtype):
     prior, whole = problem(8, 3, dtype)
     posterior = Posterior.from_factors(whole.mean, np.linalg.cholesky(whole.covariance), prior.dtype)
     message = message_of(prior, posterior, SweepOptions(bracket=False))
-    received = opened(pickle.loads(pickle.dumps(packed_message(message)))).posterior
+    received = unpack(pickle.loads(pickle.dumps(pack(message)))).row_pass.posterior
     A = RNG.standard_normal((20, 8)).astype(dtype)
     for here, there in zip(posterior.project(A), received.project(A), strict=True):
         assert_array_equal(there, here)
@@ -82,20 +82,23 @@ def test_a_factored_posterior_travels_as_its_factors(dtype):
 def test_a_message_is_as_large_as_it_is_said_to_be(m, d):
     prior, posterior = problem(m, d, np.float32)
     message = message_of(prior, posterior, SweepOptions())
-    assert len(packed_message(message).data) < 4 * m * m + 4 * m * d + 20 * (m + d) + 3_000
+    assert len(pack(message).data) < 4 * m * m + 4 * m * d + 20 * (m + d) + 3_000
 
 
 def test_the_order_of_a_sum_does_not_depend_on_where_its_last_part_is_done():
-    values = [Naturals(RNG.standard_normal((1, 3)), RNG.standard_normal((1, 2))) for _ in range(16)]
+    values = [
+        Sums(1, 1, 1.0, RNG.standard_normal((1, 3)), RNG.standard_normal((1, 2)), 0.0, 0.0, 0.0)
+        for _ in range(16)
+    ]
 
-    def task(share, _):
-        return (lambda: PartialSum(tuple((Node(0, i), values[i]) for i in share.extent)),)
+    def task(assignment, _):
+        return (lambda: PartialSum(tuple((Node(0, i), values[i]) for i in assignment.extent)),)
 
     totals = []
     for n_roots in (1, 4, 16):
         for cuts in ([0, 16], [0, 3, 4, 11, 16], list(range(17))):
-            shares = [Share(range(*extent), []) for extent in pairwise(cuts)]
-            graph = pass_graph(Packed("name", b""), None, shares, task, n_roots)
+            assignments = [Assignment(range(*extent), []) for extent in pairwise(cuts)]
+            graph = pass_graph(PackedMessage("name", b""), None, assignments, task, n_roots)
             assert len(graph.roots) <= n_roots
             totals.append(total(list(dask.get(graph.tasks, graph.roots)), 16))
     for other in totals[1:]:

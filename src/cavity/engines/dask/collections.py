@@ -1,7 +1,4 @@
-"""From what a user passes to partitions: lazy pieces of a table that a worker makes into arrays.
-
-The rows of a table as Dask arrays: each worker reads and encodes pieces of its own.
-"""
+"""Dask collections and tables in files as partitions: pieces of rows that workers read and check."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ import dask.array
 import dask.dataframe
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from cavity.data.encoded import encoded_rows
 from cavity.data.labels import Classes
@@ -36,7 +34,7 @@ class Partition(NamedTuple):
     weight: NDArray[np.float64] | None = None
 
 
-class Census(NamedTuple):
+class PartitionSummary(NamedTuple):
     """What the driver needs to know of a partition."""
 
     n_rows: int
@@ -57,7 +55,7 @@ class LazyTable:
 
 
 def lazy_table(X: Any, y: Any, sample_weight: Any = None) -> LazyTable:
-    """The table that X, y and their weights mean, before any work."""
+    """The table that X, y and their weights mean; nothing is read yet."""
     if isinstance(X, (str, os.PathLike)):
         X, y, sample_weight = _parquet(os.fspath(X), y, sample_weight)
     if isinstance(X, dask.dataframe.DataFrame):
@@ -71,12 +69,12 @@ def lazy_table(X: Any, y: Any, sample_weight: Any = None) -> LazyTable:
     )
 
 
-def census(partition: Partition) -> Census:
+def summarise(partition: Partition) -> PartitionSummary:
     """Sizes and classes of a partition; runs on a worker."""
     X, y, weight = partition
     classes, codes = np.unique(y, return_inverse=True)
     totals = np.bincount(codes, weight, len(classes)).astype(np.float64)
-    return Census(X.shape[0], X.shape[1], classes, totals, X.dtype)
+    return PartitionSummary(X.shape[0], X.shape[1], classes, totals, X.dtype)
 
 
 def _parquet(path: str, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
@@ -162,19 +160,19 @@ def _partitions(
                 f"X has {len(X)} partitions and {name} has {len(column)}; partition both in the same "
                 "way, for instance by taking both from one frame, or with rechunk or repartition"
             )
-    prepare = dask.delayed(_prepared)
+    prepare = dask.delayed(_checked_partition)
     weight = [None] * len(X) if weight is None else weight
     blocks = zip(X, y, weight, strict=True)
     return [prepare(x, labels, w, i, dtype, names) for i, (x, labels, w) in enumerate(blocks)]
 
 
-def _prepared(
+def _checked_partition(
     X: Any, y: Any, weight: Any, number: int, dtype: np.dtype[Any] | None, names: list[Any] | None
 ) -> Partition:
-    """Blocks as arrays, checked; runs on a worker."""
+    """Check blocks of X, y and weights, and make arrays of them; runs on a worker."""
     if dtype is not None:
         X = X.to_numpy(dtype=dtype, na_value=np.nan)
-    elif hasattr(X, "toarray"):
+    elif sparse.issparse(X):
         X = X.toarray()
     X = np.ascontiguousarray(X)
     X = X.view(np.uint8) if X.dtype.kind == "b" else X
@@ -231,9 +229,10 @@ def _frame_precision(X: Any) -> np.dtype[Any]:
 
 
 _PIECE_ROWS = 500_000
+"""Rows that one task reads and encodes, about."""
 
 
-class Rows(NamedTuple):
+class TableRows(NamedTuple):
     """Features [t, d], class values [t] and, if there are any, weights [t]."""
 
     X: Any
@@ -243,15 +242,12 @@ class Rows(NamedTuple):
 
 def dask_rows(
     table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None = None
-) -> Rows:
+) -> TableRows:
     """Dask arrays of the features [n, d] and class values [n] of the rows that have a target.
 
-    Parquet files are cut between row groups; a text file is one piece, for its rows cannot be counted
+    Parquet files are split between row groups. A text file is one piece, as its rows cannot be counted
     without reading it.
     """
-    import dask
-    import dask.array
-
     if isinstance(table, ParquetTable):
         tables: list[Table] = list(_parquet_pieces(table))
     elif isinstance(table, CsvTable):
@@ -267,7 +263,7 @@ def dask_rows(
         arrays = [dask.array.from_delayed(part, shape=shape, dtype=kind) for part in parts]
         return dask.array.concatenate(arrays, allow_unknown_chunksizes=True)
 
-    return Rows(
+    return TableRows(
         joined([r.X for r in rows], (np.nan, d), dtype),
         joined([r.y for r in rows], (np.nan,), classes.values.dtype),
         None
@@ -278,10 +274,10 @@ def dask_rows(
 
 def _encoded(
     table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None
-) -> Rows:
+) -> TableRows:
     """Read and encode a piece; runs on a worker."""
     X, codes, weights = zip(*encoded_rows(table, preprocessor, classes, weight), strict=True)
-    return Rows(
+    return TableRows(
         np.concatenate(X),
         classes.values[np.concatenate(codes)],
         None if weight is None else np.concatenate(weights),
@@ -298,7 +294,7 @@ def _parquet_pieces(table: ParquetTable) -> Iterator[ParquetTable]:
 
 
 def _from_anywhere(path: File) -> File:
-    """The file by a path that does not depend on the folder in which a worker was started."""
+    """The file with an absolute path: workers may have been started in another folder."""
     return path.absolute() if isinstance(path, Path) else path
 
 

@@ -17,7 +17,6 @@ from distributed import Client, Future
 
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
 from cavity.data.scaling import Standardizer
-from cavity.data.source import RawRows
 from cavity.engines.dask.comm import FitSettings, Message, unpack_sums
 from cavity.engines.dask.passes import Assignment, GroupStates, MakeTask, PassResult, PassRunner
 from cavity.engines.dask.recovery import (
@@ -130,10 +129,6 @@ class DaskEngine(Engine):
         """About `size` rows of the calibration hold-out, or all of them if they are fewer."""
         batch = next(self.batches(min(self.n_rows, round(size / hold_out)), rng))
         return {shard: sample._replace(hold_out=hold_out) for shard, sample in batch.items()}
-
-    def first_rows(self, count: int) -> RawRows:
-        """At most `count` rows from the beginning."""
-        return self.source.first_rows(count)
 
     @property
     def log_predictive(self) -> Any:

@@ -20,7 +20,7 @@ from cavity.data.scaling import Standardizer, learn_standardizer
 from cavity.data.source import RawRows, batch_count, code_type, joined, tile_precision
 from cavity.data.weights import checked_class_factors
 from cavity.engines.dask.cluster import Cluster
-from cavity.engines.dask.collections import Census, LazyTable, Partition, census
+from cavity.engines.dask.collections import LazyTable, Partition, PartitionSummary, summarise
 from cavity.engines.dask.comm import GroupRows, identity
 from cavity.engines.dask.worker import ShardSample, shard_moments, take_rows
 from cavity.typing import Array, IntArray
@@ -167,7 +167,7 @@ class ShardedSource:
         self.cluster = cluster
         self.feature_names = table.feature_names
         self._partitions = self._compute()
-        found = cluster.run(self._censuses, self._recompute)
+        found = cluster.run(self._summaries, self._recompute)
         self.lengths = [part.n_rows for part in found]
         self.n_rows: int = sum(self.lengths)
         if self.n_rows == 0:
@@ -193,8 +193,8 @@ class ShardedSource:
     def _recompute(self) -> None:
         self._partitions = self._compute()
 
-    def _censuses(self) -> list[Future]:
-        return list(self.cluster.client.map(census, self._partitions, pure=False))
+    def _summaries(self) -> list[Future]:
+        return list(self.cluster.client.map(summarise, self._partitions, pure=False))
 
     def _read(self, number: int) -> Future:
         """A task that reads the rows of a group: at first evenly spread, later on any worker."""
@@ -263,10 +263,6 @@ class ShardedSource:
         numbers = rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False)
         return self.take(np.sort(numbers))
 
-    def first_rows(self, count: int) -> RawRows:
-        """At most `count` rows from the beginning."""
-        return self.take(np.arange(min(count, self.n_rows)))
-
     def take(self, numbers: IntArray) -> RawRows:
         """The rows with these sorted numbers."""
         starts = [self.layout.bounds(group.start)[0] for group in self.groups]
@@ -331,7 +327,7 @@ def _weights(
     return weight if factors is None else weight * factors[codes]
 
 
-def _class_totals(found: list[Census], classes: NDArray[Any]) -> Array:
+def _class_totals(found: list[PartitionSummary], classes: NDArray[Any]) -> Array:
     totals = np.zeros(len(classes))
     for part in found:
         totals[np.searchsorted(classes, part.classes)] += part.totals

@@ -1,16 +1,15 @@
-"""On a cluster too, rows of no doubt are thinned out of a minibatch, shard by shard, without bias."""
-
-from dataclasses import replace
+"""Importance subsampling and calibration hold-out on a cluster, shard by shard."""
 
 import numpy as np
 import pytest
 from dask_clusters import QUIET, chunked, started
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from cavity.data.sampling import RowSampler, is_held_out
 from cavity.engines.dask import shards as layout
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.gp.prior import Prior
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from support import table
 
 pytestmark = QUIET
@@ -33,13 +32,13 @@ def fitted():
 def test_the_sums_are_those_of_all_rows_on_average(fitted):
     engine, posterior = fitted._training, fitted.model_.posterior
     prior = Prior(fitted.kernel_, fitted.model_.Z, np.dtype(np.float64), fitted.model_.jitter)
-    look = SweepOptions(damping=0.0, thinning=0.1)
-    full = engine.sweep(prior, posterior, replace(look, thinning=1.0))
+    look = Sweep(prior, posterior, fitted.model_.rule, SweepOptions(damping=0.0))
+    full = engine.run(look)
     rng, found, epochs = np.random.default_rng(0), [], 8
     for _ in range(epochs):
         for batch in engine.batches(BATCH, rng):
             assert len(batch) >= 8
-            found.append(engine.sweep(prior, posterior, look, batch))
+            found.append(engine.run(look, batch, RowSampler(0.1)))
     assert sum(sums.n_rows for sums in found) == epochs * N
     assert sum(sums.n_visited for sums in found) < 0.6 * epochs * N
     for name in ("precision", "shift", "theta", "Z"):
@@ -48,3 +47,16 @@ def test_the_sums_are_those_of_all_rows_on_average(fitted):
         spread = values.std(axis=0) * np.sqrt(len(found)) / epochs
         scale = 1e-9 * np.abs(getattr(full, name)).max()
         assert (error < 3.0 * spread + scale).all(), name
+
+
+def test_a_calibration_batch_has_the_rows_of_the_hold_out_and_no_others(fitted):
+    engine, posterior = fitted._training, fitted.model_.posterior
+    prior = Prior(fitted.kernel_, fitted.model_.Z, np.dtype(np.float64), fitted.model_.jitter)
+    look = Sweep(prior, posterior, fitted.model_.rule, SweepOptions(damping=0.0))
+    batch = engine.calibration_batch(0.1, N, np.random.default_rng(0))
+    whole = next(engine.batches(N, np.random.default_rng(0)))
+    assert all(sample.parts == 1 for sample in whole.values())  # all rows of some shards
+    numbers = np.concatenate([np.arange(*engine.source.layout.bounds(shard)) for shard in whole])
+    held_out = int(is_held_out(numbers, 0.1).sum())
+    assert engine.run(look, batch).weight == held_out > 0
+    assert engine.run(look, whole, RowSampler(hold_out=0.1)).weight == len(numbers) - held_out

@@ -1,6 +1,4 @@
-"""Rows of no doubt may be left out of a minibatch: the others stand for them, and nothing is biased."""
-
-from dataclasses import replace
+"""Importance subsampling: most rows of certain labels are left out, and nothing is biased."""
 
 import numpy as np
 import pandas as pd
@@ -12,17 +10,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity import SEPClassifier, SVIClassifier
-from cavity.data import ParquetSource
-from cavity.data import sampling as thinning
+from cavity.data import ParquetSource, sampling
 from cavity.data.arrays import ArrayBlock, ArraySource
-from cavity.data.sampling import systematic_subsample, thinned_batch
+from cavity.data.sampling import RowSampler, subsampled, systematic_subsample
 from cavity.data.scaling import Standardizer
 from cavity.data.source import LoadedBlock
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
 from cavity.gp.likelihoods import NoisyArgmax
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from support import fixed_point, make_engine, make_prior, points, table
 
 N = 3_000
@@ -48,7 +45,9 @@ def parquet_engine(path):
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(target=labels)
     frame.to_parquet(path, index=False, row_group_size=250)
     source = ParquetSource(path, "target")
-    return LocalEngine(source, Standardizer.identity(2), ExpectationPropagation(), Threads(1))
+    engine = LocalEngine(source, Standardizer.identity(2), 1, Threads(1))
+    engine.rule = ExpectationPropagation()
+    return engine
 
 
 @pytest.fixture(scope="module", params=["two classes", "three classes", "parquet"])
@@ -69,7 +68,7 @@ def fitted(request, tmp_path_factory):
 )
 def test_as_many_rows_are_kept_as_expected_and_those_in_doubt_always(log_predictive, least, offset):
     kept, importance_weight = systematic_subsample(log_predictive, least, offset)
-    probability = np.clip(-np.expm1(log_predictive) / thinning._DOUBTFUL, least, 1.0)
+    probability = np.clip(-np.expm1(log_predictive) / sampling._DOUBTFUL, least, 1.0)
     assert abs(len(kept) - probability.sum()) <= 1.0 + 1e-6
     assert_allclose(importance_weight, 1.0 / probability[kept])
     always = np.flatnonzero(probability == 1.0)
@@ -90,7 +89,7 @@ def test_every_row_is_itself_on_average():
     for _ in range(draws):
         chosen = np.sort(rng.choice(1_000, 300, replace=False))
         kept, importance_weight = systematic_subsample(
-            log_predictive[chosen], LEAST, thinning._offset(chosen)
+            log_predictive[chosen], LEAST, sampling._offset(chosen)
         )
         total[chosen[kept]] += importance_weight
     share = total / (0.3 * draws)
@@ -101,12 +100,12 @@ def test_every_row_is_itself_on_average():
 
 def test_the_sums_are_those_of_all_rows_on_average(fitted):
     engine, posterior = fitted
-    look = SweepOptions(damping=0.0, thinning=LEAST)
-    full = engine.sweep(PRIOR, posterior, replace(look, thinning=1.0))
+    look = Sweep(PRIOR, posterior, engine.rule, SweepOptions(damping=0.0))
+    full = engine.run(look)
     rng, found, epochs = np.random.default_rng(0), [], 20
     for _ in range(epochs):
         for batch in engine.batches(600, rng):
-            found.append(engine.sweep(PRIOR, posterior, look, batch))
+            found.append(engine.run(look, batch, RowSampler(LEAST)))
     assert sum(sums.n_rows for sums in found) == epochs * N
     assert sum(sums.n_visited for sums in found) < 0.5 * epochs * N
     for name in ("precision", "shift", "bracket", "theta", "Z"):
@@ -122,7 +121,7 @@ def test_what_is_left_out_of_q_for_a_row_is_its_own_site_alone(fitted):
     engine, posterior = fitted
     batch = next(iter(engine.batches(1_000, np.random.default_rng(1))))
     before = engine.log_predictive.copy()
-    engine.sweep(PRIOR, posterior, SweepOptions(thinning=LEAST), batch)
+    engine.run(Sweep(PRIOR, posterior, engine.rule), batch, RowSampler(LEAST))
     assert sum(len(index) for index, _ in engine._pending) < 600
     for index, refined in engine._pending:
         assert_allclose(refined.log_predictive, before[index], atol=1e-6)
@@ -140,24 +139,24 @@ def test_what_is_left_as_it_is(n, n_rows, least):
     block = ArrayBlock(source, np.arange(n))
     read = LoadedBlock(block.index, block.load())
     for batch in (block, read):
-        assert_array_equal(thinned_batch(batch, certain, least).index, np.arange(n))
+        assert_array_equal(subsampled(batch, certain, least).index, np.arange(n))
 
 
-@pytest.mark.parametrize("spared", [0.0, 0.05])
-def test_all_rows_at_once_are_left_as_they_are(fitted, spared):
+@pytest.mark.parametrize("hold_out", [0.0, 0.05])
+def test_all_rows_at_once_are_left_as_they_are(fitted, hold_out):
     """They are the same in every epoch, and so would be those that are kept."""
     engine, posterior = fitted
     (batch,) = engine.batches(N, np.random.default_rng(0))
-    options = SweepOptions(damping=0.0, thinning=LEAST, spared=spared)
-    assert engine.sweep(PRIOR, posterior, options, batch).n_visited > 0.9 * N
+    look = Sweep(PRIOR, posterior, engine.rule, SweepOptions(damping=0.0))
+    assert engine.run(look, batch, RowSampler(LEAST, hold_out)).n_visited > 0.9 * N
 
 
-def test_a_minibatch_that_has_been_read_is_thinned_alike():
+def test_a_minibatch_that_has_been_read_is_subsampled_alike():
     X, labels = separable(1_000)
     block = ArrayBlock(ArraySource(X, labels), np.arange(0, 1_000, 2))
     log_predictive = np.log1p(-(10.0 ** np.random.default_rng(0).uniform(-4, 0, 1_000)))
-    one = thinned_batch(block, log_predictive, LEAST)
-    other = thinned_batch(LoadedBlock(block.index, block.load()), log_predictive, LEAST)
+    one = subsampled(block, log_predictive, LEAST)
+    other = subsampled(LoadedBlock(block.index, block.load()), log_predictive, LEAST)
     assert isinstance(one, LoadedBlock)
     assert isinstance(other, LoadedBlock)
     assert len(one.index) < 400
@@ -172,17 +171,17 @@ def test_a_weight_of_one_changes_nothing_and_rows_of_more_are_kept_more_often(re
     X, labels = separable(1_000)
     log_predictive = np.log1p(-(10.0 ** np.random.default_rng(0).uniform(-4, 0, 1_000)))
 
-    def thinned(weight):
+    def sample(weight):
         block = ArrayBlock(ArraySource(X, labels, weight), np.arange(0, 1_000, 2))
-        return thinned_batch(
+        return subsampled(
             LoadedBlock(block.index, block.load()) if read else block, log_predictive, LEAST
         )
 
-    plain, ones = thinned(None), thinned(np.ones(1_000))
+    plain, ones = sample(None), sample(np.ones(1_000))
     assert_array_equal(ones.index, plain.index)
     assert_array_equal(ones.importance_weight, plain.importance_weight)
     assert_array_equal(ones.load().weight, 1.0)
-    heavy = thinned(np.full(1_000, 20.0))
+    heavy = sample(np.full(1_000, 20.0))
     assert len(heavy.index) > 1.2 * len(plain.index)
     assert_array_equal(heavy.load().weight, 20.0)
 
@@ -196,7 +195,7 @@ def test_weights_of_one_are_none_in_a_fit():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
-    ("model", "thins"),
+    ("model", "subsamples"),
     [
         (SEPClassifier(batch_size=500), True),
         (SEPClassifier(batch_size=100), False),
@@ -207,21 +206,21 @@ def test_weights_of_one_are_none_in_a_fit():
     ],
     ids=["sep", "small", "svi", "gradient", "all rows", "factors"],
 )
-def test_which_schedules_thin(monkeypatch, model, thins):
+def test_which_schedules_subsample(monkeypatch, model, subsamples):
     visited = []
-    whole = thinning.systematic_subsample
+    whole = sampling.systematic_subsample
 
     def watched(log_predictive, *rest):
         kept, importance_weight = whole(log_predictive, *rest)
         visited.append(len(kept) / len(log_predictive))
         return kept, importance_weight
 
-    monkeypatch.setattr(thinning, "systematic_subsample", watched)
+    monkeypatch.setattr(sampling, "systematic_subsample", watched)
     model.set_params(n_inducing=10, max_epochs=6, random_state=0, n_jobs=1)
     X, labels = separable(2_000)
     model.fit(X, labels)
     assert model.score(X, labels) > 0.97
-    assert bool(visited) == thins
-    if thins:
+    assert bool(visited) == subsamples
+    if subsamples:
         assert visited[:4] == [1.0] * 4
         assert min(visited) < 0.7
