@@ -21,7 +21,7 @@ from cavity.gp.linalg import (
     times_lower,
     times_transposed_lower,
 )
-from cavity.gp.prior import Prior
+from cavity.gp.prior import Prior, RowPrior
 from cavity.typing import FLOAT64, Array, Dtype
 
 MapFunction: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
@@ -194,7 +194,9 @@ def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
     return marginals_from_kernel(K, diagonal, prior, posterior)
 
 
-def marginals_from_kernel(K: Array, diagonal: Array, prior: Prior, posterior: Posterior) -> Marginals:
+def marginals_from_kernel(
+    K: Array, diagonal: Array, prior: Prior | RowPrior, posterior: Posterior
+) -> Marginals:
     """The same from kernel rows K = k(X, Z) [t, m] and k(x, x) [t]."""
     A = times_transposed_lower(K, prior.whitener)
     residual = np.maximum(diagonal - row_dots(A, A), 0.0)
