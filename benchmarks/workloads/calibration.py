@@ -63,7 +63,7 @@ def _sets(context: Context) -> list[tuple[Split, dict[str, object]]]:
     for split, standardize in large:
         epochs = STEPS * 5 * POINTS / len(split.train.y)
         # The share that is "auto" goes by the calibration; both fits are to have the same.
-        parameters: dict[str, object] = {"standardize": standardize, "residual_share": 1.0}
+        parameters: dict[str, object] = {"standardize": standardize, "residual_scale": 1.0}
         sets.append((split, {**parameters, "max_epochs": epochs}))
     return sets
 

@@ -10,7 +10,7 @@ from benchmarks.drawing import mean_curve
 from benchmarks.progress import Bar
 from benchmarks.records import Repetition
 
-from benchmarks import compare, progress, records, results, tables
+from benchmarks import compare, progress, records, results, same_results, tables
 
 
 def repetition(label, seconds, nll, budget=None, **rest):
@@ -30,7 +30,7 @@ def test_a_benchmark_without_records_says_how_to_get_them(tmp_path):
         results.page(tmp_path, "{{ table9 }}\n")
 
 
-@pytest.mark.parametrize("module", [compare, progress, records, results])
+@pytest.mark.parametrize("module", [compare, progress, records, results, same_results])
 def test_examples(module):
     assert doctest.testmod(module).failed == 0
 
