@@ -101,7 +101,7 @@ def _glibc() -> Any:
 
 
 class _GroupFiles(NamedTuple):
-    """Where a version of control groups records the memory of a group."""
+    """Names of the files in which a version of control groups records the memory of a group."""
 
     controller: str
     """Its name in /proc/self/cgroup; in version 2 it is empty."""

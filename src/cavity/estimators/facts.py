@@ -33,7 +33,7 @@ _VALUE = "text-align:left;padding:.1em 0"
 
 @dataclass(frozen=True)
 class FitFacts:
-    """What was fitted, how well and at what cost, as plain data.
+    """The facts of a fit as plain data: the model, its scores, and time and memory.
 
     `dataclasses.asdict` makes a dictionary of it that JSON can hold; `as_words` makes lines to read.
     """

@@ -97,7 +97,7 @@ class Comparison:
 
 
 class _Scored(NamedTuple):
-    """What a comparison needs of a fitted model."""
+    """A fitted model with its score for each row."""
 
     name: str
     kernel: Any

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cavity.engines.threads import compute_context, thread_count
-from cavity.typing import Array
+from cavity.typing import Array, IntArray
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 """Okabe and Ito's colours, those of most contrast first."""
@@ -120,6 +120,18 @@ def feature_positions(features: Any, names: list[str]) -> tuple[int, int]:
 def dense(X: Any) -> Any:
     """Convert X [n, d] of any kind to a dense array."""
     return X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+
+
+def n_rows(X: Any) -> int:
+    """Number of rows of an array, a data frame or a list."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def take_rows(X: Any, index: IntArray) -> Any:
+    """Select rows of an array, a data frame or a list by number."""
+    if hasattr(X, "iloc"):
+        return X.iloc[index]
+    return (X if hasattr(X, "shape") else np.asarray(X))[index]
 
 
 def number(value: float) -> str:

@@ -12,9 +12,11 @@ from cavity.plot.canvas import (
     dense,
     feature_positions,
     marker,
+    n_rows,
     names_of_features,
     proba_at,
     probability_colours,
+    take_rows,
 )
 from cavity.typing import Array
 
@@ -227,12 +229,9 @@ class InducingPointsDisplay(Display):
 
 def some_rows(X: Any, y: Any, max_rows: int) -> tuple[Array, Any]:
     """Select up to `max_rows` evenly spaced rows of X [n, d] and y [n]."""
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    n = n_rows(X)
     chosen = np.unique(np.linspace(0, n - 1, min(n, max_rows)).astype(int))
-    picked = (
-        X.iloc[chosen] if hasattr(X, "iloc") else (X if hasattr(X, "shape") else np.asarray(X))[chosen]
-    )
-    return dense(picked), None if y is None else np.asarray(y)[chosen]
+    return dense(take_rows(X, chosen)), None if y is None else np.asarray(y)[chosen]
 
 
 def draw_rows(ax: Any, rows: Array, labels: Any, classes: Any) -> None:

@@ -28,7 +28,7 @@ _MAX_COLUMNS = 8
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """How much a report shows."""
+    """Sizes of the parts of a report."""
 
     max_rows: int
     n_hardest: int

@@ -282,7 +282,7 @@ def surprises(
 
 
 def time_and_memory(target: ReportTarget) -> dict[str, str]:
-    """What the fit took."""
+    """Time and memory that the fit took."""
     facts = target.facts
     costs = {}
     if facts.fit_seconds is not None:

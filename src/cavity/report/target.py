@@ -13,7 +13,7 @@ from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.source import Source
 from cavity.estimators.facts import FitFacts, fit_facts, fitted_classifier
 from cavity.estimators.validation import validated_rows
-from cavity.plot.canvas import dense, names_of_features
+from cavity.plot.canvas import dense, n_rows, names_of_features, take_rows
 from cavity.typing import Array, IntArray
 
 _BLOCK = 8_192
@@ -81,7 +81,7 @@ class GivenRows:
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return int(self.X.shape[0]) if hasattr(self.X, "shape") else len(self.X)
+        return n_rows(self.X)
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ def rows_at(rows: GivenRows | Source, numbers: IntArray) -> ReportRows:
     """
     wanted: IntArray = np.unique(numbers)
     if isinstance(rows, GivenRows):
-        target, X = rows.target, _take(rows.X, wanted)
+        target, X = rows.target, take_rows(rows.X, wanted)
         frame = X if target.transforms and hasattr(X, "iloc") else None
-        return ReportRows(wanted, target.prepare(X), target.codes(_take(rows.y, wanted)), frame)
+        return ReportRows(wanted, target.prepare(X), target.codes(take_rows(rows.y, wanted)), frame)
     if isinstance(rows, ArraySource):
         found = ArrayBlock(rows, wanted).load()
         return ReportRows(wanted, found.X, found.labels)
@@ -139,9 +139,3 @@ def sample_index(n: int, size: int, seed: int) -> IntArray:
     if n <= size:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
-
-
-def _take(values: Any, index: IntArray) -> Any:
-    if hasattr(values, "iloc"):
-        return values.iloc[index]
-    return (values if hasattr(values, "shape") else np.asarray(values))[index]

@@ -24,7 +24,7 @@ OUTPUTS = ("label", "probabilities", "latent_mean", "latent_variance")
 
 
 class FittedClassifier(Protocol):
-    """What an export reads of a fitted classifier."""
+    """The attributes of a fitted classifier that an export uses."""
 
     classes_: Array
     kernel_: Any

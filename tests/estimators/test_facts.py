@@ -1,12 +1,19 @@
-"""The representation of estimators in notebooks, as HTML and as it is shown."""
+"""Facts about a fit, as plain data and as a notebook shows them."""
+
+import json
+import pickle
+from dataclasses import asdict
 
 import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.datasets import make_moons
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from cavity import SEPClassifier, TableClassifier
-from cavity.estimators.facts import fit_facts
+from cavity.estimators.facts import fit_facts, fitted_classifier, training_source
 from headless_browser import looked_at
 
 
@@ -16,6 +23,32 @@ def fitted():
     return SEPClassifier(n_inducing=5, random_state=0, config={"tol": 1e-2}).fit(
         X, ["<no>" if c else "yes" for c in y]
     )
+
+
+def test_facts_are_those_of_the_estimator_and_json_holds_them(fitted):
+    facts = json.loads(json.dumps(asdict(fit_facts(fitted))))
+    assert facts["method"] == "SEPClassifier"
+    assert facts["classes"] == ["<no>", "yes"]
+    assert (facts["rows"], facts["features"], facts["inducing_points"]) == (100, 2, 5)
+    assert facts["loo_log_loss"] == fitted.loo_log_loss_
+    assert facts["log_marginal_likelihood"] == fitted.log_marginal_likelihood_value_
+    assert facts["iterations"] == fitted.n_iter_
+    assert facts["seconds"] == fitted.history_[-1].seconds
+    assert facts["peak_memory_bytes"] is None
+
+
+def test_the_classifier_in_a_pipeline_is_found():
+    X, y = make_moons(60, noise=0.2, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), SEPClassifier(n_inducing=3, tol=1e-1, random_state=0))
+    assert fitted_classifier(pipeline.fit(X, y)) is pipeline[-1]
+    assert fit_facts(pipeline).rows == 60
+    with pytest.raises(TypeError, match="estimator is a LogisticRegression"):
+        fit_facts(LogisticRegression().fit(X, y))
+
+
+def test_a_copy_does_not_hold_the_rows(fitted):
+    assert training_source(fitted).n_rows == 100
+    assert training_source(pickle.loads(pickle.dumps(fitted))) is None
 
 
 def test_a_notebook_shows_what_was_fitted(fitted):
@@ -45,12 +78,17 @@ def test_a_classifier_of_tables_shows_the_one_inside():
     model = TableClassifier(SEPClassifier(n_inducing=3, random_state=0, config={"tol": 1e-2}))
     assert "What was fitted" not in model._repr_html_()
     assert "30</td>" in model.fit(frame, frame["hour"] > 12)._repr_html_()
+    assert fit_facts(model).fit_seconds == model.fit_seconds_
+    assert fit_facts(model).peak_memory_bytes == model.peak_memory_bytes_
 
 
 def test_a_stream_says_that_it_counts_its_last_chunk():
     X, y = make_moons(100, noise=0.2, random_state=0)
     stream = SEPClassifier(n_inducing=5, random_state=0).partial_fit(X, y).partial_fit(X[:40], y[:40])
-    assert fit_facts(stream).as_words()["Rows of the last chunk"] == "40"
+    facts = fit_facts(stream)
+    assert facts.as_words()["Rows of the last chunk"] == "40"
+    assert facts.log_marginal_likelihood is None
+    assert facts.rows_per_second is None
 
 
 LOOK = """(() => {
