@@ -166,8 +166,8 @@ def fit(
 ) -> None:
     """Fit a classifier to a table and save it.
 
-    Columns may hold numbers, strings, truth values or dates, with missing cells. Files may be larger
-    than memory. [bold]cavity inspect[/bold] shows how each column is used.
+    Columns may hold numbers, strings, truth values or dates, with missing cells.
+    Files may be larger than memory. [bold]cavity inspect[/bold] shows how each column is used.
     """
     from cavity.cli.fit import FitRequest, run_fit
 

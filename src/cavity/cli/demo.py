@@ -110,11 +110,11 @@ def explanation(baseline: dict[str, Any], model: dict[str, Any]) -> str:
     wrong, wrong_baseline = 100 * model["error"], 100 * baseline["error"]
     mean, mean_baseline = np.exp(-model["nll"]), np.exp(-baseline["nll"])
     return fill(
-        f"In words: of 100 flights, logistic regression gets about {wrong_baseline:.0f} wrong and cavity "
-        f"about {wrong:.0f}. The probabilities that they gave to what happened have a geometric mean of "
-        f"{mean_baseline:.0%} and {mean:.0%} (this is the test NLL). What cavity predicts with 70% "
-        f"happens about 70 times in 100, give or take {100 * model['calibration_error']:.0f} (the "
-        "calibration error).",
+        f"In words: of 100 flights, logistic regression gets about {wrong_baseline:.0f} wrong and "
+        f"cavity about {wrong:.0f}. The probabilities that they gave to what happened have a "
+        f"geometric mean of {mean_baseline:.0%} and {mean:.0%} (this is the test NLL). "
+        f"What cavity predicts with 70% happens about 70 times in 100, give or take "
+        f"{100 * model['calibration_error']:.0f} (the calibration error).",
         width=88,
     )
 
