@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.micro.test_micro import step_of
-from cavity.engines.threads import blas_threads
+from cavity.engines.threads import one_blas_thread
 from cavity.gp.kernels import bind
 from cavity.gp.linalg import (
     cholesky_in_place,
@@ -78,7 +78,7 @@ def milliseconds(work: Callable[[], Any], repeats: int = 50, rounds: int = 9) ->
 
 def main() -> None:
     """Print the table."""
-    with blas_threads(1), np.errstate(all="ignore"):
+    with one_blas_thread, np.errstate(all="ignore"):
         print(
             f"{'operation':30s} {'count':>5s} {'Mflop':>6s} {'precision':>9s} {'ms':>6s} {'Gflop/s':>8s}"
         )

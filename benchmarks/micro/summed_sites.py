@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.micro.test_micro import step_of
-from cavity.engines.threads import blas_threads
+from cavity.engines.threads import one_blas_thread
 from cavity.inference.sweep import site_gamma
 from cavity.inference.updates import NaturalUpdate
 
@@ -40,7 +40,7 @@ def compare(method: str, shape: tuple[int, int, int]) -> list[float]:
 
 def main() -> None:
     """Print the table."""
-    with blas_threads(1), np.errstate(all="ignore"):
+    with one_blas_thread, np.errstate(all="ignore"):
         print("step       m  rows    d   by rows  by sites, ms  ratio")
         for method in ("sep", "svi"):
             for m, size, d in SHAPES:

@@ -19,7 +19,7 @@ from cavity.data import ArraySource
 from cavity.data.scaling import Standardizer
 from cavity.data.source import Block
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads, blas_threads
+from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.inducing import default_kernel
 from cavity.gp.kernels import bind
 from cavity.gp.model import Model
@@ -38,7 +38,7 @@ RULES: dict[str, Any] = {"ep": ExpectationPropagation, "vi": Variational}
 
 @pytest.fixture(autouse=True)
 def one_blas_thread() -> Iterator[None]:
-    with blas_threads(1), np.errstate(all="ignore"):
+    with one_blas_thread, np.errstate(all="ignore"):
         yield
 
 

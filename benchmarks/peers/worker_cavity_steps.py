@@ -6,7 +6,7 @@ from protocol import Job
 from cavity.data import ArraySource
 from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads, blas_threads
+from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.inducing import default_kernel
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
@@ -35,7 +35,7 @@ def main():
     )
     state, step, rng = trainer.start(), 0, np.random.default_rng(job.seed)
     job.begin()
-    with blas_threads(1), np.errstate(all="ignore"):
+    with one_blas_thread, np.errstate(all="ignore"):
         while not job.over(step):
             for batch in source.batches(job.settings["minibatch"], rng):
                 step += 1

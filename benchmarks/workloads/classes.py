@@ -16,7 +16,7 @@ from benchmarks.registry import benchmark
 from cavity.data import ArraySource
 from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads, blas_threads, thread_count
+from cavity.engines.threads import Threads, one_blas_thread, thread_count
 from cavity.gp.inducing import default_kernel
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference.optimizers import Adam
@@ -101,7 +101,7 @@ def step_seconds(n_classes: int, m: int, d: int, repeats: int) -> float:
     )
     batch = next(iter(engine.source.batches(5 * m, rng)))
     state, best = trainer.start(), np.inf
-    with blas_threads(1), np.errstate(all="ignore"):
+    with one_blas_thread, np.errstate(all="ignore"):
         for _ in range(repeats + 1):
             begin = time.perf_counter()
             state, _ = trainer.step(state, batch, gain=0.05)

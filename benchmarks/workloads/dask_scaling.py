@@ -19,7 +19,7 @@ from benchmarks.workloads.out_of_core import write_folder
 from cavity.data import ArraySource
 from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads, blas_threads
+from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.inducing import default_kernel
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference.ep import ExpectationPropagation
@@ -74,7 +74,7 @@ def timed_steps(trainer, repeats):
 
     trainer.engine.run = timed_sweep
     state, steps = trainer.start(), []
-    with blas_threads(1), np.errstate(all="ignore"):
+    with one_blas_thread, np.errstate(all="ignore"):
         for _ in range(repeats + 1):
             begin = time.perf_counter()
             state, _ = trainer.step(state)

@@ -12,7 +12,7 @@ from benchmarks.registry import benchmark
 from cavity.data import ArraySource
 from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads, blas_threads, thread_count
+from cavity.engines.threads import Threads, one_blas_thread, thread_count
 from cavity.gp.inducing import default_kernel
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference.ep import ExpectationPropagation
@@ -34,7 +34,7 @@ def iteration_seconds(n: int, d: int, m: int, dtype: type, n_threads: int, repea
     options = SweepOptions(damping=0.5, max_leverage=0.5, trace_penalty=1.0)
     trainer = Trainer(make_problem(engine, ExpectationPropagation(), space, 1.0), Adam(0.1), options)
     state, best = trainer.start(), np.inf
-    with blas_threads(1), np.errstate(all="ignore"):
+    with one_blas_thread, np.errstate(all="ignore"):
         for _ in range(repeats + 1):
             begin = time.perf_counter()
             state, _ = trainer.step(state)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from cavity import NumericalError
-from cavity.engines.threads import blas_threads
+from cavity.engines.threads import one_blas_thread
 from cavity.gp.linalg import (
     add_outer,
     cholesky,
@@ -167,7 +167,7 @@ def test_a_cholesky_factor_whatever_lies_below_the_diagonal(m):
     ],
 )
 def test_an_outer_sum_that_does_not_fit_is_refused(A, x, y):
-    with pytest.raises(ValueError, match="no outer sum"):
+    with pytest.raises(ValueError, match="cannot add"):
         add_outer(A, x, y)
 
 
@@ -189,7 +189,7 @@ def test_a_gram_is_symmetric_and_a_plain_product(m, dtype):
     ],
 )
 def test_what_does_not_fit_is_refused_and_not_read_beyond_its_end(B, L):
-    with pytest.raises(ValueError, match="no triangular product"):
+    with pytest.raises(ValueError, match="no triangular product|not a square matrix"):
         times_lower(B, L)
 
 
@@ -211,7 +211,7 @@ def test_other_threads_go_on_meanwhile():
     L = random_lower(1500, np.float64)
     thread.start()
     try:
-        with blas_threads(1):
+        with one_blas_thread:
             # Another process may have the other core for a while, but not every time.
             most = max(ticks_during_a_product() for _ in range(10))
     finally:
@@ -228,3 +228,49 @@ def test_triangles_are_half_of_a_matrix_and_all_of_it(m, dtype):
     assert_array_equal(half, M[np.tril_indices(m)])
     assert_array_equal(lower(half), np.tril(M))
     assert_array_equal(symmetric(half), np.tril(M) + np.tril(M, -1).T)
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        np.full((1, 300), 4.0),
+        np.full(300, 4.0),
+        np.full((2, 2, 2), 4.0),
+        np.eye(4, dtype=np.float16),
+        np.eye(4, dtype=int),
+        np.array(4.0),
+    ],
+    ids=lambda unfit: f"{unfit.dtype}{unfit.shape}",
+)
+@pytest.mark.parametrize(
+    "routine",
+    [
+        cholesky_factor,
+        gram_of_lower,
+        lambda M: times_lower(np.ones((3, 4), M.dtype), M),
+        lambda M: times_transposed_lower(np.ones((3, 4), M.dtype), M),
+        lambda M: transposed_lower_times(M, np.ones((4, 3), M.dtype)),
+    ],
+    ids=["cholesky_factor", "gram_of_lower", "times_lower", "times_transposed", "transposed_times"],
+)
+def test_no_routine_gets_memory_that_is_not_its_matrix(routine, unfit):
+    """Their addresses go to BLAS and LAPACK, which would read and write beyond their ends."""
+    with pytest.raises(ValueError, match="not a square matrix"):
+        routine(unfit)
+
+
+@pytest.mark.parametrize(
+    "unfit", [np.eye(4, dtype=np.float32), np.eye(8)[::2, ::2], np.eye(4).T[:, ::-1]]
+)
+def test_a_factor_is_made_in_place_of_a_float64_matrix_in_c_order_only(unfit):
+    with pytest.raises(ValueError, match="not a square matrix of float64 in C order"):
+        cholesky_factor(unfit)
+
+
+def test_read_only_memory_is_not_written():
+    A = np.eye(4)
+    A.flags.writeable = False
+    with pytest.raises(ValueError, match="not a square matrix"):
+        cholesky_factor(A)
+    with pytest.raises(ValueError, match="cannot add"):
+        add_outer(A, np.ones(4), np.ones(4))

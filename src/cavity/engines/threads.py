@@ -7,10 +7,11 @@ threads.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -26,14 +27,34 @@ def _controller() -> Any:
     return ThreadpoolController()
 
 
-def blas_threads(limit: int) -> AbstractContextManager[Any]:
-    """A context in which every BLAS call uses at most `limit` threads.
+class _OneBlasThread:
+    """Limits BLAS to one thread as long as anybody in the process needs it; entered by `with`.
 
-    The engine runs one tile a thread and gives BLAS one thread each: on the shapes of a tile two BLAS
-    threads are slower than one.
+    The limit belongs to the whole process, so its users are counted: when fits or predictions overlap,
+    the first sets it and the last restores what was there before.
     """
-    context: AbstractContextManager[Any] = _controller().limit(limits=limit, user_api="blas")
-    return context
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._limit = _controller().limit(limits=1, user_api="blas")
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._limit.restore_original_limits()
+                self._limit = None
+
+
+one_blas_thread = _OneBlasThread()
+"""A context in which every BLAS call uses one thread: on the shapes of a tile two are slower than one."""
 
 
 Item = TypeVar("Item")
@@ -115,7 +136,7 @@ def compute_context(n_threads: int) -> Iterator[Threads]:
     """Threads for the tiles, one BLAS thread each, and no NumPy warnings."""
     threads = Threads(n_threads)
     try:
-        with blas_threads(1), np.errstate(all="ignore"):
+        with one_blas_thread, np.errstate(all="ignore"):
             yield threads
     except BaseException:
         threads.close()  # they may still use rows that are about to be released

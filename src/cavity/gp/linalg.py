@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import isqrt
@@ -104,9 +104,10 @@ def add_outer(A: Array, x: Array, y: Array) -> None:
     array([[4., 1.],
            [7., 1.]])
     """
-    if not (A.flags.c_contiguous and A.shape == x.shape + y.shape and A.dtype == x.dtype == y.dtype):
+    fits = x.ndim == y.ndim == 1 and A.shape == x.shape + y.shape and A.dtype == x.dtype == y.dtype
+    if not (fits and A.flags.carray and A.dtype in _GER):
         raise ValueError(
-            f"{A.dtype}{A.shape} plus {x.dtype}{x.shape} {y.dtype}{y.shape}ᵀ is no outer sum"
+            f"cannot add {x.dtype}{x.shape} {y.dtype}{y.shape}ᵀ to {A.dtype}{A.shape} in place"
         )
     n, m, step = ctypes.c_int(len(x)), ctypes.c_int(len(y)), ctypes.c_int(1)
     x, y, one = np.ascontiguousarray(x), np.ascontiguousarray(y), _ONE[A.dtype]
@@ -121,6 +122,7 @@ def gram_of_lower(L: Array) -> Array:
            [6., 9.]])
     """
     half = np.array(L, order="C")
+    _require_square(half, _LAUUM)
     m, info = ctypes.c_int(len(L)), ctypes.c_int()
     _LAUUM[half.dtype](b"U", m, half.ctypes.data, m, info)
     gram: Array = half + half.T
@@ -138,9 +140,18 @@ def cholesky_factor(A: Array) -> Array | None:
     array([[2., 0.],
            [1., 2.]])
     """
+    _require_square(A, (_DOUBLE,))
     m, info = ctypes.c_int(len(A)), ctypes.c_int()
     _POTRF(b"L", m, A.ctypes.data, m, info)
     return A.T if info.value == 0 else None
+
+
+def _require_square(A: Array, dtypes: Iterable[np.dtype[Any]]) -> None:
+    """Refuse an array whose memory is not the square matrix that a routine will read and write."""
+    square = A.ndim == 2 and A.shape[0] == A.shape[1]
+    if not (square and A.dtype in tuple(dtypes) and A.flags.carray):
+        kinds = " or ".join(str(kind) for kind in dtypes)
+        raise ValueError(f"{A.dtype}{A.shape} is not a square matrix of {kinds} in C order")
 
 
 def _own(B: Array, overwrite: bool = False) -> Array:
@@ -152,7 +163,8 @@ def _multiplied(out: Array, L: Array, side: bytes, transposed: bytes) -> Array:
     """out L or out Lᵀ (side "L": BLAS sees transposes), or Lᵀ out (side "R"), in place."""
     L = np.ascontiguousarray(L)
     inner = out.shape[1:] if side == b"L" else out.shape[:1]
-    if out.dtype != L.dtype or out.ndim != 2 or inner != L.shape[:1] or L.shape != L.shape[::-1]:
+    _require_square(L, _TRMM)
+    if out.dtype != L.dtype or out.ndim != 2 or inner != L.shape[:1]:
         raise ValueError(f"{out.dtype}{out.shape} and {L.dtype}{L.shape} have no triangular product")
     if out.size == 0:
         return out

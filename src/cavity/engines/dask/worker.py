@@ -35,7 +35,7 @@ from cavity.engines.dask.comm import (
 )
 from cavity.engines.dask.tree import Node, PartialSum, fold
 from cavity.engines.local import LocalEngine
-from cavity.engines.threads import Threads, blas_threads
+from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.tiles import Sites, Sums
 from cavity.memory import freed_memory_kept
 from cavity.typing import IntArray
@@ -265,7 +265,7 @@ def _order(entropy: int, shard: int, n_rows: int) -> IntArray:
 def _task_context() -> Iterator[None]:
     # A task is one thread of a worker: more BLAS threads would compete with those of other tasks. Dask
     # has its workers return freed memory at once, which every tile would have to fetch again.
-    with blas_threads(1), freed_memory_kept(), _short_switch_interval(), np.errstate(all="ignore"):
+    with one_blas_thread, freed_memory_kept(), _short_switch_interval(), np.errstate(all="ignore"):
         yield
 
 
