@@ -37,7 +37,7 @@ RULES: dict[str, Any] = {"ep": ExpectationPropagation, "vi": Variational}
 
 
 @pytest.fixture(autouse=True)
-def one_blas_thread() -> Iterator[None]:
+def _one_blas_thread() -> Iterator[None]:
     with one_blas_thread, np.errstate(all="ignore"):
         yield
 

@@ -36,21 +36,25 @@ def test_an_error_inside_restores_them():
     assert limits() == before
 
 
-def test_overlapping_users_restore_what_was_there_before_the_first():
-    """The first to begin ends first: its end must not lift the limit, the other's must."""
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_overlapping_users_restore_what_was_there_before_the_first(first_ends_first):
     before = limits()
-    began, go_on = threading.Event(), threading.Event()
+    began, go_on, seen = threading.Event(), threading.Event(), []
 
     def second():
         with one_blas_thread:
+            seen.append(limits())
             began.set()
             go_on.wait(60)
 
+    other = threading.Thread(target=second)
     with one_blas_thread:
-        other = threading.Thread(target=second)
         other.start()
         assert began.wait(60)
-    assert limits() == [1] * len(before)
+        if not first_ends_first:
+            go_on.set()
+            other.join(60)
     go_on.set()
     other.join(60)
+    assert seen == [[1] * len(before)]
     assert limits() == before

@@ -22,39 +22,53 @@ from cavity.memory import expect_large_arrays
 
 
 @lru_cache(maxsize=1)
-def _controller() -> Any:
+def _blas_libraries() -> list[Any]:
     # The search for loaded libraries takes milliseconds, and its result does not change.
-    return ThreadpoolController()
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 class _OneBlasThread:
-    """Limits BLAS to one thread as long as anybody in the process needs it; entered by `with`.
+    """Limits BLAS to one thread while a block of code runs; entered by `with`, also from several threads.
 
-    The limit belongs to the whole process, so its users are counted: when fits or predictions overlap,
-    the first sets it and the last restores what was there before.
+    Some BLAS libraries keep the limit for the process, others for each thread that sets it. So every
+    thread sets it for itself, and restores what the process had before its first user.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._limit: Any = None
+        self._before: list[int] = []
+        self._here = threading.local()
 
     def __enter__(self) -> None:
+        depth = getattr(self._here, "depth", 0)
+        self._here.depth = depth + 1
+        if depth:
+            return
         with self._lock:
             if self._users == 0:
-                self._limit = _controller().limit(limits=1, user_api="blas")
+                self._before = [library.num_threads for library in _blas_libraries()]
             self._users += 1
+            limit_blas_here()
 
     def __exit__(self, *_: object) -> None:
+        self._here.depth -= 1
+        if self._here.depth:
+            return
         with self._lock:
             self._users -= 1
-            if self._users == 0:
-                self._limit.restore_original_limits()
-                self._limit = None
+            for library, number in zip(_blas_libraries(), self._before, strict=True):
+                library.set_num_threads(number)
+
+
+def limit_blas_here() -> None:
+    """Limit the BLAS calls of this thread to one thread each."""
+    for library in _blas_libraries():
+        library.set_num_threads(1)
 
 
 one_blas_thread = _OneBlasThread()
-"""A context in which every BLAS call uses one thread: on the shapes of a tile two are slower than one."""
+"""A context with one thread a BLAS call: on the shapes of a tile two are slower than one."""
 
 
 Item = TypeVar("Item")
@@ -84,7 +98,9 @@ class Threads:
     def __init__(self, n_threads: int) -> None:
         expect_large_arrays()  # of the tiles
         self.n_threads = n_threads
-        self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
+        self._pool = (
+            ThreadPoolExecutor(n_threads, initializer=limit_blas_here) if n_threads > 1 else None
+        )
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """function(item) for every item, in order."""

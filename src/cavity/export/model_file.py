@@ -58,9 +58,9 @@ def save(estimator: Any, path: str | os.PathLike[str], *, trusted: Sequence[str 
 
     The file holds the fitted model, the parameters, the training history, the leave-one-out
     probabilities and the state of a stream. It holds neither training rows nor the parameters that say
-    where and how the fit ran (`checkpoint`, `n_jobs`, `verbose`, `client`). An existing file is replaced
-    only when the new one is complete. If the estimator holds types of your own, such as a kernel that you
-    registered, list them in `trusted`, here and in `load`.
+    where and how the fit ran (`checkpoint`, `n_jobs`, `verbose`, `client`). An existing file is
+    replaced only when the new one is complete. If the estimator holds types of your own, such as a
+    kernel that you registered, list them in `trusted`, here and in `load`.
 
     Examples
     --------
