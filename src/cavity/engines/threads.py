@@ -28,7 +28,7 @@ def _blas_libraries() -> list[Any]:
 
 
 class _OneBlasThread:
-    """Limits BLAS to one thread while a block of code runs; entered by `with`, also from several threads.
+    """Limits BLAS to one thread while a block of code runs, in several threads at once if need be.
 
     Some BLAS libraries keep the limit for the process, others for each thread that sets it. So every
     thread sets it for itself, and restores what the process had before its first user.
