@@ -62,7 +62,7 @@ def evaluation(model: Any, table: Any, weight: str | None = None) -> ScoreSums:
     labels = model.labels_
     sums, read, missing, weightless = ScoreSums(len(labels.values)), 0, 0, 0
     warn_of_new_columns(model, table, weight)
-    with progress_shown() as watcher, model.computing() as threads:
+    with progress_shown() as watcher, model.compute_context() as threads:
         watcher.stage(f"evaluating on {table.name}")
         for chunk in encoded_chunks(model, table, {labels.target: labels.arrow_type}, weight):
             codes = labels.codes(chunk.rows.column(labels.target))

@@ -194,7 +194,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def _at(self, X: Any) -> tuple[Array, Array, Array]:
         features = self.transform(X)
-        with self.computing() as threads:
+        with self.compute_context() as threads:
             return self.moments_and_log_proba(features, threads)
 
     def moments_and_log_proba(self, features: Array, threads: Threads) -> tuple[Array, Array, Array]:

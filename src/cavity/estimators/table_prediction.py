@@ -170,7 +170,7 @@ def _predicted(model: TableClassifier, table: Table, keep: Sequence[str]) -> Ite
     pa, _ = import_arrow()
     others = {name: pa.string() for name in keep}
     words = [str(value) for value in model.classes_]
-    with model.computing() as threads:
+    with model.compute_context() as threads:
         for features, chunk, _, _ in encoded_chunks(model, table, others):
             mean, variance, log_proba = model.moments_and_log_proba(features, threads)
             codes = log_proba.argmax(axis=1)
