@@ -209,9 +209,9 @@ def test_columns_that_are_not_numeric(write):
 def test_weights_that_are_none(write, weight):
     weights = np.ones(N)
     weights[30] = weight
-    with pytest.raises(SourceError, match="row group 1: the weights in column 'w'"):
+    with pytest.raises(SourceError, match="row group 1: the weight 'w' of row"):
         train(write(w=weights), weight="w")
-    with pytest.raises(SourceError, match="sum to zero"):
+    with pytest.raises(SourceError, match="the weight 'w' of every row is zero"):
         train(write(w=np.zeros(N)), weight="w")
 
 
@@ -338,7 +338,7 @@ def test_an_index_that_pandas_wrote_into_later_parts_alone_is_no_column(tmp_path
 def test_weights_whose_sum_is_no_number(write):
     path = write(weight=np.full(N, 1e308))
     for rows in (path, pq.read_table(path)):
-        with pytest.raises(SourceError, match=r"weights in column 'weight' is not finite; divide"):
+        with pytest.raises(SourceError, match=r"sum of the weight 'weight' is not finite; divide"):
             open_source(rows, "delayed", "weight")
 
 

@@ -154,10 +154,10 @@ def test_missing_columns_are_refused(model):
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (["a"] * 20, "one value"),
+        (["a"] * 20, "one class"),
         ([None] * 20, "no values"),
         (np.linspace(0, 1, 20), "is a fraction"),
-        (pd.date_range("2020-01-01", periods=20), "is a datetime"),
+        (pd.date_range("2020-01-01", periods=20), "is of type datetime"),
     ],
 )
 def test_targets_that_are_no_classes(labels, words):
@@ -291,5 +291,5 @@ def test_a_disk_that_fills_up_while_rows_are_written(tmp_path, monkeypatch):
 
 def test_the_file_of_a_constant_target_is_named(tmp_path):
     parquet.write_table(pa.table({"hour": [1, 2], "late": [1, 1]}), tmp_path / "t.parquet")
-    with pytest.raises(SourceError, match=r"t\.parquet: the target 'late' has one value \(1\)"):
+    with pytest.raises(SourceError, match=r"t\.parquet: the target 'late' has one class \(1\)"):
         small().fit(tmp_path / "t.parquet", "late")

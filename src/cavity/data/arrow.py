@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.arrays import ArraySource
-from cavity.data.labels import Labels
+from cavity.data.labels import LabelScan
 from cavity.data.locations import Columns, find_columns, find_files, import_pyarrow
 from cavity.data.parquet_store import (
     DatasetFragments,
@@ -46,12 +46,13 @@ from cavity.data.source import (
     Block,
     LoadedBlock,
     RawRows,
+    Source,
     batch_count,
-    countable,
     even_parts,
     row_number_type,
     shuffled,
 )
+from cavity.data.weights import check_total_weight, check_weights
 from cavity.errors import SourceError
 from cavity.typing import Array, IntArray
 
@@ -188,7 +189,7 @@ class Scan:
     classes: NDArray[Any]
     codes: IntArray
     """[n] in int8, or int16 for many classes: a byte a row, and no target column to decode again."""
-    class_totals: NDArray[np.float64]
+    class_totals: Array
     """[C]: total weight of each class."""
     reader_bytes: int
     """What reading one group holds in memory, about."""
@@ -208,33 +209,31 @@ def scan(
     n_rows = sum(group.rows for group in groups)
     if n_rows == 0:
         raise SourceError(f"{path}: has no rows")
-    labels = Labels(n_rows, target, classes)
+    labels = LabelScan(target, str(path), classes)
+    codes = []
     for group, batch in _target_batches(store, footers):
-        weight_values = None
-        if used.weight is not None:
-            weight_values = column_weights(batch.column(used.weight), group, used.weight)
-        labels.add(batch.column(target), group, weight_values)
-    found, codes = labels.finish()
-    if len(found) < 2:
-        raise SourceError(
-            f"{path}: the target {target!r} has one class ({found.tolist()[0]!r}); a classifier needs "
-            "at least two: check the column or the filter before it"
-        )
-    check_total(labels.totals, path, used.weight)
-    return Scan(used, groups, found, codes, labels.totals, reader_bytes)
-
-
-def check_total(weights: NDArray[np.float64], path: object, column: str | None) -> None:
-    """Refuse weights, or totals of them, whose sum is zero or no number."""
+        weights = column_weights(batch, used.weight, group)
+        codes.append(add_labels(labels, batch.column(target), weights, group))
+    found = labels.finish()
     with np.errstate(over="ignore"):
-        total = float(weights.sum())
-    if total <= 0.0:
-        raise SourceError(f"{path}: the weights in column {column!r} sum to zero")
-    if not np.isfinite(total):
+        check_total_weight(float(found.totals.sum()), f"the weight {used.weight!r}", path)
+    if sum(map(len, codes)) != n_rows:
         raise SourceError(
-            f"{path}: the sum of the weights in column {column!r} is not finite; divide them by a "
-            "constant"
+            f"{path}: the target {target!r} has {sum(map(len, codes))} rows, the footers say {n_rows}; "
+            "a file is damaged"
         )
+    every = labels.sorted(np.concatenate(codes))
+    return Scan(used, groups, found.values, every, found.totals, reader_bytes)
+
+
+def add_labels(labels: LabelScan, column: Any, weights: Array | None, place: object) -> IntArray:
+    """Codes [t] of the next labels, as `LabelScan.add` gives them; none may be missing."""
+    codes = labels.add(column, weights, place)
+    if labels.missing:
+        raise SourceError(
+            f"{place}: the target {labels.target!r} has the value nan; drop the rows without a label"
+        )
+    return codes
 
 
 def _target_batches(store: Store, footers: Footers) -> Iterator[tuple[Group, Any]]:
@@ -249,12 +248,12 @@ def _target_batches(store: Store, footers: Footers) -> Iterator[tuple[Group, Any
         files.close()
 
 
-def column_weights(column: Any, group: Group, name: str) -> NDArray[np.float64]:
-    """The weights [t] of a column, finite and not negative."""
-    pyarrow, _ = import_pyarrow()
-    weight: NDArray[np.float64] = column.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
-    if not countable(weight).all():
-        raise SourceError(f"{group}: the weights in column {name!r} must be finite and not negative")
+def column_weights(batch: Any, name: str | None, place: object) -> Array | None:
+    """The weights [t] in a column of a record batch, checked; None if there is no such column."""
+    if name is None:
+        return None
+    weight = np.asarray(numbers(batch.column(name)), dtype=np.float64)
+    check_weights(weight, f"the weight {name!r}", place)
     return weight
 
 
@@ -293,7 +292,7 @@ class _WindowBlock:
         )
 
 
-class ParquetSource:
+class ParquetSource(Source):
     """Rows of a Parquet file, or of all Parquet files in a folder in the order of their names.
 
     Opening scans the footers and the target column; the features are read in every pass, row group by
@@ -350,21 +349,22 @@ class ParquetSource:
         )
         self._group_rows: list[int] = [group.rows for group in self._scan.groups]
         self.classes: NDArray[Any] = self._scan.classes
+        self.labels: IntArray = self._scan.codes
+        self.is_checked = type(self) is ParquetSource  # rows are checked as they are read
         self.feature_names = np.array(self._scan.columns.features, dtype=object)
         self.n_rows = sum(self._group_rows)
         self.n_features = len(self.feature_names)
         self.dtype = self._scan.columns.dtype
-        self.class_totals = self._scan.class_totals
         self.total_weight = float(self.class_totals.sum())
 
     @property
-    def labels(self) -> IntArray:
-        """[n]: the class codes of all rows."""
-        return self._scan.codes
+    def class_totals(self) -> Array:
+        """Total weight of each class [C]."""
+        return self._scan.class_totals
 
     @property
     def arrangement(self) -> str:
-        """On what the order of minibatches depends, besides seed, size and number of rows."""
+        """What the order of minibatches depends on, besides seed, size and number of rows."""
         sizes = hashlib.sha256(repr(self._group_rows).encode()).hexdigest()[:8]
         return (
             f"{len(self._group_rows)} row groups ({sizes}), {self._n_open} read at a time into buffers "
@@ -422,9 +422,9 @@ class ParquetSource:
             skip = 0
             del window, order
 
-    def sample(self, size: int, rng: np.random.Generator) -> RawRows:
-        """Rows drawn at random without replacement, in one pass over those windows that have any."""
-        wanted = np.sort(rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False))
+    def take(self, numbers: IntArray) -> RawRows:
+        """The rows with these numbers [k], in this order; only windows that have some are read."""
+        wanted, places = np.unique(numbers, return_inverse=True)
         sizes = tiled_windows(self.n_rows, _IN_ORDER_BYTES // self._row_bytes, 1)
         bounds = np.searchsorted(wanted, np.cumsum([0, *sizes]))
         in_order = interleaved(whole_groups(self._group_rows), sizes, n_open=1)
@@ -437,7 +437,9 @@ class ParquetSource:
             X[low:high] = window.X[positions]
             if weight is not None and window.weight is not None:
                 weight[low:high] = window.weight[positions]
-        return RawRows(X, self._scan.codes[wanted], weight)
+        rows = RawRows(X, self._scan.codes[wanted], weight)
+        is_sorted = len(wanted) == len(numbers) and bool((places[1:] > places[:-1]).all())
+        return rows if is_sorted else rows.take(places)
 
     def _read(self, windows: list[Window]) -> Generator[WindowRows, None, None]:
         return read_windows(
@@ -502,8 +504,8 @@ def table_source(X: Any, target: str, weight: str | None = None) -> ArraySource:
     if table.num_rows == 0:
         raise SourceError(f"{name}: has no rows")
     rows = np.empty((table.num_rows, len(used.features)), used.dtype)
-    labels = Labels(table.num_rows, target, None)
-    weights = None if weight is None else np.empty(table.num_rows)
+    labels = LabelScan(target, name)
+    codes, weights = [], []
     first = 0
     for number, batch in enumerate(table.to_batches()):
         part = _Part(name, number, first, len(batch))
@@ -512,14 +514,22 @@ def table_source(X: Any, target: str, weight: str | None = None) -> ArraySource:
         for j, column in enumerate(used.features):
             inside[:, j] = numbers(batch.column(column))
         check_finite(inside, part, used.features)
-        if weight is not None and weights is not None:
-            weights[first : first + len(batch)] = column_weights(batch.column(weight), part, weight)
-        labels.add(batch.column(target), part)
+        some = column_weights(batch, weight, part)
+        weights += [] if some is None else [some]
+        codes.append(add_labels(labels, batch.column(target), some, part))
         first += len(batch)
-    if weights is not None:
-        check_total(weights, name, weight)
-    classes, codes = labels.finish()
-    return ArraySource(rows, codes, weights, classes=classes, feature_names=used.features)
+    found = labels.finish()
+    with np.errstate(over="ignore"):
+        check_total_weight(float(found.totals.sum()), f"the weight {weight!r}", name)
+    source = ArraySource(
+        rows,
+        labels.sorted(np.concatenate(codes)),
+        np.concatenate(weights) if weights else None,
+        classes=found.values,
+        feature_names=used.features,
+    )
+    source.is_checked = True
+    return source
 
 
 def _as_table(X: Any, name: str) -> Any:

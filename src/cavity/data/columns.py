@@ -272,7 +272,8 @@ class CategoricalEncoder:
         n = len(self.levels)
         words = encoded.dictionary.to_pylist()
         lookup = np.array([n + 1 if w is None else position.get(w, n) for w in words] + [n + 1])
-        return np.asarray(lookup[encoded.indices.fill_null(len(words)).to_numpy()], dtype=np.int64)
+        indices = encoded.indices.cast(pa.int32())  # a smaller type may have no room for one more
+        return np.asarray(lookup[indices.fill_null(len(words)).to_numpy()], dtype=np.int64)
 
     def unseen(self, array: Any) -> set[str]:
         """Values that are not among the levels, if training had no others: nothing is known of them."""

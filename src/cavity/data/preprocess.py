@@ -32,10 +32,33 @@ from cavity.data.columns import (
 )
 from cavity.data.labels import LabelScan
 from cavity.data.table import Table, as_arrow, import_arrow, open_table
-from cavity.data.weights import weighted_rows
+from cavity.data.weights import check_total_weight, check_weights
 from cavity.errors import SourceError
 from cavity.text import listed, suggestion
 from cavity.typing import Array
+
+
+def weighted_rows(chunk: Any, weight: str | None) -> tuple[Any, Array | None]:
+    """The rows of a record batch whose weight is positive, and their weights [t].
+
+    weight: name of the column of weights; None keeps all rows. Rows of weight 0 are left out before
+    anything is learned, so that nothing depends on them.
+
+    >>> import pyarrow
+    >>> chunk = pyarrow.RecordBatch.from_pydict({"age": [31, 47, 52], "copies": [2, 0, 1]})
+    >>> rows, weights = weighted_rows(chunk, "copies")
+    >>> rows.column("age").to_pylist(), weights.tolist()
+    ([31, 52], [2.0, 1.0])
+    """
+    if weight is None:
+        return chunk, None
+    pa, _ = import_arrow()
+    values = coerced(chunk.column(weight), NUMERIC, weight)
+    weights = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    check_weights(weights, f"the weight {weight!r}", numbered=False)
+    counts = weights > 0.0
+    return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
+
 
 SAMPLE = 50_000
 """Numbers of a column that its median is taken from."""
@@ -308,8 +331,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             if labels is not None:
                 labels.add(chunk.column(target), weights)
                 labels.weightless += whole.num_rows - chunk.num_rows
-        if labels is not None and labels.weightless and not labels.counts and not labels.missing:
-            raise SourceError(f"the weight {weight!r} of every row is zero; at least one must count")
+        if labels is not None and labels.weightless and labels.is_empty:
+            check_total_weight(0.0, f"the weight {weight!r}")
         self._decide({name: scan.decide() for name, scan in scans.items()}, table.name)
         return labels
 

@@ -162,8 +162,7 @@ class LocalEngine(SourceFacts):
 
     def of_all_rows(self, values: Array) -> Array:
         """Values [n] as values of all rows that the user has passed, if the source left some out."""
-        spread: Callable[[Array], Array] | None = getattr(self.source, "of_all_rows", None)
-        return values if spread is None else spread(values)
+        return self.source.of_all_rows(values)
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """The source's minibatches."""

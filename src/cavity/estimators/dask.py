@@ -26,6 +26,7 @@ from dask.base import is_dask_collection
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.data.labels import check_classes
 from cavity.data.scaling import Standardizer
 from cavity.data.source import tile_precision
 from cavity.engines.dask.cluster import Cluster, cluster_for
@@ -37,7 +38,6 @@ from cavity.engines.threads import Threads, thread_count
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.streaming import SteppedGPClassifier
 from cavity.estimators.svi import SVIClassifier
-from cavity.estimators.validation import checked_classes
 from cavity.gp.uncertainty import Uncertainty
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.trainer import held_out_numbers
@@ -229,7 +229,7 @@ class DaskClassifier(SteppedGPClassifier):
             self.feature_names_in_ = source.feature_names
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return source, checked_classes(source.classes, source.n_rows)
+        return source, check_classes(source.classes, source.n_rows)
 
     def _progress(self, source: Any) -> Progress:
         progress = ClusterProgress(int(self.verbose), self._cluster, source.n_rows)

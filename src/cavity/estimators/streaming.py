@@ -21,9 +21,9 @@ from sklearn.utils.validation import validate_data
 
 from cavity.data.arrays import ArraySource
 from cavity.data.arrow import is_arrow_stream, is_dataset
-from cavity.data.opening import is_source
-from cavity.data.source import require_one_kind
-from cavity.data.weights import any_weight, validated_sample_weight, weighted_arrays, weighted_mean
+from cavity.data.labels import require_one_kind
+from cavity.data.opening import is_source, weighted_arrays
+from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.estimators.base import SparseGPClassifier, rollback_on_error

@@ -13,13 +13,10 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.source import Source
 from cavity.estimators.validation import validated_rows
 from cavity.plot.canvas import dense, names_of_features
 from cavity.typing import Array, IntArray
-
-_BLOCK = 8_192
 
 
 @dataclass(frozen=True)
@@ -37,25 +34,14 @@ class KnownRows:
 def rows_at(source: Source, index: IntArray) -> KnownRows:
     """The rows with these numbers, sorted; a source in files is read through once.
 
+    >>> from cavity.data import ArraySource
     >>> source = ArraySource(np.eye(4), np.array([0, 1, 1, 0]))
     >>> rows_at(source, np.array([2, 0])).codes.tolist()
     [0, 1]
     """
     wanted: IntArray = np.unique(index)
-    if isinstance(source, ArraySource):
-        rows = ArrayBlock(source, wanted).load()
-        return KnownRows(wanted, rows.X, rows.labels)
-    parts: list[tuple[Any, Any]] = []
-    for block in source.blocks(_BLOCK):
-        at = block.index
-        numbers = np.arange(at.start, at.stop) if isinstance(at, slice) else at
-        inside = np.isin(numbers, wanted)
-        if inside.any():
-            rows = block.load()
-            parts.append((rows.X[inside], rows.labels[inside]))
-    return KnownRows(
-        wanted, np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])
-    )
+    rows = source.take(wanted)
+    return KnownRows(wanted, rows.X, rows.labels)
 
 
 def sample_index(n: int, size: int, seed: int) -> IntArray:

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.encoded import encoded_rows
-from cavity.data.labels import Classes
+from cavity.data.labels import Classes, encode_labels
 from cavity.data.locations import File
 from cavity.data.parquet_store import open_parquet
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.source import tile_precision
 from cavity.data.table import CsvTable, ParquetTable, Table
-from cavity.data.weights import check_countable
+from cavity.data.weights import check_weights
 from cavity.errors import SourceError
 
 
@@ -74,7 +74,7 @@ def lazy_table(X: Any, y: Any, sample_weight: Any = None) -> LazyTable:
 def census(partition: Partition) -> Census:
     """Sizes and classes of a partition; runs on a worker."""
     X, y, weight = partition
-    classes, codes = np.unique(y, return_inverse=True)
+    classes, codes = encode_labels(y)
     totals = np.bincount(codes, weight, len(classes)).astype(np.float64)
     return Census(X.shape[0], X.shape[1], classes, totals, X.dtype)
 
@@ -194,11 +194,11 @@ def _prepared(
 def _checked_weight(weight: Any, n_rows: int, number: int) -> NDArray[np.float64] | None:
     if weight is None:
         return None
-    weight = np.asarray(weight, dtype=np.float64)
-    if len(weight) != n_rows:
-        raise ValueError(f"partition {number} of X has {n_rows} rows, of sample_weight {len(weight)}")
-    check_countable(weight, number)
-    return np.asarray(weight)
+    values: NDArray[np.float64] = np.asarray(weight, dtype=np.float64)
+    if len(values) != n_rows:
+        raise ValueError(f"partition {number} of X has {n_rows} rows, of sample_weight {len(values)}")
+    check_weights(values, place=f"partition {number}")
+    return values
 
 
 def _checked_labels(labels: NDArray[Any], number: int) -> NDArray[Any]:
