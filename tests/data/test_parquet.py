@@ -204,12 +204,12 @@ def test_classes_are_sorted_and_codes_are_their_positions(tmp_path, labels, clas
     assert codes.tolist() == expected
 
 
-def test_more_classes_than_a_hundred_must_be_listed(tmp_path):
-    pq.write_table(pa.table({"x": np.arange(300.0), "y": np.arange(300)}), tmp_path / "t.parquet")
-    with pytest.raises(SourceError, match=r"row group 0: the target 'y' has more than 100 different"):
+def test_more_classes_than_a_thousand_must_be_listed(tmp_path):
+    pq.write_table(pa.table({"x": np.arange(1_300.0), "y": np.arange(1_300)}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"row group 0: the target 'y' has more than 1,000 different"):
         ParquetSource(tmp_path / "t.parquet", "y")
-    source = ParquetSource(tmp_path / "t.parquet", "y", classes=np.arange(300))
-    assert_array_equal(source.labels, np.arange(300))
+    source = ParquetSource(tmp_path / "t.parquet", "y", classes=np.arange(1_300))
+    assert_array_equal(source.labels, np.arange(1_300))
 
 
 def test_classes_that_are_given_keep_their_codes(tmp_path):

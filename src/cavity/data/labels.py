@@ -13,7 +13,7 @@ from cavity.errors import SourceError
 from cavity.text import listed, shown
 from cavity.typing import Array, IntArray
 
-MOST_CLASSES = 100
+MOST_CLASSES = 1_000
 """More different labels than this are refused, unless the classes were listed by the user."""
 FEW_CLASSES = 20
 """So many classes are never too many, even if there are few rows."""
@@ -52,7 +52,7 @@ def check_classes(classes: NDArray[Any], n_rows: int, *, listed_by_user: bool = 
     if too_many or (len(classes) > FEW_CLASSES and 2 * len(classes) > n_rows):
         raise SourceError(
             f"y has {len(classes):,} different values in {n_rows:,} rows, which looks like a quantity "
-            f"or an identifier, not like classes (at most {MOST_CLASSES}); bin it, or use a regressor"
+            f"or an identifier, not like classes (at most {MOST_CLASSES:,}); bin it, or use a regressor"
         )
     return classes
 
@@ -228,7 +228,7 @@ class LabelScan:
             if len(self._code_of) == MOST_CLASSES:
                 examples = listed([str(known) for known in list(self._code_of)[:3]])
                 raise SourceError(
-                    f"{where} has more than {MOST_CLASSES} different values (such as {examples}): it "
+                    f"{where} has more than {MOST_CLASSES:,} different values (such as {examples}): it "
                     "looks like a quantity or a name, not like classes; bin it into a few classes, or "
                     "choose another column"
                 )
