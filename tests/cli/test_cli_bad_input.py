@@ -62,7 +62,7 @@ def test_a_wrong_target_suggests_the_nearest(folder, tmp_path):
     [
         ("", "is empty"),
         ("x,delayed\n", "has no rows"),
-        ("x,delayed\n1,a\n2,a\n", "has one value ('a')"),
+        ("x,delayed\n1,a\n2,a\n", "has one class ('a')"),
         ("x,delayed\n1,\n2,\n", "has no values"),
         ("x,delayed\n" + "\n".join(f"{i},{i}" for i in range(1_000)), "looks like a quantity"),
         ("x,delayed\n1,0.5\n2,0.7\n", "is a fraction"),

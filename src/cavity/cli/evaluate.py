@@ -74,7 +74,7 @@ def evaluation(model: Any, table: Any, weight: str | None = None) -> ScoreSums:
             missing += len(codes) - int(known.sum())
             weightless += chunk.n_read - len(codes)
             read += chunk.n_read
-            watcher.rows(read, getattr(table, "n_rows", None))
+            watcher.rows(read, table.n_rows)
     if missing:
         say(f"{missing:,} rows without a target are left out")
     if weightless:

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.table import Table, import_arrow
+from cavity.data.parts import import_arrow
+from cavity.data.table import Table
 from cavity.errors import SourceError
 from cavity.text import shown
 from cavity.typing import Array, IntArray

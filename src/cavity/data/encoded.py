@@ -14,9 +14,10 @@ import numpy as np
 
 from cavity.data import ArraySource, ParquetSource, Source
 from cavity.data.labels import Classes
+from cavity.data.parts import import_arrow, one_line
 from cavity.data.preprocess import TablePreprocessor, weighted_rows
 from cavity.data.shuffle import read_ahead
-from cavity.data.table import Table, import_arrow, one_line
+from cavity.data.table import Table
 from cavity.errors import SourceError
 from cavity.memory import available_bytes
 from cavity.typing import Array, IntArray

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.table import import_arrow
+from cavity.data.parts import import_arrow
 from cavity.errors import SourceError
 from cavity.text import listed, shown
 from cavity.typing import Array, IntArray

@@ -13,7 +13,13 @@ from cavity.data.arrays import ArraySource, npy_source
 from cavity.data.arrow import ParquetSource, is_arrow_stream, is_dataset, is_table, table_source
 from cavity.data.contract import MEMBERS, GuardedSource, check_members, loaded, require
 from cavity.data.labels import encode_labels
-from cavity.data.locations import explain_permission_error, is_parquet_name, list_files, local_path
+from cavity.data.locations import (
+    FEATHER,
+    PARQUET,
+    explain_permission_error,
+    format_of,
+    local_path,
+)
 from cavity.data.source import Source, rows_to_look_at
 from cavity.data.weights import class_factors, rows_with_weight
 from cavity.errors import SourceError
@@ -110,7 +116,7 @@ def _refuse_paths(X: Any, y: Any) -> None:
         return
     if not all(isinstance(path, (str, os.PathLike)) for path in X):
         return
-    named = all(is_parquet_name(Path(path)) or Path(path).suffix.lower() == ".npy" for path in X)
+    named = all(format_of(str(path)) or Path(path).suffix.lower() == ".npy" for path in X)
     if named or any(isinstance(path, os.PathLike) for path in X) or isinstance(y, str):
         raise SourceError(
             f"X is a list of {len(X)} paths, such as {os.fspath(X[0])!r}; pass the folder that the "
@@ -155,12 +161,11 @@ def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Sou
         return npy_source(path, y, sample_weight)
     with explain_permission_error(path):
         is_file = path.is_file()
-    if is_file and not _is_parquet(path):
+    if is_file and format_of(path.name) != FEATHER and not _is_parquet(path):
         raise SourceError(
-            f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; convert it, for "
-            "instance with pandas.read_csv(...).to_parquet(...)"
+            f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; TableClassifier "
+            "reads CSV files, or convert it, for instance with pandas.read_csv(...).to_parquet(...)"
         )
-    list_files(path)
     return ParquetSource(path, _target_name(y, what), weight=_weight_name(sample_weight, what))
 
 
@@ -180,7 +185,7 @@ def _weight_name(sample_weight: Any, what: str) -> str | None:
 
 
 def _is_parquet(path: Path) -> bool:
-    if is_parquet_name(path):
+    if format_of(path.name) == PARQUET:
         return True
     with explain_permission_error(path), path.open("rb") as file:
         return file.read(4) == b"PAR1"

@@ -31,7 +31,8 @@ from cavity.data.columns import (
     text_types,
 )
 from cavity.data.labels import LabelScan
-from cavity.data.table import Table, as_arrow, import_arrow, open_table
+from cavity.data.parts import import_arrow
+from cavity.data.table import Table, as_arrow, open_table
 from cavity.data.weights import check_total_weight, check_weights
 from cavity.errors import SourceError
 from cavity.text import listed, suggestion

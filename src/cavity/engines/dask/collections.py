@@ -6,9 +6,7 @@ The rows of a table as Dask arrays: each worker reads and encodes pieces of its 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask
@@ -19,11 +17,9 @@ from numpy.typing import NDArray
 
 from cavity.data.encoded import encoded_rows
 from cavity.data.labels import Classes, encode_labels
-from cavity.data.locations import File
-from cavity.data.parquet_store import open_parquet
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.source import tile_precision
-from cavity.data.table import CsvTable, ParquetTable, Table
+from cavity.data.table import ArrowTable, Table, TextTable
 from cavity.data.weights import check_weights
 from cavity.errors import SourceError
 
@@ -231,6 +227,7 @@ def _frame_precision(X: Any) -> np.dtype[Any]:
 
 
 _PIECE_ROWS = 500_000
+"""Rows of a piece of a table that a worker encodes at a time, about."""
 
 
 class Rows(NamedTuple):
@@ -252,11 +249,10 @@ def dask_rows(
     import dask
     import dask.array
 
-    if isinstance(table, ParquetTable):
-        tables: list[Table] = list(_parquet_pieces(table))
-    elif isinstance(table, CsvTable):
-        files = [_from_anywhere(path) for path in table.files]
-        tables = [CsvTable([path], str(path), table.delimiter) for path in files]
+    if isinstance(table, ArrowTable):
+        tables: list[Table] = [*table.pieces(_PIECE_ROWS)]
+    elif isinstance(table, TextTable):
+        tables = [*table.pieces()]
     else:
         raise SourceError("a cluster reads files; write the data frame to Parquet first")
     encode = dask.delayed(_encoded)
@@ -286,35 +282,3 @@ def _encoded(
         classes.values[np.concatenate(codes)],
         None if weight is None else np.concatenate(weights),
     )
-
-
-def _parquet_pieces(table: ParquetTable) -> Iterator[ParquetTable]:
-    for path in map(_from_anywhere, table.files):
-        file = open_parquet(path)
-        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        file.close()
-        for groups in _runs(sizes):
-            yield table.piece(path, groups)
-
-
-def _from_anywhere(path: File) -> File:
-    """The file by a path that does not depend on the folder in which a worker was started."""
-    return path.absolute() if isinstance(path, Path) else path
-
-
-def _runs(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers of neighbouring row groups, with about `_PIECE_ROWS` rows together.
-
-    >>> list(_runs([300_000, 300_000, 300_000]))
-    [[0, 1], [2]]
-    """
-    run: list[int] = []
-    rows = 0
-    for number, size in enumerate(sizes):
-        run.append(number)
-        rows += size
-        if rows >= _PIECE_ROWS:
-            yield run
-            run, rows = [], 0
-    if run:
-        yield run
