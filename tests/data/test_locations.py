@@ -72,11 +72,9 @@ def test_a_remote_source_can_be_pickled(bucket):
 
 
 def test_files_are_sorted_and_others_left_out(bucket):
-    assert [file.name for file in find_files(bucket, ["Parquet"])] == [
-        "part-0.parquet",
-        "part-1.parquet",
-    ]
-    assert [str(file) for file in find_files(bucket, ["Parquet"])][1] == f"{bucket}/part-1.parquet"
+    files = find_files(bucket, ["Parquet"])
+    assert [file.name for file in files] == ["part-0.parquet", "part-1.parquet"]
+    assert str(files[1]) == f"{bucket}/part-1.parquet"
 
 
 @pytest.mark.parametrize(

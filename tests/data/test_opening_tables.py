@@ -10,9 +10,16 @@ import pyarrow.parquet
 import pytest
 from pyarrow import csv, feather, parquet
 
-from cavity.data.columns import text_types
+from cavity.data.columns import TextTypes
 from cavity.data.table import open_table
 from cavity.errors import SourceError
+
+
+def text_types(table, columns):
+    types = TextTypes(columns)
+    for chunk in table.chunks(columns, {}):
+        types.read(chunk)
+    return types.types
 
 
 def rows_of(table, columns=None):
