@@ -62,7 +62,7 @@ def test_a_wrong_target_suggests_the_nearest(folder, tmp_path):
     [
         ("", "is empty"),
         ("x,delayed\n", "has no rows"),
-        ("x,delayed\n1,a\n2,a\n", "has one value ('a')"),
+        ("x,delayed\n1,a\n2,a\n", "has one class ('a')"),
         ("x,delayed\n1,\n2,\n", "has no values"),
         ("x,delayed\n" + "\n".join(f"{i},{i}" for i in range(1_000)), "looks like a quantity"),
         ("x,delayed\n1,0.5\n2,0.7\n", "is a fraction"),
@@ -203,9 +203,9 @@ def test_weights_that_mean_nothing(folder, tmp_path, suffix):
         return run("evaluate", folder / "m.cavity", path, "--weight", weight)
 
     refused(evaluate("distence"), "no weight column 'distence'; did you mean 'distance'?")
-    refused(evaluate("delayed"), "'delayed' is named as the weight column, but it is the target")
-    refused(evaluate("w", w=-1.0), "the weight column 'w' has the weight -1.0", "not negative")
-    refused(evaluate("w", w=None), "the weight column 'w' has a row without a weight")
+    refused(evaluate("delayed"), "'delayed' is named as the weight column, but is the target")
+    refused(evaluate("w", w=-1.0), "the weight 'w' of a row is -1.0", "not negative")
+    refused(evaluate("w", w=None), "the weight 'w' of a row is nan")
     assert "'w'" in refused(evaluate("w", w="many"), "many")
     result = evaluate("w", w=0)
     assert result.exit_code == 2

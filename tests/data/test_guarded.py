@@ -46,7 +46,7 @@ def test_it_keeps_the_contract_and_what_the_source_knows():
     assert source.classes.tolist() == ["no", "yes"]
     assert source.feature_names.tolist() == ["a", "b"]
     assert source.arrangement == "Named"
-    assert not hasattr(source, "class_totals")
+    assert source.class_totals is None
     assert open_source(source) is source
 
 

@@ -72,8 +72,9 @@ def test_a_remote_source_can_be_pickled(bucket):
 
 
 def test_files_are_sorted_and_others_left_out(bucket):
-    assert [file.name for file in find_files(bucket)] == ["part-0.parquet", "part-1.parquet"]
-    assert [str(file) for file in find_files(bucket)][1] == f"{bucket}/part-1.parquet"
+    files = find_files(bucket, ["Parquet"])
+    assert [file.name for file in files] == ["part-0.parquet", "part-1.parquet"]
+    assert str(files[1]) == f"{bucket}/part-1.parquet"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_nothing_there(bucket):
         ParquetSource(f"{bucket}/nowhere", "y")
     with fsspec.open(f"{bucket}/empty/a.txt", "w") as file:
         file.write("notes")
-    with pytest.raises(SourceError, match=r"/empty: the folder has no Parquet files"):
+    with pytest.raises(SourceError, match=r"/empty: the folder has no Parquet or Feather files"):
         ParquetSource(f"{bucket}/empty", "y")
 
 

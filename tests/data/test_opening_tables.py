@@ -6,12 +6,20 @@ import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
-from pyarrow import parquet
+from pyarrow import csv, feather, parquet
 
-from cavity.data.columns import text_types
+from cavity.data.columns import TextTypes
 from cavity.data.table import open_table
 from cavity.errors import SourceError
+
+
+def text_types(table, columns):
+    types = TextTypes(columns)
+    for chunk in table.chunks(columns, {}):
+        types.read(chunk)
+    return types.types
 
 
 def rows_of(table, columns=None):
@@ -148,8 +156,8 @@ def test_a_missing_file_suggests_the_nearest(tmp_path):
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"notes.md": "x"}, "has no CSV, TSV or Parquet files"),
-        ({"a.csv": "x\n1\n", "b.parquet": "x"}, "files of several kinds"),
+        ({"notes.md": "x"}, "has no CSV, Parquet or Feather files"),
+        ({"a.csv": "x\n1\n", "b.parquet": "x"}, "files of several formats"),
         ({"a.csv": "x,y\n1,2\n", "b.csv": "x\n1\n"}, "b.csv has no column 'y', unlike a.csv"),
         ({"a.csv": "x\n1\n", "b.csv": "x,y\n1,2\n"}, "b.csv has a column 'y' more, unlike a.csv"),
     ],
@@ -159,6 +167,46 @@ def test_folders_that_are_no_tables_are_named(tmp_path, files, words):
         write(tmp_path / name, text)
     with pytest.raises(SourceError, match=words):
         open_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "suffix", ["csv.gz", "csv.bz2", "csv.zst", "tsv", "parquet", "feather", "arrow"]
+)
+def test_every_format_is_the_same_table(tmp_path, suffix):
+    rows = {"x": [1.5, None, 3.0], "y": ["a", None, "b"]}
+    _write_as(tmp_path / f"t.{suffix}", rows)
+    table = open_table(tmp_path / f"t.{suffix}")
+    assert table.columns == ["x", "y"]
+    chunks = list(table.chunks(["y", "x"], {"x": pa.float64(), "y": pa.string()}))
+    assert pa.Table.from_batches(chunks).select(["x", "y"]).to_pydict() == rows
+
+
+def _write_as(path, rows):
+    table = pa.table(rows)
+    if path.suffix == ".parquet":
+        pa.parquet.write_table(table, path)
+    elif path.suffix in (".feather", ".arrow"):
+        feather.write_feather(table, str(path))
+    else:
+        options = csv.WriteOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+        with pa.output_stream(str(path), compression="detect") as stream:
+            csv.write_csv(table, stream, options)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather"])
+def test_patterns_and_hive_folders(tmp_path, suffix):
+    for year in (2013, 2014):
+        (tmp_path / f"year={year}").mkdir()
+        _write_as(tmp_path / f"year={year}" / f"part-0.{suffix}", {"x": [1.0 * year], "y": ["a"]})
+    table = open_table(tmp_path)
+    assert table.columns == ["x", "y", "year"]
+    chunks = list(table.chunks(["year", "x"], {"x": pa.float64(), "year": pa.int64()}))
+    found = pa.Table.from_batches(chunks).to_pydict()
+    assert found == {"year": [2013, 2014], "x": [2013.0, 2014.0]}
+    pattern = open_table(str(tmp_path / "year=201?" / f"part-*.{suffix}"))
+    assert len(list(pattern.chunks(["x"], {}))) == 2
+    with pytest.raises(SourceError, match="no file matches this pattern"):
+        open_table(tmp_path / f"*.{suffix}")
 
 
 def test_a_parquet_part_without_values_may_have_another_type(tmp_path):

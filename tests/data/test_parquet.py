@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from cavity.data import ArraySource, ParquetSource, check_source
+from cavity.data import ArraySource, ParquetSource, SourceError, check_source
 from cavity.data import arrow as parquet_module
 
 pa = pytest.importorskip("pyarrow")
@@ -193,7 +193,6 @@ def test_numeric_columns_and_their_precision(tmp_path, kinds, dtype):
         (["yes", "no", "yes"], ["no", "yes"]),
         (pa.array(["yes", "no", "yes"]).dictionary_encode(), ["no", "yes"]),
         (pa.array([Decimal(1), Decimal(0), Decimal(1)]), [0.0, 1.0]),
-        (list(range(300)), list(range(300))),
     ],
 )
 def test_classes_are_sorted_and_codes_are_their_positions(tmp_path, labels, classes):
@@ -203,6 +202,14 @@ def test_classes_are_sorted_and_codes_are_their_positions(tmp_path, labels, clas
     codes = source.sample(1_000, np.random.default_rng(0)).labels
     expected = [classes.index(v) for v in (labels if isinstance(labels, list) else labels.to_pylist())]
     assert codes.tolist() == expected
+
+
+def test_more_classes_than_a_thousand_must_be_listed(tmp_path):
+    pq.write_table(pa.table({"x": np.arange(1_300.0), "y": np.arange(1_300)}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"row group 0: the target 'y' has more than 1,000 different"):
+        ParquetSource(tmp_path / "t.parquet", "y")
+    source = ParquetSource(tmp_path / "t.parquet", "y", classes=np.arange(1_300))
+    assert_array_equal(source.labels, np.arange(1_300))
 
 
 def test_classes_that_are_given_keep_their_codes(tmp_path):

@@ -73,9 +73,9 @@ def test_two_copies_are_a_weight_of_two(frame, copied):
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        (-1.0, "the weight -1.0"),
-        (np.inf, "the weight inf"),
-        (None, "a row without a weight"),
+        (-1.0, "the weight 'copies' of a row is -1.0"),
+        (np.inf, "of a row is inf"),
+        (None, "of a row is nan"),
         ("many", "has the value 'many'"),
         (0.0, "the weight 'copies' of every row is zero"),
     ],

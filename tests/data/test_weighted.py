@@ -4,14 +4,14 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from cavity.data import ArraySource, check_source
-from cavity.data.source import ClassWeightedSource, class_totals
+from cavity.data.source import ClassWeightedSource, Source, class_totals
 
 RNG = np.random.default_rng(0)
 X, LABELS, WEIGHT = RNG.normal(size=(50, 2)), RNG.integers(0, 3, 50), RNG.uniform(size=50)
 FACTORS = np.array([1.0, 0.0, 2.5])
 
 
-class WithoutTotals:
+class WithoutTotals(Source):
     """A source that has not counted its classes."""
 
     def __init__(self, source):
@@ -20,6 +20,9 @@ class WithoutTotals:
 
     def blocks(self, size):
         return self.source.blocks(size)
+
+    def batches(self, size, rng, skip=0):
+        return self.source.batches(size, rng, skip)
 
 
 def test_the_contract_is_kept():

@@ -12,7 +12,8 @@ from cavity import SEPClassifier
 from cavity.data import check_source
 from cavity.data.encoded import training_rows
 from cavity.data.labels import LabelScan
-from cavity.data.table import open_table
+from cavity.data.preprocess import TablePreprocessor
+from cavity.data.table import TextTable, open_table
 from cavity.errors import SourceError
 from cavity.estimators.table import TableClassifier
 from cavity.estimators.table_prediction import predictions
@@ -154,10 +155,10 @@ def test_missing_columns_are_refused(model):
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (["a"] * 20, "one value"),
+        (["a"] * 20, "one class"),
         ([None] * 20, "no values"),
         (np.linspace(0, 1, 20), "is a fraction"),
-        (pd.date_range("2020-01-01", periods=20), "is a datetime"),
+        (pd.date_range("2020-01-01", periods=20), "is of type datetime"),
     ],
 )
 def test_targets_that_are_no_classes(labels, words):
@@ -168,7 +169,7 @@ def test_targets_that_are_no_classes(labels, words):
 
 def test_a_thousand_values_are_no_classes():
     frame = pd.DataFrame({"x": range(1_000), "price": range(1_000)})
-    with pytest.raises(SourceError, match="looks like a quantity or a name"):
+    with pytest.raises(SourceError, match="looks like a quantity"):
         small().fit(frame, "price")
 
 
@@ -291,5 +292,40 @@ def test_a_disk_that_fills_up_while_rows_are_written(tmp_path, monkeypatch):
 
 def test_the_file_of_a_constant_target_is_named(tmp_path):
     parquet.write_table(pa.table({"hour": [1, 2], "late": [1, 1]}), tmp_path / "t.parquet")
-    with pytest.raises(SourceError, match=r"t\.parquet: the target 'late' has one value \(1\)"):
+    with pytest.raises(SourceError, match=r"t\.parquet: the target 'late' has one class \(1\)"):
         small().fit(tmp_path / "t.parquet", "late")
+
+
+def test_a_text_file_is_parsed_once_to_learn_and_once_to_encode(tmp_path, monkeypatch):
+    flights(120).to_csv(tmp_path / "t.csv", index=False)
+    parsed = []
+    whole = TextTable._open
+
+    def counted(table, path, types):
+        parsed.append(sorted(types))
+        return whole(table, path, types)
+
+    monkeypatch.setattr(TextTable, "_open", counted)
+    small().fit(tmp_path / "t.csv", "delayed")
+    assert len(parsed) == 2
+
+
+def test_columns_that_change_their_kind_in_a_later_chunk_are_read_again(tmp_path, monkeypatch):
+    n = 90
+    frame = pd.DataFrame(
+        {
+            "number": np.arange(n) % 7,
+            "late": [str(i % 5) for i in range(n - 1)] + ["x"],
+            "empty": [None] * (n - 3) + [1.5, 2.5, 3.5],
+            "y": ["1"] * 40 + ["2"] * 49 + ["b"],
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    whole = TablePreprocessor()
+    expected = whole.learn(open_table(tmp_path / "t.csv"), "y").finish()
+    monkeypatch.setattr("cavity.data.table.CHUNK_ROWS", 30)
+    chunked = TablePreprocessor()
+    found = chunked.learn(open_table(tmp_path / "t.csv"), "y").finish()
+    assert chunked.encoders_ == whole.encoders_
+    assert found.values.tolist() == expected.values.tolist() == ["1", "2", "b"]
+    assert found.counts.tolist() == expected.counts.tolist() == [40, 49, 1]

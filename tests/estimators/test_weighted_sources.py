@@ -54,7 +54,7 @@ def test_npy(tmp_path):
         model = quick().fit(tmp_path / "X.npy", tmp_path / "y.npy", sample_weight=weight)
         assert_same_fit(model, by_array, rtol=1e-12)
         assert_array_equal(np.isnan(model.loo_log_proba_), WEIGHT == 0)
-    with pytest.raises(ValueError, match="needs 40 numbers"):
+    with pytest.raises(ValueError, match="but there are 40 rows"):
         quick().fit(tmp_path / "X.npy", LABELS, sample_weight=np.ones(3))
     with pytest.raises(ValueError, match="negative"):
         quick().fit(tmp_path / "X.npy", LABELS, sample_weight=-np.ones(N))

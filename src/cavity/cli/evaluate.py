@@ -68,7 +68,7 @@ def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: 
             missing += len(codes) - int(known.sum())
             weightless += chunk.n_read - len(codes)
             read += chunk.n_read
-            watcher.rows(read, getattr(table, "n_rows", None))
+            watcher.rows(read, table.n_rows)
     if missing:
         say(f"{missing:,} rows without a target are left out")
     if weightless:

@@ -45,7 +45,7 @@ def run_predict(
                 writer = _writer(stream, suffix, batch.schema) if writer is None else writer
                 writer.write_batch(batch)
                 n_rows += batch.num_rows
-                watcher.rows(n_rows, getattr(table, "n_rows", None))
+                watcher.rows(n_rows, table.n_rows)
         finally:
             if writer is not None:
                 writer.close()

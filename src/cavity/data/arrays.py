@@ -1,7 +1,4 @@
-"""Rows from an array in memory or on disk (memmap), or from a SciPy sparse matrix.
-
-Arrays in .npy files, read where they lie.
-"""
+"""Rows of an array in memory or on disk (memmap, .npy), or of a SciPy sparse matrix."""
 
 from __future__ import annotations
 
@@ -15,20 +12,20 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from cavity.data.labels import encode_labels, require_one_kind
 from cavity.data.locations import explain_permission_error
 from cavity.data.shuffle import read_ahead
 from cavity.data.source import (
     Block,
     LoadedBlock,
     RawRows,
+    Source,
     batch_count,
-    countable,
-    encode_labels,
     even_parts,
-    row_number_type,
     shuffled,
     tile_precision,
 )
+from cavity.data.weights import rows_with_weight, validated_sample_weight
 from cavity.errors import SourceError
 from cavity.typing import Array, IntArray
 
@@ -87,7 +84,7 @@ class ArrayBlock:
         return (np.arange(self.source.n_rows) if rows is None else rows)[self.index]
 
 
-class ArraySource:
+class ArraySource(Source):
     """Rows of an array that is in memory, on disk (`np.memmap`), or a sparse matrix.
 
     Parameters
@@ -131,7 +128,7 @@ class ArraySource:
         X = X if hasattr(X, "shape") else np.asarray(X)
         # Of the sparse formats only CSR is cut into rows at the cost of those rows.
         self.X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
-        self.labels = np.asarray(labels)
+        self.labels: IntArray = np.asarray(labels)
         self.weight = weight
         self.rows = rows
         self.path = path
@@ -143,7 +140,7 @@ class ArraySource:
         self.dtype = tile_precision(X.dtype)
 
     arrangement = "array"
-    """On what the order of minibatches depends, besides seed, size and number of rows."""
+    """What the order of minibatches depends on, besides seed, size and number of rows."""
 
     def of_all_rows(self, values: Array) -> Array:
         """Values [k], one a row, as values [n] of all rows of X: NaN for those that take no part.
@@ -183,10 +180,9 @@ class ArraySource:
             # Sorted row numbers read a memmap forwards; the set of rows stays random.
             yield ArrayBlock(self, np.sort(order[part]))
 
-    def sample(self, size: int, rng: np.random.Generator) -> RawRows:
-        """Rows drawn at random without replacement."""
-        index = rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False)
-        return ArrayBlock(self, np.sort(index).astype(row_number_type(self.n_rows))).load()
+    def take(self, numbers: IntArray) -> RawRows:
+        """The rows with these numbers [k], in this order."""
+        return ArrayBlock(self, numbers).load()
 
 
 def open_npy(path: str | os.PathLike[str]) -> Any:
@@ -225,13 +221,15 @@ def npy_source(path: str | os.PathLike[str], y: Any, sample_weight: Any = None) 
         raise SourceError(f"{path}: has dtype {X.dtype}; real numbers are needed")
     if y is None:
         raise SourceError(f"{path} has no labels: pass y, an array [n] or the path of another .npy file")
-    origin = os.fspath(y) if isinstance(y, (str, os.PathLike)) else "y"
-    labels = np.asarray(open_npy(y) if isinstance(y, (str, os.PathLike)) else y)
+    origin, labels = _opened(y, "y")
+    labels = np.asarray(labels)
     if labels.shape != (len(X),):
         raise SourceError(f"{origin} has shape {labels.shape}, but {path} has {len(X)} rows")
     if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.floor(labels))).all():
         raise SourceError(f"{origin} is continuous or has NaN; a classifier needs classes: bin it first")
-    rows, weight = _rows_with_weight(path, len(X), sample_weight)
+    require_one_kind(labels, origin)
+    name, given = _opened(sample_weight, "sample_weight")
+    rows, weight = rows_with_weight(validated_sample_weight(given, len(X), name=name))
     classes, codes = encode_labels(labels if rows is None else labels[rows])
     if len(classes) < 2:
         raise SourceError(
@@ -240,19 +238,8 @@ def npy_source(path: str | os.PathLike[str], y: Any, sample_weight: Any = None) 
     return ArraySource(X, codes, weight, rows=rows, classes=classes, path=path)
 
 
-def _rows_with_weight(path: Any, n: int, given: Any) -> tuple[IntArray | None, Array | None]:
-    """Numbers of the rows that have any weight (None: all) and their weights (None: one each)."""
-    if given is None:
-        return None, None
-    is_path = isinstance(given, (str, os.PathLike))
-    origin = os.fspath(given) if is_path else "sample_weight"
-    weight = np.asarray(open_npy(given) if is_path else given)
-    if weight.shape != (n,) or weight.dtype.kind not in "fiub":
-        raise SourceError(f"{origin} is {weight.dtype}{weight.shape}, but {path} needs {n} numbers")
-    weight = weight.astype(np.float64)
-    if not countable(weight).all() or not weight.any():
-        raise SourceError(f"{origin} has weights that are negative or not finite, or no other than zero")
-    if weight.all():
-        return None, weight
-    rows = np.flatnonzero(weight).astype(row_number_type(n))
-    return rows, weight[rows]
+def _opened(given: Any, name: str) -> tuple[str, Any]:
+    """What errors call an argument, and its value: an array, or that of the .npy file at a path."""
+    if isinstance(given, (str, os.PathLike)):
+        return os.fspath(given), open_npy(given)
+    return name, given

@@ -1,11 +1,4 @@
-"""Reading windows of rows, each made of pieces of row groups, into arrays.
-
-One streaming pass over the target column: rows, classes, label codes and the checks.
-
-Rows from Parquet files that need not fit in memory.
-
-Arrow tables in memory, and what can be made one, as arrays.
-"""
+"""Numeric tables as sources: Parquet files beyond memory, and Arrow tables in memory."""
 
 from __future__ import annotations
 
@@ -13,32 +6,41 @@ import hashlib
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.arrays import ArraySource
-from cavity.data.labels import Labels
-from cavity.data.locations import Columns, find_columns, find_files, import_pyarrow
-from cavity.data.parquet_store import (
-    DatasetFragments,
-    Footers,
-    Group,
-    OpenStore,
-    ParquetFiles,
-    Store,
+from cavity.data.labels import LabelScan
+from cavity.data.layout import (
+    Columns,
+    TableLayout,
+    add_labels,
+    column_weights,
+    find_columns,
+    layout_of,
+    numbers,
+    scan_target,
     without_nulls,
 )
+from cavity.data.locations import FEATHER, PARQUET, find_files, hive_keys
+from cavity.data.parts import (
+    FilePart,
+    PartReader,
+    import_arrow,
+    parts_of_dataset,
+    parts_of_files,
+)
 from cavity.data.shuffle import (
-    Piece,
-    Strand,
+    RowGroupSlice,
     Window,
+    WindowPart,
     balanced,
     equal_windows,
     interleaved,
     read_ahead,
-    strands,
+    row_group_slices,
     tiled_windows,
     whole_groups,
 )
@@ -46,17 +48,20 @@ from cavity.data.source import (
     Block,
     LoadedBlock,
     RawRows,
+    Source,
     batch_count,
-    countable,
     even_parts,
     row_number_type,
     shuffled,
 )
+from cavity.data.weights import check_total_weight
 from cavity.errors import SourceError
 from cavity.typing import Array, IntArray
 
 _BATCH_BYTES = 2_000_000
+"""Bytes of the record batches that are read at a time."""
 _OPEN_FILES = 16
+"""Files that are kept open at a time."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +77,12 @@ class WindowRows:
 
 
 def read_windows(
-    windows: Iterable[Window],
-    groups: Sequence[Group],
-    columns: Columns,
-    store: Store,
-    row_numbers: np.dtype[Any],
+    windows: Iterable[Window], layout: TableLayout, row_numbers: np.dtype[Any]
 ) -> Generator[WindowRows, None, None]:
-    """The rows of each window. A strand is read on where its last piece ended: nothing is read twice."""
-    files = store.opened(_OPEN_FILES)
-    readers: dict[Strand, _Reader] = {}
+    """The rows of each window; every slice of a row group is read once, from window to window."""
+    columns, groups = layout.columns, layout.groups
+    files = layout.reader(_OPEN_FILES)
+    readers: dict[RowGroupSlice, _SliceReader] = {}
     try:
         for window in windows:
             size = sum(piece.stop - piece.start for piece in window)
@@ -92,7 +94,7 @@ def read_windows(
             end = 0
             for piece in window:
                 begin, end = end, end + piece.stop - piece.start
-                group = groups[piece.strand.group]
+                group = groups[piece.row_slice.group]
                 rows.index[begin:end] = np.arange(group.first + piece.start, group.first + piece.stop)
                 _read_piece(piece, group, rows, slice(begin, end), readers, files, columns)
             yield rows
@@ -100,37 +102,38 @@ def read_windows(
     finally:
         readers.clear()
         files.close()
-        pyarrow, _ = import_pyarrow()
-        pyarrow.default_memory_pool().release_unused()  # it would keep what decoding took
+        import_arrow()[0].default_memory_pool().release_unused()  # it would keep what decoding took
 
 
 def _read_piece(
-    piece: Piece,
-    group: Group,
+    piece: WindowPart,
+    group: FilePart,
     rows: WindowRows,
     part: slice,
-    readers: dict[Strand, _Reader],
-    files: OpenStore,
+    readers: dict[RowGroupSlice, _SliceReader],
+    files: PartReader,
     columns: Columns,
 ) -> None:
-    reader = readers.pop(piece.strand, None) or _Reader(files, group, columns, piece.start)
+    reader = readers.pop(piece.row_slice, None) or _SliceReader(files, group, columns, piece.start)
     reader.fill(rows.X[part], None if rows.weight is None else rows.weight[part])
-    if piece.stop < piece.strand.stop:
-        readers[piece.strand] = reader
+    if piece.stop < piece.row_slice.stop:
+        readers[piece.row_slice] = reader
 
 
-class _Reader:
+class _SliceReader:
     """Features and weights of a row group from row `start` on."""
 
-    def __init__(self, files: OpenStore, group: Group, columns: Columns, start: int) -> None:
+    def __init__(self, files: PartReader, group: FilePart, columns: Columns, start: int) -> None:
         self._group = group
         self._columns = columns
         row_bytes = columns.dtype.itemsize * len(columns.features)
         size = int(np.clip(_BATCH_BYTES // row_bytes, 1_024, 65_536))
         names = [*columns.features, *([] if columns.weight is None else [columns.weight])]
-        self._batches = files.batches(group, names, size)
+        self._batches = (
+            without_nulls(group, names, batch) for batch in files.batches(group, names, size)
+        )
         self._rest: Any = None
-        while start > 0:  # rows before the start can only be decoded and dropped
+        while start > 0:  # rows before the start must be decoded to be skipped
             start -= len(self._take(start))
 
     def fill(self, X: Array, weight: Array | None) -> None:
@@ -155,107 +158,16 @@ class _Reader:
         return batch.slice(0, most)
 
 
-def check_finite(X: Array, group: Group, names: Sequence[str]) -> None:
-    """Refuse NaN and infinite values in X [t, d], rows of a group with columns of those names."""
+def check_finite(X: Array, place: object, names: Sequence[str]) -> None:
+    """Raise for NaN and infinite values in X [t, d], whose columns have these names."""
     finite = np.isfinite(X)
     if finite.all():
         return
     j = int(np.argmin(finite.all(axis=0)))
     raise SourceError(
-        f"{group}: column {names[j]!r} has at least {np.count_nonzero(~finite[:, j])} NaN or infinite "
+        f"{place}: column {names[j]!r} has at least {np.count_nonzero(~finite[:, j])} NaN or infinite "
         "values; impute them or drop their rows"
     )
-
-
-def numbers(column: Any) -> Any:
-    """The values of a numeric Arrow column as an array."""
-    pyarrow, _ = import_pyarrow()
-    if pyarrow.types.is_decimal(column.type):
-        column = column.cast(pyarrow.float64())
-    return column.to_numpy(zero_copy_only=False)
-
-
-_ROWS = 2**17
-
-
-@dataclass(frozen=True)
-class Scan:
-    """All that is known of a table on disk before its features are read."""
-
-    columns: Columns
-    groups: list[Any]
-    """`Group`s of rows."""
-    classes: NDArray[Any]
-    codes: IntArray
-    """[n] in int8, or int16 for many classes: a byte a row, and no target column to decode again."""
-    class_totals: NDArray[np.float64]
-    """[C]: total weight of each class."""
-    reader_bytes: int
-    """What reading one group holds in memory, about."""
-
-
-def scan(
-    store: Store,
-    path: object,
-    target: str,
-    columns: Sequence[str] | None,
-    weight: str | None,
-    classes: Any,
-) -> Scan:
-    """Scan a table; path is what errors call it."""
-    footers = store.footers(target, columns, weight)
-    used, groups, reader_bytes = footers
-    n_rows = sum(group.rows for group in groups)
-    if n_rows == 0:
-        raise SourceError(f"{path}: has no rows")
-    labels = Labels(n_rows, target, classes)
-    for group, batch in _target_batches(store, footers):
-        weight_values = None
-        if used.weight is not None:
-            weight_values = column_weights(batch.column(used.weight), group, used.weight)
-        labels.add(batch.column(target), group, weight_values)
-    found, codes = labels.finish()
-    if len(found) < 2:
-        raise SourceError(
-            f"{path}: the target {target!r} has one class ({found.tolist()[0]!r}); a classifier needs "
-            "at least two: check the column or the filter before it"
-        )
-    check_total(labels.totals, path, used.weight)
-    return Scan(used, groups, found, codes, labels.totals, reader_bytes)
-
-
-def check_total(weights: NDArray[np.float64], path: object, column: str | None) -> None:
-    """Refuse weights, or totals of them, whose sum is zero or no number."""
-    with np.errstate(over="ignore"):
-        total = float(weights.sum())
-    if total <= 0.0:
-        raise SourceError(f"{path}: the weights in column {column!r} sum to zero")
-    if not np.isfinite(total):
-        raise SourceError(
-            f"{path}: the sum of the weights in column {column!r} is not finite; divide them by a "
-            "constant"
-        )
-
-
-def _target_batches(store: Store, footers: Footers) -> Iterator[tuple[Group, Any]]:
-    used = footers.columns
-    names = [used.target] if used.weight is None else [used.target, used.weight]
-    files = store.opened(most=1)
-    try:
-        for group in footers.groups:
-            for batch in files.batches(group, names, _ROWS):
-                yield group, batch
-    finally:
-        files.close()
-
-
-def column_weights(column: Any, group: Group, name: str) -> NDArray[np.float64]:
-    """The weights [t] of a column, finite and not negative."""
-    pyarrow, _ = import_pyarrow()
-    weight: NDArray[np.float64] = column.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
-    if not countable(weight).all():
-        raise SourceError(f"{group}: the weights in column {name!r} must be finite and not negative")
-    return weight
 
 
 BUFFER_ROWS = 200_000
@@ -293,7 +205,7 @@ class _WindowBlock:
         )
 
 
-class ParquetSource:
+class ParquetSource(Source):
     """Rows of a Parquet file, or of all Parquet files in a folder in the order of their names.
 
     Opening scans the footers and the target column; the features are read in every pass, row group by
@@ -306,14 +218,14 @@ class ParquetSource:
     Parameters
     ----------
     path
-        A file, or a folder whose *.parquet files have the same columns, as a path or as a URL that
-        fsspec or pyarrow knows (``s3://bucket/flights``); or a `pyarrow.dataset.Dataset`, of Parquet or
-        any other format.
+        A Parquet or Feather file, a folder or pattern of such files with the same columns, or a hive
+        folder, as a path or as a URL that fsspec or pyarrow knows (``s3://bucket/flights``); or a
+        `pyarrow.dataset.Dataset` of any format.
     target
         Name of the column with the classes: integers, booleans or strings.
     columns
         Names of the feature columns, numeric or boolean. By default all others; an index that pandas
-        wrote into the file is no feature.
+        wrote into the file is not a feature.
     weight
         Name of a column that tells how often each row counts.
     classes
@@ -343,28 +255,32 @@ class ParquetSource:
         classes: Any = None,
     ) -> None:
         self.path = path
-        whole = is_dataset(path)
-        self._store: Store = DatasetFragments(path) if whole else ParquetFiles.of(find_files(path))
-        self._scan = scan(
-            self._store, "the dataset" if whole else path, target, columns, weight, classes
-        )
-        self._group_rows: list[int] = [group.rows for group in self._scan.groups]
+        if is_dataset(path):
+            name, parts, schema = "the dataset", parts_of_dataset(path), path.schema
+        else:
+            files = find_files(path, (PARQUET, FEATHER))
+            name, schema = path, None
+            parts = parts_of_files(files, [hive_keys(path, file) for file in files])
+        self._layout = layout_of(parts, schema, target, columns, weight)
+        self._scan = scan_target(self._layout, name, target, classes)
+        self._group_rows: list[int] = [group.rows for group in self._layout.groups]
         self.classes: NDArray[Any] = self._scan.classes
-        self.feature_names = np.array(self._scan.columns.features, dtype=object)
+        self.labels: IntArray = self._scan.codes
+        self.is_checked = type(self) is ParquetSource  # rows are checked as they are read
+        self.feature_names = np.array(self._layout.columns.features, dtype=object)
         self.n_rows = sum(self._group_rows)
         self.n_features = len(self.feature_names)
-        self.dtype = self._scan.columns.dtype
-        self.class_totals = self._scan.class_totals
+        self.dtype = self._layout.columns.dtype
         self.total_weight = float(self.class_totals.sum())
 
     @property
-    def labels(self) -> IntArray:
-        """[n]: the class codes of all rows."""
-        return self._scan.codes
+    def class_totals(self) -> Array:
+        """Total weight of each class [C]."""
+        return self._scan.class_totals
 
     @property
     def arrangement(self) -> str:
-        """On what the order of minibatches depends, besides seed, size and number of rows."""
+        """What the order of minibatches depends on, besides seed, size and number of rows."""
         sizes = hashlib.sha256(repr(self._group_rows).encode()).hexdigest()[:8]
         return (
             f"{len(self._group_rows)} row groups ({sizes}), {self._n_open} read at a time into buffers "
@@ -373,7 +289,7 @@ class ParquetSource:
 
     @property
     def _n_open(self) -> int:
-        return int(np.clip(_READER_BYTES // self._scan.reader_bytes, 2, 8))
+        return int(np.clip(_READER_BYTES // self._layout.reader_bytes, 2, 8))
 
     @property
     def buffer_rows(self) -> int:
@@ -400,7 +316,7 @@ class ParquetSource:
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """All rows once, shuffled; buffers that are skipped as a whole are not read."""
-        cut = strands(self._group_rows, wanted=2 * self._n_open)
+        cut = row_group_slices(self._group_rows, wanted=2 * self._n_open)
         order = [cut[i] for i in rng.permutation(len(cut))]
         sizes = equal_windows(self.n_rows, self.buffer_rows, size)
         seeds = rng.integers(2**63, size=len(sizes))
@@ -422,31 +338,27 @@ class ParquetSource:
             skip = 0
             del window, order
 
-    def sample(self, size: int, rng: np.random.Generator) -> RawRows:
-        """Rows drawn at random without replacement, in one pass over those windows that have any."""
-        wanted = np.sort(rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False))
+    def take(self, numbers: IntArray) -> RawRows:
+        """The rows with these numbers [k], in this order; only windows that have some are read."""
+        wanted, places = np.unique(numbers, return_inverse=True)
         sizes = tiled_windows(self.n_rows, _IN_ORDER_BYTES // self._row_bytes, 1)
         bounds = np.searchsorted(wanted, np.cumsum([0, *sizes]))
         in_order = interleaved(whole_groups(self._group_rows), sizes, n_open=1)
         chosen = [window for window, n in zip(in_order, np.diff(bounds), strict=True) if n]
         X = np.empty((len(wanted), self.n_features), self.dtype)
-        weight = None if self._scan.columns.weight is None else np.empty(len(wanted))
+        weight = None if self._layout.columns.weight is None else np.empty(len(wanted))
         for window in read_ahead(self._read(chosen)):
             low, high = np.searchsorted(wanted, [window.index[0], window.index[-1] + 1])
             positions = wanted[low:high] - window.index[0]
             X[low:high] = window.X[positions]
             if weight is not None and window.weight is not None:
                 weight[low:high] = window.weight[positions]
-        return RawRows(X, self._scan.codes[wanted], weight)
+        rows = RawRows(X, self._scan.codes[wanted], weight)
+        is_sorted = len(wanted) == len(numbers) and bool((places[1:] > places[:-1]).all())
+        return rows if is_sorted else rows.take(places)
 
     def _read(self, windows: list[Window]) -> Generator[WindowRows, None, None]:
-        return read_windows(
-            windows,
-            self._scan.groups,
-            self._scan.columns,
-            self._store,
-            row_number_type(self.n_rows),
-        )
+        return read_windows(windows, self._layout, row_number_type(self.n_rows))
 
     def _read_shuffled(
         self, windows: list[Window], seeds: IntArray
@@ -454,18 +366,6 @@ class ParquetSource:
         for window, seed in zip(self._read(windows), seeds, strict=True):
             yield window, shuffled(len(window.X), np.random.default_rng(seed))
             del window
-
-
-class _Part(NamedTuple):
-    """A record batch of a table, for errors."""
-
-    name: str
-    number: int
-    first: int
-    rows: int
-
-    def __str__(self) -> str:
-        return f"{self.name}, record batch {self.number}"
 
 
 def is_dataset(X: Any) -> bool:
@@ -502,28 +402,36 @@ def table_source(X: Any, target: str, weight: str | None = None) -> ArraySource:
     if table.num_rows == 0:
         raise SourceError(f"{name}: has no rows")
     rows = np.empty((table.num_rows, len(used.features)), used.dtype)
-    labels = Labels(table.num_rows, target, None)
-    weights = None if weight is None else np.empty(table.num_rows)
+    labels = LabelScan(target, name)
+    codes, weights = [], []
     first = 0
     for number, batch in enumerate(table.to_batches()):
-        part = _Part(name, number, first, len(batch))
-        without_nulls(part, [*used.features, target, *([] if weight is None else [weight])], batch)
+        part = f"{name}, record batch {number}"
+        without_nulls(part, used.used, batch)
         inside = rows[first : first + len(batch)]
         for j, column in enumerate(used.features):
             inside[:, j] = numbers(batch.column(column))
         check_finite(inside, part, used.features)
-        if weight is not None and weights is not None:
-            weights[first : first + len(batch)] = column_weights(batch.column(weight), part, weight)
-        labels.add(batch.column(target), part)
+        some = column_weights(batch, weight, part)
+        weights += [] if some is None else [some]
+        codes.append(add_labels(labels, batch.column(target), some, part))
         first += len(batch)
-    if weights is not None:
-        check_total(weights, name, weight)
-    classes, codes = labels.finish()
-    return ArraySource(rows, codes, weights, classes=classes, feature_names=used.features)
+    found = labels.finish()
+    with np.errstate(over="ignore"):
+        check_total_weight(float(found.totals.sum()), f"the weight {weight!r}", name)
+    source = ArraySource(
+        rows,
+        labels.sorted(np.concatenate(codes)),
+        np.concatenate(weights) if weights else None,
+        classes=found.values,
+        feature_names=used.features,
+    )
+    source.is_checked = True
+    return source
 
 
 def _as_table(X: Any, name: str) -> Any:
-    pyarrow, _ = import_pyarrow()
+    pyarrow, _ = import_arrow()
     try:
         if isinstance(X, (list, tuple)):
             return pyarrow.Table.from_batches([pyarrow.record_batch(part) for part in X])

@@ -1,8 +1,7 @@
-"""What a column is: numeric, boolean, categorical or a date; and how other types are read as that.
+"""Columns of a table: which kind each is, and how it becomes features.
 
-Numbers from points in time: when it was, and where in the year, the week and the day.
-
-Columns become features: one small record for each column that is used, and how it is encoded.
+A column is numeric, boolean, categorical or a date. An encoder, one small record for each column that is
+used, turns its values into numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.table import Table, import_arrow
+from cavity.data.parts import import_arrow
 from cavity.errors import SourceError
 from cavity.text import shown
 from cavity.typing import Array, IntArray
@@ -49,28 +48,49 @@ def kind_of_type(kind: Any) -> str | None:
     return None
 
 
-def text_types(table: Table, columns: Sequence[str]) -> dict[str, Any]:
-    """Arrow types [name] that all cells of columns of strings can be read as, from one pass.
+class TextTypes:
+    """Types of the columns of a text file, found while its chunks are read.
 
-    A column of a text file is whole numbers, numbers, truth values or dates if all its cells are, and
-    strings otherwise; without a single cell it is null.
+    A column is whole numbers, numbers, truth values or dates if all its cells so far are, and strings
+    otherwise; without a single cell so far it is null.
+
+    as_text: columns that stay strings.
     """
-    pa, _ = import_arrow()
-    possible = {
-        name: [pa.int64(), pa.float64(), pa.bool_(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
-        for name in columns
-    }
-    seen: set[str] = set()
-    for chunk in table.chunks(columns, {}):
-        for name in columns:
+
+    def __init__(self, columns: Sequence[str], as_text: Sequence[str] = ()) -> None:
+        pa, _ = import_arrow()
+        possible = [
+            pa.int64(),
+            pa.float64(),
+            pa.bool_(),
+            pa.timestamp("us"),
+            pa.timestamp("us", "UTC"),
+            pa.string(),
+        ]
+        self._possible = {name: possible[-1:] if name in as_text else possible for name in columns}
+        self._seen: set[str] = set()
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """The Arrow type of each column, as far as its cells are known."""
+        pa, _ = import_arrow()
+        return {
+            name: kinds[0] if name in self._seen else pa.null() for name, kinds in self._possible.items()
+        }
+
+    def read(self, chunk: Any) -> Any:
+        """The next record batch of strings, in the types that all cells so far can be read as."""
+        pa, _ = import_arrow()
+        arrays = []
+        for name in chunk.schema.names:
             array = chunk.column(name)
             if array.null_count < len(array):
-                seen.add(name)
-                possible[name] = [kind for kind in possible[name] if _castable(array, kind)]
-    return {
-        name: (kinds or [pa.string()])[0] if name in seen else pa.null()
-        for name, kinds in possible.items()
-    }
+                self._seen.add(name)
+                self._possible[name] = [kind for kind in self._possible[name] if _castable(array, kind)]
+            arrays.append(
+                array.cast(self._possible[name][0]) if name in self._seen else pa.nulls(len(array))
+            )
+        return pa.RecordBatch.from_arrays(arrays, names=chunk.schema.names)
 
 
 def _castable(array: Any, kind: Any) -> bool:
@@ -272,7 +292,8 @@ class CategoricalEncoder:
         n = len(self.levels)
         words = encoded.dictionary.to_pylist()
         lookup = np.array([n + 1 if w is None else position.get(w, n) for w in words] + [n + 1])
-        return np.asarray(lookup[encoded.indices.fill_null(len(words)).to_numpy()], dtype=np.int64)
+        indices = encoded.indices.cast(pa.int32())  # a smaller type may have no room for one more
+        return np.asarray(lookup[indices.fill_null(len(words)).to_numpy()], dtype=np.int64)
 
     def unseen(self, array: Any) -> set[str]:
         """Values that are not among the levels, if training had no others: nothing is known of them."""

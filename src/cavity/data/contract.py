@@ -1,9 +1,4 @@
-"""The parts of the contract of `Source` that cost next to nothing to check.
-
-A source that a user has written: its rows are checked as they are read, and read ahead.
-
-A checker of any source against the contract of `Source`.
-"""
+"""Checks of a user's own source: cheap ones while it is read, and `check_source` for all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from cavity.data.shuffle import read_ahead
-from cavity.data.source import Block, LoadedBlock, RawRows, Source, countable
+from cavity.data.source import Block, LoadedBlock, RawRows, Source
+from cavity.data.weights import is_weight
 from cavity.errors import SourceError
 from cavity.typing import Array, IntArray
 
@@ -97,7 +93,7 @@ def check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
     wanted = "0, 1, …" if classes is None else f"0 … {most}"
     require(low >= 0 and high <= most, f"{where}: labels has codes {low} … {high}, not {wanted}")
     if weight is not None:
-        good = np.shape(weight) == (n,) and bool(countable(weight).all())
+        good = np.shape(weight) == (n,) and bool(is_weight(weight).all())
         require(good, f"{where}: weight is not {n} finite numbers that are not negative")
 
 
@@ -121,7 +117,7 @@ _BATCHES_AHEAD = 2
 class _Checked:
     """A block whose rows are checked when they are read."""
 
-    source: Source
+    source: Any
     block: Block
     where: str
 
@@ -133,10 +129,11 @@ class _Checked:
         return loaded(self.source, self.block, self.where)[0]
 
 
-class GuardedSource:
-    """Another source, whose rows are refused where they break the contract, before they do harm.
+class GuardedSource(Source):
+    """A user's source, whose rows are checked as they are read.
 
-    Only what costs next to nothing is checked; `check_source` checks the whole contract.
+    It need not be a `Source`: members that are optional are looked for here, once. Only cheap checks are
+    made; `check_source` checks the whole contract.
 
     >>> from cavity.data import ArraySource
     >>> source = GuardedSource(ArraySource(np.eye(3), np.array([0, 1, -1])))
@@ -145,26 +142,42 @@ class GuardedSource:
     cavity.errors.SourceError: ArraySource.batches: labels has codes -1 … 1, not 0, 1, …
     """
 
-    def __init__(self, source: Source) -> None:
+    is_checked = True
+
+    def __init__(self, source: Any) -> None:
         check_members(source)
         check_total_weight(source)
         self.source = source
         self.n_rows = int(source.n_rows)
         self.n_features = int(source.n_features)
         self.total_weight = float(source.total_weight)
-        self.dtype: np.dtype[Any] = np.dtype(source.dtype)
+        self.dtype = np.dtype(source.dtype)
+        self.classes = getattr(source, "classes", None)
+        self.feature_names = getattr(source, "feature_names", None)
+        self.labels = self._of_each_row("labels", "iu")
+        self.weight = self._of_each_row("weight", "fiu")
         self._name = type(source).__name__
 
-    def __getattr__(self, name: str) -> Any:
-        """What else the source offers: classes, names of features, weights."""
-        if name == "source" or name.startswith("__"):  # of a copy that is being made
-            raise AttributeError(name)
-        return getattr(self.source, name)
+    def _of_each_row(self, name: str, kinds: str) -> Any:
+        """An array [n] of some kinds that the source has under this name; None for anything else."""
+        values: Any = getattr(self.source, name, None)
+        known = isinstance(values, np.ndarray) and values.shape == (self.n_rows,)
+        return values if known and values.dtype.kind in kinds else None
+
+    @property
+    def class_totals(self) -> Array | None:
+        """Total weight of each class [C], if the source knows it."""
+        return getattr(self.source, "class_totals", None)
 
     @property
     def arrangement(self) -> str:
-        """On what the order of minibatches depends, besides seed, size and number of rows."""
+        """What the order of minibatches depends on, besides seed, size and number of rows."""
         return str(getattr(self.source, "arrangement", self._name))
+
+    def label_digests(self) -> list[str] | None:
+        """Digests of the labels, if the source offers them."""
+        own = getattr(self.source, "label_digests", None)
+        return None if own is None else list(own())
 
     def blocks(self, size: int) -> Generator[Block, None, None]:
         """All rows in order."""

@@ -14,10 +14,10 @@ import numpy as np
 
 from cavity.data import ArraySource, ParquetSource, Source
 from cavity.data.labels import Classes
-from cavity.data.preprocess import TablePreprocessor
+from cavity.data.parts import import_arrow, one_line
+from cavity.data.preprocess import TablePreprocessor, weighted_rows
 from cavity.data.shuffle import read_ahead
-from cavity.data.table import Table, import_arrow, one_line
-from cavity.data.weights import weighted_rows
+from cavity.data.table import Table
 from cavity.errors import SourceError
 from cavity.memory import available_bytes
 from cavity.typing import Array, IntArray
@@ -116,7 +116,9 @@ def _in_memory(
     if first != n_rows:
         raise SourceError(f"the table has changed while it was read: {n_rows:,} rows were expected")
     weight = np.concatenate(weights) if weights else None
-    return ArraySource(X, codes, weight, classes=classes.values, feature_names=names)
+    source = ArraySource(X, codes, weight, classes=classes.values, feature_names=names)
+    source.is_checked = True  # encoded here, finite and with known codes
+    return source
 
 
 @contextmanager

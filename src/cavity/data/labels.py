@@ -1,245 +1,258 @@
-"""The target column: which classes it has, and the codes of its values.
-
-Label codes of a target column that is read batch by batch.
-"""
+"""Labels: which classes they have, and the code of each label, its position among the classes."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.locations import import_pyarrow
-from cavity.data.parquet_store import Group
-from cavity.data.table import import_arrow
+from cavity.data.parts import import_arrow
 from cavity.errors import SourceError
 from cavity.text import listed, shown
 from cavity.typing import Array, IntArray
 
-MOST_CLASSES = 100
-"""More different values than this are a quantity or a name, not classes."""
+MOST_CLASSES = 1_000
+"""More different labels than this are refused, unless the classes were listed by the user."""
+FEW_CLASSES = 20
+"""So many classes are never too many, even if there are few rows."""
 
 
-class LabelScan:
-    """Counts of the values of a target, chunk by chunk."""
+def code_type(n_classes: int) -> np.dtype[Any]:
+    """The type of label codes: one byte a row, if that is enough.
 
-    def __init__(self, target: str, table: str | None = None) -> None:
-        self.target = target
-        self._named = f"the target {target!r}" if table is None else f"{table}: the target {target!r}"
-        self.missing = 0
-        self.weightless = 0
-        """Rows that were left out because they have no weight."""
-        self.counts: Counter[Any] = Counter()
-        self.totals: dict[Any, float] = {}
+    >>> code_type(128), code_type(129)
+    (dtype('int8'), dtype('int32'))
+    """
+    return np.dtype(np.int8 if n_classes <= 128 else np.int32)
 
-    def add(self, array: Any, weights: Array | None = None) -> None:
-        """Count the next values, of rows with these weights [t]; 1 unless they are given."""
-        if import_arrow()[0].types.is_nested(array.type):
-            raise SourceError(
-                f"{self._named} is {array.type}; classes are whole numbers, strings or truth values"
-            )
-        for value, count, total in _value_counts(array, weights):
-            if value is None:
-                self.missing += count
-            else:
-                known = self._class(value)
-                self.counts[known] += count
-                self.totals[known] = self.totals.get(known, 0.0) + total
-        if len(self.counts) > MOST_CLASSES:
-            examples = listed([str(value) for value in list(self.counts)[:3]])
-            raise SourceError(
-                f"{self._named} has more than {MOST_CLASSES} different values (such as "
-                f"{examples}): it looks like a quantity or a name, not like classes; cut it into a few "
-                "classes, or choose another column"
-            )
 
-    def _class(self, value: Any) -> bool | int | str:
-        if isinstance(value, (bool, int, str)):
-            return value
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        what = "is a fraction" if isinstance(value, float) else f"is a {type(value).__name__}"
+def encode_labels(y: NDArray[Any], classes: NDArray[Any] | None = None) -> tuple[NDArray[Any], IntArray]:
+    """Class values [C], sorted, and the codes of labels y [n]; with `classes`, y has no others.
+
+    >>> encode_labels(np.array(["b", "a", "b"]))
+    (array(['a', 'b'], dtype='<U1'), array([1, 0, 1], dtype=int8))
+    """
+    if classes is None:
+        classes, codes = np.unique(y, return_inverse=True)
+    else:
+        codes = np.searchsorted(classes, y)
+    return classes, codes.astype(code_type(len(classes)))
+
+
+def check_classes(classes: NDArray[Any], n_rows: int, *, listed_by_user: bool = False) -> NDArray[Any]:
+    """Return the classes [C] of n rows, or raise if there is one only, or too many to be classes."""
+    if len(classes) < 2:
         raise SourceError(
-            f"{self._named} has the value {shown(value)}, which {what}; classes are whole "
-            "numbers, strings or truth values: cut a quantity into a few classes"
+            f"y has one class ({classes.tolist()[0]!r}) among the rows with any weight; a classifier "
+            "needs at least two: check the target column, the filter before it, or the weights"
         )
+    too_many = len(classes) > MOST_CLASSES and not listed_by_user
+    if too_many or (len(classes) > FEW_CLASSES and 2 * len(classes) > n_rows):
+        raise SourceError(
+            f"y has {len(classes):,} different values in {n_rows:,} rows, which looks like a quantity "
+            f"or an identifier, not like classes (at most {MOST_CLASSES:,}); bin it, or use a regressor"
+        )
+    return classes
 
-    def finish(self) -> Classes:
-        """The classes."""
-        if not self.counts:
-            raise SourceError(f"{self._named} has no values: every row lacks it")
-        if len(self.counts) == 1:
-            raise SourceError(
-                f"{self._named} has one value ({next(iter(self.counts))!r}); a classifier "
-                "needs at least two"
-            )
-        values = sorted(self.counts)
-        counts = np.array([self.counts[value] for value in values])
-        totals = np.array([self.totals[value] for value in values])
-        return Classes(self.target, np.array(values), counts, totals, self.missing)
+
+def require_one_kind(y: NDArray[Any], name: str = "y") -> None:
+    """Raise if some of the labels y [n] are missing, or if they cannot be sorted.
+
+    >>> require_one_kind(np.array(["b", None], dtype=object))
+    Traceback (most recent call last):
+    cavity.errors.SourceError: y has labels of the kinds NoneType and str; classes are all of one \
+kind: drop the rows without a label, or convert the others, for instance with y.astype(str)
+    """
+    if y.dtype.kind == "c":
+        raise SourceError(f"{name} has dtype {y.dtype}; classes are whole numbers, strings or booleans")
+    if _any_missing(y):
+        raise SourceError(f"{name} has labels that are missing (NaN or NaT); drop their rows")
+    if y.dtype.kind != "O":
+        return
+    examples = {type(label): label for label in y.ravel().tolist()}
+    try:
+        sorted(examples.values())
+    except TypeError as error:
+        kinds = sorted(kind.__name__ for kind in examples)
+        raise SourceError(
+            f"{name} has labels of the kinds {' and '.join(kinds)}; classes are all of one kind: drop "
+            "the rows without a label, or convert the others, for instance with y.astype(str)"
+        ) from error
+
+
+def _any_missing(y: NDArray[Any]) -> bool:
+    """Whether one of the labels y [n] is NaN or NaT."""
+    if y.dtype.kind in "Mm":
+        return bool(np.isnat(y).any())
+    if y.dtype.kind == "f":
+        return bool(np.isnan(y).any())
+    if y.dtype.kind != "O":
+        return False
+    # NaN and NaT are the values that are not equal to themselves.
+    return any(isinstance(v, (float, np.generic)) and v != v for v in y.ravel().tolist())
 
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes of a target."""
+    """The classes of a target column."""
 
     target: str
+    """Name of the column."""
     values: NDArray[Any]
     """[C], sorted."""
     counts: IntArray
-    """[C]: rows of training of each."""
+    """[C]: number of training rows of each class."""
     totals: Array
-    """[C]: their weights, added up; the counts, if training had no weights."""
+    """[C]: total weight of these rows; their number, if they have no weights."""
     missing: int
-    """Rows of training without a target, which were left out."""
+    """Number of training rows without a label, which were left out."""
 
     @property
     def arrow_type(self) -> Any:
-        """The type in which a text file's target should be read."""
+        """The type in which to read the target of a text file."""
         pa, _ = import_arrow()
         return {"b": pa.bool_(), "i": pa.int64()}.get(self.values.dtype.kind, pa.string())
 
     @property
     def code_type(self) -> np.dtype[Any]:
-        """A small integer type for the codes."""
-        return np.dtype(np.int8)
-
-    @property
-    def _code_of(self) -> dict[str, int]:
-        return {_word(value): code for code, value in enumerate(self.values.tolist())}
+        """The type of the codes."""
+        return code_type(len(self.values))
 
     def codes(self, array: Any) -> IntArray:
-        """Codes [t] of an Arrow array: positions among the classes, −1 where the target is missing."""
-        pa, _ = import_arrow()
-        if pa.types.is_dictionary(array.type):  # it may list values that do not occur
-            array = array.dictionary_decode()
-        encoded = array.dictionary_encode()
-        values = [_plain(value) for value in encoded.dictionary.to_pylist()]
-        unknown = [v for v in values if v is not None and _word(v) not in self._code_of]
-        if unknown:
-            raise SourceError(
-                f"the target {self.target!r} has the value {unknown[0]!r}, which is not among the "
-                f"classes that the model knows: {listed([str(value) for value in self.values])}"
-            )
-        lookup = np.array([-1 if v is None else self._code_of[_word(v)] for v in values] + [-1])
-        positions = encoded.indices.fill_null(len(values)).to_numpy()
+        """Codes [t] of an Arrow array, −1 where the label is missing."""
+        values, positions = _distinct(array)
+        code_of = {_text(value): code for code, value in enumerate(self.values.tolist())}
+        lookup = np.full(len(values), -1)
+        for i in np.unique(positions):  # a dictionary may list values that do not occur
+            value = values[i]
+            if value is not None and _text(value) not in code_of:
+                raise SourceError(
+                    f"the target {self.target!r} has the value {value!r}, which is not among the "
+                    f"classes that the model knows: {listed([str(known) for known in self.values])}"
+                )
+            lookup[i] = -1 if value is None else code_of[_text(value)]
         return np.asarray(lookup[positions], dtype=self.code_type)
 
 
-def _value_counts(array: Any, weights: Array | None) -> list[tuple[Any, int, float]]:
-    """The values of an array, how often each occurs, and with what total weight."""
+class LabelScan:
+    """Finds the classes of a target column that is read chunk by chunk."""
+
+    def __init__(self, target: str, table: str | None = None, classes: Any = None) -> None:
+        """table: what errors call the table; classes: all values that may occur, if they are known."""
+        self.target = target
+        self.table = table
+        self.missing = 0
+        self.weightless = 0
+        """Number of rows that were left out because their weight is 0."""
+        self._is_open = classes is None
+        known = [] if classes is None else np.unique(np.asarray(classes)).tolist()
+        self._code_of: dict[Any, int] = {value: code for code, value in enumerate(known)}
+        self._counts = np.zeros(len(known), np.int64)
+        self._totals = np.zeros(len(known))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has been counted yet, with or without a label."""
+        return not self._counts.any() and not self.missing
+
+    def add(self, array: Any, weights: Array | None = None, place: object = None) -> IntArray:
+        """Count the next labels, an Arrow array [t] of rows with weights [t].
+
+        Returns codes [t] in the order in which the classes were found, −1 for a missing label; `sorted`
+        turns them into positions among the sorted classes. place: what errors call these rows.
+        """
+        where = self._where(place)
+        if import_arrow()[0].types.is_nested(array.type):
+            raise SourceError(
+                f"{where} is {array.type}; classes are whole numbers, strings or truth values"
+            )
+        values, positions = _distinct(array)
+        lookup = np.full(len(values), -1)
+        for i in np.unique(positions):  # a dictionary may list values that do not occur
+            if values[i] is not None:
+                lookup[i] = self._code(values[i], where)
+        codes = lookup[positions]
+        known = codes >= 0
+        if not known.all():
+            self.missing += int(np.count_nonzero(~known))
+            weights = None if weights is None else weights[known]
+        n = len(self._code_of)
+        labelled = codes if known.all() else codes[known]
+        self._counts = np.bincount(labelled, minlength=n) + _padded(self._counts, n)
+        self._totals = np.bincount(labelled, weights, minlength=n) + _padded(self._totals, n)
+        return np.asarray(codes, dtype=code_type(n))
+
+    def finish(self) -> Classes:
+        """The classes, sorted."""
+        values = sorted(self._code_of)
+        if not values:
+            raise SourceError(f"{self._where()} has no values: every row lacks it")
+        if len(values) == 1:
+            raise SourceError(
+                f"{self._where()} has one class ({values[0]!r}); a classifier needs at least two: check "
+                "the column, or the filter before it"
+            )
+        found = np.array(values)
+        if found.dtype.kind == "f" and all(isinstance(value, int) for value in values):
+            found = np.array(values, dtype=np.uint64)  # beyond the range of int64
+        order = [self._code_of[value] for value in values]
+        return Classes(self.target, found, self._counts[order], self._totals[order], self.missing)
+
+    def sorted(self, codes: IntArray) -> IntArray:
+        """Codes [n] that `add` returned, as positions among the sorted classes."""
+        order = [self._code_of[value] for value in sorted(self._code_of)]
+        position = np.empty(len(order), dtype=code_type(len(order)))
+        position[order] = np.arange(len(order))
+        return np.asarray(position[codes])
+
+    def _where(self, place: object = None) -> str:
+        place = self.table if place is None else place
+        return f"the target {self.target!r}" if place is None else f"{place}: the target {self.target!r}"
+
+    def _code(self, value: Any, where: str) -> int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, (bool, int, str)):
+            words = "is a fraction" if isinstance(value, float) else f"is of type {type(value).__name__}"
+            raise SourceError(
+                f"{where} has the value {shown(value)}, which {words}; classes are whole numbers, "
+                "strings or truth values: bin a quantity into a few classes"
+            )
+        if value not in self._code_of:
+            if not self._is_open:
+                raise SourceError(
+                    f"{where} has the value {value!r}, which is not in classes={list(self._code_of)}"
+                )
+            if len(self._code_of) == MOST_CLASSES:
+                examples = listed([str(known) for known in list(self._code_of)[:3]])
+                raise SourceError(
+                    f"{where} has more than {MOST_CLASSES:,} different values (such as {examples}): it "
+                    "looks like a quantity or a name, not like classes; bin it into a few classes, or "
+                    "choose another column"
+                )
+            self._code_of[value] = len(self._code_of)
+        return self._code_of[value]
+
+
+def _padded(values: NDArray[Any], n: int) -> NDArray[Any]:
+    return np.concatenate([values, np.zeros(n - len(values), values.dtype)])
+
+
+def _distinct(array: Any) -> tuple[list[Any], IntArray]:
+    """The different values of an Arrow array [t], the last of them None, and their positions [t]."""
     pa, _ = import_arrow()
-    if pa.types.is_dictionary(array.type):  # it may list values that do not occur
-        array = array.dictionary_decode()
-    encoded = array.dictionary_encode()
-    values = [_plain(value) for value in encoded.dictionary.to_pylist()] + [None]
-    positions = encoded.indices.fill_null(len(values) - 1).to_numpy()
-    counts = np.bincount(positions, minlength=len(values))
-    totals = np.bincount(positions, weights, minlength=len(values))
-    return [
-        (value, int(count), float(total))
-        for value, count, total in zip(values, counts, totals, strict=True)
-        if count
-    ]
+    if pa.types.is_decimal(array.type):
+        array = array.cast(pa.float64())
+    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    values = [None if v is None or v != v else v for v in encoded.dictionary.to_pylist()]  # NaN, too
+    indices = encoded.indices.cast(pa.int32())  # a smaller type may have no room for one more
+    positions: IntArray = indices.fill_null(len(values)).to_numpy()
+    return [*values, None], positions
 
 
-def _plain(value: Any) -> Any:
-    """NaN is a missing value too."""
-    return None if isinstance(value, float) and value != value else value
-
-
-def _word(value: Any) -> str:
+def _text(value: Any) -> str:
+    """A label as text, the same whether a whole number was read as an integer or a float."""
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value)) if whole else str(value)
-
-
-_MOST_CLASSES = 2**15 - 1
-
-
-class Labels:
-    """Codes of the labels in the order in which classes appear, until all of them are known."""
-
-    def __init__(self, n_rows: int, target: str, classes: Any) -> None:
-        self.target = target
-        self.given = classes is not None
-        known = np.unique(np.asarray(classes)).tolist() if self.given else []
-        self.code_of: dict[Any, int] = {value: code for code, value in enumerate(known)}
-        self.codes = np.empty(n_rows, dtype=np.int8)
-        self.n_seen = 0
-        self.totals = np.zeros(len(known))
-        """[C]: weight of each class so far."""
-
-    def add(self, column: Any, group: Group, weight: NDArray[np.float64] | None = None) -> None:
-        """Encode the next labels and add up their weights (None: one each)."""
-        pyarrow, _ = import_pyarrow()
-        types = pyarrow.types
-        if types.is_decimal(column.type):
-            column = column.cast(pyarrow.float64())
-        if types.is_nested(column.type):
-            raise SourceError(
-                f"{group}: the target {self.target!r} is {column.type}; classes are numbers, strings or "
-                "booleans"
-            )
-        encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
-        indices = encoded.indices.to_numpy()
-        values = encoded.dictionary.to_pylist()
-        lookup = np.zeros(len(values), dtype=np.int16)
-        for i in np.unique(indices):  # a dictionary may list values that do not occur
-            lookup[i] = self._code(values[i], group)
-        if len(self.code_of) > 127 and self.codes.dtype == np.int8:
-            self.codes = self.codes.astype(np.int16)
-        if self.n_seen + len(indices) > len(self.codes):
-            raise SourceError(f"{group}: has more rows than its footer says; the file is damaged")
-        codes = lookup[indices]
-        self.codes[self.n_seen : self.n_seen + len(indices)] = codes
-        more = np.bincount(codes, weight, minlength=len(self.code_of)).astype(np.float64)
-        more[: len(self.totals)] += self.totals
-        self.totals = more
-        self.n_seen += len(indices)
-
-    def _code(self, value: Any, group: Group) -> int:
-        if value is None:
-            raise SourceError(f"{group}: the target {self.target!r} has null values; drop their rows")
-        if not isinstance(value, (bool, int, str, float)):
-            raise SourceError(
-                f"{group}: the target {self.target!r} has values such as {value!r} of type "
-                f"{type(value).__name__}; classes are numbers, strings or booleans"
-            )
-        if isinstance(value, float) and not value.is_integer():
-            raise SourceError(
-                f"{group}: the target {self.target!r} has the value {value!r}; a classifier needs "
-                "classes: bin a continuous target, impute or drop NaN"
-            )
-        if value not in self.code_of:
-            if self.given:
-                raise SourceError(
-                    f"{group}: the target {self.target!r} has the value {value!r}, which is not in "
-                    f"classes={list(self.code_of)}"
-                )
-            if len(self.code_of) == _MOST_CLASSES:
-                raise SourceError(
-                    f"{group}: the target {self.target!r} has more than {_MOST_CLASSES} different "
-                    "values; it looks like an identifier or a continuous quantity, not like classes"
-                )
-            self.code_of[value] = len(self.code_of)
-        return self.code_of[value]
-
-    def finish(self) -> tuple[NDArray[Any], IntArray]:
-        """The classes, sorted, and the codes as positions among them."""
-        if self.n_seen != len(self.codes):
-            raise SourceError(
-                f"the target {self.target!r} has {self.n_seen} rows, the footers say {len(self.codes)}; "
-                "a file is damaged"
-            )
-        values = sorted(self.code_of)
-        classes = np.array(values)
-        if classes.dtype.kind == "f" and all(isinstance(value, int) for value in values):
-            classes = np.array(values, dtype=np.uint64)  # beyond the range of int64
-        position = np.empty(len(classes), dtype=self.codes.dtype)
-        order = [self.code_of[value] for value in values]
-        position[order] = np.arange(len(classes))
-        self.totals = self.totals[order]
-        return classes, position[self.codes]

@@ -1,29 +1,68 @@
-"""Files and folders that may not be read: an error of its own, for their contents may be sound.
-
-Parquet files, their columns and whether these can be trained on; no row is read here.
-
-Where Parquet files lie: in a folder of this machine, or anywhere that a URL leads to.
-"""
+"""Files that a path, pattern or URL means: which they are, of what format, and in which order."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import glob
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 from urllib.request import url2pathname
 
-import numpy as np
-
-from cavity.data.source import tile_precision
 from cavity.errors import SourceError
+from cavity.text import suggestion
+
+PARQUET, FEATHER, TEXT = "Parquet", "Feather", "CSV"
+FORMATS = (TEXT, PARQUET, FEATHER)
+"""Formats of files that can be read."""
+_FORMAT_OF = {
+    ".parquet": PARQUET,
+    ".parq": PARQUET,
+    ".pq": PARQUET,
+    ".feather": FEATHER,
+    ".arrow": FEATHER,
+    ".ipc": FEATHER,
+    ".csv": TEXT,
+    ".tsv": TEXT,
+    ".tab": TEXT,
+    ".txt": TEXT,
+}
+_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_COMPRESSED = {".gz", ".bz2", ".zst", ".lz4"}
+_MOST_NESTED = 10_000
+"""Number of files and folders that are searched for files in subfolders."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:// is a drive
+
+
+def format_of(name: str) -> str | None:
+    """The format that the name of a file stands for, or None.
+
+    >>> format_of("flights.csv.gz"), format_of("flights.pq"), format_of("flights.xlsx")
+    ('CSV', 'Parquet', None)
+    """
+    return _FORMAT_OF.get(_suffix(name))
+
+
+def usual_delimiter(name: str) -> str | None:
+    """The character between the cells of text files of this name, if the name tells.
+
+    >>> usual_delimiter("flights.tsv.gz")
+    '\\t'
+    """
+    return _DELIMITERS.get(_suffix(name))
+
+
+def _suffix(name: str) -> str:
+    suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes]
+    if suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
 
 
 @contextmanager
@@ -36,175 +75,6 @@ def explain_permission_error(path: object) -> Iterator[None]:
             f"{path}: may not be read (Permission denied); change its permissions, or those of the "
             "folders that it lies in"
         ) from error
-
-
-_MOST_NESTED = 10_000
-"""Files and folders that are looked at for Parquet files in subfolders."""
-_SUFFIXES = {".parquet", ".parq", ".pq"}
-
-
-def import_pyarrow() -> tuple[Any, Any]:
-    """The modules pyarrow and pyarrow.parquet, which are an optional dependency."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("reading Parquet needs pyarrow: pip install 'cavity[parquet]'") from error
-    return pyarrow, pyarrow.parquet
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a Parquet source, by role."""
-
-    features: tuple[str, ...]
-    target: str
-    weight: str | None
-    dtype: np.dtype[Any]
-    """Precision of the features: float32 or float64."""
-
-
-def is_parquet_name(path: Path) -> bool:
-    """Whether the name of a file says that it is a Parquet file."""
-    return path.suffix.lower() in _SUFFIXES
-
-
-def list_files(path: str | os.PathLike[str]) -> list[Path]:
-    """The Parquet files that a path means: itself, or those in that folder, sorted by name."""
-    path = Path(path)
-    with explain_permission_error(path):
-        if not path.exists():
-            near = path.parent.iterdir() if path.parent.is_dir() else ()
-            hint = _pattern_hint(path) or _suggest(path.name, near)
-            raise SourceError(f"{path}: there is no such file or folder{hint}")
-        if not path.is_dir():
-            return [path]
-        files = sorted(p for p in path.iterdir() if is_parquet_name(p) and p.name[0] not in "._")
-    if not files:
-        nested = nested_file(path) is not None
-        raise SourceError(
-            f"{path}: the folder has no Parquet files (*.parquet)"
-            + (" of its own, only in its subfolders; pass one of these" if nested else "")
-        )
-    return files
-
-
-def nested_file(folder: Path) -> Path | None:
-    """A Parquet file in a subfolder, if there is one; hidden ones and those of other tools aside."""
-    for path in islice(folder.rglob("*"), _MOST_NESTED):
-        inside = path.relative_to(folder)
-        if len(inside.parts) > 1 and is_parquet_name(path) and _is_plain(inside) and path.is_file():
-            return path
-    return None
-
-
-def _is_plain(path: Path) -> bool:
-    return all(part[0] not in "._" for part in path.parts)
-
-
-def _pattern_hint(path: Path) -> str:
-    if not set(path.name) & set("*?["):
-        return ""
-    return (
-        f"; patterns are not expanded: pass the folder {str(path.parent)!r}, whose *.parquet files are "
-        "read as one table"
-    )
-
-
-def find_columns(
-    schema: Any, path: Any, target: str, columns: Sequence[str] | None, weight: str | None
-) -> Columns:
-    """The columns to be used of a file with that schema."""
-    names: list[str] = schema.names
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise SourceError(f"{path}: has more than one column named {sorted(repeated)}")
-    for role, name in (("target", target), ("weight", weight)):
-        if name is not None and name not in names:
-            raise SourceError(f"{path}: has no {role} column {name!r}{_suggest(name, names)}")
-    if columns is None:
-        features = [name for name in names if name not in (target, weight, *_index_columns(schema))]
-    else:
-        features = [columns] if isinstance(columns, str) else list(columns)
-    for name in features:
-        if name not in names:
-            raise SourceError(f"{path}: has no feature column {name!r}{_suggest(name, names)}")
-        if name == target or features.count(name) > 1:
-            what = "is the target" if name == target else "is listed twice"
-            raise SourceError(f"columns={features}: {name!r} {what}; leave it out")
-    if not features:
-        raise SourceError(f"{path}: has no feature columns besides the target {target!r}")
-    dtypes = _feature_dtypes(schema, path, features)
-    if weight is not None:
-        _feature_dtypes(schema, path, [weight])
-    return Columns(tuple(features), target, weight, tile_precision(np.result_type(*dtypes)))
-
-
-def check_same_schema(schema: Any, path: Any, first: Any, first_path: Any, columns: Columns) -> None:
-    """Refuse a file whose used columns are not those of the first."""
-    names = [*columns.features, columns.target, *([columns.weight] if columns.weight else [])]
-    for name in names:
-        if name not in schema.names:
-            raise SourceError(f"{path}: has no column {name!r}, which {first_path.name} has")
-        ours, theirs = schema.field(name).type, first.field(name).type
-        if ours != theirs:
-            raise SourceError(
-                f"{path}: column {name!r} is {ours}, but {theirs} in {first_path.name}; the files of a "
-                "folder need the same types: cast it"
-            )
-
-
-def check_no_more_columns(schema: Any, path: Any, first: Any, first_path: Any) -> None:
-    """Refuse a file that has columns which the first has not: are they features?"""
-    extra = [name for name in schema.names if name not in (*first.names, *_index_columns(schema))]
-    if extra:
-        raise SourceError(
-            f"{path}: has columns {extra}, which {first_path.name} has not; name the features, as in "
-            "ParquetSource(path, target, columns=[...]), or write the files with the same columns"
-        )
-
-
-def _feature_dtypes(schema: Any, path: Any, names: Sequence[str]) -> list[np.dtype[Any]]:
-    types = import_pyarrow()[0].types
-    dtypes: list[np.dtype[Any]] = []
-    refused = []
-    for name in names:
-        kind = schema.field(name).type
-        if types.is_decimal(kind):
-            dtypes.append(np.dtype(np.float64))
-        elif types.is_boolean(kind):
-            dtypes.append(np.dtype(np.uint8))
-        elif types.is_integer(kind) or types.is_floating(kind):
-            dtypes.append(np.dtype(kind.to_pandas_dtype()))
-        else:
-            refused.append(f"{name!r} ({kind})")
-    if refused:
-        raise SourceError(
-            f"{path}: columns that are not numeric: {', '.join(refused)}; encode them as numbers before "
-            "writing the file (sklearn.preprocessing.OneHotEncoder, OrdinalEncoder or TargetEncoder; "
-            "dates as days), or leave them out (of files, by ParquetSource(path, target, columns=[...]))"
-        )
-    return dtypes
-
-
-def _suggest(name: str, among: Any) -> str:
-    names = [str(getattr(other, "name", other)) for other in among]
-    near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
-        name.lower(), [other.lower() for other in names], n=1
-    )
-    if not near:
-        return f"; it has {', '.join(map(repr, names[:20]))}" if 0 < len(names) <= 20 else ""
-    original = next(other for other in names if near[0] in (other, other.lower()))
-    return f"; did you mean {original!r}?"
-
-
-def _index_columns(schema: Any) -> list[str]:
-    """What pandas writes of the index of a frame; it is not a feature of the frame."""
-    index = (schema.pandas_metadata or {}).get("index_columns", [])
-    return [name for name in index if isinstance(name, str)]
-
-
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:// is a drive
 
 
 @dataclass(frozen=True)
@@ -249,29 +119,114 @@ def local_path(path: str | os.PathLike[str]) -> Path | None:
     return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
-def find_files(path: str | os.PathLike[str]) -> list[File]:
-    """The Parquet files that a path or URL means: itself, or those in that folder, sorted by name."""
+def find_files(path: str | os.PathLike[str], formats: Sequence[str] = FORMATS) -> list[File]:
+    """The files of one of the formats that a path means, sorted by name.
+
+    A path is that of a file, of a folder, a pattern such as ``flights-*.csv``, or a URL of a file or
+    folder. A folder means the files in it; a folder of `key=value` subfolders (a hive folder) means all
+    files in them.
+    """
+    place = os.fspath(path)
     local = local_path(path)
-    if local is not None:
-        own = list_files(local)
-        if local.is_dir() and (nested := nested_file(local)) is not None:
+    if local is None:
+        return _of_one_format(place, [*_remote_files(place, formats)], formats)
+    with explain_permission_error(local):
+        if not local.exists():
+            return _of_one_format(place, _matching(local, place), formats)
+        if local.is_file():
+            return [local]
+        own = _of_formats(local, local.iterdir(), formats)
+        nested = _nested_file(local, formats)
+        if not own and nested is not None and is_hive(local, nested):
+            own = _of_formats(local, local.rglob("*"), formats)
+        elif own and nested is not None:
             warnings.warn(
-                f"{local}: only the {len(own)} Parquet files in the folder itself are read, and none "
-                f"of its subfolders, such as {str(nested)!r}; to read all of them pass "
+                f"{local}: only the {len(own)} {format_of(own[0].name)} files in the folder itself are "
+                f"read, and none of its subfolders, such as {str(nested)!r}; to read all of them pass "
                 f"pyarrow.dataset.dataset({str(local)!r})",
                 UserWarning,
                 stacklevel=3,
             )
-        return [*own]
-    url = os.fspath(path).rstrip("/")
-    files = remote_files(url, lambda name: is_parquet_name(Path(name)))
+    if not own and nested is not None:
+        raise SourceError(
+            f"{local}: the folder has no {_words(formats)} files of its own, only in its subfolders, "
+            f"such as {str(nested)!r}; pass one of these"
+        )
+    return _of_one_format(place, [*own], formats)
+
+
+def _matching(pattern: Path, place: str) -> list[File]:
+    """The files that match a pattern; raises if there are none."""
+    matches = sorted(Path(found) for found in glob(str(pattern)) if Path(found).is_file())
+    if matches:
+        return [*matches]
+    if set(pattern.name) & set("*?["):
+        raise SourceError(f"{place}: no file matches this pattern")
+    folder = pattern.parent
+    near = sorted(other.name for other in folder.iterdir()) if folder.is_dir() else []
+    words = suggestion(pattern.name, near)
+    raise SourceError(f"{place}: there is no such file or folder{words if 'mean' in words else ''}")
+
+
+def _of_formats(folder: Path, paths: Iterable[Path], formats: Sequence[str]) -> list[Path]:
+    """Those of the paths in a folder that are files of one of the formats; hidden ones are left out."""
+    return sorted(
+        path
+        for path in paths
+        if format_of(path.name) in formats and _is_plain(path.relative_to(folder)) and path.is_file()
+    )
+
+
+def _nested_file(folder: Path, formats: Sequence[str]) -> Path | None:
+    """A file of one of the formats in a subfolder, if there is one; hidden ones are left out."""
+    for path in islice(folder.rglob("*"), _MOST_NESTED):
+        inside = path.relative_to(folder)
+        if len(inside.parts) > 1 and format_of(path.name) in formats and _is_plain(inside):
+            return path
+    return None
+
+
+def _is_plain(path: Path) -> bool:
+    return all(part[0] not in "._" for part in path.parts)
+
+
+def is_hive(folder: Path, file: Path) -> bool:
+    """Whether all folders between a folder and a file in it are named `key=value`."""
+    return all("=" in part for part in file.relative_to(folder).parts[:-1])
+
+
+def hive_keys(path: str | os.PathLike[str], file: File) -> dict[str, str]:
+    """What the names of folders between a path and a file in it say: values by key.
+
+    >>> hive_keys("flights", Path("flights/year=2013/month=1/part-0.parquet"))
+    {'year': '2013', 'month': '1'}
+    """
+    root = local_path(path)
+    if root is None or not isinstance(file, Path) or root not in file.parents:
+        return {}
+    pairs = [part.split("=", 1) for part in file.relative_to(root).parts[:-1] if "=" in part]
+    return {key: unquote(value) for key, value in pairs}
+
+
+def _of_one_format(place: str, files: list[File], formats: Sequence[str]) -> list[File]:
     if not files:
-        raise SourceError(f"{url}: the folder has no Parquet files (*.parquet)")
-    return [*files]
+        raise SourceError(f"{place}: the folder has no {_words(formats)} files")
+    found = [format_of(file.name) for file in files]
+    other = next((f.name for f, kind in zip(files, found, strict=True) if kind != found[0]), None)
+    if other is not None:
+        raise SourceError(
+            f"{place}: there are files of several formats ({files[0].name}, {other}); keep one format a "
+            "folder"
+        )
+    return files
 
 
-def remote_files(url: str, is_wanted: Callable[[str], bool]) -> list[RemoteFile]:
-    """The file at a URL, or those in that folder whose names are wanted, sorted by name."""
+def _words(formats: Sequence[str]) -> str:
+    return " or ".join([", ".join(formats[:-1]), formats[-1]]) if len(formats) > 1 else formats[0]
+
+
+def _remote_files(url: str, formats: Sequence[str]) -> list[RemoteFile]:
+    """The file at a URL, or those of the formats in that folder, sorted by name."""
     url = url.rstrip("/")
     filesystem, root = _file_system(url)
     from pyarrow.fs import FileSelector, FileType
@@ -293,14 +248,13 @@ def remote_files(url: str, is_wanted: Callable[[str], bool]) -> list[RemoteFile]
     names = sorted(
         info.base_name
         for info in inside
-        if info.is_file and is_wanted(info.base_name) and info.base_name[0] not in "._"
+        if info.is_file and format_of(info.base_name) in formats and info.base_name[0] not in "._"
     )
     return [RemoteFile(f"{url}/{name}", f"{root}/{name}", filesystem) for name in names]
 
 
 def _file_system(url: str) -> tuple[Any, str]:
     """A pyarrow file system and the path in it: through fsspec, or pyarrow's own."""
-    import_pyarrow()
     from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
     try:

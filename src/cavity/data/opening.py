@@ -12,12 +12,18 @@ from numpy.typing import NDArray
 from cavity.data.arrays import ArraySource, npy_source
 from cavity.data.arrow import ParquetSource, is_arrow_stream, is_dataset, is_table, table_source
 from cavity.data.contract import MEMBERS, GuardedSource, check_members, loaded, require
-from cavity.data.locations import explain_permission_error, is_parquet_name, list_files, local_path
+from cavity.data.labels import encode_labels
+from cavity.data.locations import (
+    FEATHER,
+    PARQUET,
+    explain_permission_error,
+    format_of,
+    local_path,
+)
 from cavity.data.source import Source, rows_to_look_at
+from cavity.data.weights import class_factors, rows_with_weight
 from cavity.errors import SourceError
-
-_OURS = (ArraySource, ParquetSource, GuardedSource)
-"""Kinds of sources that need no guard."""
+from cavity.typing import Array
 
 
 def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | None:
@@ -57,9 +63,38 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
             f"sample_weight={_short(sample_weight)} was passed along with a {type(X).__name__}; a "
             "source has its own weights, in the blocks that it yields: leave sample_weight out"
         )
-    if type(X) is ArraySource:
-        _check_arrays(X)
-    return X if type(X) in _OURS else GuardedSource(X)
+    if isinstance(X, Source) and X.is_checked:
+        return X
+    if type(X) is not ArraySource:
+        return GuardedSource(X)
+    _check_arrays(X)
+    return X
+
+
+def weighted_arrays(
+    X: Any, y: Array, sample_weight: Array | None, class_weight: Any, classes: Array | None = None
+) -> tuple[ArraySource, Array]:
+    """The source of rows X [n, d] that have any weight, and the classes behind its label codes.
+
+    Rows of weight 0 are left out altogether: a fit does not depend on them, not even by a random draw.
+    With `classes`, the codes are positions among these; otherwise among the labels that are left.
+    """
+    found, codes = encode_labels(y, classes)
+    weight = sample_weight
+    if class_weight is not None:
+        counted = np.ones(len(y)) if weight is None else weight
+        totals = np.bincount(codes, counted, len(found)).astype(np.float64)
+        factors = class_factors(class_weight, found, totals)
+        assert factors is not None
+        weight = counted * factors[codes]
+        if not weight.any():
+            raise ValueError(f"class_weight={class_weight!r} leaves no row with any weight")
+    rows, weight = rows_with_weight(weight)
+    if rows is not None:
+        found, codes = encode_labels(y[rows], classes)
+    source = ArraySource(X, codes, weight, rows=rows)
+    source.is_checked = True
+    return source, found
 
 
 def _check_arrays(source: ArraySource) -> None:
@@ -81,7 +116,7 @@ def _refuse_paths(X: Any, y: Any) -> None:
         return
     if not all(isinstance(path, (str, os.PathLike)) for path in X):
         return
-    named = all(is_parquet_name(Path(path)) or Path(path).suffix.lower() == ".npy" for path in X)
+    named = all(format_of(str(path)) or Path(path).suffix.lower() == ".npy" for path in X)
     if named or any(isinstance(path, os.PathLike) for path in X) or isinstance(y, str):
         raise SourceError(
             f"X is a list of {len(X)} paths, such as {os.fspath(X[0])!r}; pass the folder that the "
@@ -94,16 +129,16 @@ def is_source(X: Any) -> bool:
     return not isinstance(X, type) and all(hasattr(X, name) for name in MEMBERS)
 
 
-def class_values(source: Source) -> NDArray[Any]:
-    """The class values of a source: its own `classes`, or else the label codes that occur, by a pass.
+def class_values(source: Any) -> NDArray[Any]:
+    """The class values of a source: its own `classes`, or else the label codes found in one pass.
 
     >>> from cavity.data import ArraySource
     >>> class_values(ArraySource(np.eye(3), np.array([0, 1, 1])))
     array([0, 1])
     """
-    classes = getattr(source, "classes", None)
-    if classes is not None:
-        return np.asarray(classes)
+    source = source if isinstance(source, Source) else GuardedSource(source)
+    if source.classes is not None:
+        return np.asarray(source.classes)
     seen: NDArray[Any] = np.zeros(0, np.int64)
     for block in source.blocks(rows_to_look_at(source.n_features)):
         seen = np.union1d(seen, block.load().labels)
@@ -126,12 +161,11 @@ def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Sou
         return npy_source(path, y, sample_weight)
     with explain_permission_error(path):
         is_file = path.is_file()
-    if is_file and not _is_parquet(path):
+    if is_file and format_of(path.name) != FEATHER and not _is_parquet(path):
         raise SourceError(
-            f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; convert it, for "
-            "instance with pandas.read_csv(...).to_parquet(...)"
+            f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; TableClassifier "
+            "reads CSV files, or convert it, for instance with pandas.read_csv(...).to_parquet(...)"
         )
-    list_files(path)
     return ParquetSource(path, _target_name(y, what), weight=_weight_name(sample_weight, what))
 
 
@@ -151,7 +185,7 @@ def _weight_name(sample_weight: Any, what: str) -> str | None:
 
 
 def _is_parquet(path: Path) -> bool:
-    if is_parquet_name(path):
+    if format_of(path.name) == PARQUET:
         return True
     with explain_permission_error(path), path.open("rb") as file:
         return file.read(4) == b"PAR1"

@@ -1,12 +1,9 @@
-"""What training must know of each column, gathered chunk by chunk in memory that does not grow.
-
-Named columns of any kind become numbers: learned in one streaming pass, applied chunk by chunk.
-"""
+"""Tables with columns of any kind become arrays of numbers: learned in one pass, applied in chunks."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,18 +21,42 @@ from cavity.data.columns import (
     DateEncoder,
     Encoder,
     NumericEncoder,
+    TextTypes,
     coerced,
     date_features,
     kind_of_type,
     parts_of,
-    text_types,
 )
 from cavity.data.labels import LabelScan
-from cavity.data.table import Table, as_arrow, import_arrow, open_table
-from cavity.data.weights import weighted_rows
+from cavity.data.parts import import_arrow
+from cavity.data.table import Table, as_arrow, open_table
+from cavity.data.weights import check_total_weight, check_weights
 from cavity.errors import SourceError
 from cavity.text import listed, suggestion
 from cavity.typing import Array
+
+
+def weighted_rows(chunk: Any, weight: str | None) -> tuple[Any, Array | None]:
+    """The rows of a record batch whose weight is positive, and their weights [t].
+
+    weight: name of the column of weights; None keeps all rows. Rows of weight 0 are left out before
+    anything is learned, so that nothing depends on them.
+
+    >>> import pyarrow
+    >>> chunk = pyarrow.RecordBatch.from_pydict({"age": [31, 47, 52], "copies": [2, 0, 1]})
+    >>> rows, weights = weighted_rows(chunk, "copies")
+    >>> rows.column("age").to_pylist(), weights.tolist()
+    ([31, 52], [2.0, 1.0])
+    """
+    if weight is None:
+        return chunk, None
+    pa, _ = import_arrow()
+    values = coerced(chunk.column(weight), NUMERIC, weight)
+    weights = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    check_weights(weights, f"the weight {weight!r}", numbered=False)
+    counts = weights > 0.0
+    return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
+
 
 SAMPLE = 50_000
 """Numbers of a column that its median is taken from."""
@@ -242,6 +263,84 @@ def _number(value: float) -> str:
     return f"{value:g}"
 
 
+class TableScan:
+    """What is known of the columns and labels of a table so far."""
+
+    def __init__(self, names: Sequence[str], categorical: Sequence[str], max_levels: int) -> None:
+        self.names, self.categorical, self.max_levels = names, categorical, max_levels
+        self.columns: dict[str, ColumnScan] = {}
+        self.labels: LabelScan | None = None
+        self.outdated: set[str] = set()
+        """Columns whose kind has changed, so that their scan lacks the rows before."""
+        self._kinds: dict[str, str] = {}
+        self._missing: dict[str, int] = {}
+        """Rows of columns that have had no value yet."""
+        self._unusable: dict[str, Any] = {}
+
+    def add(self, chunk: Any, weights: Array | None, weightless: int) -> None:
+        """Look at the next record batch, whose rows have weights [t].
+
+        weightless: number of rows of weight 0 that were left out of it.
+        """
+        for name in self.names:
+            self._add(name, chunk.column(name))
+        if self.labels is not None:
+            array = chunk.column(self.labels.target)
+            if self._is_new_kind(self.labels.target, array.type):
+                self.labels = LabelScan(self.labels.target, self.labels.table)
+            self.labels.add(array, weights)
+            self.labels.weightless += weightless
+
+    def _add(self, name: str, array: Any) -> None:
+        pa, _ = import_arrow()
+        if array.type == pa.null():
+            self._missing[name] = self._missing.get(name, 0) + len(array)
+            return
+        kind = CATEGORICAL if name in self.categorical else kind_of_type(array.type)
+        if kind is None:
+            self._unusable[name] = array.type
+            return
+        if self._is_new_kind(name, array.type) or name not in self.columns:
+            self.columns[name] = _scan_of(name, kind, self.max_levels)
+            if name in self._missing:
+                self.columns[name].add(pa.nulls(self._missing[name], array.type))
+        self.columns[name].add(array)
+
+    def _is_new_kind(self, name: str, found: Any) -> bool:
+        """Whether a column had values of another kind before; it is outdated then."""
+        pa, _ = import_arrow()
+        if found == pa.null():
+            return False
+        kind = kind_of_type(found) or str(found)
+        changed = self._kinds.get(name, kind) != kind
+        self._kinds[name] = kind
+        if changed:
+            self.outdated.add(name)
+        return changed
+
+    def replace(self, other: TableScan) -> None:
+        """Take what another scan has found."""
+        self.columns |= other.columns
+        self.labels = self.labels if other.labels is None else other.labels
+
+    def notes(self, names: Sequence[str]) -> list[str]:
+        """What the user should know of columns that cannot be used."""
+        notes = []
+        for name in names:
+            if name in self._unusable:
+                found = self._unusable[name]
+                notes.append(f"{name!r} holds {found}, which cannot be used, and is left out")
+            elif name not in self.columns:
+                notes.append(f"{name!r} has no values and is left out")
+        return notes
+
+
+def _scan_of(name: str, kind: str, max_levels: int) -> ColumnScan:
+    if kind == CATEGORICAL:
+        return LevelScan(name, max_levels)
+    return DateScan(name) if kind == DATE else NumericScan(name, kind)
+
+
 class TablePreprocessor(TransformerMixin, BaseEstimator):
     """Turns tables with named columns into arrays of finite numbers.
 
@@ -249,7 +348,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     commonest `max_levels` of them, one for all others); dates become days, and places in the year, the
     week and the day on circles. A missing number becomes the median, with a feature that says so; a
     missing string is a level of its own. Columns that never change, and those of which every row has a
-    value of its own, are left out. Everything is learned in one streaming pass (two for text files).
+    value of its own, are left out. Everything is learned in one streaming pass.
 
     Parameters
     ----------
@@ -292,26 +391,45 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return self
 
     def learn(self, table: Table, target: str | None, weight: str | None = None) -> LabelScan | None:
-        """Learn all columns but target and weight, and count the target's values on the way."""
+        """Learn all columns but target and weight, and count the target's values in the same pass.
+
+        The types of text files are found in this pass, too. Columns of which a later part has another
+        kind of cells than the first are read once more.
+        """
         names = self._chosen(table, target, weight)
         read = [*names, *(name for name in (target, weight) if name is not None)]
-        types = {} if table.typed else text_types(table, read)
-        scans: dict[str, ColumnScan] = {}
-        self.notes_: list[str] = []
-        labels = None if target is None else LabelScan(target, table.name)
-        for whole in table.chunks(read, types):
+        types = None if table.typed else TextTypes(read, self.categorical)
+        scan = self._scan(table, names, target, weight, types, {})
+        if types is not None and scan.outdated:
+            again = [name for name in names if name in scan.outdated]
+            late = target if target in scan.outdated else None
+            scan.replace(self._scan(table, again, late, weight, None, types.types))
+        if scan.labels is not None and scan.labels.weightless and scan.labels.is_empty:
+            check_total_weight(0.0, f"the weight {weight!r}")
+        self.notes_: list[str] = scan.notes(names)
+        self._decide(
+            {name: scan.columns[name].decide() for name in names if name in scan.columns}, table.name
+        )
+        return scan.labels
+
+    def _scan(
+        self,
+        table: Table,
+        names: Sequence[str],
+        target: str | None,
+        weight: str | None,
+        text: TextTypes | None,
+        types: Mapping[str, Any],
+    ) -> TableScan:
+        """One pass over some columns of a table."""
+        scan = TableScan(names, self.categorical, self.max_levels)
+        scan.labels = None if target is None else LabelScan(target, table.name)
+        read = [*names, *(name for name in (target, weight) if name is not None)]
+        for strings in table.chunks(read, {name: types[name] for name in read if name in types}):
+            whole = strings if text is None else text.read(strings)
             chunk, weights = weighted_rows(whole, weight)
-            if not scans:
-                scans = self._scans(chunk.schema, names)
-            for name, scan in scans.items():
-                scan.add(chunk.column(name))
-            if labels is not None:
-                labels.add(chunk.column(target), weights)
-                labels.weightless += whole.num_rows - chunk.num_rows
-        if labels is not None and labels.weightless and not labels.counts and not labels.missing:
-            raise SourceError(f"the weight {weight!r} of every row is zero; at least one must count")
-        self._decide({name: scan.decide() for name, scan in scans.items()}, table.name)
-        return labels
+            scan.add(chunk, weights, whole.num_rows - chunk.num_rows)
+        return scan
 
     def _chosen(self, table: Table, target: str | None, weight: str | None) -> list[str]:
         wanted = [("target column", target), ("weight column", weight)]
@@ -328,24 +446,6 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if not names:
             raise SourceError(f"{table.name} has no columns besides the target {target!r}")
         return names
-
-    def _scans(self, schema: Any, names: Sequence[str]) -> dict[str, ColumnScan]:
-        pa, _ = import_arrow()
-        scans: dict[str, ColumnScan] = {}
-        for name in names:
-            found = schema.field(name).type
-            kind = CATEGORICAL if name in self.categorical else kind_of_type(found)
-            if kind in (NUMERIC, BOOLEAN):
-                scans[name] = NumericScan(name, kind)
-            elif kind == CATEGORICAL:
-                scans[name] = LevelScan(name, self.max_levels)
-            elif kind == DATE:
-                scans[name] = DateScan(name)
-            elif found == pa.null():
-                self.notes_.append(f"{name!r} has no values and is left out")
-            else:
-                self.notes_.append(f"{name!r} holds {found}, which cannot be used, and is left out")
-        return scans
 
     def _decide(self, decisions: dict[str, Decision], name: str) -> None:
         used = {column: d for column, d in decisions.items() if d.encoder is not None}

@@ -1,12 +1,10 @@
-"""Reading ahead: the next items are made in a thread while this one is used.
+"""Shuffling beyond memory: windows of rows that are read together, and reading ahead in a thread.
 
-Which rows are read together: windows of rows, in order or from many places at once.
-
-A window is what is held in memory and shuffled. If it were one stretch of a file, a file that is sorted
-by time or class would give windows that differ from each other. So the table is cut into strands (row
-groups, or parts of them where there are few), the strands are put in random order, and several are open
-at a time: each gives the window an equal share. The plan needs no data, only the sizes, so a pass can
-start at any window.
+A window is what is held in memory and shuffled. If it were one range of a file, a file that is sorted
+by time or class would give windows that differ from each other. Therefore the table is cut into slices
+(row groups, or parts of them where there are few), the slices are put in random order, and several are
+read at the same time: each gives the window an equal share. The plan needs the sizes of the row groups
+only, so that a pass can start at any window.
 """
 
 from __future__ import annotations
@@ -82,49 +80,49 @@ def _make(
         made.put(end)
 
 
-_STRANDS_OF_GROUP = 4
-"""Into how many a row group is cut at most. Rows before a strand must be decoded to reach it, so that k
-strands of a row group cost (k + 1)/2 times the decoding of one."""
-_STRAND_ROWS = 2**15
-"""Rows a strand of a divided row group has at least."""
+_SLICES_OF_GROUP = 4
+"""Number of slices of a row group at most. Rows before a slice must be decoded to reach it, so that k
+slices of a row group cost (k + 1)/2 times the decoding of one."""
+_SLICE_ROWS = 2**15
+"""Rows of a slice of a divided row group at least."""
 
 
-class Strand(NamedTuple):
-    """Rows start … stop − 1 of a row group, read one after the other."""
+class RowGroupSlice(NamedTuple):
+    """Rows start … stop − 1 of a row group, which are read one after the other."""
 
     group: int
     start: int
     stop: int
 
 
-class Piece(NamedTuple):
-    """Rows start … stop − 1 of a row group, the part of a strand that belongs to one window."""
+class WindowPart(NamedTuple):
+    """Rows start … stop − 1 of a row group: the part of a slice that belongs to one window."""
 
-    strand: Strand
+    row_slice: RowGroupSlice
     start: int
     stop: int
 
 
-Window = list[Piece]
+Window = list[WindowPart]
 
 
-def whole_groups(group_rows: Sequence[int]) -> list[Strand]:
-    """A strand for every row group."""
-    return [Strand(group, 0, rows) for group, rows in enumerate(group_rows)]
+def whole_groups(group_rows: Sequence[int]) -> list[RowGroupSlice]:
+    """One slice for every row group."""
+    return [RowGroupSlice(group, 0, rows) for group, rows in enumerate(group_rows)]
 
 
-def strands(group_rows: Sequence[int], wanted: int) -> list[Strand]:
+def row_group_slices(group_rows: Sequence[int], wanted: int) -> list[RowGroupSlice]:
     """Row groups, divided if there are fewer than `wanted`, as far as that is cheap.
 
-    >>> strands([100, 80_000], wanted=8)
-    [Strand(group=0, start=0, stop=100), Strand(group=1, start=0, stop=40000), \
-Strand(group=1, start=40000, stop=80000)]
+    >>> row_group_slices([100, 80_000], wanted=8)
+    [RowGroupSlice(group=0, start=0, stop=100), RowGroupSlice(group=1, start=0, stop=40000), \
+RowGroupSlice(group=1, start=40000, stop=80000)]
     """
-    parts = min(_STRANDS_OF_GROUP, -(-wanted // max(1, len(group_rows))))
+    parts = min(_SLICES_OF_GROUP, -(-wanted // max(1, len(group_rows))))
     result = []
     for group, rows in enumerate(group_rows):
-        k = max(1, min(parts, rows // _STRAND_ROWS))
-        result += [Strand(group, rows * i // k, rows * (i + 1) // k) for i in range(k)]
+        k = max(1, min(parts, rows // _SLICE_ROWS))
+        result += [RowGroupSlice(group, rows * i // k, rows * (i + 1) // k) for i in range(k)]
     return result
 
 
@@ -148,28 +146,28 @@ def tiled_windows(n_rows: int, about: int, tile: int) -> list[int]:
     return [min(rows, n_rows - i) for i in range(0, n_rows, rows)]
 
 
-def balanced(n_strands: int, most: int) -> int:
-    """How many of the strands to keep open: at most `most`, and no few that are left to the end.
+def balanced(n_slices: int, most: int) -> int:
+    """How many of the slices to read at the same time: at most `most`, in rounds of equal size.
 
     >>> balanced(10, most=8)
     5
     """
-    rounds = -(-n_strands // most)
-    return -(-n_strands // rounds)
+    rounds = -(-n_slices // most)
+    return -(-n_slices // rounds)
 
 
-def interleaved(order: Sequence[Strand], sizes: Sequence[int], n_open: int) -> list[Window]:
-    """Windows of the given sizes from strands in the given order, `n_open` of them at a time.
+def interleaved(order: Sequence[RowGroupSlice], sizes: Sequence[int], n_open: int) -> list[Window]:
+    """Windows of the given sizes from slices in the given order, `n_open` of them at a time.
 
-    With one open strand this is the order of the strands.
+    With n_open=1 the rows keep the order of the slices.
 
     >>> a, b = whole_groups([4, 2])
     >>> windows = interleaved([a, b], [2, 4], n_open=2)
-    >>> [[(piece.strand.group, piece.start, piece.stop) for piece in window] for window in windows]
+    >>> [[(piece.row_slice.group, piece.start, piece.stop) for piece in window] for window in windows]
     [[(0, 0, 1), (1, 0, 1)], [(0, 1, 3), (1, 1, 2), (0, 3, 4)]]
     """
     waiting = deque(order)
-    opened: deque[Piece] = deque()  # what remains of each
+    opened: deque[WindowPart] = deque()  # the rest of each open slice
     windows = []
     for size in sizes:
         share = -(-size // n_open)
@@ -177,13 +175,13 @@ def interleaved(order: Sequence[Strand], sizes: Sequence[int], n_open: int) -> l
         needed = size
         while needed:
             while waiting and len(opened) < n_open:
-                strand = waiting.popleft()
-                opened.append(Piece(strand, strand.start, strand.stop))
-            strand, start, stop = opened.popleft()
+                row_slice = waiting.popleft()
+                opened.append(WindowPart(row_slice, row_slice.start, row_slice.stop))
+            row_slice, start, stop = opened.popleft()
             middle = start + min(share, needed, stop - start)
-            window.append(Piece(strand, start, middle))
+            window.append(WindowPart(row_slice, start, middle))
             needed -= middle - start
             if middle < stop:
-                opened.append(Piece(strand, middle, stop))
+                opened.append(WindowPart(row_slice, middle, stop))
         windows.append(window)
     return windows

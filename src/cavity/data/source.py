@@ -1,15 +1,12 @@
-"""The interface of a source of rows: what a table must offer to be trained on.
+"""What a source of rows is: labelled rows in blocks, so that they need not fit in memory.
 
-Anything with these few members is a source; nothing needs to be inherited from. `check_source` tells
-whether an object keeps the contract.
-
-What all sources share: blocks that have been read, and how rows are divided.
-
-A source whose classes weigh more or less than their rows say.
+`Source` is the base class of cavity's own sources. A user's source needs its main members only and need
+not inherit from anything: `cavity.data.contract.GuardedSource` wraps it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.errors import SourceError
 from cavity.typing import Array, Dtype, IntArray
 
 
@@ -31,14 +27,14 @@ class RawRows(NamedTuple):
     weight: Array | None
     """[t], not negative, or None if every row counts once."""
 
-    def take(self, some: Any) -> RawRows:
-        """Those at some positions, or where a mask is true."""
-        weight = None if self.weight is None else self.weight[some]
-        return RawRows(self.X[some], self.labels[some], weight)
+    def take(self, positions: Any) -> RawRows:
+        """The rows at some positions, or where a mask is true."""
+        weight = None if self.weight is None else self.weight[positions]
+        return RawRows(self.X[positions], self.labels[positions], weight)
 
 
 class Block(Protocol):
-    """A promise of some rows: cheap to make, read where and when it is needed."""
+    """Some rows that are read when `load` is called; cheap to make."""
 
     @property
     def index(self) -> slice | IntArray:
@@ -46,53 +42,85 @@ class Block(Protocol):
         ...
 
     def load(self) -> RawRows:
-        """Read them, in the order of `index`; may be called in any thread."""
+        """Read the rows, in the order of `index`; may be called in any thread."""
         ...
 
 
-class Source(Protocol):
+class Source(ABC):
     """A table of labelled rows that may be larger than memory.
 
-    A source that knows them has two more attributes: `classes`, the class values in sorted order whose
-    positions are the label codes, and `feature_names`, an array of d strings or None.
+    A source has the sizes below and the methods `blocks`, `batches` and `sample`. The other members are
+    optional: they have defaults that suit every source.
     """
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        ...
+    n_rows: int
+    """Number of rows."""
+    n_features: int
+    """Number of columns of X."""
+    total_weight: float
+    """Sum of the weights of all rows; their number, if the rows have no weights."""
+    dtype: np.dtype[Any]
+    """float32 or float64: the precision in which X loses nothing."""
 
-    @property
-    def total_weight(self) -> float:
-        """Sum of the weights of all rows: their number, if unweighted."""
-        ...
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32 or float64: the precision that does X justice."""
-        ...
-
+    @abstractmethod
     def blocks(self, size: int) -> Iterable[Block]:
         """All rows in order, in blocks of at most `size`."""
-        ...
 
+    @abstractmethod
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """All rows once in random order, in minibatches of about `size` with an array as `index`.
 
-        The first `skip` minibatches are left out, cheaply, and the others are what they would have been:
-        this is how a fit that was interrupted goes on inside an epoch. The order depends on nothing but
-        the state of `rng`, `size` and the source. Iterated in a thread of its own, which reads ahead.
+        The first `skip` minibatches are left out without being read, and the others are the same as
+        with skip=0: a fit that was interrupted continues inside an epoch in this way. The order depends
+        on the state of `rng`, on `size` and on the source alone. It is iterated in a thread of its own.
         """
-        ...
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """At most `size` rows drawn at random without replacement."""
-        ...
+        return self.take(np.sort(rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False)))
+
+    # Optional members, with defaults.
+
+    classes: NDArray[Any] | None = None
+    """Class values [C] in sorted order, whose positions are the label codes; None if unknown."""
+    feature_names: NDArray[Any] | None = None
+    """Names [d] of the columns of X; None if they have none."""
+    labels: IntArray | None = None
+    """Class codes [n] of all rows, if they are in memory."""
+    weight: Array | None = None
+    """Weights [n] of all rows, if they are in memory."""
+    is_checked: bool = False
+    """Whether the rows are known to keep the contract, so that they need not be checked again."""
+
+    @property
+    def class_totals(self) -> Array | None:
+        """Total weight of each class [C], if it is known without reading the rows."""
+        return None
+
+    @property
+    def arrangement(self) -> str:
+        """What the order of minibatches depends on, besides seed, size and number of rows."""
+        return type(self).__name__
+
+    def label_digests(self) -> list[str] | None:
+        """Digests of the labels, if they are held by other machines."""
+        return None
+
+    def of_all_rows(self, values: Array) -> Array:
+        """Values [k], one a row, as values of all rows that the user passed; NaN for rows left out."""
+        return values
+
+    def take(self, numbers: IntArray) -> RawRows:
+        """The rows with these numbers [k], in this order; by default in one pass over the blocks."""
+        wanted, places = np.unique(numbers, return_inverse=True)
+        parts = []
+        for block in self.blocks(rows_to_look_at(self.n_features)):
+            index = block.index
+            found = np.arange(*index.indices(self.n_rows)) if isinstance(index, slice) else index
+            inside = np.flatnonzero(np.isin(found, wanted))
+            if len(inside):
+                parts.append(block.load().take(inside))
+        return joined(parts).take(places)
 
 
 @dataclass(frozen=True)
@@ -102,10 +130,10 @@ class LoadedBlock:
     index: slice | IntArray
     rows: RawRows
     importance_weight: Array | None = None
-    """[t]: how many rows each stands for, if others like it were left out; None is itself alone."""
+    """[t]: how many rows each row represents, if others like it were left out; None is one each."""
 
     def load(self) -> RawRows:
-        """The rows."""
+        """Return the rows."""
         return self.rows
 
 
@@ -181,75 +209,15 @@ def even_parts(n: int, count: int) -> list[slice]:
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
-def encode_labels(y: Any) -> tuple[NDArray[Any], IntArray]:
-    """Class values, sorted, and the codes [n] of labels y [n], in a small integer type.
-
-    >>> encode_labels(["b", "a", "b"])
-    (array(['a', 'b'], dtype='<U1'), array([1, 0, 1], dtype=int8))
-    """
-    y = np.asarray(y)
-    require_one_kind(y)
-    classes, codes = np.unique(y, return_inverse=True)
-    return classes, codes.astype(code_type(len(classes)))
-
-
-def code_type(n_classes: int) -> np.dtype[Any]:
-    """The type of label codes: a byte a row, if that can tell the classes apart.
-
-    >>> code_type(128), code_type(129)
-    (dtype('int8'), dtype('int32'))
-    """
-    return np.dtype(np.int8 if n_classes <= 128 else np.int32)
-
-
-def require_one_kind(y: NDArray[Any], name: str = "y") -> None:
-    """Refuse labels y [n] that are missing, or cannot be put in order, such as numbers among strings.
-
-    >>> require_one_kind(np.array(["b", None], dtype=object))
-    Traceback (most recent call last):
-    cavity.errors.SourceError: y has labels of the kinds NoneType and str; classes are all of one \
-kind: drop the rows without a label, or convert the others, for instance with y.astype(str)
-    """
-    if y.dtype.kind == "c":
-        raise SourceError(f"{name} has dtype {y.dtype}; classes are whole numbers, strings or booleans")
-    if _any_missing(y):
-        raise SourceError(f"{name} has labels that are missing (NaN or NaT); drop their rows")
-    if y.dtype.kind != "O":
-        return
-    examples = {type(label): label for label in y.ravel().tolist()}
-    try:
-        sorted(examples.values())
-    except TypeError as error:
-        kinds = sorted(kind.__name__ for kind in examples)
-        raise SourceError(
-            f"{name} has labels of the kinds {' and '.join(kinds)}; classes are all of one kind: drop "
-            "the rows without a label, or convert the others, for instance with y.astype(str)"
-        ) from error
-
-
-def _any_missing(y: NDArray[Any]) -> bool:
-    """Whether one of the labels y [n] is NaN or NaT."""
-    if y.dtype.kind in "Mm":
-        return bool(np.isnat(y).any())
-    if y.dtype.kind == "f":
-        return bool(np.isnan(y).any())
-    if y.dtype.kind != "O":
-        return False
-    labels = y.ravel().tolist()
-    # They are not even equal to themselves.
-    return any(isinstance(label, (float, np.generic)) and label != label for label in labels)
-
-
 def class_totals(source: Source, n_classes: int) -> Array:
-    """Total weight of each class [C]: the source's own `class_totals`, or else by a pass.
+    """Total weight of each class [C]: as the source knows it, or else from one pass.
 
     >>> from cavity.data import ArraySource
     >>> class_totals(ArraySource(np.eye(3), np.array([0, 1, 1]), np.array([1.0, 2.0, 0.5])), 2)
     array([1. , 2.5])
     """
-    known = getattr(source, "class_totals", None)
-    if known is not None:
-        return np.asarray(known, dtype=np.float64)
+    if source.class_totals is not None:
+        return np.asarray(source.class_totals, dtype=np.float64)
     totals = np.zeros(n_classes)
     for block in source.blocks(rows_to_look_at(source.n_features)):
         _, labels, weight = block.load()
@@ -259,7 +227,7 @@ def class_totals(source: Source, n_classes: int) -> Array:
 
 @dataclass(frozen=True)
 class _Weighted:
-    """A block with its classes' factors."""
+    """A block whose rows are multiplied by the factors of their classes."""
 
     block: Block
     factors: Array
@@ -272,7 +240,7 @@ class _Weighted:
         return _multiplied(self.block.load(), self.factors)
 
 
-class ClassWeightedSource:
+class ClassWeightedSource(Source):
     """Another source, with the weight of each row multiplied by the factor of its class [C]."""
 
     def __init__(self, source: Source, factors: Array, total_weight: float) -> None:
@@ -281,12 +249,12 @@ class ClassWeightedSource:
         self.total_weight = total_weight
         self.n_rows = source.n_rows
         self.n_features = source.n_features
-        self.dtype: np.dtype[Any] = source.dtype
+        self.dtype = source.dtype
+        self.is_checked = source.is_checked
 
     def of_all_rows(self, values: Array) -> Array:
-        """Values [k], one a row, as values [n] of all rows, if the other source left some out."""
-        spread = getattr(self.source, "of_all_rows", None)
-        return values if spread is None else np.asarray(spread(values))
+        """As the other source."""
+        return self.source.of_all_rows(values)
 
     def blocks(self, size: int) -> Iterable[Block]:
         """All rows in order."""
@@ -297,19 +265,14 @@ class ClassWeightedSource:
         return (_Weighted(block, self.factors) for block in self.source.batches(size, rng, skip))
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
-        """Rows drawn at random without replacement: all rows alike, whatever they weigh."""
+        """Rows drawn at random without replacement, each with the same probability."""
         return _multiplied(self.source.sample(size, rng), self.factors)
+
+    def take(self, numbers: IntArray) -> RawRows:
+        """The rows with these numbers [k]."""
+        return _multiplied(self.source.take(numbers), self.factors)
 
 
 def _multiplied(rows: RawRows, factors: Array) -> RawRows:
     weight = factors[rows.labels]
     return rows._replace(weight=weight if rows.weight is None else weight * rows.weight)
-
-
-def countable(weight: Array) -> NDArray[np.bool_]:
-    """Which weights [n] can be a number of copies of a row: those that are finite and not negative.
-
-    >>> countable(np.array([2.0, 0.0, 0.5, -1.0, np.nan]))
-    array([ True,  True,  True, False, False])
-    """
-    return np.isfinite(weight) & (weight >= 0.0)

@@ -1,39 +1,42 @@
-"""Arrow, the one form that tables have in here: its types say what a column is, and what is missing.
-
-The files that a path or URL means: of what kind they are, and in which order.
-
-CSV and TSV files as a table, read block by block.
-
-Parquet files as a table, read batch by batch.
-
-From a path, a URL or a data frame to a table.
-"""
+"""Tables: named columns of any kind, read chunk by chunk from files, data frames or Arrow data."""
 
 from __future__ import annotations
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import partial
-from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from cavity.data.locations import File, RemoteFile, local_path, remote_files
-from cavity.data.parquet_store import damaged_column, open_parquet
+from cavity.data.locations import (
+    FORMATS,
+    TEXT,
+    File,
+    RemoteFile,
+    find_files,
+    format_of,
+    hive_keys,
+    usual_delimiter,
+)
+from cavity.data.parts import (
+    FilePart,
+    PartReader,
+    import_arrow,
+    one_line,
+    parts_of_files,
+    row_group_sizes,
+    schema_and_rows,
+    with_keys,
+)
 from cavity.errors import SourceError
-from cavity.text import listed, suggestion
+from cavity.text import listed
 
-
-def import_arrow() -> tuple[Any, Any]:
-    """The modules pyarrow and pyarrow.compute, which are an optional dependency."""
-    try:
-        import pyarrow
-        import pyarrow.compute
-    except ImportError as error:
-        raise ImportError("tables are read with pyarrow: pip install 'cavity[parquet]'") from error
-    return pyarrow, pyarrow.compute
+CHUNK_ROWS = 65_536
+"""Rows of a table that are in memory at a time."""
 
 
 def as_arrow(data: Any) -> Any:
@@ -73,80 +76,62 @@ def _check_names(names: list[Any]) -> None:
         )
 
 
-def one_line(error: BaseException) -> str:
-    """What a library says, on one line, without its full stop and what no terminal should get."""
-    words = " ".join(str(error).split()).rstrip(".")
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in words)
+class Table(ABC):
+    """Named columns of rows, read in chunks."""
+
+    name: str
+    """What errors call the table."""
+    columns: list[str]
+    """Names of the columns, in the order of the table."""
+    typed: bool = True
+    """Whether the columns have types of their own; those of text files have none."""
+    n_rows: int | None = None
+    """Number of rows, if it is known without reading them."""
+
+    @abstractmethod
+    def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
+        """Arrow record batches with these columns, of at most `CHUNK_ROWS` rows, all rows in order.
+
+        types: Arrow types in which to read columns of text files; columns without one come as strings.
+        """
 
 
-_PARQUET = {".parquet", ".parq", ".pq"}
-_TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": None}
-_PACKED = {".gz", ".bz2", ".zst", ".lz4"}
+def open_table(data: Any) -> Table:
+    """The table that a path, URL, pattern or data frame means.
 
+    A path, URL or pattern is that of a CSV, TSV, Parquet or Feather file, or of a folder of files of one
+    of these formats, which are read in the order of their names. Text files may be compressed (.csv.gz).
+    The keys of a hive folder (``year=2013/part-0.parquet``) are columns.
 
-def table_files(path: str | os.PathLike[str]) -> list[File]:
-    """The file at a path or URL, or the files of one kind in that folder, sorted by name."""
-    place = os.fspath(path)
-    local = local_path(path)
-    if local is None:
-        files: list[File] = [*remote_files(place, lambda name: kind_of_file(name) is not None)]
-        return _of_one_kind(place, files)
-    if not local.exists():
-        folder = local.parent
-        near = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
-        words = suggestion(local.name, near)
-        raise SourceError(f"{place}: there is no such file or folder{words if 'mean' in words else ''}")
-    inside = [local]
-    if local.is_dir():
-        inside = sorted(
-            p for p in local.iterdir() if kind_of_file(p.name) and p.name[0] not in "._" and p.is_file()
+    >>> open_table({"age": [31, 47], "late": [True, False]}).columns
+    ['age', 'late']
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "flights.csv").write_text("age,late\\n31,yes\\n47,no\\n")
+    ...     open_table(f"{folder}/flights.csv").columns
+    ['age', 'late']
+    """
+    if isinstance(data, Table):
+        return data
+    if not isinstance(data, (str, os.PathLike)):
+        return FrameTable(data)
+    name, files = os.fspath(data), find_files(data)
+    if format_of(files[0].name) is None:
+        raise SourceError(
+            f"{name}: its name does not say what it is; {', '.join(FORMATS)} files can be read (.csv, "
+            ".tsv, .parquet, .feather)"
         )
-    found = _of_one_kind(place, inside)
-    for file in inside:
+    for file in files:
         _require_bytes(file)
-    return found
+    keys = [hive_keys(data, file) for file in files]
+    if format_of(files[0].name) == TEXT:
+        return TextTable(files, name, usual_delimiter(files[0].name), keys)
+    return ArrowTable(parts_of_files(files, keys), name)
 
 
-def kind_of_file(name: str) -> str | None:
-    """What the name of a file says that it is: "parquet", "text" or None.
-
-    >>> kind_of_file("flights.csv.gz"), kind_of_file("flights.pq"), kind_of_file("flights.xlsx")
-    ('text', 'parquet', None)
-    """
-    suffix = _suffix(name)
-    if suffix in _PARQUET:
-        return "parquet"
-    return "text" if suffix in _TEXT else None
-
-
-def usual_delimiter(name: str) -> str | None:
-    """What is between the cells of text files of this name, if the name tells.
-
-    >>> usual_delimiter("flights.tsv.gz")
-    '\\t'
-    """
-    return _TEXT.get(_suffix(name))
-
-
-def _of_one_kind(place: str, files: Sequence[File]) -> list[File]:
-    if not files:
-        raise SourceError(f"{place}: the folder has no CSV, TSV or Parquet files of its own")
-    kinds = [kind_of_file(file.name) for file in files]
-    if kinds[0] is None:
-        raise SourceError(
-            f"{place}: its name does not say what it is; CSV (.csv), TSV (.tsv) and Parquet "
-            "(.parquet) files can be read"
-        )
-    other = next((f.name for f, kind in zip(files, kinds, strict=True) if kind != kinds[0]), None)
-    if other is not None:
-        raise SourceError(
-            f"{place}: the folder has files of several kinds ({files[0].name}, {other}); keep one kind "
-            "a folder"
-        )
-    return [*files]
-
-
-def _require_bytes(path: Path) -> None:
+def _require_bytes(path: File) -> None:
+    if not isinstance(path, Path):
+        return
     try:
         with path.open("rb") as file:
             empty = not file.read(1)
@@ -156,15 +141,31 @@ def _require_bytes(path: Path) -> None:
         raise SourceError(f"{path}: the file is empty")
 
 
-def _suffix(name: str) -> str:
-    suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes]
-    if suffixes and suffixes[-1] in _PACKED:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+class FrameTable(Table):
+    """A table that is in memory."""
+
+    def __init__(self, data: Any, name: str = "the data frame") -> None:
+        self.name = name
+        self.table = as_arrow(data)
+        self.columns = self.table.schema.names
+        self.n_rows = self.table.num_rows
+        check_columns(self.columns, name)
+        if self.table.num_rows == 0:
+            raise SourceError(f"{name} has no rows")
+
+    def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
+        """Record batches of at most `CHUNK_ROWS` rows."""
+        pa, _ = import_arrow()
+        table = self.table.select(list(columns)).combine_chunks()
+        if not columns:
+            return
+        for batch in table.to_batches(max_chunksize=CHUNK_ROWS):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=batch.schema)
 
 
 _BLOCK_BYTES = 4_000_000
-_DELIMITERS = ",\t;|"
+_CANDIDATES = ",\t;|"
+"""Characters that may separate the cells of a line."""
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "n/a", "-nan", "<NA>", "?")
 """Cells that stand for a missing value."""
 _BAD_CELL = re.compile(
@@ -173,31 +174,49 @@ _BAD_CELL = re.compile(
 _KINDS = {"double": "numeric", "int64": "whole numbers", "bool": "boolean", "timestamp": "dates"}
 
 
-class CsvTable:
+class TextTable(Table):
     """Text files with a line of names and the same columns, one after the other."""
 
     typed = False
 
-    def __init__(self, files: Sequence[File], name: str, delimiter: str | None) -> None:
+    def __init__(
+        self,
+        files: Sequence[File],
+        name: str,
+        delimiter: str | None,
+        keys: Sequence[Mapping[str, str]] = (),
+    ) -> None:
         self.files = list(files)
+        self.keys = [dict(some) for some in keys] or [{} for _ in files]
+        """Values of the keys of a hive folder, for each file."""
         self.name = name
         self.delimiter = self._guessed(delimiter)
-        self.columns: list[str] = self._header(self.files[0])
-        check_columns(self.columns, str(self.files[0]))
+        names = self._header(self.files[0])
+        check_columns(names, str(self.files[0]))
         for path in self.files[1:]:
-            check_same_columns(path, self._header(path), self.files[0], self.columns)
+            check_same_columns(path, self._header(path), self.files[0], names)
+        self.columns = [*names, *(key for key in self.keys[0] if key not in names)]
+
+    def pieces(self) -> list[TextTable]:
+        """A table for each file, by paths that do not depend on the current folder."""
+        return [
+            TextTable([_absolute(file)], str(_absolute(file)), self.delimiter, [keys])
+            for file, keys in zip(self.files, self.keys, strict=True)
+        ]
 
     def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
         """Record batches of about 4 MB of text, cut to at most `CHUNK_ROWS` rows."""
         pa, _ = import_arrow()
         wanted = {name: types.get(name, pa.string()) for name in columns}
         found = False
-        for path in self.files:
-            with _reading(path, self.columns), self._open(path, wanted) as reader:
+        for path, keys in zip(self.files, self.keys, strict=True):
+            inside = {name: kind for name, kind in wanted.items() if name not in keys}
+            with _reading_text(path, self.columns), self._open(path, inside) as reader:
                 while (batch := next(reader, None)) is not None:
                     found = found or batch.num_rows > 0
+                    whole = with_keys(batch, keys, wanted) if keys else batch
                     for start in range(0, batch.num_rows, CHUNK_ROWS):
-                        yield batch.slice(start, CHUNK_ROWS)
+                        yield whole.slice(start, CHUNK_ROWS)
         if not found:
             raise SourceError(f"{self.name} has no rows below its line of names")
 
@@ -225,7 +244,7 @@ class CsvTable:
         from pyarrow import csv
 
         text = csv.ConvertOptions(check_utf8=False)
-        with _reading(path):
+        with _reading_text(path):
             reader = csv.open_csv(
                 _stream(path),
                 read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
@@ -238,11 +257,11 @@ class CsvTable:
 
     def _guessed(self, delimiter: str | None) -> str:
         """The delimiter of the kind of file, or that of its first line if it has none of that kind."""
-        with _reading(self.files[0]), _stream(self.files[0]) as stream:
+        with _reading_text(self.files[0]), _stream(self.files[0]) as stream:
             line = stream.read(65_536).split(b"\n", 1)[0].decode("utf-8", errors="replace")
         if delimiter is not None and delimiter in line:
             return delimiter
-        counts = {mark: line.count(mark) for mark in _DELIMITERS}
+        counts = {mark: line.count(mark) for mark in _CANDIDATES}
         best = max(counts, key=lambda mark: counts[mark])
         return best if counts[best] else delimiter or ","
 
@@ -256,7 +275,7 @@ def _stream(path: File) -> Any:
 
 
 @contextmanager
-def _reading(path: File, columns: Sequence[str] = ()) -> Iterator[None]:
+def _reading_text(path: File, columns: Sequence[str] = ()) -> Iterator[None]:
     """Turn what Arrow raises on a damaged file into an error that names it, and the column."""
     pa, _ = import_arrow()
     try:
@@ -282,83 +301,78 @@ def _reading(path: File, columns: Sequence[str] = ()) -> Iterator[None]:
         raise SourceError(f"{path}: cannot be read ({one_line(error)})") from error
 
 
-class ParquetTable:
-    """Parquet files with the same columns, one after the other."""
+class ArrowTable(Table):
+    """Parquet or Feather files with the same columns, one after the other."""
 
-    typed = True
-
-    def __init__(self, files: Sequence[File], name: str) -> None:
-        self.files = list(files)
+    def __init__(self, parts: Sequence[FilePart], name: str) -> None:
+        self.parts = list(parts)
         self.name = name
-        n_rows = 0
-        for path in self.files:
-            file = open_parquet(path)
-            n_rows += file.metadata.num_rows
-            schema = file.schema_arrow
+        pa, _ = import_arrow()
+        self.n_rows = 0
+        for part in self.parts:
+            schema, n_rows = schema_and_rows(part)
+            self.n_rows += n_rows
             # pandas writes the index of a frame as a column; it is not a column of the frame.
-            index = [
-                i for i in (schema.pandas_metadata or {}).get("index_columns", []) if i in schema.names
-            ]
+            index = (schema.pandas_metadata or {}).get("index_columns", [])
             columns = [name for name in schema.names if name not in index]
-            if path == self.files[0]:
-                check_columns(columns, str(path))
-                self.columns = columns
-                self.types = {name: schema.field(name).type for name in columns}
+            if part is self.parts[0]:
+                check_columns(columns, part.place)
+                keys = {key: pa.scalar(value).type for key, value in part.keys.items()}
+                self.types = {**{name: schema.field(name).type for name in columns}, **keys}
+                self.columns = list(self.types)
             else:
-                check_same_columns(path, columns, self.files[0], self.columns)
-            file.close()
-        if n_rows == 0:
+                check_same_columns(part.place, [*columns, *part.keys], self.parts[0], self.columns)
+        if self.n_rows == 0:
             raise SourceError(f"{name} has no rows")
-        self.n_rows: int | None = n_rows
-        self.row_groups: list[int] | None = None
 
-    def piece(self, path: File, row_groups: list[int]) -> ParquetTable:
-        """Some row groups of one of the files."""
-        part = copy(self)
-        part.files, part.row_groups, part.n_rows = [path], row_groups, None
-        return part
+    def pieces(self, most: int) -> Iterator[ArrowTable]:
+        """Tables of neighbouring row groups with about `most` rows together, or of whole files.
+
+        Their paths do not depend on the current folder.
+        """
+        for part in self.parts:
+            file = None if part.file is None else _absolute(part.file)
+            for groups in [None] if file is None else _runs(row_group_sizes(file), most):
+                piece = copy(self)
+                piece.parts = [replace(part, file=file, row_groups=groups)]
+                piece.n_rows = None
+                yield piece
 
     def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
         """Record batches of at most `CHUNK_ROWS` rows."""
-        pa, _ = import_arrow()
         wanted = {name: self.types[name] for name in columns}
-        for path in self.files:
-            file = open_parquet(path)
-            try:
-                for batch in file.iter_batches(
-                    CHUNK_ROWS,
-                    row_groups=self.row_groups,
-                    columns=list(columns),
-                    use_threads=False,
-                ):
-                    yield _as_the_first(batch.select(list(columns)), wanted, path)
-            except (OSError, pa.ArrowException) as error:
-                place = _damaged_place(file, self.row_groups, columns)
-                raise SourceError(
-                    f"{path}{place}: cannot be read ({one_line(error)}); the file is damaged: write it "
-                    "again"
-                ) from error
-            finally:
-                file.close()
+        reader = PartReader()
+        try:
+            for part in self.parts:
+                for batch in reader.batches(part, list(columns), CHUNK_ROWS):
+                    yield _as_the_first(batch.select(list(columns)), wanted, part.place)
+        finally:
+            reader.close()
 
 
-def _damaged_place(file: Any, row_groups: Sequence[int] | None, columns: Sequence[str]) -> str:
-    """The first row group that cannot be read, and which of its columns, as an error names them."""
-    for number in range(file.num_row_groups) if row_groups is None else row_groups:
-        name = damaged_column(columns, partial(_batches_of, file, number))
-        if name is not None:
-            return f", row group {number}, column {name!r}"
-    return ""
+def _runs(sizes: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
+    """Numbers of neighbouring row groups, with about `most` rows together.
+
+    >>> list(_runs([300_000, 300_000, 300_000], 500_000))
+    [(0, 1), (2,)]
+    """
+    run: list[int] = []
+    rows = 0
+    for number, size in enumerate(sizes):
+        run.append(number)
+        rows += size
+        if rows >= most:
+            yield tuple(run)
+            run, rows = [], 0
+    if run:
+        yield tuple(run)
 
 
-def _batches_of(file: Any, row_group: int, columns: list[str]) -> Iterator[Any]:
-    batches: Iterator[Any] = file.iter_batches(
-        CHUNK_ROWS, row_groups=[row_group], columns=columns, use_threads=False
-    )
-    return batches
+def _absolute(path: File) -> File:
+    return path.absolute() if isinstance(path, Path) else path
 
 
-def _as_the_first(batch: Any, types: Mapping[str, Any], path: File) -> Any:
+def _as_the_first(batch: Any, types: Mapping[str, Any], path: object) -> Any:
     """The batch in the types of the first file: a part whose column is all missing has another."""
     if all(batch.schema.field(name).type == kind for name, kind in types.items()):
         return batch
@@ -375,89 +389,6 @@ def _as_the_first(batch: Any, types: Mapping[str, Any], path: File) -> Any:
     return pa.RecordBatch.from_arrays(arrays, names=list(types))
 
 
-CHUNK_ROWS = 65_536
-"""Rows of a table that are in memory at a time."""
-
-
-class Table(Protocol):
-    """Named columns of rows, read in chunks."""
-
-    @property
-    def name(self) -> str:
-        """What to call it in messages."""
-        ...
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """The names, in the order of the table."""
-        ...
-
-    def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
-        """Arrow record batches with these columns, all rows in order.
-
-        `types` has the Arrow types in which to read columns of text files, which have none of their own;
-        columns that it does not name come as strings.
-        """
-        ...
-
-    @property
-    def typed(self) -> bool:
-        """Whether columns have types of their own; text files have not."""
-        ...
-
-
-class FrameTable:
-    """A table that is in memory."""
-
-    typed = True
-
-    def __init__(self, data: Any, name: str = "the data frame") -> None:
-        self.name = name
-        self.table = as_arrow(data)
-        self.columns: list[str] = self.table.schema.names
-        check_columns(self.columns, name)
-        if self.table.num_rows == 0:
-            raise SourceError(f"{name} has no rows")
-
-    def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
-        """Record batches of at most `CHUNK_ROWS` rows."""
-        pa, _ = import_arrow()
-        table = self.table.select(list(columns)).combine_chunks()
-        if not columns:
-            return
-        for batch in table.to_batches(max_chunksize=CHUNK_ROWS):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=batch.schema)
-
-
-def open_table(data: Any) -> Table:
-    """The table that a path or a data frame means.
-
-    A path or URL is that of a CSV, TSV or Parquet file, or of a folder of files of one of these kinds,
-    which are taken in the order of their names. Text files may be compressed (.csv.gz).
-
-    >>> open_table({"age": [31, 47], "late": [True, False]}).columns
-    ['age', 'late']
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = pathlib.Path(folder, "flights.csv").write_text("age,late\\n31,yes\\n47,no\\n")
-    ...     open_table(f"{folder}/flights.csv").columns
-    ['age', 'late']
-    """
-    if not isinstance(data, (str, os.PathLike)):
-        return FrameTable(data)
-    files = table_files(data)
-    name = os.fspath(data)
-    if kind_of_file(files[0].name) == "parquet":
-        return ParquetTable(files, name)
-
-    return CsvTable(files, name, usual_delimiter(files[0].name))
-
-
-def is_table(data: Any) -> bool:
-    """Whether it has been opened already."""
-    return hasattr(data, "chunks") and hasattr(data, "typed")
-
-
 def check_columns(columns: Sequence[str], name: str) -> None:
     """Refuse tables in which a column's name does not tell which it is."""
     seen: set[str] = set()
@@ -468,12 +399,13 @@ def check_columns(columns: Sequence[str], name: str) -> None:
         raise SourceError(f"{name} has no columns")
 
 
-def check_same_columns(path: File, columns: Sequence[str], first: File, wanted: Sequence[str]) -> None:
+def check_same_columns(
+    path: object, columns: Sequence[str], first: object, wanted: Sequence[str]
+) -> None:
     """Refuse a file of a folder that lacks columns which the first file has, or has more of them."""
     missing = [name for name in wanted if name not in columns]
     more = [name for name in columns if name not in wanted]
     if missing or more:
         what = f"has no column {listed(missing)}" if missing else f"has a column {listed(more)} more"
-        raise SourceError(
-            f"{path} {what}, unlike {first.name}; the files of a folder need the same columns"
-        )
+        name = str(first).rpartition("/")[2]
+        raise SourceError(f"{path} {what}, unlike {name}; the files of a folder need the same columns")

@@ -1,7 +1,4 @@
-"""The weight column: how much each row counts, and rows that count nothing.
-
-What a row counts: `sample_weight` and `class_weight`, judged and multiplied.
-"""
+"""Weights of rows and classes: one check for all of them, and `class_weight` as factors."""
 
 from __future__ import annotations
 
@@ -9,47 +6,60 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cavity.data import ArraySource, Source
-from cavity.data.columns import NUMERIC, coerced
-from cavity.data.source import ClassWeightedSource, class_totals, code_type, countable, row_number_type
-from cavity.data.table import import_arrow
+from cavity.data.source import ClassWeightedSource, Source, class_totals, row_number_type
 from cavity.errors import SourceError
 from cavity.typing import Array, IntArray
 
 
-def weighted_rows(chunk: Any, weight: str | None) -> tuple[Any, Array | None]:
-    """The rows of a record batch that count, and their weights [t]; all rows if there is no column.
+def check_weights(
+    weight: Array, name: str = "sample_weight", place: object = None, *, numbered: bool = True
+) -> None:
+    """Raise if one of the weights [n] is negative or not finite.
 
-    Rows of weight 0 are left out for good, before anything is learned: nothing shall depend on them.
+    The error has their name and place and, if they are numbered, the row.
 
-    >>> import pyarrow
-    >>> chunk = pyarrow.RecordBatch.from_pydict({"age": [31, 47, 52], "copies": [2, 0, 1]})
-    >>> rows, weights = weighted_rows(chunk, "copies")
-    >>> rows.column("age").to_pylist(), weights.tolist()
-    ([31, 52], [2.0, 1.0])
+    >>> check_weights(np.array([2.0, 0.0, -1.0]))
+    Traceback (most recent call last):
+    cavity.errors.SourceError: sample_weight of row 2 is -1.0; a weight counts copies of its row: it \
+must be finite and not negative, and 0 leaves the row out
     """
-    if weight is None:
-        return chunk, None
-    pa, _ = import_arrow()
-    values = coerced(chunk.column(weight), NUMERIC, weight)
-    weights = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    strange = ~countable(weights)
-    if strange.any():
-        value = values[int(np.argmax(strange))].as_py()
-        words = "a row without a weight" if value is None else f"the weight {value!r}"
+    bad = ~is_weight(weight)
+    if bad.any():
+        row = int(np.argmax(bad))
+        where = "" if place is None else f"{place}: "
+        which = f"row {row}" if numbered else "a row"
         raise SourceError(
-            f"the weight column {weight!r} has {words}; a weight counts copies of its row: it must be "
+            f"{where}{name} of {which} is {weight[row]}; a weight counts copies of its row: it must be "
             "finite and not negative, and 0 leaves the row out"
         )
-    counts = weights > 0.0
-    return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
 
 
-def validated_sample_weight(sample_weight: Any, n_rows: int, *, some: bool = True) -> Array | None:
+def is_weight(weight: Array) -> NDArray[np.bool_]:
+    """Which numbers [n] can be weights: those that are finite and not negative.
+
+    >>> is_weight(np.array([2.0, 0.0, 0.5, -1.0, np.nan]))
+    array([ True,  True,  True, False, False])
+    """
+    return np.isfinite(weight) & (weight >= 0.0)
+
+
+def check_total_weight(total: float, name: str = "sample_weight", place: object = None) -> None:
+    """Raise if the sum of all weights is zero or not finite; the error has their name and place."""
+    where = "" if place is None else f"{place}: "
+    if total <= 0.0:
+        raise SourceError(f"{where}{name} of every row is zero; at least one must count")
+    if not np.isfinite(total):
+        raise SourceError(f"{where}the sum of {name} is not finite; divide the weights by a constant")
+
+
+def validated_sample_weight(
+    sample_weight: Any, n_rows: int, *, some: bool = True, name: str = "sample_weight"
+) -> Array | None:
     """Weights [n] of n rows, finite and not negative, or None if every row counts once.
 
-    some: whether one of them at least must count.
+    some: whether one of them at least must be positive.
 
     >>> validated_sample_weight([1, 0, 2.5], 3)
     array([1. , 0. , 2.5])
@@ -59,39 +69,37 @@ def validated_sample_weight(sample_weight: Any, n_rows: int, *, some: bool = Tru
     try:
         weight = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"sample_weight={sample_weight!r} is not an array of numbers; pass one weight a row"
+        raise SourceError(
+            f"{name}={sample_weight!r} is not an array of numbers; pass one weight a row"
         ) from error
     if weight.ndim == 0:
         weight = np.full(n_rows, float(weight))
     if weight.shape != (n_rows,):
-        raise ValueError(
-            f"sample_weight has shape {weight.shape}, but there are {n_rows} rows: pass one weight a row"
+        raise SourceError(
+            f"{name} has shape {weight.shape}, but there are {n_rows} rows: pass one weight a row"
         )
-    check_countable(weight)
-    if some and not weight.any():
-        raise ValueError("the sample_weight of every row is zero; at least one must count")
+    check_weights(weight, name)
     with np.errstate(over="ignore"):
-        finite = np.isfinite(weight.sum())
-    if not finite:
-        raise ValueError("the sum of sample_weight is not finite; divide the weights by a constant")
+        total = float(weight.sum())
+    if some or total > 0.0:
+        check_total_weight(total, name)
     return weight
 
 
-def check_countable(weight: Array, partition: int | None = None) -> None:
-    """Raise if one of the weights [n], of a table or of one of its partitions, counts no copies."""
-    bad = ~countable(weight)
-    if bad.any():
-        row = int(np.argmax(bad))
-        place = "" if partition is None else f" in partition {partition}"
-        raise ValueError(
-            f"sample_weight of row {row}{place} is {weight[row]}; a weight counts copies of its row: it "
-            "must be finite and not negative, and 0 leaves the row out"
-        )
+def rows_with_weight(weight: Array | None) -> tuple[IntArray | None, Array | None]:
+    """Numbers of the rows whose weight is positive (None: all rows) and their weights.
+
+    >>> rows_with_weight(np.array([1.0, 0.0, 2.5]))
+    (array([0, 2], dtype=int32), array([1. , 2.5]))
+    """
+    if weight is None or weight.all():
+        return None, weight
+    rows = np.flatnonzero(weight > 0.0).astype(row_number_type(len(weight)))
+    return rows, weight[rows]
 
 
 def class_factors(class_weight: Any, classes: Array, totals: Array) -> Array | None:
-    """What `class_weight` multiplies the weights of each class by [C]; totals: their weight so far [C].
+    """What `class_weight` multiplies the weights of each class by [C]; totals [C]: their weight so far.
 
     "balanced" gives all classes the same total weight and keeps the sum.
 
@@ -131,7 +139,7 @@ def _factors_of_mapping(class_weight: Mapping[Any, Any], classes: Array) -> Arra
 
 
 def any_weight(y: Array, sample_weight: Array | None, class_weight: Any, classes: Array) -> bool:
-    """Whether one of the rows with labels y [n] counts.
+    """Whether one of the rows with labels y [n] has a positive weight.
 
     >>> any_weight(np.array(["a", "a"]), None, {"a": 0.0}, np.array(["a", "b"]))
     False
@@ -142,46 +150,9 @@ def any_weight(y: Array, sample_weight: Array | None, class_weight: Any, classes
     return bool(counted.any())
 
 
-def weighted_arrays(
-    X: Any, y: Array, sample_weight: Array | None, class_weight: Any, classes: Array | None = None
-) -> tuple[ArraySource, Array]:
-    """The source of rows X [n, d] that have any weight, and the classes behind its label codes.
-
-    Rows of no weight are left out for good: nothing of a fit depends on them, not even a random draw.
-    With `classes`, the codes are positions among these; otherwise among the labels that are left.
-    """
-    known = classes is not None
-    weight, rows = sample_weight, None
-    found, codes = _encoded(y, classes)
-    if class_weight is not None:
-        counted = np.ones(len(y)) if weight is None else weight
-        factors = class_factors(class_weight, found, _totals(codes, counted, len(found)))
-        assert factors is not None
-        weight = counted * factors[codes]
-        if not weight.any():
-            raise ValueError(f"class_weight={class_weight!r} leaves no row with any weight")
-    if weight is not None and not weight.all():
-        rows = np.flatnonzero(weight > 0.0).astype(row_number_type(len(y)))
-        weight, codes = weight[rows], codes[rows]
-        if not known:
-            found, codes = _encoded(y[rows], None)
-    return ArraySource(X, codes.astype(code_type(len(found))), weight, rows=rows), found
-
-
-def _totals(codes: IntArray, weight: Array, n_classes: int) -> Array:
-    return np.asarray(np.bincount(codes, weight, n_classes), dtype=np.float64)
-
-
-def _encoded(y: Array, classes: Array | None) -> tuple[Array, IntArray]:
-    if classes is not None:
-        return classes, np.searchsorted(classes, y)
-    found, codes = np.unique(y, return_inverse=True)
-    return found, codes
-
-
 def weighted_source(source: Source, classes: Array, class_weight: Any) -> Source:
-    """A source with the weights of its classes multiplied; it must have weight in two classes."""
-    if len(classes) < 2 or (class_weight is None and not hasattr(source, "class_totals")):
+    """A source with the weights of its classes multiplied; two of them must keep some weight."""
+    if len(classes) < 2 or (class_weight is None and source.class_totals is None):
         return source
     totals = class_totals(source, len(classes))
     factors = checked_class_factors(class_weight, classes, totals)
@@ -191,7 +162,7 @@ def weighted_source(source: Source, classes: Array, class_weight: Any) -> Source
 
 
 def checked_class_factors(class_weight: Any, classes: Array, totals: Array) -> Array | None:
-    """As `class_factors`; two classes at least must have some weight left, if there are two."""
+    """As `class_factors`; raises unless two classes have some weight left, if there are two."""
     factors = class_factors(class_weight, classes, totals)
     left = totals if factors is None else totals * factors
     if len(classes) > 1 and np.count_nonzero(left > 0.0) < 2:
@@ -204,4 +175,4 @@ def checked_class_factors(class_weight: Any, classes: Array, totals: Array) -> A
 
 def weighted_mean(values: Any, source: Source) -> float:
     """Mean of values [k], one a row of the source, each row counted by its weight."""
-    return float(np.average(values, weights=getattr(source, "weight", None)))
+    return float(np.average(values, weights=source.weight))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -118,8 +118,7 @@ class LocalEngine(Engine):
 
     def of_all_rows(self, values: Array) -> Array:
         """Values [n] as values of all rows that the user has passed, if the source left some out."""
-        spread: Callable[[Array], Array] | None = getattr(self.source, "of_all_rows", None)
-        return values if spread is None else spread(values)
+        return self.source.of_all_rows(values)
 
     def adopt(self, previous: Engine | None) -> bool:
         """Start from copies of the sites of an earlier engine over as many rows, if it has them."""

@@ -23,6 +23,7 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.data.labels import check_classes
 from cavity.data.source import tile_precision
 from cavity.engines.dask.backend import DaskBackend
 from cavity.engines.dask.cluster import Cluster, cluster_for
@@ -33,7 +34,6 @@ from cavity.estimators.base import restored_state, rollback_on_error, warn_not_c
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.streaming import TrainedGPClassifier
 from cavity.estimators.svi import SVIClassifier
-from cavity.estimators.validation import checked_classes
 from cavity.gp.uncertainty import Uncertainty
 from cavity.inference.config import TrainingConfig
 from cavity.inference.optimizers import Optimizer
@@ -178,7 +178,7 @@ class DaskClassifier(TrainedGPClassifier):
         """The shards of a table, with its classes and feature names."""
         source = ShardedSource(table, cluster, self.class_weight)
         check_classification_targets(source.classes)
-        self.classes_ = checked_classes(source.classes, source.n_rows)
+        self.classes_ = check_classes(source.classes, source.n_rows)
         self.n_features_in_ = source.n_features
         if source.feature_names is not None:
             self.feature_names_in_ = source.feature_names

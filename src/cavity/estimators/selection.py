@@ -21,7 +21,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.source import countable
+from cavity.data.weights import validated_sample_weight
 from cavity.estimators.sep import SEPClassifier
 from cavity.text import html_table, text_table
 from cavity.typing import Array
@@ -246,7 +246,8 @@ def _ranked(scored: list[_Scored], sample_weight: Any) -> Comparison:
             "fitted to the same rows, in the same order"
         )
     table = np.stack([s.log_proba for s in scored])
-    weight = _validated_weight(sample_weight, table.shape[1])
+    weight = validated_sample_weight(1.0 if sample_weight is None else sample_weight, table.shape[1])
+    assert weight is not None
     seen = np.isfinite(table).all(axis=0) & (weight > 0.0)
     if not seen.any():
         raise ValueError("no row has a leave-one-out score in every model; fit with more iterations")
@@ -273,15 +274,3 @@ def weighted_mean_and_error(values: Array, weight: Array) -> tuple[float, float]
     mean = float(weight @ values) / total
     squares = float(weight @ (values - mean) ** 2)
     return mean, float(np.sqrt(squares / (total * max(total - 1.0, 1e-300)))) if squares else 0.0
-
-
-def _validated_weight(sample_weight: Any, n: int) -> Array:
-    if sample_weight is None:
-        return np.ones(n)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n,) or not countable(weight).all():
-        raise ValueError(
-            f"sample_weight has shape {weight.shape}; it must be ({n},), finite and not negative, one "
-            "weight for each training row"
-        )
-    return weight

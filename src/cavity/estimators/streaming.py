@@ -16,9 +16,9 @@ from sklearn.utils.validation import validate_data
 
 from cavity.data.arrays import ArraySource
 from cavity.data.arrow import is_arrow_stream, is_dataset
-from cavity.data.opening import is_source
-from cavity.data.source import require_one_kind
-from cavity.data.weights import any_weight, validated_sample_weight, weighted_arrays, weighted_mean
+from cavity.data.labels import require_one_kind
+from cavity.data.opening import is_source, weighted_arrays
+from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.backend import LocalBackend
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import compute_context, thread_count
@@ -84,7 +84,7 @@ def stream_classes(y: Array, classes: Any) -> Array:
     return known
 
 
-def check_classes(y: Array, classes: Any, known: Array) -> None:
+def check_stream_classes(y: Array, classes: Any, known: Array) -> None:
     """Refuse labels y [n], or an announcement of classes, other than those that are known."""
     if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), known):
         raise ValueError(
@@ -263,7 +263,7 @@ class TrainedGPClassifier(SparseGPClassifier):
             weight = validated_sample_weight(sample_weight, len(y), some=first)
             if first:
                 self.classes_ = stream_classes(y, classes)
-            check_classes(y, classes, self.classes_)
+            check_stream_classes(y, classes, self.classes_)
             if not first and not any_weight(y, weight, self.class_weight, self.classes_):
                 return self
             chunk, _ = weighted_arrays(numbers(X), y, weight, self.class_weight, self.classes_)

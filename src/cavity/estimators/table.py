@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data import ArraySource
 from cavity.data.encoded import training_rows
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.table import FrameTable, Table, as_arrow, is_table, open_table
+from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import rollback_on_error
@@ -215,8 +215,8 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
 def _with_column(X: Any, values: Any, what: str, name: str) -> tuple[Table, str]:
     """The table with labels or weights as a column, and that column's name."""
     if isinstance(values, str):
-        return (X if is_table(X) else open_table(X)), values
-    if isinstance(X, (str, os.PathLike)) or (is_table(X) and not isinstance(X, FrameTable)):
+        return open_table(X), values
+    if isinstance(X, (str, os.PathLike)) or (isinstance(X, Table) and not isinstance(X, FrameTable)):
         place = X if isinstance(X, (str, os.PathLike)) else X.name
         role = "target" if what == "y" else "column of weights"
         raise SourceError(

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.data.columns import CategoricalEncoder
+from cavity.data.parts import import_arrow
+from cavity.data.preprocess import weighted_rows
 from cavity.data.shuffle import read_ahead
-from cavity.data.table import Table, import_arrow
-from cavity.data.weights import weighted_rows
+from cavity.data.table import Table
 from cavity.errors import SourceError
 from cavity.estimators.table import TableClassifier
 from cavity.text import listed

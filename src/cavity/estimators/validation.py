@@ -14,15 +14,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
-from cavity.data.opening import class_values, open_source
-from cavity.data.source import require_one_kind
-from cavity.data.weights import validated_sample_weight, weighted_arrays, weighted_source
+from cavity.data.labels import check_classes, require_one_kind
+from cavity.data.opening import class_values, open_source, weighted_arrays
+from cavity.data.weights import validated_sample_weight, weighted_source
 from cavity.engines.protocol import Engine
 from cavity.inference.config import TrainingConfig
 from cavity.typing import Array
-
-FEW_CLASSES = 20
-"""Classes that are never too many, however few the rows."""
 
 
 def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -51,16 +48,17 @@ def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
         check_classification_targets(y)
         weight = validated_sample_weight(sample_weight, len(y))
         source, classes = weighted_arrays(numbers(X), y, weight, estimator.class_weight)
+        given = False
     else:
+        given = source.classes is not None
         classes = class_values(source)
         estimator.n_features_in_ = source.n_features
-        names = getattr(source, "feature_names", None)
-        if names is not None:
-            estimator.feature_names_in_ = np.asarray(names, dtype=object)
+        if source.feature_names is not None:
+            estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
         else:  # those of an earlier fit are not these columns'
             vars(estimator).pop("feature_names_in_", None)
         source = weighted_source(source, classes, estimator.class_weight)
-    return source, checked_classes(classes, source.n_rows)
+    return source, check_classes(classes, source.n_rows, listed_by_user=given)
 
 
 def _refuse_stream(estimator: Any, X: Any) -> None:
@@ -74,21 +72,6 @@ def _refuse_stream(estimator: Any, X: Any) -> None:
         f"X is a {type(X).__name__}, which can be read once only, and fit goes over its rows many "
         f"times: {way_out}; rows in a file or beyond memory are a `cavity.data.Source`"
     )
-
-
-def checked_classes(classes: Array, n_rows: int) -> Array:
-    """Refuse classes that cannot be told apart by this model."""
-    if len(classes) < 2:
-        raise ValueError(
-            f"y has one class ({classes.tolist()[0]!r}) among the rows with any weight; a classifier "
-            "needs at least two: check the target column, the filter before it, or the weights"
-        )
-    if len(classes) > FEW_CLASSES and 2 * len(classes) > n_rows:
-        raise ValueError(
-            f"y has {len(classes):,} different values in {n_rows:,} rows, which looks like a "
-            "quantity or an identifier, not like classes; bin it, or use a regressor"
-        )
-    return classes
 
 
 def validated_inducing_points(Z: Any, n_features: int) -> Array | None:

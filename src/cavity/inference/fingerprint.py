@@ -108,7 +108,7 @@ def fingerprint(
             "number of rows": engine.n_rows,
             "number of features": engine.n_features,
             **({} if n_classes == 1 else {"number of classes": n_classes}),
-            "kind of source": getattr(table, "arrangement", type(table).__name__),
+            "kind of source": table.arrangement,
             "precision": str(engine.dtype),
         },
         {
@@ -174,20 +174,11 @@ def _kernel(kernel: Kernel) -> str:
 def _labels(table: Any, sample: RawRows) -> str:
     """Of all labels, where the source has them at hand; else of some."""
     some = np.asarray(sample.labels, dtype=np.int32)
-    if hasattr(table, "label_digests"):  # they lie elsewhere
-        return digest(some, np.array(table.label_digests()))
-    known = _of_all_rows(table, "labels", "iu")
-    return digest(some, None if known is None else known.astype(np.int32))
+    if (elsewhere := table.label_digests()) is not None:
+        return digest(some, np.array(elsewhere))
+    return digest(some, None if table.labels is None else table.labels.astype(np.int32))
 
 
 def _weights(table: Any, sample: RawRows) -> str:
     some = None if sample.weight is None else np.asarray(sample.weight, dtype=np.float64)
-    known = _of_all_rows(table, "weight", "fiu")
-    return digest(some, None if known is None else known.astype(np.float64))
-
-
-def _of_all_rows(table: Any, name: str, kinds: str) -> Any:
-    """Values [n] of some kinds that a source holds in memory, or None: a user's may hold anything."""
-    values: Any = getattr(table, name, None)
-    known = isinstance(values, np.ndarray) and values.shape == (table.n_rows,)
-    return values if known and values.dtype.kind in kinds else None
+    return digest(some, None if table.weight is None else table.weight.astype(np.float64))

@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.source import Source
 from cavity.estimators.facts import FitFacts, fit_facts, fitted_classifier
 from cavity.estimators.validation import validated_rows
 from cavity.plot.canvas import dense, n_rows, names_of_features, take_rows
 from cavity.typing import Array, IntArray
-
-_BLOCK = 8_192
-"""Rows that are read at a time from a source in files."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +106,7 @@ class ReportRows:
 def rows_at(rows: GivenRows | Source, numbers: IntArray) -> ReportRows:
     """Fetch rows by number, sorted and without repeats; a source in files is read through once.
 
+    >>> from cavity.data import ArraySource
     >>> source = ArraySource(np.eye(4), np.array([0, 1, 1, 0]))
     >>> rows_at(source, np.array([2, 0])).codes.tolist()
     [0, 1]
@@ -119,19 +116,8 @@ def rows_at(rows: GivenRows | Source, numbers: IntArray) -> ReportRows:
         target, X = rows.target, take_rows(rows.X, wanted)
         frame = X if target.transforms and hasattr(X, "iloc") else None
         return ReportRows(wanted, target.prepare(X), target.codes(take_rows(rows.y, wanted)), frame)
-    if isinstance(rows, ArraySource):
-        found = ArrayBlock(rows, wanted).load()
-        return ReportRows(wanted, found.X, found.labels)
-    parts: list[tuple[Any, Any]] = []
-    for block in rows.blocks(_BLOCK):
-        at = block.index
-        inside = np.isin(np.arange(at.start, at.stop) if isinstance(at, slice) else at, wanted)
-        if inside.any():
-            loaded = block.load()
-            parts.append((loaded.X[inside], loaded.labels[inside]))
-    return ReportRows(
-        wanted, np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])
-    )
+    found = rows.take(wanted)
+    return ReportRows(wanted, found.X, found.labels)
 
 
 def sample_index(n: int, size: int, seed: int) -> IntArray:

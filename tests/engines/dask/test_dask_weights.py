@@ -92,8 +92,8 @@ def test_the_number_of_inducing_points_is_found_as_on_one_machine(client):
 
 
 @pytest.mark.parametrize(("weight", "words"), [
-    (np.where(np.arange(300) == 120, -1.0, 1.0), r"row 20 in partition 1 is -1\.0"),
-    (np.where(np.arange(300) == 7, np.nan, 1.0), "row 7 in partition 0 is nan"),
+    (np.where(np.arange(300) == 120, -1.0, 1.0), r"partition 1: sample_weight of row 20 is -1\.0"),
+    (np.where(np.arange(300) == 7, np.nan, 1.0), "partition 0: sample_weight of row 7 is nan"),
     (np.zeros(300), "at least two classes with any weight"),
 ])  # fmt: skip
 def test_bad_weights_are_refused_with_their_place(client, weight, words):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask
@@ -16,13 +14,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.data.encoded import encoded_rows
-from cavity.data.labels import Classes
-from cavity.data.locations import File
-from cavity.data.parquet_store import open_parquet
+from cavity.data.labels import Classes, encode_labels
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.source import tile_precision
-from cavity.data.table import CsvTable, ParquetTable, Table
-from cavity.data.weights import check_countable
+from cavity.data.table import ArrowTable, Table, TextTable
+from cavity.data.weights import check_weights
 from cavity.errors import SourceError
 
 
@@ -72,7 +68,7 @@ def lazy_table(X: Any, y: Any, sample_weight: Any = None) -> LazyTable:
 def summarise(partition: Partition) -> PartitionSummary:
     """Sizes and classes of a partition; runs on a worker."""
     X, y, weight = partition
-    classes, codes = np.unique(y, return_inverse=True)
+    classes, codes = encode_labels(y)
     totals = np.bincount(codes, weight, len(classes)).astype(np.float64)
     return PartitionSummary(X.shape[0], X.shape[1], classes, totals, X.dtype)
 
@@ -192,11 +188,11 @@ def _checked_partition(
 def _checked_weight(weight: Any, n_rows: int, number: int) -> NDArray[np.float64] | None:
     if weight is None:
         return None
-    weight = np.asarray(weight, dtype=np.float64)
-    if len(weight) != n_rows:
-        raise ValueError(f"partition {number} of X has {n_rows} rows, of sample_weight {len(weight)}")
-    check_countable(weight, number)
-    return np.asarray(weight)
+    values: NDArray[np.float64] = np.asarray(weight, dtype=np.float64)
+    if len(values) != n_rows:
+        raise ValueError(f"partition {number} of X has {n_rows} rows, of sample_weight {len(values)}")
+    check_weights(values, place=f"partition {number}")
+    return values
 
 
 def _checked_labels(labels: NDArray[Any], number: int) -> NDArray[Any]:
@@ -229,7 +225,7 @@ def _frame_precision(X: Any) -> np.dtype[Any]:
 
 
 _PIECE_ROWS = 500_000
-"""Rows that one task reads and encodes, about."""
+"""Rows of a piece of a table that a worker encodes at a time, about."""
 
 
 class TableRows(NamedTuple):
@@ -248,11 +244,10 @@ def dask_rows(
     Parquet files are split between row groups. A text file is one piece, as its rows cannot be counted
     without reading it.
     """
-    if isinstance(table, ParquetTable):
-        tables: list[Table] = list(_parquet_pieces(table))
-    elif isinstance(table, CsvTable):
-        files = [_from_anywhere(path) for path in table.files]
-        tables = [CsvTable([path], str(path), table.delimiter) for path in files]
+    if isinstance(table, ArrowTable):
+        tables: list[Table] = [*table.pieces(_PIECE_ROWS)]
+    elif isinstance(table, TextTable):
+        tables = [*table.pieces()]
     else:
         raise SourceError("a cluster reads files; write the data frame to Parquet first")
     encode = dask.delayed(_encoded)
@@ -282,35 +277,3 @@ def _encoded(
         classes.values[np.concatenate(codes)],
         None if weight is None else np.concatenate(weights),
     )
-
-
-def _parquet_pieces(table: ParquetTable) -> Iterator[ParquetTable]:
-    for path in map(_from_anywhere, table.files):
-        file = open_parquet(path)
-        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        file.close()
-        for groups in _runs(sizes):
-            yield table.piece(path, groups)
-
-
-def _from_anywhere(path: File) -> File:
-    """The file with an absolute path: workers may have been started in another folder."""
-    return path.absolute() if isinstance(path, Path) else path
-
-
-def _runs(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers of neighbouring row groups, with about `_PIECE_ROWS` rows together.
-
-    >>> list(_runs([300_000, 300_000, 300_000]))
-    [[0, 1], [2]]
-    """
-    run: list[int] = []
-    rows = 0
-    for number, size in enumerate(sizes):
-        run.append(number)
-        rows += size
-        if rows >= _PIECE_ROWS:
-            yield run
-            run, rows = [], 0
-    if run:
-        yield run

@@ -16,8 +16,9 @@ import numpy as np
 from distributed import Future
 from numpy.typing import NDArray
 
+from cavity.data.labels import encode_labels
 from cavity.data.scaling import Standardizer, learn_standardizer
-from cavity.data.source import RawRows, batch_count, code_type, joined, tile_precision
+from cavity.data.source import RawRows, batch_count, joined, tile_precision
 from cavity.data.weights import checked_class_factors
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import LazyTable, Partition, PartitionSummary, summarise
@@ -162,6 +163,9 @@ def shard_batches(
 class ShardedSource:
     """The rows of a lazy table, held by the workers; the driver has counts, classes and samples."""
 
+    arrangement = "ShardedSource"
+    labels = weight = None  # they are held by the workers
+
     def __init__(self, table: LazyTable, cluster: Cluster, class_weight: Any = None) -> None:
         self.table = table
         self.cluster = cluster
@@ -289,12 +293,11 @@ def read_group(
     factors: Array | None,
 ) -> GroupRows:
     """The rows of some shards from the partitions that contain them; runs on a worker."""
-    code = code_type(len(classes))
     shards = []
     for shard in pieces:
         X = np.concatenate([partitions[i].X[start:stop] for i, start, stop in shard])
         y = np.concatenate([partitions[i].y[start:stop] for i, start, stop in shard])
-        codes: IntArray = np.searchsorted(classes, y).astype(code)
+        _, codes = encode_labels(y, classes)
         shards.append(RawRows(X, codes, _weights(partitions, shard, codes, factors)))
     return GroupRows(first, starts, tuple(shards))
 
