@@ -197,7 +197,8 @@ _POINTERS: dict[str, Any] = {
     "x": ctypes.c_void_p,  # numbers of either precision
 }
 _TRMM_ARGUMENTS, _LAUUM_ARGUMENTS, _GER_ARGUMENTS = "cccciixxixi", "cixii", "iixxixixi"
-_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_SINGLE: np.dtype[Any] = np.dtype(np.float32)
+_DOUBLE: np.dtype[Any] = np.dtype(np.float64)
 _TRMM = {
     _SINGLE: _routine(cython_blas, "strmm", _TRMM_ARGUMENTS),
     _DOUBLE: _routine(cython_blas, "dtrmm", _TRMM_ARGUMENTS),

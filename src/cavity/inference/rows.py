@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_X_y
 
-from cavity.data.opening import class_values, open_source
+from cavity.data.opening import class_values, open_source, weighted_arrays
 from cavity.data.source import Source
-from cavity.data.weights import validated_sample_weight, weighted_arrays
+from cavity.data.weights import validated_sample_weight
 from cavity.engines.backend import LocalBackend
 from cavity.engines.threads import compute_context, thread_count
 from cavity.inference.config import TrainingConfig

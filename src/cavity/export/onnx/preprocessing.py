@@ -18,8 +18,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from cavity.data.columns import PARTS, CategoricalEncoder, DateEncoder, NumericEncoder
+from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.table import import_arrow
 from cavity.export.onnx.graph import Graph, Value
 from cavity.typing import Array
 
