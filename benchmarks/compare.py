@@ -118,9 +118,10 @@ def costs_of(repetition: Repetition) -> Costs:
         return {}
     m = f", m={r.settings['m']}" if r.seconds is not None and "m" in r.settings else ""
     name = f"{r.workload}{'' if r.dataset == '-' else f' {r.dataset} {r.split}'}, {r.label}{m}"
-    if "steps_per_second" in extra:
-        return {f"{name}, ms a step": 1e3 / extra["steps_per_second"]}
+    # The seconds of a fit that has a budget are the budget.
     costs = {f"{name}, ms": 1e3 * r.seconds} if r.seconds is not None and r.budget is None else {}
+    if "steps_per_second" in extra:
+        costs[f"{name}, ms a step"] = 1e3 / extra["steps_per_second"]
     for key, unit, factor in _COSTS_NOTED:
         if key in extra:
             costs[f"{name}, {unit}"] = factor * extra[key]
