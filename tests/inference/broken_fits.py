@@ -4,7 +4,7 @@ import pytest
 
 from cavity import SEPClassifier
 from cavity.engines.local import LocalEngine
-from support import table
+from support import replace_sweep, table
 
 X, LABELS = table(120)
 
@@ -15,7 +15,7 @@ class PowerCutError(Exception):
 
 def crash_at(monkeypatch, number):
     count = 0
-    sweep = LocalEngine.sweep
+    sweep = LocalEngine.run
 
     def crashing(*args, **kwargs):
         nonlocal count
@@ -24,7 +24,7 @@ def crash_at(monkeypatch, number):
             raise PowerCutError
         return sweep(*args, **kwargs)
 
-    monkeypatch.setattr(LocalEngine, "sweep", crashing)
+    replace_sweep(monkeypatch, crashing)
 
 
 def classifier(path=None, kind=SEPClassifier, **options):

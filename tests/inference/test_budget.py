@@ -13,7 +13,7 @@ from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference.optimizers import Adam
 from cavity.inference.schedule import Budget
-from support import make, table, watch_training
+from support import make, replace_sweep, table, watch_training
 
 amounts = st.floats(1e-3, 1e6)
 shares = st.floats(0.0, 2.0)
@@ -214,14 +214,14 @@ def test_a_start_that_the_clock_decides_cannot_be_resumed(tmp_path):
 def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
     """A sweep takes a tenth of a second, a step a hundredth, training ends before the budget does."""
     now = 0.0
-    sweep = LocalEngine.sweep
+    sweep = LocalEngine.run
 
-    def timed(self, prior, posterior, options, batch=None):
+    def timed(self, row_pass, batch=None, *sampler):
         nonlocal now
         now += 0.1 if batch is None else 0.01
-        return sweep(self, prior, posterior, options, batch)
+        return sweep(self, row_pass, batch, *sampler)
 
-    monkeypatch.setattr(LocalEngine, "sweep", timed)
+    replace_sweep(monkeypatch, timed)
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     X, labels = table(2_000)
     model = SEPClassifier(
@@ -245,20 +245,20 @@ def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
 def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, calibration):
     """A start that has taken most of the time must not look like steps that would, each of them."""
     now, steps = 0.0, 0
-    sweep, standardizer = LocalEngine.sweep, SEPClassifier._standardizer
+    sweep, standardizer = LocalEngine.run, SEPClassifier._standardizer
 
     def slow(*arguments):
         nonlocal now
         now += 3.0
         return standardizer(*arguments)
 
-    def timed(self, prior, posterior, options, batch=None):
+    def timed(self, row_pass, batch=None, *sampler):
         nonlocal now, steps
-        now, steps = now + 0.01, steps + options.gradient
-        return sweep(self, prior, posterior, options, batch)
+        now, steps = now + 0.01, steps + row_pass.options.gradient
+        return sweep(self, row_pass, batch, *sampler)
 
     monkeypatch.setattr(SEPClassifier, "_standardizer", slow)
-    monkeypatch.setattr(LocalEngine, "sweep", timed)
+    replace_sweep(monkeypatch, timed)
     for clock in ("perf_counter", "monotonic"):
         monkeypatch.setattr(time, clock, lambda: now)
     X, labels = table(200)

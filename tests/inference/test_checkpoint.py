@@ -23,7 +23,7 @@ from cavity.inference.optimizers import Adadelta, Adam, SignRates
 from cavity.inference.schedule import Monitor
 from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
 from cavity.inference.vi import Variational
-from support import table
+from support import replace_sweep, table
 
 X_STAR, _ = table(30, seed=4)
 THIS = Fingerprint({"what": "this"})
@@ -209,12 +209,12 @@ def during(monkeypatch, number, event):
     """Have something happen before a pass of the fits to come."""
     passes = iter(range(1, 1_000_000))
 
-    def eventful(*args, sweep=LocalEngine.sweep, **kwargs):
+    def eventful(*args, sweep=LocalEngine.run, **kwargs):
         if next(passes) == number:
             event()
         return sweep(*args, **kwargs)
 
-    monkeypatch.setattr(LocalEngine, "sweep", eventful)
+    replace_sweep(monkeypatch, eventful)
 
 
 @pytest.mark.parametrize("resumed", [False, True])

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from cavity import CheckpointError
 from cavity.engines.local import LocalEngine
 from cavity.inference.checkpoint import Checkpointer
-from support import no_more_rights_than_files_give
+from support import no_more_rights_than_files_give, replace_sweep
 
 
 @pytest.fixture
@@ -120,11 +120,11 @@ def steps(monkeypatch):
     """A list that grows with every pass over rows."""
     passes = []
 
-    def counted(*args, sweep=LocalEngine.sweep, **kwargs):
+    def counted(*args, sweep=LocalEngine.run, **kwargs):
         passes.append(1)
         return sweep(*args, **kwargs)
 
-    monkeypatch.setattr(LocalEngine, "sweep", counted)
+    replace_sweep(monkeypatch, counted)
     return passes
 
 

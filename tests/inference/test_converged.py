@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.inference.converge import converge, score_fixed_posterior
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions, marginals
+from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, Sweep, SweepOptions, marginals
 from cavity.inference.vi import Variational
 from reference import (
     exact_log_evidence,
@@ -122,10 +122,12 @@ def test_float32_tiles_agree_with_the_oracle_to_their_own_precision():
 def test_stops_only_where_a_sweep_moves_nothing(rule, damping):
     X, labels = table(60)
     engine, prior = make_engine(X, labels, rule=rule), make_prior(KERNELS["noisy"], points(6))
-    point = converge(engine, prior, options=SweepOptions(damping), tol=1e-7, max_sweeps=500)
+    point = converge(engine, prior, engine.rule, options=SweepOptions(damping), tol=1e-7, max_sweeps=500)
     assert point.converged
     assert point.change <= 1e-7
-    sums = engine.sweep(prior, point.posterior, SweepOptions(damping=1.0, gradient=False))
+    sums = engine.run(
+        Sweep(prior, point.posterior, engine.rule, SweepOptions(damping=1.0, gradient=False))
+    )
     assert np.sqrt(sums.site_change / sums.weight) < 1e-6
 
 
@@ -134,7 +136,12 @@ def test_the_change_is_that_of_a_whole_sweep_whatever_the_damping():
     prior = make_prior(KERNELS["noisy"], points(6))
     whole, damped = (
         converge(
-            make_engine(X, labels), prior, options=SweepOptions(damping), tol=0.0, max_sweeps=1
+            make_engine(X, labels),
+            prior,
+            ExpectationPropagation(),
+            options=SweepOptions(damping),
+            tol=0.0,
+            max_sweeps=1,
         ).change
         for damping in (1.0, 0.1)
     )
@@ -149,7 +156,7 @@ def test_sites_are_not_taken_out_of_a_foreign_q_as_if_it_were_made_of_them():
     start = Naturals.zeros(1, 6)
     variance = marginals(X, prior, Posterior.from_naturals(start)).variance[0]
     assert (engine.sites.precision[0] * variance).max() > 1.0
-    converge(engine, prior, start=start, tol=0.0, max_sweeps=1)
+    converge(engine, prior, engine.rule, start=start, tol=0.0, max_sweeps=1)
     assert engine.log_predictive.min() > -20.0
 
 
@@ -166,7 +173,11 @@ def test_the_start_of_the_sites_does_not_matter():
 def test_says_so_when_there_were_too_few_sweeps():
     X, labels = table(60)
     point = converge(
-        make_engine(X, labels), make_prior(KERNELS["rbf"], points(6)), tol=1e-12, max_sweeps=2
+        make_engine(X, labels),
+        make_prior(KERNELS["rbf"], points(6)),
+        ExpectationPropagation(),
+        tol=1e-12,
+        max_sweeps=2,
     )
     assert not point.converged
     assert point.n_sweeps == 2
@@ -179,8 +190,12 @@ def test_one_sweep_at_a_foreign_q_knows_no_evidence():
     prior = make_prior(KERNELS["rbf"], points(6))
     foreign = fixed_point(make_engine(X, labels), make_prior(KERNELS["noisy"], points(6, seed=5)))
     start, tol = foreign.posterior.naturals, 1e-12
-    one = converge(make_engine(X, labels), prior, tol=tol, start=start, max_sweeps=1)
-    two = converge(make_engine(X, labels), prior, tol=tol, start=start, max_sweeps=2)
+    one = converge(
+        make_engine(X, labels), prior, ExpectationPropagation(), tol=tol, start=start, max_sweeps=1
+    )
+    two = converge(
+        make_engine(X, labels), prior, ExpectationPropagation(), tol=tol, start=start, max_sweeps=2
+    )
     assert np.isnan(one.objective)
     assert np.isfinite(two.objective)
 
@@ -190,8 +205,10 @@ def test_one_sweep_from_nothing_is_not_in_vain(start):
     """What it has found is the answer, not the prior that it was found with."""
     X, labels = table(60)
     prior = make_prior(KERNELS["rbf"], points(6))
-    one = converge(make_engine(X, labels), prior, tol=1e-12, max_sweeps=1, start=start)
-    two = converge(make_engine(X, labels), prior, tol=1e-12, max_sweeps=2)
+    one = converge(
+        make_engine(X, labels), prior, ExpectationPropagation(), tol=1e-12, max_sweeps=1, start=start
+    )
+    two = converge(make_engine(X, labels), prior, ExpectationPropagation(), tol=1e-12, max_sweeps=2)
     assert_allclose(one.posterior.mean, two.posterior.mean)
     assert np.abs(one.posterior.mean).max() > 0.1
     assert np.isnan(one.objective)
@@ -202,7 +219,7 @@ def test_interrupted_before_the_first_sweep_has_ended_there_is_nothing(monkeypat
     engine, prior = make_engine(X, labels), make_prior(KERNELS["rbf"], points(6))
     interrupt_at(monkeypatch, 1)
     with pytest.raises(KeyboardInterrupt):
-        converge(engine, prior)
+        converge(engine, prior, engine.rule)
 
 
 def test_interrupted_in_the_second_sweep_from_nothing_the_first_is_not_in_vain(monkeypatch):
@@ -210,8 +227,8 @@ def test_interrupted_in_the_second_sweep_from_nothing_the_first_is_not_in_vain(m
     engine, prior = make_engine(X, labels), make_prior(KERNELS["rbf"], points(6))
     with monkeypatch.context() as patch:
         interrupt_at(patch, 2)
-        point = converge(engine, prior)
-    one = converge(make_engine(X, labels), prior, tol=1e-12, max_sweeps=1)
+        point = converge(engine, prior, engine.rule)
+    one = converge(make_engine(X, labels), prior, ExpectationPropagation(), tol=1e-12, max_sweeps=1)
     assert point.interrupted
     assert_allclose(point.posterior.mean, one.posterior.mean)
 
@@ -224,7 +241,7 @@ class TestLeftAsItIs:
         prior = make_prior(100.0 * KERNELS["noisy"], points(6))
         swept, engine = (make_engine(X, labels, rule=Variational()) for _ in range(2))
         point = fixed_point(swept, prior)
-        left = score_fixed_posterior(engine, prior, point.posterior)
+        left = score_fixed_posterior(engine, prior, point.posterior, engine.rule)
         assert_allclose(left.objective, point.objective, atol=1e-9)
         assert_allclose(engine.log_predictive, swept.log_predictive, atol=1e-8)
         assert_allclose(left.max_leverage, EXACT_LEVERAGE, atol=1e-6)
@@ -235,7 +252,7 @@ class TestLeftAsItIs:
         prior = make_prior(100.0 * KERNELS["noisy"], points(6))
         q = Posterior.from_naturals(Naturals.zeros(1, 6))
         engine = make_engine(X, labels, rule=Variational())
-        point = score_fixed_posterior(engine, prior, q)
+        point = score_fixed_posterior(engine, prior, q, engine.rule)
         assert (engine.sites.precision[0] * marginals(X, prior, q).variance[0]).max() > 1.0
         assert point.max_leverage == LAGGING_LEVERAGE
         assert engine.log_predictive.min() > -10.0
@@ -246,6 +263,6 @@ class TestLeftAsItIs:
         prior = make_prior(KERNELS["noisy"], points(6))
         engine = make_engine(X, labels, rule=Variational())
         q = fixed_point(make_engine(X, labels, rule=Variational()), prior).posterior
-        point = score_fixed_posterior(engine, prior, q, seconds_left=lambda: 0.0)
+        point = score_fixed_posterior(engine, prior, q, engine.rule, seconds_left=lambda: 0.0)
         assert point.n_sweeps == 1
         assert np.isfinite(point.objective)

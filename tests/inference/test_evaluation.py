@@ -63,7 +63,7 @@ def unconverged(kernel, sweeps=2):
     X, labels = table()
     prior = make_prior(kernel, points())
     engine = make_engine(X, labels)
-    converge(engine, prior, options=SweepOptions(damping=0.4), tol=0.0, max_sweeps=sweeps)
+    converge(engine, prior, engine.rule, options=SweepOptions(damping=0.4), tol=0.0, max_sweeps=sweeps)
     directions, _ = projections(kernel, X, prior.Z, prior.jitter)
     precision, shift = engine.sites.precision[0].copy(), engine.sites.shift[0].copy()
 

@@ -16,7 +16,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity.gp.likelihoods import Logit, Probit
 from cavity.gp.prior import Prior
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.updates import GaussianSpace, bound_gradient, objective
 from cavity.inference.vi import Variational
 from reference import central_differences, exact_log_evidence
@@ -30,7 +30,7 @@ every_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), i
 
 def bound(engine, prior, posterior):
     """The ELBO, and the undamped sums of the pass that gave it."""
-    sums = engine.sweep(prior, posterior, SweepOptions(bracket=False))
+    sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(bracket=False)))
     return objective(sums, posterior, engine.rule), sums
 
 

@@ -9,6 +9,7 @@ from cavity.gp.inducing import conditional_variance, extended_greedily
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference import inducing_search as growth_module
 from cavity.inference.converge import converge
+from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import Progress
 from cavity.inference.inducing_search import Gain, Growth
 from cavity.inference.trainer import make_problem
@@ -27,7 +28,9 @@ def wiggly(n=400, seed=0):
 
 def climb(rows, labels, ladder=(4, 8, 16, 32), **options):
     growth = Growth(**{"price": 1.0, **options})  # of 400 points; of 32, 0.0064
-    return growth.run(make_engine(rows, labels), KERNEL, rows, ladder, Progress())
+    return growth.run(
+        make_engine(rows, labels), ExpectationPropagation(), KERNEL, rows, ladder, Progress()
+    )
 
 
 class TestGreedyExtension:
@@ -105,7 +108,7 @@ def test_the_gain_and_its_error_are_those_of_the_rows():
     """Weights count as copies, in the mean and in its standard error."""
     weight = np.array([1.0, 2.0, 1.0])
     before, after = np.array([-1.0, -0.5, -2.0]), np.array([-0.8, -0.5, -2.1])
-    found = growth_module._Climb(None, None, None, weight, None).gain(
+    found = growth_module._Climb(None, None, None, None, weight, None).gain(
         *(growth_module._Trial(None, None, scores, 0.0) for scores in (before, after))
     )
     copies = np.repeat(after - before, weight.astype(int))
@@ -121,10 +124,10 @@ def test_points_kernel_and_sites_belong_together():
     assert len(grown.Z) < grown.path[-1].m
     engine = make_engine(rows, labels)
     engine.sites = grown.sites
-    prior = make_problem(engine, ParameterSpace(grown.kernel, grown.Z), 1.0).prior(
+    prior = make_problem(engine, engine.rule, ParameterSpace(grown.kernel, grown.Z), 1.0).prior(
         ParameterSpace(grown.kernel, grown.Z).start
     )
-    point = converge(engine, prior, tol=0.05, max_sweeps=1)
+    point = converge(engine, prior, engine.rule, tol=0.05, max_sweeps=1)
     assert point.converged  # the sites are (nearly) at EP's fixed point under this very prior
     rung = next(rung for rung in grown.path if rung.m == len(grown.Z))
     assert_allclose(point.mean_log_predictive, rung.loo_score, atol=1e-3)

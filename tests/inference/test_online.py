@@ -53,7 +53,7 @@ def test_how_the_rows_are_cut_into_chunks_does_not_matter(learn, memory):
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_at_a_fixed_kernel_one_look_at_each_row_comes_close_to_the_fixed_point(rule):
     prior = make_prior(KERNELS["noisy"], points(6))
-    point = converge(make_engine(X, LABELS, rule=rule), prior)
+    point = converge(make_engine(X, LABELS, rule=rule), prior, rule)
     stream = listen([slice(0, 200)], StreamSettings(5), rule=rule)
     trainer = make_trainer(X, LABELS, rule=rule)
     posterior = trainer.update.posterior(stream.state.q, prior)

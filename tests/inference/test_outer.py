@@ -11,7 +11,7 @@ from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_outer
 from reference import expectation_propagation, fitc_covariance
-from support import KERNELS, fixed_point, make_engine, make_prior, points, signs, table
+from support import KERNELS, fixed_point, make_engine, make_prior, points, replace_sweep, signs, table
 
 X, LABELS = table(60)
 KERNEL = KERNELS["noisy"]
@@ -57,7 +57,7 @@ def test_parameters_stay_inside_their_bounds(fitted):
 
 def test_epochs_are_all_passes_over_the_rows(monkeypatch):
     """So that curves of all methods can be drawn over one axis."""
-    sweeps, sweep, told, record = [], LocalEngine.sweep, [], Progress.record
+    sweeps, sweep, told, record = [], LocalEngine.run, [], Progress.record
 
     def counted(self, *args):
         sweeps.append(args)
@@ -67,7 +67,7 @@ def test_epochs_are_all_passes_over_the_rows(monkeypatch):
         told.append((epochs, float(len(sweeps))))
         return record(self, info, epochs, share)
 
-    monkeypatch.setattr(LocalEngine, "sweep", counted)
+    replace_sweep(monkeypatch, counted)
     monkeypatch.setattr(Progress, "record", noted)
     fit_outer(problem(), Progress(), max_iter=5, tol=0.0)
     assert len(told) == 5
@@ -81,9 +81,9 @@ def test_sites_of_one_evaluation_start_the_next(monkeypatch, likelihood):
     warm, cold = [], []
     converge = outer.converge
 
-    def counted(engine, prior, **options):
-        cold.append(converge(engine.fresh(), prior, **options).n_sweeps)
-        point = converge(engine, prior, **options)
+    def counted(engine, prior, rule, **options):
+        cold.append(converge(engine.fresh(), prior, rule, **options).n_sweeps)
+        point = converge(engine, prior, rule, **options)
         warm.append(point.n_sweeps)
         return point
 
@@ -106,11 +106,11 @@ class SweepClock(Progress):
         super().__init__()
         self.sweeps = 0
 
-        def counted(engine, *args, sweep=LocalEngine.sweep):
+        def counted(engine, *args, sweep=LocalEngine.run):
             self.sweeps += 1
             return sweep(engine, *args)
 
-        monkeypatch.setattr(LocalEngine, "sweep", counted)
+        replace_sweep(monkeypatch, counted)
 
     @property
     def seconds(self):

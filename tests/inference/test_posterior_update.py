@@ -9,7 +9,7 @@ from training_runs import make_trainer
 
 from cavity.gp.likelihoods import Logit, Probit
 from cavity.gp.posterior import Naturals, Posterior
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.updates import (
     FactorUpdate,
     GaussianSpace,
@@ -114,7 +114,7 @@ def test_the_slope_of_a_trainer_is_the_slope_of_its_bound(update, likelihood, na
         if natural:
             return fixed_point(engine, prior, 1e-10).objective
         posterior = update.posterior(vector[len(x) :], prior)
-        sums = engine.sweep(prior, posterior, SweepOptions(gradient=False))
+        sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(gradient=False)))
         return objective(sums, posterior, rule)
 
     at = x if natural else np.concatenate([x, q])

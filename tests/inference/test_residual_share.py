@@ -13,7 +13,7 @@ from cavity.gp.posterior import marginals
 from cavity.inference.calibration import calibrated
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from reference import (
     central_differences,
     expectation_propagation,
@@ -28,7 +28,9 @@ X, CODES = load_iris(return_X_y=True)
 
 
 def shared_point(engine, prior, share, tol=1e-12):
-    point = converge(engine, prior, tol=tol, max_sweeps=2000, options=SweepOptions(residual_scale=share))
+    point = converge(
+        engine, prior, engine.rule, tol=tol, max_sweeps=2000, options=SweepOptions(residual_scale=share)
+    )
     assert point.converged
     return point
 
@@ -84,11 +86,13 @@ def test_calibration_is_by_the_whole_residual():
     rows, labels = table(200)
     engine, prior = make_engine(rows, labels), make_prior(ConstantKernel(20.0) * RBF(1.0), points(8))
     point = shared_point(engine, prior, 0.05, 1e-9)
-    inverse_temperature = calibrated(engine, point, seed=0).inverse_temperature
+    inverse_temperature = calibrated(engine, point, engine.rule, seed=0).inverse_temperature
     scores = []
     for factor in inverse_temperature * np.exp([-0.1, 0.0, 0.1]):
         options = SweepOptions(0.0, gradient=False, inverse_temperature=factor)
-        scores.append(engine.sweep(point.prior, point.posterior, options).log_predictive)
+        scores.append(
+            engine.run(Sweep(point.prior, point.posterior, engine.rule, options)).log_predictive
+        )
     assert scores[1] > max(scores[0], scores[2])
 
 

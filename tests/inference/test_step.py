@@ -13,7 +13,7 @@ from cavity.inference.optimizers import Adam
 from cavity.inference.trainer import Trainer
 from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
 from cavity.inference.vi import Variational
-from support import KERNELS, make, points, table, tried, watch_training
+from support import KERNELS, make, points, replace_sweep, table, tried, watch_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -119,7 +119,7 @@ def test_after_failed_passes_q_is_again_made_of_whole_sites(monkeypatch, rule):
 
     def precision(failures):
         trainer = make_trainer(X, labels, rule=rule, optimizer=Adam(1e-6))
-        state, sweep, passes = trainer.start(), LocalEngine.sweep, []
+        state, sweep, passes = trainer.start(), LocalEngine.run, []
 
         def failing(self, *args):
             passes.append(args)
@@ -127,10 +127,10 @@ def test_after_failed_passes_q_is_again_made_of_whole_sites(monkeypatch, rule):
                 raise np.linalg.LinAlgError
             return sweep(self, *args)
 
-        monkeypatch.setattr(LocalEngine, "sweep", failing)
+        replace_sweep(monkeypatch, failing)
         for step, batch in enumerate(trainer.engine.batches(20, np.random.default_rng(0)), start=1):
             state, _ = trainer.step(state, batch, gain=max(0.2, 1.0 / step))
-        monkeypatch.setattr(LocalEngine, "sweep", sweep)
+        replace_sweep(monkeypatch, sweep)
         assert state.damping == trainer.options.damping
         return np.trace(state.q.precision[0])
 
@@ -140,7 +140,7 @@ def test_after_failed_passes_q_is_again_made_of_whole_sites(monkeypatch, rule):
 def test_after_a_failed_pass_stored_factors_still_add_up_to_q(monkeypatch):
     """The rows have replaced theirs: a q without them would be off for good."""
     X, labels = table(200)
-    sweep, step, passes, gaps = LocalEngine.sweep, Trainer.step, [], []
+    sweep, step, passes, gaps = LocalEngine.run, Trainer.step, [], []
 
     def failing(self, *args):
         passes.append(args)
@@ -155,7 +155,7 @@ def test_after_a_failed_pass_stored_factors_still_add_up_to_q(monkeypatch):
         gaps.append(np.abs(summed - state.q.precision[0]).max() / np.abs(summed).max())
         return state, info
 
-    monkeypatch.setattr(LocalEngine, "sweep", failing)
+    replace_sweep(monkeypatch, failing)
     monkeypatch.setattr(Trainer, "step", compared)
     options = {"site_storage": "factors", "batch_size": 20, "max_epochs": 2}
     make(SEPClassifier, n_inducing=5, random_state=0, n_jobs=1, **options).fit(X, labels)

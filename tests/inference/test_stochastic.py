@@ -31,6 +31,7 @@ from support import (
     make_engine,
     make_prior,
     points,
+    replace_sweep,
     table,
     watch_training,
 )
@@ -85,7 +86,7 @@ def test_with_all_rows_in_one_minibatch_it_is_batch_training(rule, rebuild, damp
 def test_polishing_ends_at_the_same_fixed_point_from_any_start(rule, seed):
     X, labels = table(80)
     prior = make_prior(KERNELS["noisy"], points(8))
-    cold = converge(make_engine(X, labels, rule=rule), prior, tol=1e-9, max_sweeps=2000)
+    cold = converge(make_engine(X, labels, rule=rule), prior, rule, tol=1e-9, max_sweeps=2000)
     rng = np.random.default_rng(seed)
     scale = 10.0 ** rng.uniform(-2, 1)
     engine = make_engine(X, labels, rule=rule)
@@ -93,7 +94,7 @@ def test_polishing_ends_at_the_same_fixed_point_from_any_start(rule, seed):
     factor = scale * rng.normal(size=(1, 8, 8))
     naturals = Naturals(factor @ factor.transpose(0, 2, 1), scale * rng.normal(size=(1, 8)))
     start = naturals if seed % 2 else None
-    warm = converge(engine, prior, tol=1e-9, max_sweeps=2000, start=start)
+    warm = converge(engine, prior, engine.rule, tol=1e-9, max_sweeps=2000, start=start)
     assert cold.converged
     assert warm.converged
     assert_allclose(warm.objective, cold.objective, atol=1e-6)
@@ -136,13 +137,13 @@ def test_the_evidence_of_a_fit_is_that_of_the_fixed_point():
 
 def test_minibatches_are_in_single_precision_and_the_polishing_in_double_whatever_the_rows(monkeypatch):
     X, labels = table(300)
-    seen, sweep = set(), LocalEngine.sweep
+    seen, sweep = set(), LocalEngine.run
 
-    def noted(self, prior, posterior, options, batch=None):
-        seen.add((batch is not None, prior.dtype))
-        return sweep(self, prior, posterior, options, batch)
+    def noted(self, row_pass, batch=None, *sampler):
+        seen.add((batch is not None, row_pass.dtype))
+        return sweep(self, row_pass, batch, *sampler)
 
-    monkeypatch.setattr(LocalEngine, "sweep", noted)
+    replace_sweep(monkeypatch, noted)
     fit = SEPClassifier(n_inducing=5, batch_size=30, max_epochs=2, random_state=0, n_jobs=1)
     for rows in (X, X.astype(np.float32)):
         seen.clear()
@@ -166,7 +167,7 @@ def test_rows_that_were_never_visited_get_their_sites_from_the_polishing():
     engine = fit._training
     assert (engine.sites.precision > 0).all()
     assert np.isfinite(fit.loo_log_proba_).all()
-    still = converge(engine, fit.model_.prior, tol=1e-3, max_sweeps=1)
+    still = converge(engine, fit.model_.prior, fit.model_.rule, tol=1e-3, max_sweeps=1)
     assert still.converged
 
 

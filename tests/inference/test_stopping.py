@@ -15,7 +15,7 @@ from cavity.engines.threads import compute_context
 from cavity.inference import train as plan
 from cavity.inference.schedule import Monitor
 from cavity.inference.trainer import Trainer
-from support import table
+from support import replace_sweep, table
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -48,17 +48,17 @@ def test_ctrl_c_keeps_the_best_parameters(monkeypatch, batch_size):
 def test_ctrl_c_ends_soon(monkeypatch, seconds):
     """What makes q exact may take a moment, but not as long as the rows please."""
     X, labels = table(400)
-    now, sweeps, sweep = 0.0, [], LocalEngine.sweep
+    now, sweeps, sweep = 0.0, [], LocalEngine.run
 
-    def slow(self, prior, posterior, options, batch=None):
+    def slow(self, row_pass, batch=None, *sampler):
         nonlocal now
         now += seconds * (1.0 if batch is None else 0.125)
         sweeps.append(batch)
         if len(sweeps) == 20:
             raise KeyboardInterrupt
-        return sweep(self, prior, posterior, options, batch)
+        return sweep(self, row_pass, batch, *sampler)
 
-    monkeypatch.setattr(LocalEngine, "sweep", slow)
+    replace_sweep(monkeypatch, slow)
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     model = SEPClassifier(
         n_inducing=5,

@@ -37,10 +37,11 @@ def make_trainer(
     **options,
 ):
     """A trainer over rows that are used as they are, with a flat hyper-prior."""
+    rule = ExpectationPropagation() if rule is None else rule
     engine = LocalEngine(
         ArraySource(X, np.asarray(labels, dtype=np.int8)),
         Standardizer.identity(X.shape[1]),
-        ExpectationPropagation() if rule is None else rule,
+        rule.n_latents,
         Threads(1),
         held_out,
     )
@@ -48,7 +49,7 @@ def make_trainer(
     space = ParameterSpace(
         kernel, points(6) if Z is None else Z, learn_kernel=learn, learn_inducing=learn
     )
-    problem = make_problem(engine, space, None)
+    problem = make_problem(engine, rule, space, None)
     if dtype is not None:
         problem = replace(problem, dtype=np.dtype(dtype))
     return Trainer(
