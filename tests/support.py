@@ -5,6 +5,7 @@ import inspect
 import os
 import signal
 import sys
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -30,7 +31,7 @@ from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.updates import gradient, objective
 
-EVIDENCE_ONLY = {"hyperprior": None, "trace_penalty": 0.0}
+EVIDENCE_ONLY = {"hyperprior_scale": None, "trace_penalty": 0.0}
 """Options with which the objective of training is log Z_q and nothing else."""
 
 FLOAT64 = np.dtype(np.float64)
@@ -178,6 +179,39 @@ def replace_sweep(patch, function):
         return chosen(self, row_pass, *args, **kwargs)
 
     patch.setattr(LocalEngine, "run", replaced)
+
+
+class Clock:
+    """Seconds that a test owns: `now` is what every clock of the process shows."""
+
+    now = 0.0
+
+
+def tick(monkeypatch, seconds_a_look):
+    """Let every look at the clock take `seconds_a_look()`, so that the machine's speed has no say."""
+    clock = Clock()
+
+    def look():
+        clock.now += seconds_a_look()
+        return clock.now
+
+    for name in ("perf_counter", "monotonic"):
+        monkeypatch.setattr(time, name, look)
+    return clock
+
+
+def time_passes(monkeypatch, seconds):
+    """Let each `Sweep` take `seconds(row_pass, batch)`, and nothing else take any time."""
+    clock, run = Clock(), LocalEngine.run
+
+    def timed(self, row_pass, batch=None, *sampler):
+        clock.now += seconds(row_pass, batch)
+        return run(self, row_pass, batch, *sampler)
+
+    replace_sweep(monkeypatch, timed)
+    for name in ("perf_counter", "monotonic"):
+        monkeypatch.setattr(time, name, lambda: clock.now)
+    return clock
 
 
 def watch_training(monkeypatch, meddle=lambda number, sums: None, *, before=False):

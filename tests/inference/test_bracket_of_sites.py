@@ -8,15 +8,15 @@ from numpy.testing import assert_allclose
 
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
-from cavity.estimators import config as plans
 from cavity.gp.likelihoods import NoisyArgmax
 from cavity.gp.posterior import Naturals, Posterior
+from cavity.inference import config
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.sweep import Sweep, SweepOptions, site_gamma
 from cavity.inference.updates import NaturalUpdate, gradient
 from cavity.inference.vi import Variational
-from support import KERNELS, make_engine, make_prior, points, replace_sweep, table
+from support import KERNELS, make, make_engine, make_prior, points, replace_sweep, table
 
 KERNEL, M = KERNELS["noisy"], 5
 X, LABELS = table(40)
@@ -139,7 +139,7 @@ MANY_X, MANY_LABELS = table(600)
     ids=["EP", "few rows", "residual", "exact", "damped", "factors", "VI", "VI, few rows"],
 )
 def test_which_minibatches_have_it(monkeypatch, kind, options, summed_up):
-    monkeypatch.setattr(plans, "LEAST_TO_SPARE", 100)
+    monkeypatch.setattr(config, "CALIBRATION_ROWS", 100)
     brackets = set()
 
     def seen(self, row_pass, batch=None, *sampler, sweep=LocalEngine.run):
@@ -148,5 +148,5 @@ def test_which_minibatches_have_it(monkeypatch, kind, options, summed_up):
         return sweep(self, row_pass, batch, *sampler)
 
     replace_sweep(monkeypatch, seen)
-    kind(**{**MINIBATCHES, **options}).fit(MANY_X, MANY_LABELS)
+    make(kind, **{**MINIBATCHES, **options}).fit(MANY_X, MANY_LABELS)
     assert brackets == {not summed_up}

@@ -5,10 +5,10 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import Naturals, Posterior, marginals
 from cavity.inference.converge import converge, score_fixed_posterior
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, Sweep, SweepOptions, marginals
+from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, Sweep, SweepOptions
 from cavity.inference.vi import Variational
 from reference import (
     exact_log_evidence,

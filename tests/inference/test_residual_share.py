@@ -7,9 +7,9 @@ from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity import SEPClassifier
-from cavity.estimators import config as plans
 from cavity.gp.likelihoods import NoisyArgmax
 from cavity.gp.posterior import marginals
+from cavity.inference import config
 from cavity.inference.calibration import calibrated
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
@@ -129,13 +129,13 @@ MINIBATCHES = {"n_inducing": 8, "batch_size": 128, "max_epochs": 4, "random_stat
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_what_auto_means_on_many_rows(monkeypatch, options, share, n_classes):
-    monkeypatch.setattr(plans, "LEAST_TO_SPARE", 100)
+    monkeypatch.setattr(config, "CALIBRATION_ROWS", 100)
     y = CODES if n_classes == 3 else CODES > 1
-    assert make(SEPClassifier, **{**MINIBATCHES, **options}).fit(X, y)._share == share
+    assert make(SEPClassifier, **{**MINIBATCHES, **options}).fit(X, y).config_.residual_scale == share
 
 
 def test_few_rows_have_the_whole_residual():
-    assert make(SEPClassifier, **MINIBATCHES).fit(X, CODES)._share == 1.0
+    assert make(SEPClassifier, **MINIBATCHES).fit(X, CODES).config_.residual_scale == 1.0
 
 
 def test_the_evidence_is_that_of_the_share():
@@ -149,8 +149,9 @@ def test_the_evidence_is_that_of_the_share():
 
 class TestStream:
     def test_without_a_fit_nothing_is_calibrated_and_s_counts_in_full(self):
-        assert make(SEPClassifier, **MINIBATCHES).partial_fit(X, CODES)._share == 1.0
+        assert make(SEPClassifier, **MINIBATCHES).partial_fit(X, CODES).config_.residual_scale == 1.0
 
     def test_after_a_fit_it_goes_on_as_that_one(self, monkeypatch):
-        monkeypatch.setattr(plans, "LEAST_TO_SPARE", 100)
-        assert make(SEPClassifier, **MINIBATCHES).fit(X, CODES).partial_fit(X, CODES)._share == 0.0
+        monkeypatch.setattr(config, "CALIBRATION_ROWS", 100)
+        model = make(SEPClassifier, **MINIBATCHES).fit(X, CODES).partial_fit(X, CODES)
+        assert model.config_.residual_scale == 0.0
