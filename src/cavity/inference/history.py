@@ -49,10 +49,10 @@ class InducingCandidate:
     loo_score: float
     """Mean leave-one-out log probability of a row's label with that many points."""
     seconds: float
-    """What trying took."""
-    charge: float = 0.0
-    """Mean charge a row for the variance that the points leave unexplained, ¼ν̃s. `loo_score - charge` is
-    what rungs are compared by: few points have learned more of the row that is left out."""
+    """Seconds that the trial took."""
+    penalty: float = 0.0
+    """Mean penalty of a row for the variance that the points leave unexplained, ¼ν̃s. Candidates are
+    compared by `loo_score - penalty`: few points have learned more from the row that is left out."""
 
     def as_dict(self) -> dict[str, Any]:
         """The record as a plain dictionary, ready for JSON or a data frame."""
