@@ -76,7 +76,7 @@ def test_no_other_factor_is_better(noise):
     found = calibrated(engine, point, engine.rule, seed=0).inverse_temperature
 
     def penalised(inverse_temperature):
-        penalty = 0.5 * (np.log(inverse_temperature) / calibration._DEVIATION) ** 2
+        penalty = 0.5 * (np.log(inverse_temperature) / calibration.PRIOR_DEVIATION) ** 2
         return left_out(engine, point, inverse_temperature).sum() - penalty
 
     grid = np.exp(np.linspace(-0.9, 1.4, 47))
@@ -96,7 +96,7 @@ def test_several_classes_become_bolder():
 
 
 def test_many_rows_are_judged_by_some_of_them(monkeypatch):
-    monkeypatch.setattr(calibration, "_ROWS", 100)
+    monkeypatch.setattr(calibration, "ROWS", 100)
     engine, point = converged()
     of_some = calibrated(engine, point, engine.rule, seed=0)
     assert of_some.mean_log_predictive == pytest.approx(engine.log_predictive.mean())
@@ -110,7 +110,7 @@ def test_many_rows_are_judged_by_some_of_them(monkeypatch):
 
 
 def test_without_seconds_for_a_pass_the_rows_keep_their_scores(monkeypatch):
-    monkeypatch.setattr(calibration, "_ROWS", 100)
+    monkeypatch.setattr(calibration, "ROWS", 100)
     engine, point = converged()
     before = engine.log_predictive.copy()
     result = calibrated(engine, point, engine.rule, seed=0, seconds=0.0)
@@ -127,7 +127,7 @@ def test_with_few_seconds_few_rows_decide(monkeypatch):
         seen.append(len(X) if batch is None else len(batch.index))
         return sweep(self, row_pass, batch, *sampler)
 
-    monkeypatch.setattr(calibration, "_FEWEST_ROWS", 20)
+    monkeypatch.setattr(calibration, "FEWEST_ROWS", 20)
     monkeypatch.setattr(calibration.time, "monotonic", lambda: next(clock))  # a second a look
     replace_sweep(monkeypatch, timed)
     engine, point = converged()
@@ -171,7 +171,7 @@ def test_scores_that_are_no_numbers_are_refused(monkeypatch):
         return sums
 
     replace_sweep(monkeypatch, spoilt)
-    with pytest.raises(NumericalError, match="calibration=None"):
+    with pytest.raises(NumericalError, match=r'config=\{"calibration": None\}'):
         calibrated(engine, point, engine.rule, seed=0)
 
 
@@ -186,12 +186,14 @@ def test_threads_change_nothing():
 @given(st.floats(-0.9, 1.4), st.floats(0.1, 100.0))
 @settings(deadline=None)
 def test_the_vertex_of_a_parabola_is_found(top, bend):
-    assert calibration._highest(lambda x: -bend * (x - top) ** 2) == pytest.approx(top, abs=1e-9)
+    assert calibration.maximum_by_parabolas(lambda x: -bend * (x - top) ** 2) == pytest.approx(
+        top, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(("slope", "end"), [(1.0, 3.15), (-1.0, -2.65)])
 def test_without_a_maximum_it_goes_as_far_as_it_may(slope, end):
-    assert calibration._highest(lambda x: slope * x) == pytest.approx(end)
+    assert calibration.maximum_by_parabolas(lambda x: slope * x) == pytest.approx(end)
 
 
 def test_sites_that_q_is_not_made_of_are_not_left_out_in_full():

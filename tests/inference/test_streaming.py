@@ -103,7 +103,13 @@ def test_a_stream_goes_on_from_a_given_posterior():
     trainer = make_trainer(X[:10], LABELS[:10], learn=False, kernel=KERNELS["noisy"], Z=points(6))
     known = Naturals(100.0 * np.eye(6)[None], np.full((1, 6), 30.0))
     state = replace(trainer.init(), q=known)
-    stream = absorb(trainer, Stream(state, 1000.0), source(slice(0, 10)), Progress(), StreamSettings(10))
+    stream = absorb(
+        trainer,
+        Stream(state, 1000.0, represents=1000.0),
+        source(slice(0, 10)),
+        Progress(),
+        StreamSettings(10),
+    )
     assert stream.seen == 1010.0
     assert_allclose(stream.state.q.precision, known.precision, atol=10.0)
     assert_allclose(stream.state.q.shift, known.shift, atol=10.0)
@@ -150,13 +156,6 @@ def test_a_memory_that_is_lifted_brings_nothing_back():
     later = twenty_more(listen([slice(0, 100)], StreamSettings(batch_size=10, memory=30.0)))
     assert later.represents == 50.0
     assert later.seen == 120.0
-
-
-def test_streams_of_old_files_do_not_say_what_they_stand_for():
-    stream = listen([slice(0, 100)], StreamSettings(batch_size=10))
-    old, new = twenty_more(replace(stream, represents=None)), twenty_more(stream)
-    assert old.represents == new.represents == 120.0
-    assert_array_equal(old.state.q.precision, new.state.q.precision)
 
 
 def test_what_forgets_keeps_its_pace_and_what_does_not_settles(monkeypatch):
