@@ -207,5 +207,5 @@ def test_what_was_being_written_when_a_run_was_killed_does_not_stay(tmp_path):
 def test_what_is_no_file_is_refused_before_the_work_and_not_to_be_deleted(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "fit.ckpt")
     message = refused_at_once(monkeypatch, tmp_path / "fit.ckpt")
-    assert "it is no regular file" in message
+    assert "it is not a regular file" in message
     assert "delete" not in message

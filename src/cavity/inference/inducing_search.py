@@ -19,7 +19,6 @@ gains, but is at most the last gain and at least half of it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -31,6 +30,7 @@ from cavity.data.scaling import Standardizer
 from cavity.data.source import Source
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
+from cavity.errors import warn_user
 from cavity.gp.inducing import conditional_variance, extended_greedily
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.tiles import Sites
@@ -408,12 +408,10 @@ def _affordable(numbers: list[int], n_latents: int) -> list[int]:
         return numbers
     count = max(1, sum(size <= MEMORY_SHARE * available for size in needed))
     if count < len(numbers):
-        warnings.warn(
+        warn_user(
             f'n_inducing="auto" tries no more than {numbers[count - 1]} inducing points, because '
             f"{numbers[count]} need about {needed[count]:,} bytes, more than {MEMORY_SHARE:.0%} of the "
             f"{available:,} that are available; with more memory the same random_state may find more. "
-            "Free some memory, or give n_inducing a number",
-            UserWarning,
-            stacklevel=2,
+            "Free some memory, or give n_inducing a number"
         )
     return numbers[:count]
