@@ -111,6 +111,8 @@ REFUSED = [
     ({"tol": -1.0}, "tol=-1.0 .* a number from 0"),
     ({"n_classes": 3, "likelihood": "logit"}, "likelihood='logit' is for two classes and y has 3"),
     ({"optimizer": None, "early_stopping": "loo"}, "early_stopping='loo' .* optimizer=None"),
+    ({"optimizer": None, "validation_fraction": 0.1}, "optimizer=None.* leave .*validation_fraction"),
+    ({"optimizer": "lbfgs", "validation_fraction": 0.1}, "'validation' .* L-BFGS over all rows"),
     ({"optimizer": "lbfgs", "early_stopping": "loo"}, "early_stopping='loo' .* L-BFGS over all rows"),
     ({"posterior_update": "gradient"}, "does not go with EP.* use SVIClassifier"),
     ({**SVI, "posterior_update": "gradient", "damping": 0.5}, "damping=0.5 .* leave it out"),

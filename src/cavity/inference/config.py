@@ -188,6 +188,8 @@ def resolve(
             f"likelihood={likelihood!r} is for two classes and y has {n_classes}; use "
             'likelihood="probit", or sklearn.multiclass.OneVsRestClassifier around this estimator'
         )
+    if early_stopping == "auto":
+        early_stopping = None if validation_fraction is None else "validation"
     _check_together(
         method, optimizer, damping, posterior_update, site_storage, exact_gradient, residual_scale,
         trace_penalty, calibration, early_stopping,
@@ -211,8 +213,6 @@ def resolve(
     left_to_calibration = 0.0
     if calibration and averages and size is not None and size < n_rows and n_rows > CALIBRATION_ROWS:
         left_to_calibration = CALIBRATION_FRACTION
-    if early_stopping == "auto":
-        early_stopping = None if validation_fraction is None else "validation"
     if residual_scale == "auto":
         # Rows held out for early stopping would judge a posterior that is not calibrated yet.
         sharp = method == "ep" and left_to_calibration and early_stopping != "validation"
@@ -332,10 +332,11 @@ def _check_together(
     early_stopping: str | None,
 ) -> None:
     """Raise for settings that contradict each other."""
-    if optimizer is None and early_stopping not in ("auto", None):
+    if optimizer is None and early_stopping is not None:
         raise ValueError(
             f"early_stopping={early_stopping!r} does not go with optimizer=None, which takes no steps: "
-            "the posterior is brought to convergence at the given kernel; leave early_stopping out"
+            "the posterior is brought to convergence at the given kernel; leave early_stopping and "
+            "validation_fraction out"
         )
     if method == "ep" and posterior_update == "gradient":
         raise ValueError(
@@ -367,7 +368,7 @@ def _check_together(
 def _check_lbfgs(optimizer: Any, early_stopping: str | None) -> None:
     """Raise for settings that a run of L-BFGS over all rows cannot follow."""
     unused = []
-    if early_stopping not in ("auto", None):
+    if early_stopping is not None:
         unused.append(f"early_stopping={early_stopping!r}")
     if isinstance(optimizer, Optimizer):
         unused.append(f"optimizer={optimizer!r}")
