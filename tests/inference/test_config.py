@@ -143,9 +143,19 @@ def test_what_can_be_set_is_part_of_the_configuration():
     assert field_names() == tuple(field.name for field in fields(TrainingConfig))
 
 
-@pytest.mark.parametrize("given", [{}, {"optimizer": None}, {"max_seconds": 5.0}], ids=str)
+NUMPY = {
+    "n_inducing": np.int64(50),
+    "batch_size": np.int32(500),
+    "max_epochs": np.float32(3.0),
+    "hyperprior_scale": np.float32(2.0),
+    "validation_fraction": np.float32(0.25),
+    "seed": np.int64(3),
+}
+
+
+@pytest.mark.parametrize("given", [{}, {"optimizer": None}, {"max_seconds": 5.0}, NUMPY], ids=str)
 def test_as_dict_is_plain_enough_for_json(given):
-    config = resolve(60_000, **given)
+    config = resolve(np.int64(60_000), np.int64(2), **given)
     plain = config.as_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert tuple(plain) == field_names()

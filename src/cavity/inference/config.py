@@ -183,6 +183,8 @@ def resolve(
     [0.0, 0.05]
     """
     check_fields(dict(locals()))
+    # NumPy's numbers become plain ones, as JSON needs them.
+    n_rows, n_classes, n_inducing, seed = map(int, (n_rows, n_classes, n_inducing, seed))
     if n_classes > 2 and likelihood != "probit":
         raise ValueError(
             f"likelihood={likelihood!r} is for two classes and y has {n_classes}; use "
@@ -254,12 +256,12 @@ def resolve(
         smallest_gain=1.0 if size is None else min(1.0, size / (GAIN_WINDOW * n_inducing)),
         residual_scale=float(residual_scale),
         trace_penalty=float(trace_penalty),
-        hyperprior_scale=hyperprior_scale,
+        hyperprior_scale=None if hyperprior_scale is None else float(hyperprior_scale),
         subsample=LEAST_PROBABILITY if averages and size and size >= SUBSAMPLED_BATCH else 1.0,
         calibration=calibration,
         calibration_fraction=left_to_calibration,
         early_stopping=early_stopping,
-        validation_fraction=0.1 if validation_fraction is None else validation_fraction,
+        validation_fraction=0.1 if validation_fraction is None else float(validation_fraction),
         checkpoint_interval=float(checkpoint_interval),
         seed=seed,
     )
