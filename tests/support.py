@@ -187,19 +187,6 @@ class Clock:
     now = 0.0
 
 
-def tick(monkeypatch, seconds_a_look):
-    """Let every look at the clock take `seconds_a_look()`, so that the machine's speed has no say."""
-    clock = Clock()
-
-    def look():
-        clock.now += seconds_a_look()
-        return clock.now
-
-    for name in ("perf_counter", "monotonic"):
-        monkeypatch.setattr(time, name, look)
-    return clock
-
-
 def time_passes(monkeypatch, seconds):
     """Let each `Sweep` take `seconds(row_pass, batch)`, and nothing else take any time."""
     clock, run = Clock(), LocalEngine.run
@@ -243,6 +230,28 @@ def evidence_differences(model, theta, step=1e-4):
     value = model.log_marginal_likelihood
     steps = step * np.eye(len(theta))
     return [(value(theta + e) - value(theta - e)) / (2 * step) for e in steps]
+
+
+def set_clock(monkeypatch, seconds, name="perf_counter"):
+    """Let every look at the clock take this many seconds, whatever the speed of the machine.
+
+    seconds: a number, or a function that is called at every look.
+    """
+    clock = Clock()
+
+    def look():
+        clock.now += seconds() if callable(seconds) else seconds
+        return clock.now
+
+    monkeypatch.setattr(time, name, look)
+
+
+def wait_until(condition, seconds=60.0):
+    """Wait for something that another thread or process does; the limit only ends a broken test."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def interrupt_at(monkeypatch, number, by_signal=False):

@@ -23,7 +23,7 @@ from cavity.inference.optimizers import Adadelta, Adam, SignRates
 from cavity.inference.schedule import Monitor
 from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
 from cavity.inference.vi import Variational
-from support import replace_sweep, table, tick
+from support import replace_sweep, set_clock, table
 
 X_STAR, _ = table(30, seed=4)
 THIS = Fingerprint({"what": "this"})
@@ -83,7 +83,7 @@ def test_without_a_file_a_run_starts_at_the_start(tmp_path):
 
 
 def test_only_every_so_many_seconds(tmp_path, monkeypatch):
-    tick(monkeypatch, lambda: 1.0)
+    set_clock(monkeypatch, 1.0, "monotonic")
     trainer = make_trainer(X, LABELS)
     context = (trainer.init(), Position(), trainer, Progress(), Monitor(window=1, patience=None))
     path = tmp_path / "a.ckpt"

@@ -116,7 +116,10 @@ REFUSED = [
     ({"optimizer": "lbfgs", "early_stopping": "loo"}, "early_stopping='loo' .* L-BFGS over all rows"),
     ({"posterior_update": "gradient"}, "does not go with EP.* use SVIClassifier"),
     ({**SVI, "posterior_update": "gradient", "damping": 0.5}, "damping=0.5 .* leave it out"),
-    ({**SVI, "posterior_update": "gradient", "optimizer": SignRates()}, "SignRates.* use batch_size"),
+    (
+        {**SVI, "posterior_update": "gradient", "optimizer": SignRates()},
+        "SignRates.* does not go with L-BFGS",
+    ),
     ({**FACTORS, "calibration": "temperature"}, "use calibration=None, or site_storage"),
     ({**SVI, **FACTORS}, "site_storage='factors' belongs to EP"),
     ({**SVI, "exact_gradient": True}, "exact_gradient=True belongs to EP"),

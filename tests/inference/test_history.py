@@ -8,7 +8,7 @@ from sklearn.datasets import make_moons
 
 from cavity import SEPClassifier
 from cavity.inference.history import Progress, StepInfo, current_reporter, reporting
-from support import make, tick
+from support import make, set_clock
 
 INFO = StepInfo(-12.5, -0.4, 3.0, 0.1)
 
@@ -49,7 +49,7 @@ def test_lines_go_to_standard_error(capsys):
 
 
 def test_a_continued_fit_continues_its_history(monkeypatch):
-    tick(monkeypatch, lambda: 1.0)
+    set_clock(monkeypatch, 1.0)
     first = Progress()
     first.record(INFO, epochs=1.0)
     second = Progress()

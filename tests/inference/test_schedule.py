@@ -12,7 +12,7 @@ from cavity.engines.backend import LocalBackend
 from cavity.inference.history import StepInfo
 from cavity.inference.optimizers import Adam
 from cavity.inference.schedule import Budget, Monitor
-from support import make, table, tick, time_passes, watch_training
+from support import make, set_clock, table, time_passes, watch_training
 
 amounts = st.floats(1e-3, 1e6)
 shares = st.floats(0.0, 2.0)
@@ -79,7 +79,7 @@ def test_seconds_are_kept(monkeypatch, kind, batch_size):
     Every look at the clock takes 2 ms, so that the machine's own speed has no say.
     """
     X, labels = table(2000)
-    tick(monkeypatch, lambda: 2e-3)
+    set_clock(monkeypatch, 2e-3)
     model = make(
         kind,
         n_inducing=20,
@@ -99,7 +99,7 @@ def test_seconds_are_kept(monkeypatch, kind, batch_size):
 def test_the_tighter_of_two_budgets_binds(monkeypatch, binding):
     X, labels = table(500)
     passes = watch_training(monkeypatch)
-    tick(monkeypatch, lambda: 2e-3)
+    set_clock(monkeypatch, 2e-3)
     budget = {"epochs": (2, 600.0), "seconds": (1e6, 0.3)}[binding]
     model = SEPClassifier(
         n_inducing=5, batch_size=50, max_epochs=budget[0], max_seconds=budget[1], n_jobs=1
@@ -124,7 +124,7 @@ def test_steps_shrink_as_the_seconds_run_out(monkeypatch):
     X, labels = table(200)
     model = SEPClassifier(n_inducing=5, batch_size=20, max_seconds=0.6, optimizer=Adam(0.01), n_jobs=1)
     passes = watch_training(monkeypatch)
-    tick(monkeypatch, lambda: 1e-3)
+    set_clock(monkeypatch, 1e-3)
     model.fit(X, labels)
     thetas = np.array([theta for theta, _ in passes])
     moves = np.abs(np.diff(thetas, axis=0)).mean(axis=1)
@@ -149,12 +149,12 @@ def test_without_a_limit_in_seconds_the_clock_has_no_say(monkeypatch, options):
 
     def fit(seconds_a_look):
         with monkeypatch.context() as patch:
-            tick(patch, seconds_a_look)
+            set_clock(patch, seconds_a_look)
             model = make(SEPClassifier, n_inducing=6, random_state=0, n_jobs=1, **options)
             return model.fit(X, labels)
 
     rng = np.random.default_rng(0)
-    steady = fit(lambda: 1e-3)
+    steady = fit(1e-3)
     fitful = fit(lambda: rng.exponential() ** 4)
     assert_allclose(fitful.kernel_.theta, steady.kernel_.theta, rtol=1e-9)
     assert fitful.n_iter_ == steady.n_iter_

@@ -183,19 +183,19 @@ def resolve(
     [0.0, 0.05]
     """
     check_fields(dict(locals()))
-    # NumPy's numbers become plain ones, as JSON needs them.
-    n_rows, n_classes, n_inducing, seed = map(int, (n_rows, n_classes, n_inducing, seed))
+    if early_stopping == "auto":
+        early_stopping = None if validation_fraction is None else "validation"
     if n_classes > 2 and likelihood != "probit":
         raise ValueError(
             f"likelihood={likelihood!r} is for two classes and y has {n_classes}; use "
             'likelihood="probit", or sklearn.multiclass.OneVsRestClassifier around this estimator'
         )
-    if early_stopping == "auto":
-        early_stopping = None if validation_fraction is None else "validation"
     _check_together(
         method, optimizer, damping, posterior_update, site_storage, exact_gradient, residual_scale,
         trace_penalty, calibration, early_stopping,
     )  # fmt: skip
+    # NumPy's numbers become plain ones, as JSON needs them.
+    n_rows, n_classes, n_inducing, seed = map(int, (n_rows, n_classes, n_inducing, seed))
     learns, gradient_steps = optimizer is not None, posterior_update == "gradient"
     size = _batch_size(batch_size, n_rows, n_inducing)
     if damping == "auto":

@@ -147,7 +147,7 @@ def _sweep(
     value = objective(sums, posterior, rule)
     if not np.isfinite(value + change):
         raise NumericalError(
-            "the objective became non-finite in sweeps at a fixed kernel; try a smaller damping, "
+            "the sweeps at fixed kernel produced a non-finite objective; try a smaller damping, "
             'tighter kernel bounds or scaling="standard"'
         )
     score = sums.log_predictive / sums.weight

@@ -175,7 +175,7 @@ class InducingSearch:
         X [n, d] are the rows of the engine's source, standardised. The first number is always tried, the
         second if there is time, and each later one only if its expected gain is large enough.
         """
-        weight = engine.first_rows(len(X)).weight
+        weight = next(iter(engine.source.blocks(len(X)))).load().weight
         trials = _Trials(self, engine, rule, X, weight, kernel.theta)
         found, interrupted = _Found(), False
         try:
