@@ -23,10 +23,11 @@ from cavity.inference.config import resolve
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import StepInfo
-from cavity.inference.loop import draws
+from cavity.inference.loop import batches, draws
 from cavity.inference.optimizers import Adam, SignRates
+from cavity.inference.rows import open_rows, prepare_trainer
 from cavity.inference.schedule import Budget, Monitor
-from cavity.inference.train import make_rule
+from cavity.inference.train import finish, make_rule
 from cavity.inference.trainer import Problem, Trainer
 from cavity.inference.vi import Variational
 from support import (
@@ -173,13 +174,17 @@ def test_q_stays_in_the_coordinates_that_it_was_trained_in():
 
 
 def test_rows_that_were_never_visited_get_their_sites_from_the_polishing():
-    X, labels = table(300)
-    fit = SEPClassifier(n_inducing=8, batch_size=30, max_epochs=0.3, random_state=0, n_jobs=1)
-    fit.fit(X, labels)
-    engine = fit._training
-    assert (engine.sites.precision > 0).all()
-    assert np.isfinite(fit.loo_log_proba_).all()
-    still = converge(engine, fit.model_.prior, make_rule(fit.config_), tol=1e-3, max_sweeps=1)
+    config = resolve(300, n_inducing=8, batch_size=30, max_epochs=0.3)
+    with open_rows(*table(300), n_jobs=1) as rows:
+        trainer = prepare_trainer(rows, config)
+        state, engine = trainer.init(), trainer.engine
+        for batch in batches(trainer, config):
+            state, _ = trainer.step(state, batch)
+        assert (engine.sites.precision == 0).any()
+        model = finish(trainer, state, config)
+        assert (engine.sites.precision > 0).all()
+        assert np.isfinite(engine.log_predictive).all()
+        still = converge(engine, model.prior, make_rule(config), tol=1e-3, max_sweeps=1)
     assert still.converged
 
 
