@@ -2,7 +2,6 @@
 
 import ctypes
 import inspect
-import itertools
 import os
 import signal
 import sys
@@ -29,10 +28,10 @@ from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import Prior
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.updates import gradient, objective
 
-EVIDENCE_ONLY = {"hyperprior": None, "trace_penalty": 0.0}
+EVIDENCE_ONLY = {"hyperprior_scale": None, "trace_penalty": 0.0}
 """Options with which the objective of training is log Z_q and nothing else."""
 
 FLOAT64 = np.dtype(np.float64)
@@ -122,18 +121,21 @@ def signs(labels):
 
 
 def make_engine(X, labels, *, weight=None, rule=None, n_threads=1):
-    """An engine over rows that are used as they are."""
-    return LocalEngine(
+    """An engine over rows that are used as they are, with the rule of its tests as an attribute."""
+    rule = ExpectationPropagation() if rule is None else rule
+    engine = LocalEngine(
         ArraySource(X, np.asarray(labels, dtype=np.int8), weight),
         Standardizer.identity(X.shape[1]),
-        ExpectationPropagation() if rule is None else rule,
+        rule.n_latents,
         Threads(n_threads),
     )
+    engine.rule = rule
+    return engine
 
 
 def fixed_point(engine, prior, tol=1e-12):
     """EP (or VI) to convergence, as far as float64 goes."""
-    point = converge(engine, prior, tol=tol, max_sweeps=2000)
+    point = converge(engine, prior, engine.rule, tol=tol, max_sweeps=2000)
     assert point.converged
     return point
 
@@ -143,8 +145,8 @@ def value_and_gradient(engine, prior, **options):
     m = len(prior.Z)
     nothing = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, m))
     still = SweepOptions(damping=0.0, gradient=False)
-    posterior = Posterior.from_naturals(engine.sweep(prior, nothing, still).naturals)
-    sums = engine.sweep(prior, posterior, SweepOptions(damping=0.0, **options))
+    posterior = Posterior.from_naturals(engine.run(Sweep(prior, nothing, engine.rule, still)).naturals)
+    sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(damping=0.0, **options)))
     return objective(sums, posterior, engine.rule), gradient(sums, prior, posterior)
 
 
@@ -168,6 +170,37 @@ def set_tile_rows(monkeypatch, rows):
             monkeypatch.setattr(module, "tile_rows", lambda *_: rows)
 
 
+def replace_sweep(patch, function):
+    """Have `function(engine, row_pass, ...)` run every `Sweep`, in the place of the local engine."""
+    run = LocalEngine.run
+
+    def replaced(self, row_pass, *args, **kwargs):
+        chosen = function if isinstance(row_pass, Sweep) else run
+        return chosen(self, row_pass, *args, **kwargs)
+
+    patch.setattr(LocalEngine, "run", replaced)
+
+
+class Clock:
+    """Seconds that a test owns: `now` is what every clock of the process shows."""
+
+    now = 0.0
+
+
+def time_passes(monkeypatch, seconds):
+    """Let each `Sweep` take `seconds(row_pass, batch)`, and nothing else take any time."""
+    clock, run = Clock(), LocalEngine.run
+
+    def timed(self, row_pass, batch=None, *sampler):
+        clock.now += seconds(row_pass, batch)
+        return run(self, row_pass, batch, *sampler)
+
+    replace_sweep(monkeypatch, timed)
+    for name in ("perf_counter", "monotonic"):
+        monkeypatch.setattr(time, name, lambda: clock.now)
+    return clock
+
+
 def watch_training(monkeypatch, meddle=lambda number, sums: None, *, before=False):
     """Record (theta, damping) of every training pass; `meddle(number, sums)` may spoil its result.
 
@@ -175,19 +208,20 @@ def watch_training(monkeypatch, meddle=lambda number, sums: None, *, before=Fals
     the meddling comes before the pass has run, and gets no sums.
     """
     passes = []
-    sweep = LocalEngine.sweep
+    sweep = LocalEngine.run
 
-    def watched(self, prior, posterior, options, *args, **kwargs):
+    def watched(self, row_pass, *args, **kwargs):
+        options = row_pass.options
         if options.gradient:
-            passes.append((prior.kernel.theta.copy(), options.damping))
+            passes.append((row_pass.prior.kernel.theta.copy(), options.damping))
             if before:
                 meddle(len(passes), None)
-        sums = sweep(self, prior, posterior, options, *args, **kwargs)
+        sums = sweep(self, row_pass, *args, **kwargs)
         if options.gradient and not before:
             meddle(len(passes), sums)
         return sums
 
-    monkeypatch.setattr(LocalEngine, "sweep", watched)
+    replace_sweep(monkeypatch, watched)
     return passes
 
 
@@ -198,10 +232,18 @@ def evidence_differences(model, theta, step=1e-4):
     return [(value(theta + e) - value(theta - e)) / (2 * step) for e in steps]
 
 
-def set_clock(monkeypatch, seconds):
-    """Let every look at the clock take this many seconds, whatever the speed of the machine."""
-    looks = itertools.count()
-    monkeypatch.setattr(time, "perf_counter", lambda: seconds * next(looks))
+def set_clock(monkeypatch, seconds, name="perf_counter"):
+    """Let every look at the clock take this many seconds, whatever the speed of the machine.
+
+    seconds: a number, or a function that is called at every look.
+    """
+    clock = Clock()
+
+    def look():
+        clock.now += seconds() if callable(seconds) else seconds
+        return clock.now
+
+    monkeypatch.setattr(time, name, look)
 
 
 def wait_until(condition, seconds=60.0):
@@ -218,7 +260,7 @@ def interrupt_at(monkeypatch, number, by_signal=False):
     By a signal it comes as a terminal sends it, for code that has handlers of its own.
     """
     count = 0
-    sweep = LocalEngine.sweep
+    sweep = LocalEngine.run
 
     def interrupted(*args, **kwargs):
         nonlocal count
@@ -229,7 +271,7 @@ def interrupt_at(monkeypatch, number, by_signal=False):
             raise KeyboardInterrupt
         return sweep(*args, **kwargs)
 
-    monkeypatch.setattr(LocalEngine, "sweep", interrupted)
+    replace_sweep(monkeypatch, interrupted)
 
 
 def make(kind, *args, **fields):

@@ -4,7 +4,7 @@ import pytest
 
 from cavity import SEPClassifier
 from cavity.engines.local import LocalEngine
-from support import replace_sweep, table
+from support import make, replace_sweep, table
 
 X, LABELS = table(120)
 
@@ -29,7 +29,7 @@ def crash_at(monkeypatch, number):
 
 def classifier(path=None, kind=SEPClassifier, **options):
     options = {"n_inducing": 6, "batch_size": 20, "max_epochs": 5, "random_state": 0, **options}
-    return kind(checkpoint=path, checkpoint_interval=0.0, n_jobs=1, **options)
+    return make(kind, checkpoint=path, **{"checkpoint_interval": 0.0, "n_jobs": 1, **options})
 
 
 def break_off(monkeypatch, model):

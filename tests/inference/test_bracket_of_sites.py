@@ -8,15 +8,15 @@ from numpy.testing import assert_allclose
 
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
-from cavity.estimators import config as plans
 from cavity.gp.likelihoods import NoisyArgmax
 from cavity.gp.posterior import Naturals, Posterior
+from cavity.inference import config
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import SweepOptions, site_gamma
+from cavity.inference.sweep import Sweep, SweepOptions, site_gamma
 from cavity.inference.updates import NaturalUpdate, gradient
 from cavity.inference.vi import Variational
-from support import KERNELS, make_engine, make_prior, points, table
+from support import KERNELS, make, make_engine, make_prior, points, replace_sweep, table
 
 KERNEL, M = KERNELS["noisy"], 5
 X, LABELS = table(40)
@@ -34,8 +34,10 @@ def engine_of(rule, weight=None):
 def gradients(engine, posterior, options, rule=None):
     """That of the rows and that of the sites, of undamped sites at a q; `rule` takes the rows' part."""
     prior = make_prior(KERNEL, points(M))
-    by_rows = (engine if rule is None else engine.fresh(rule)).sweep(prior, posterior, options)
-    by_sites = engine.sweep(prior, posterior, replace(options, bracket=False))
+    by_rows = (engine if rule is None else engine.fresh()).run(
+        Sweep(prior, posterior, rule or engine.rule, options)
+    )
+    by_sites = engine.run(Sweep(prior, posterior, engine.rule, replace(options, bracket=False)))
     assert by_rows.pull is None
     assert by_sites.bracket is None
     return (
@@ -71,7 +73,7 @@ def test_of_the_variational_bound_it_is_the_same_at_any_q(classes, weight):
 def test_of_the_evidence_it_is_the_same_at_the_fixed_point(classes, weight, options):
     engine, options = engine_of(PROPAGATION[classes], weight), SweepOptions(**options)
     prior = make_prior(KERNEL, points(M))
-    point = converge(engine, prior, tol=1e-12, max_sweeps=3000, options=options)
+    point = converge(engine, prior, engine.rule, tol=1e-12, max_sweeps=3000, options=options)
     assert point.converged
     assert_same(*gradients(engine, point.posterior, options))
 
@@ -137,14 +139,14 @@ MANY_X, MANY_LABELS = table(600)
     ids=["EP", "few rows", "residual", "exact", "damped", "factors", "VI", "VI, few rows"],
 )
 def test_which_minibatches_have_it(monkeypatch, kind, options, summed_up):
-    monkeypatch.setattr(plans, "LEAST_TO_SPARE", 100)
+    monkeypatch.setattr(config, "CALIBRATION_ROWS", 100)
     brackets = set()
 
-    def seen(self, prior, posterior, options, batch=None, sweep=LocalEngine.sweep):
-        if batch is not None and options.gradient:
-            brackets.add(options.bracket)
-        return sweep(self, prior, posterior, options, batch)
+    def seen(self, row_pass, batch=None, *sampler, sweep=LocalEngine.run):
+        if batch is not None and row_pass.options.gradient:
+            brackets.add(row_pass.options.bracket)
+        return sweep(self, row_pass, batch, *sampler)
 
-    monkeypatch.setattr(LocalEngine, "sweep", seen)
-    kind(**{**MINIBATCHES, **options}).fit(MANY_X, MANY_LABELS)
+    replace_sweep(monkeypatch, seen)
+    make(kind, **{**MINIBATCHES, **options}).fit(MANY_X, MANY_LABELS)
     assert brackets == {not summed_up}

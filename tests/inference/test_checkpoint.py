@@ -23,7 +23,7 @@ from cavity.inference.optimizers import Adadelta, Adam, SignRates
 from cavity.inference.schedule import Monitor
 from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
 from cavity.inference.vi import Variational
-from support import replace_sweep, table
+from support import replace_sweep, set_clock, table
 
 X_STAR, _ = table(30, seed=4)
 THIS = Fingerprint({"what": "this"})
@@ -45,7 +45,7 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
     def trainer():
         return make_trainer(X, LABELS, rule=Variational(), optimizer=optimizer, update=update)
 
-    one, state = trainer(), trainer().start()
+    one, state = trainer(), trainer().init()
     progress, monitor = Progress(), Monitor(window=2, patience=None)
     for _ in range(5):
         state, info = one.step(state)
@@ -82,13 +82,15 @@ def test_without_a_file_a_run_starts_at_the_start(tmp_path):
         assert_array_equal(state.x, trainer.problem.space.start)
 
 
-def test_only_every_so_many_seconds(tmp_path):
+def test_only_every_so_many_seconds(tmp_path, monkeypatch):
+    set_clock(monkeypatch, 1.0, "monotonic")
     trainer = make_trainer(X, LABELS)
-    context = (trainer.start(), Position(), trainer, Progress(), Monitor(window=1, patience=None))
+    context = (trainer.init(), Position(), trainer, Progress(), Monitor(window=1, patience=None))
     path = tmp_path / "a.ckpt"
-    Checkpointer(path, 1000.0, Fingerprint).after_step(*context)
-    assert not path.exists()
-    Checkpointer(path, 0.0, Fingerprint).after_step(*context)
+    checkpointer = Checkpointer(path, 3.0, Fingerprint)
+    for exists in (False, False, True):
+        checkpointer.after_step(*context)
+        assert path.exists() is exists
     assert path.exists()
     Checkpointer(None, 0.0, Fingerprint).after_step(*context)
 
@@ -111,7 +113,7 @@ def test_how_the_fit_is_run_may_change(checkpoint):
     """Threads, messages and the checkpoint's own settings are not what is fitted."""
     moved = checkpoint.with_name("moved.ckpt")
     checkpoint.rename(moved)
-    resumed = classifier(moved).set_params(n_jobs=2, config={"checkpoint_interval": 30.0}).fit(X, LABELS)
+    resumed = classifier(moved, n_jobs=2, checkpoint_interval=30.0).fit(X, LABELS)
     whole = classifier().fit(X, LABELS)
     assert_allclose(resumed.predict_proba(X_STAR), whole.predict_proba(X_STAR), rtol=1e-9)
 
@@ -240,7 +242,7 @@ def test_a_fit_that_ends_leaves_the_checkpoint_of_another(checkpoint, monkeypatc
     path = checkpoint.with_name("fit2.ckpt")
     with monkeypatch.context() as patch:
         during(patch, 3, lambda: shutil.copy(checkpoint, path))
-        classifier(path).set_params(config={"checkpoint_interval": 1e6}).fit(X, LABELS)
+        classifier(path, checkpoint_interval=1e6).fit(X, LABELS)
     assert path.read_bytes() == checkpoint.read_bytes()
 
 

@@ -12,9 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from cavity import SEPClassifier
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import compute_context
-from cavity.inference import train as plan
+from cavity.inference import train
 from cavity.inference.schedule import Monitor
 from cavity.inference.trainer import Trainer
+from cavity.inference.updates import NaturalUpdate
 from support import replace_sweep, table
 
 
@@ -93,7 +94,7 @@ def test_ctrl_c_between_training_and_the_sweeps_loses_nothing(monkeypatch, batch
         n_inducing=5, batch_size=batch_size, random_state=0, n_jobs=1, config={"tol": 1e-2}
     )
     expected = clone(model).fit(X, labels).kernel_.theta
-    monkeypatch.setattr(plan.Plan, "_arrived", interrupted_once(plan.Plan._arrived, 1))
+    monkeypatch.setattr(NaturalUpdate, "posterior", interrupted_once(NaturalUpdate.posterior, 1))
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model.fit(X, labels)
     assert_allclose(model.kernel_.theta, expected, rtol=1e-12)
@@ -104,8 +105,8 @@ def test_ctrl_c_while_memory_is_returned_loses_nothing(monkeypatch, number):
     X, labels = table(400)
     model = SEPClassifier(n_inducing=5, batch_size=50, max_epochs=3, random_state=0, n_jobs=1)
     expected = clone(model).fit(X, labels).kernel_.theta
-    once = interrupted_once(plan.return_freed_memory, number)
-    monkeypatch.setattr(plan, "return_freed_memory", once)
+    once = interrupted_once(train.return_freed_memory, number)
+    monkeypatch.setattr(train, "return_freed_memory", once)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model.fit(X, labels)
     assert_allclose(model.kernel_.theta, expected, rtol=1e-12)

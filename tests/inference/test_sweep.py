@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import Naturals, Posterior, marginals
 from cavity.gp.tiles import Rows, Sites
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import SiteSum, Sweep, SweepOptions, marginals
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.vi import Variational
 from reference import projections
 from support import FLOAT32, KERNELS, make_prior, points, table
@@ -84,16 +84,6 @@ def test_damping_moves_a_share_of_the_way(state):
     for k in range(2):
         assert_allclose(part[k], 0.7 * sites[k] + 0.3 * full[k])
     assert sums.site_change == 0.0
-
-
-def test_summed_sites_are_those_of_a_sweep_that_leaves_them_alone(state):
-    rows, sites, prior, q = state
-    left, sums = SiteSum(prior)(rows, sites)
-    _, expected = Sweep(prior, q, RULE, SweepOptions(damping=0.0))(rows, sites)
-    assert left is None
-    assert sums.weight == expected.weight
-    assert_array_equal(sums.precision, expected.precision)
-    assert_array_equal(sums.shift, expected.shift)
 
 
 @pytest.mark.parametrize("exact", [False, True])

@@ -9,7 +9,9 @@ from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
 from cavity.gp.parameters import ParameterSpace
+from cavity.inference import loop
 from cavity.inference.checkpoint import Checkpointer, Position
+from cavity.inference.config import resolve
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Progress
@@ -71,16 +73,19 @@ def nowhere():
     return Checkpointer(None, 0.0, Fingerprint)
 
 
-def run(train, trainer, *, monitor=None, checkpointer=None, **options):
-    """Train from the start, by `StochasticSchedule.run` or `train_batch`; and the history."""
+def run(trainer, budget, *, monitor=None, checkpointer=None, position=None, seed=0, **fields):
+    """Train from the start, by `loop.run`; and the history. `fields` are those of the configuration."""
+    wanted = {"batch_size": None, "optimizer": trainer.optimizer, "tol": -np.inf, **fields}
+    config = replace(resolve(trainer.engine.n_rows, seed=seed), **wanted)
     progress = Progress()
-    trained = train(
+    trained = loop.run(
         trainer,
-        trainer.start(),
+        config,
+        budget,
+        trainer.init(),
         progress,
         never() if monitor is None else monitor,
         nowhere() if checkpointer is None else checkpointer,
-        Position(),
-        **options,
+        Position() if position is None else position,
     )
     return trained, progress.history

@@ -1,10 +1,10 @@
-"""Probabilities as sharp as labels that were left out say they should be.
+"""Temperature scaling: one factor on the latent means, fitted to left-out labels.
 
-A Gaussian process that is left to its evidence can be too timid: with ten classes nine functions must
-stay below the true one, and the variances that separate them count in full even where no training row
-was ever misled by them; and inducing points that have been fitted to many rows can be too bold. One
-number mends most of it: a factor on the latent means, chosen by the leave-one-out score, which the
-cavities give for nothing, of rows that training has been spared, if there are any."""
+Probabilities after training can be too close to uniform, above all with many classes, or too extreme,
+when inducing points have been fitted to many rows. The factor that maximises a leave-one-out score
+corrects most of both. The cavities give that score. It is taken over rows that training has left out, if
+there are any, and otherwise over the training rows.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +20,31 @@ from cavity.inference.converge import FixedPoint
 from cavity.inference.rule import Rule
 from cavity.inference.sweep import LAGGING_LEVERAGE, Sweep, SweepOptions
 
-_ROWS = 10_000
-"""Rows that decide: enough for a single number …"""
-_FEWEST_ROWS = 500
-"""… and if there is little time left, as many as there is time for, but no fewer."""
-_DEVIATION = 0.5
-"""Of the logarithm of the factor, a priori: rows that the inducing points have overfitted exaggerate."""
+ROWS = 10_000
+"""Most rows that the factor is fitted to: enough for a single number."""
+FEWEST_ROWS = 500
+"""Fewest rows that the factor is fitted to when there is little time."""
+PRIOR_DEVIATION = 0.5
+"""Standard deviation of a normal prior on the factor's logarithm: without it, rows that the inducing
+points have overfitted would lead to too large a factor."""
 _START = 0.25
+"""Logarithm of the factor at which the search begins."""
 _REACHES = (0.6, 0.6, 0.25)
-"""Distances, in logarithm, of the points through which parabolas are drawn, one after the other: after
-training with a share of the residual the factor may be far from one."""
+"""Distances, in logarithm, of the points of the successive parabolas. They are wide, since the factor
+may be far from one after training with a scaled residual."""
 _PASSES = 3 * len(_REACHES)
+"""Passes over the deciding rows that the search takes."""
 
 
 def epochs_needed(n_rows: int, hold_out: float = 0.0, most: int | None = None) -> float:
-    """Passes over all rows that the search for the factor is worth, if so many rows decide at most.
+    """The cost of fitting the factor, in passes over all rows.
+
+    hold_out: share of the rows that training has left out; most: most rows that the factor is fitted to.
 
     >>> epochs_needed(5_000), epochs_needed(60_000), round(epochs_needed(60_000, 0.05), 3)
     (9.0, 1.5, 0.45)
     """
-    return _PASSES * min(hold_out or 1.0, (most or _ROWS) / n_rows)
+    return _PASSES * min(hold_out or 1.0, (most or ROWS) / n_rows)
 
 
 def calibrated(
@@ -52,17 +57,17 @@ def calibrated(
 ) -> FixedPoint:
     """The point with the factor on its means that makes left-out labels most probable.
 
-    hold_out: share of the rows that training has not seen and that decide; if 0, any rows do. The
-    leave-one-out probabilities of the rows are brought up to date, if the seconds suffice for one more
-    pass; if they do not even suffice for the search, fewer rows decide. Sites and q stay as they are.
-    Predictions have the residual s in full, and so do the scores, even if training went by a share of
+    hold_out: share of the rows that training has left out, to which the factor is fitted; 0 means that
+    it is fitted to training rows. If `seconds` do not suffice, it is fitted to fewer rows. If they
+    suffice for one more pass, the leave-one-out probabilities of all rows are updated. Sites and q do
+    not change. The scores include the whole residual s, as predictions do, even if training has scaled
     it.
     """
     called = time.monotonic()
     leverage = point.max_leverage if point.converged else LAGGING_LEVERAGE
 
     def score(log_inverse_temperature: float, rows: Any) -> tuple[float, float]:
-        # Damping 0 leaves the sites alone: the pass only looks.
+        # With a damping of 0 the pass does not change the sites.
         options = SweepOptions(
             0.0, leverage, gradient=False, inverse_temperature=float(np.exp(log_inverse_temperature))
         )
@@ -70,26 +75,26 @@ def calibrated(
         return sums.log_predictive / max(sums.weight, 1e-300), sums.weight
 
     try:
-        most, rows = _ROWS, _judges(engine, seed, hold_out, _ROWS)
+        most, rows = ROWS, _deciding_rows(engine, seed, hold_out, ROWS)
         begin = time.monotonic()
         if np.isfinite(seconds):
             score(_START, rows)
             affordable = seconds / max(time.monotonic() - begin, 1e-9) - 1.0  # passes over these rows
             if affordable < _PASSES:
-                judging = min(_ROWS, (hold_out or 1.0) * engine.n_rows)
-                most = max(_FEWEST_ROWS, int(judging * affordable / _PASSES))
-                rows = _judges(engine, seed, hold_out, most)
+                deciding = min(ROWS, (hold_out or 1.0) * engine.n_rows)
+                most = max(FEWEST_ROWS, int(deciding * affordable / _PASSES))
+                rows = _deciding_rows(engine, seed, hold_out, most)
         begin = time.monotonic()
 
         def penalised(log_inverse_temperature: float) -> float:
             mean, weight = score(log_inverse_temperature, rows)
-            return mean - 0.5 * (log_inverse_temperature / _DEVIATION) ** 2 / max(weight, 1.0)
+            return mean - 0.5 * (log_inverse_temperature / PRIOR_DEVIATION) ** 2 / max(weight, 1.0)
 
-        best = _highest(penalised)
+        best = maximum_by_parabolas(penalised)
         if not np.isfinite(best):
             raise NumericalError(
-                "the leave-one-out scores are not finite, so that nothing can be calibrated by them; "
-                "pass calibration=None, or tighter kernel bounds"
+                "calibration failed, because the leave-one-out scores of the rows are not finite; "
+                'pass config={"calibration": None}, or a kernel with tighter bounds'
             )
         point = point._replace(inverse_temperature=float(np.exp(best)))
         taken = time.monotonic() - begin
@@ -103,20 +108,20 @@ def calibrated(
     return point
 
 
-def _judges(engine: Engine, seed: int, hold_out: float, most: int) -> Any:
-    """The rows that decide, as a minibatch; None for all of them."""
+def _deciding_rows(engine: Engine, seed: int, hold_out: float, most: int) -> Any:
+    """The rows that the factor is fitted to, as a minibatch; None for all rows."""
     rng = np.random.default_rng(seed)
     if hold_out:
         return engine.calibration_batch(hold_out, most, rng)
     return next(iter(engine.batches(most, rng))) if engine.n_rows > most else None
 
 
-def _highest(function: Callable[[float], float]) -> float:
-    """Where a smooth function with one maximum is highest, by the vertices of parabolas.
+def maximum_by_parabolas(function: Callable[[float], float]) -> float:
+    """Where a smooth function with one maximum is highest, by the vertices of three parabolas.
 
-    The same few steps whatever the values: a difference in rounding stays one.
+    The number of steps does not depend on the values, so that a difference in rounding stays small.
 
-    >>> round(_highest(lambda x: -((x - 0.6) ** 2)), 6)
+    >>> round(maximum_by_parabolas(lambda x: -((x - 0.6) ** 2)), 6)
     0.6
     """
     x = _START

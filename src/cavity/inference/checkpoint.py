@@ -1,6 +1,6 @@
-"""The file of a checkpoint: whether it can be written, what it holds, and how it is removed.
+"""Checkpoints: the state of a training run in a file, from which the same run can resume after a crash.
 
-Saving a training run so that it can go on after a crash as if nothing had happened.
+The file is a NumPy archive. It is written atomically, and each run leaves the files of other runs alone.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import secrets
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import cached_property
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cavity.engines.protocol import Engine
-from cavity.errors import CheckpointError
+from cavity.errors import CheckpointError, warn_user
 from cavity.files import check_writable, remove_unfinished, written_atomically
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Iteration, Progress, StepInfo
@@ -28,7 +27,7 @@ from cavity.inference.updates import PosteriorUpdate
 
 
 def found(path: Path) -> bool:
-    """Whether there is a file at `path`; raises if it could be neither read nor written, before work."""
+    """Whether there is a file at `path`; raises before training if it could not be written or read."""
     try:
         if path.is_dir():
             example = path / "fit.ckpt"
@@ -36,9 +35,9 @@ def found(path: Path) -> bool:
                 f"checkpoint={str(path)!r} is a folder; name a file, for instance {str(example)!r}"
             )
         if path.exists() and not path.is_file():
-            raise _unusable(path, "it is no regular file")
+            raise _unusable(path, "it is not a regular file")
         check_writable(path)
-        remove_unfinished(path)  # of a run that was killed while it wrote
+        remove_unfinished(path)  # left by a run that was killed while it was writing
         path.stat()
     except FileNotFoundError as error:
         if path.parent.is_dir():
@@ -52,22 +51,22 @@ def found(path: Path) -> bool:
 
 
 def writer(path: Path) -> str | None:
-    """Which run has written the checkpoint at `path`; None if there is none."""
+    """The identifier of the run that wrote the checkpoint at `path`; None if there is no file."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return str(json.loads(archive["about"].tobytes()).get("run"))
     except FileNotFoundError:
         return None
-    except Exception:  # whatever it is, it is not what a run of ours has left there
+    except Exception:  # an unreadable file belongs to somebody else
         return "unknown"
 
 
 def require_own(path: Path, known: str | None) -> None:
-    """Raise if the checkpoint at `path` is of another run than the one known to have written it."""
+    """Raise if the checkpoint at `path` was written by another run than `known`."""
     if writer(path) not in (None, known):
         raise CheckpointError(
             f"the checkpoint {str(path)!r} was written by another fit while this one was running, and "
-            "is left as it is; give each fit a checkpoint path of its own"
+            "was not changed; give each fit a checkpoint path of its own"
         )
 
 
@@ -88,21 +87,21 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             raise TypeError("no description")
     except PermissionError as error:
         raise CheckpointError(
-            f"the checkpoint {str(path)!r} may not be read ({error.strerror}): change its "
-            "permissions to go on from it, or pass another checkpoint path"
+            f"the checkpoint {str(path)!r} may not be read ({error.strerror}); change its "
+            "permissions to resume from it, or pass another checkpoint path"
         ) from error
     except MemoryError as error:
         raise CheckpointError(
-            f"the checkpoint {str(path)!r} takes more memory than there is, or is damaged ({error}); "
-            "free some memory, or delete it to start afresh"
+            f"the checkpoint {str(path)!r} needs more memory than is available, or is damaged "
+            f"({error}); free some memory, or delete it to start afresh"
         ) from error
-    except Exception as error:  # zipfile, NumPy and json have many for a file that is none of theirs
+    except Exception as error:  # zipfile, NumPy and json raise many kinds for a damaged file
         raise unreadable(path, error) from error
     return arrays, about
 
 
 def unreadable(path: Path, error: Exception) -> CheckpointError:
-    """What to raise for a file that is no checkpoint."""
+    """The error for a file that is not a checkpoint."""
     return CheckpointError(
         f"{str(path)!r} is not a readable checkpoint ({type(error).__name__}: {error}); delete it "
         "to start afresh"
@@ -110,59 +109,57 @@ def unreadable(path: Path, error: Exception) -> CheckpointError:
 
 
 def remove(path: Path) -> None:
-    """Remove a checkpoint that has served; the fit is done, so that a failure is but a warning."""
+    """Remove the checkpoint of a finished fit; a failure is only a warning, since the fit succeeded."""
     try:
         path.unlink(missing_ok=True)
         remove_unfinished(path)
     except OSError as error:
-        warnings.warn(
+        warn_user(
             f"the fit is done, but its checkpoint {str(path)!r} could not be removed "
-            f"({error.strerror}); delete it, or the next fit with this path goes on from it",
-            UserWarning,
-            stacklevel=2,
+            f"({error.strerror}); delete it, or the next fit with this path resumes from it"
         )
 
 
 FORMAT = 3
-"""Raised whenever an older file could no longer be read as meant."""
+"""Version of the file format; it increases when older files can no longer be read correctly."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands between two steps."""
+    """How far a run has come, between two steps."""
 
     epoch: int = 0
-    """Whole passes over the data behind it."""
+    """Number of complete passes over the data."""
     batch: int = 0
-    """Minibatches of the current epoch behind it."""
+    """Number of minibatches done in the current epoch."""
     step: int = 0
-    """Steps behind it."""
+    """Number of steps done."""
     ending: float | None = None
-    """Epochs at which it was decided to end early, if it was."""
+    """Epochs at which the run decided to end early, if it did."""
 
     def after_step(self, whole: bool) -> Position:
-        """The position one step on: after all rows, or after a minibatch."""
+        """The position after one more step, on all rows (`whole`) or on a minibatch."""
         if whole:
             return replace(self, epoch=self.epoch + 1, step=self.step + 1)
         return replace(self, batch=self.batch + 1, step=self.step + 1)
 
     def epochs(self, share: float) -> float:
-        """Passes over the data behind it, if a minibatch is this share of the rows."""
+        """Number of passes over the data so far, if a minibatch has this share of the rows."""
         return self.epoch + min(1.0, self.batch * share)
 
 
 @dataclass
 class Checkpointer:
-    """Writes the whole state of a run to `path` every so many seconds; None writes nothing."""
+    """Writes the whole state of a run to `path` at regular intervals; with path None it does nothing."""
 
     path: Path | None
     every: float
     """Seconds between two checkpoints."""
     make_fingerprint: Callable[[], Fingerprint]
-    """What a run must have in common with a checkpoint to go on from it; asked for once, if at all."""
+    """Makes the fingerprint of the fit, which a checkpoint must match; called at most once."""
     _last: float = 0.0
     _writer: str | None = None
-    """The run that has written the file, as far as this one knows; None if there was no file."""
+    """The run that wrote the file when this run last read or wrote it; None if there was no file."""
 
     def __post_init__(self) -> None:
         self._last = time.monotonic()
@@ -180,7 +177,7 @@ class Checkpointer:
         progress: Progress,
         monitor: Monitor,
     ) -> None:
-        """Save, if it is time."""
+        """Save the state, if the interval since the last checkpoint is over."""
         if self.path is None or time.monotonic() - self._last < self.every:
             return
         self.save(self.path, state, position, trainer, progress, monitor)
@@ -195,7 +192,7 @@ class Checkpointer:
         progress: Progress,
         monitor: Monitor,
     ) -> None:
-        """Write a checkpoint; the one before stays whole until this one is."""
+        """Write a checkpoint; the previous one stays intact until the new one is complete."""
         require_own(path, self._writer)
         engine = trainer.engine
         arrays = {
@@ -229,11 +226,11 @@ class Checkpointer:
     def resume(
         self, trainer: Trainer, progress: Progress, monitor: Monitor
     ) -> tuple[TrainingState, Position]:
-        """The state and position to train from: those of the checkpoint, or the start."""
+        """The state and position to train from: those of the checkpoint, or else the start."""
         if self.path is None:
             return trainer.init(), Position()
         exists = found(self.path)
-        self._fingerprint  # noqa: B018  (what is wrong with it is to be known before the work)
+        self._fingerprint  # noqa: B018  (made now, so that an error comes before training)
         if not exists:
             return trainer.init(), Position()
         arrays, about = read(self.path)
@@ -269,7 +266,7 @@ class Checkpointer:
         return state, position
 
     def finish(self, engine: Engine) -> None:
-        """The run is over: nothing is left to resume. What another run has written there stays."""
+        """Remove the checkpoint after training, unless another run wrote it."""
         if self.path is not None and writer(self.path) in (None, self._writer):
             remove(self.path)
             engine.forget_saved_rows(self.path)
@@ -283,8 +280,8 @@ class Checkpointer:
         difference = self._fingerprint.difference(about.get("fingerprint"))
         if difference is not None:
             raise CheckpointError(
-                f"{str(path)!r} is the checkpoint of another fit: {difference}; fit with what it was "
-                "begun with, pass another checkpoint path, or delete the file to start afresh"
+                f"{str(path)!r} is the checkpoint of another fit: {difference}; fit with the same data "
+                "and parameters, pass another checkpoint path, or delete the file to start afresh"
             )
 
 

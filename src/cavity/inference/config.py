@@ -183,6 +183,8 @@ def resolve(
     [0.0, 0.05]
     """
     check_fields(dict(locals()))
+    if early_stopping == "auto":
+        early_stopping = None if validation_fraction is None else "validation"
     if n_classes > 2 and likelihood != "probit":
         raise ValueError(
             f"likelihood={likelihood!r} is for two classes and y has {n_classes}; use "
@@ -192,6 +194,8 @@ def resolve(
         method, optimizer, damping, posterior_update, site_storage, exact_gradient, residual_scale,
         trace_penalty, calibration, early_stopping,
     )  # fmt: skip
+    # NumPy's numbers become plain ones, as JSON needs them.
+    n_rows, n_classes, n_inducing, seed = map(int, (n_rows, n_classes, n_inducing, seed))
     learns, gradient_steps = optimizer is not None, posterior_update == "gradient"
     size = _batch_size(batch_size, n_rows, n_inducing)
     if damping == "auto":
@@ -211,8 +215,6 @@ def resolve(
     left_to_calibration = 0.0
     if calibration and averages and size is not None and size < n_rows and n_rows > CALIBRATION_ROWS:
         left_to_calibration = CALIBRATION_FRACTION
-    if early_stopping == "auto":
-        early_stopping = None if validation_fraction is None else "validation"
     if residual_scale == "auto":
         # Rows held out for early stopping would judge a posterior that is not calibrated yet.
         sharp = method == "ep" and left_to_calibration and early_stopping != "validation"
@@ -254,12 +256,12 @@ def resolve(
         smallest_gain=1.0 if size is None else min(1.0, size / (GAIN_WINDOW * n_inducing)),
         residual_scale=float(residual_scale),
         trace_penalty=float(trace_penalty),
-        hyperprior_scale=hyperprior_scale,
+        hyperprior_scale=None if hyperprior_scale is None else float(hyperprior_scale),
         subsample=LEAST_PROBABILITY if averages and size and size >= SUBSAMPLED_BATCH else 1.0,
         calibration=calibration,
         calibration_fraction=left_to_calibration,
         early_stopping=early_stopping,
-        validation_fraction=0.1 if validation_fraction is None else validation_fraction,
+        validation_fraction=0.1 if validation_fraction is None else float(validation_fraction),
         checkpoint_interval=float(checkpoint_interval),
         seed=seed,
     )
@@ -332,10 +334,11 @@ def _check_together(
     early_stopping: str | None,
 ) -> None:
     """Raise for settings that contradict each other."""
-    if optimizer is None and early_stopping not in ("auto", None):
+    if optimizer is None and early_stopping is not None:
         raise ValueError(
             f"early_stopping={early_stopping!r} does not go with optimizer=None, which takes no steps: "
-            "the posterior is brought to convergence at the given kernel; leave early_stopping out"
+            "the posterior is brought to convergence at the given kernel; leave early_stopping and "
+            "validation_fraction out"
         )
     if method == "ep" and posterior_update == "gradient":
         raise ValueError(
@@ -367,7 +370,7 @@ def _check_together(
 def _check_lbfgs(optimizer: Any, early_stopping: str | None) -> None:
     """Raise for settings that a run of L-BFGS over all rows cannot follow."""
     unused = []
-    if early_stopping not in ("auto", None):
+    if early_stopping is not None:
         unused.append(f"early_stopping={early_stopping!r}")
     if isinstance(optimizer, Optimizer):
         unused.append(f"optimizer={optimizer!r}")

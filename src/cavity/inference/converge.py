@@ -1,4 +1,4 @@
-"""Parallel sweeps at fixed kernel and inducing points, until the sites stop moving."""
+"""Sweeps over all rows at a fixed kernel and fixed inducing points, until the sites stop changing."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from cavity.inference.updates import objective
 
 
 class FixedPoint(NamedTuple):
-    """Where the sweeps ended."""
+    """Where the sweeps have ended: a prior, the posterior under it, and how good they are."""
 
     prior: Prior
     posterior: Posterior
     objective: float
-    """log Z_q or the ELBO; NaN if no sweep has seen a q that was made of the sites."""
+    """log Z_q or the ELBO; NaN if no sweep began with a q that is the sum of the sites."""
     mean_log_predictive: float
-    """Leave-one-out log score a row."""
+    """Mean leave-one-out log probability of a row's label."""
     n_sweeps: int
     change: float
-    """Root mean square change a full sweep would still make, in units of the marginals."""
+    """Root mean square change that an undamped sweep would still make, in units of the marginals."""
     converged: bool
     interrupted: bool = False
     inverse_temperature: float = 1.0
-    """Factor on the latent means in predictions; see `schedules.calibration`."""
+    """Factor on the latent means in predictions; see `cavity.inference.calibration`."""
     max_leverage: float = EXACT_LEVERAGE
-    """Bound on ν̃v for cavities of this q; less than that where it is not made of the sites."""
+    """Bound on ν̃v for cavities of this q; smaller if q is not the sum of the sites."""
 
 
 class FitResult(NamedTuple):
-    """What a training run has come to."""
+    """The result of a training run."""
 
     point: FixedPoint
     """The final parameters and posterior."""
@@ -49,14 +49,14 @@ class FitResult(NamedTuple):
     converged: bool
     interrupted: bool
     stuck: bool = False
-    """Whether L-BFGS ended on a slope, without finding a way up."""
+    """Whether L-BFGS ended where the gradient is not zero, because its line search failed."""
 
 
 _COUPLED_DAMPING = 0.6
-"""Damping at most when a row has several sites: each is refined as if the others stood still."""
+"""Largest damping when a row has several sites, since each is refined as if the others were fixed."""
 _PLAIN = SweepOptions()
 POLISHING_TOL = 1e-4
-"""Site change at which predictions after training no longer move in any digit that matters."""
+"""Tolerance of the sweeps after training: smaller changes of the sites do not matter to predictions."""
 
 
 def converge(
@@ -71,17 +71,18 @@ def converge(
     callback: Callable[[FixedPoint], object] | None = None,
     has_time: Callable[[float], bool] | None = None,
 ) -> FixedPoint:
-    """Iterate the engine's sites to the fixed point of a rule.
+    """Iterate the sites of an engine's rows to the fixed point of a rule.
 
-    Every sweep starts from q rebuilt from the sites under this very prior, so leverage and objective
-    are exact; only the first may be given another q to `start` from. The damping, that of the options to
-    begin with, adapts: it tightens when a sweep overshoots and relaxes when it does not. `callback` is
-    called after every sweep; another one begins only if `has_time(seconds of the last)` is true.
+    Every sweep begins with the q that is the sum of the sites under this prior, so leverage and
+    objective are exact. Only the first sweep may begin with another q, `start`. The damping begins with
+    that of the options; it is halved when a sweep overshoots and grows by a tenth when it does not.
+    `callback` is called after every sweep. Another sweep begins only if `has_time(seconds of the last)`
+    is true.
     """
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
     most = 1.0 if rule.n_latents == 1 else _COUPLED_DAMPING
     damping = min(options.damping, most)
-    options = replace(options, gradient=False, trace_penalty=0.0)  # the evidence itself is wanted
+    options = replace(options, gradient=False, trace_penalty=0.0)  # the objective is the evidence
     naturals = start
     try:
         if naturals is None:
@@ -117,16 +118,16 @@ def converge(
 def _as_far_as_known(point: FixedPoint, found: Naturals, start: Naturals | None) -> FixedPoint:
     """The point of the last sweep, which has found these sites, if there is no time for another."""
     if point.n_sweeps == 1 and not point.posterior.naturals.precision.any():
-        # An only sweep from nothing: the sites that it has found are all that is known.
+        # A single sweep began without sites: those that it has found are the best posterior there is.
         return point._replace(posterior=Posterior.from_naturals(found), objective=np.nan)
     if point.n_sweeps == 1 and start is not None:
-        # The terms of the rows belong to their sites, of which the q of this sweep was not made.
+        # The terms of the objective belong to the rows' sites, and q was not the sum of these.
         return point._replace(objective=np.nan)
     return point
 
 
 def record_sweep(progress: Progress, point: FixedPoint) -> None:
-    """A sweep as an iteration of a history."""
+    """Record a sweep as an iteration of the history."""
     info = StepInfo(point.objective, point.mean_log_predictive, 0.0, point.change)
     progress.record(info, epochs=float(point.n_sweeps))
 
@@ -147,7 +148,7 @@ def _sweep(
     if not np.isfinite(value + change):
         raise NumericalError(
             "the sweeps at fixed kernel produced a non-finite objective; try a smaller damping, "
-            "tighter kernel bounds or standardize=True"
+            'tighter kernel bounds or scaling="standard"'
         )
     score = sums.log_predictive / sums.weight
     return FixedPoint(prior, posterior, value, score, n_sweeps, change, change <= tol), sums
@@ -160,9 +161,10 @@ def score_fixed_posterior(
     rule: Rule,
     seconds_left: Callable[[], float] = lambda: np.inf,
 ) -> FixedPoint:
-    """A point that is left as it is: the rows' sites are those that its q would give them.
+    """Score a posterior that does not change; the rows are given the sites that it implies.
 
-    The second of two sweeps leaves out the sites that the first has found, if the seconds suffice.
+    A first sweep finds the sites. A second one, if the seconds suffice, leaves them out to score the
+    rows.
     """
     leverage = LAGGING_LEVERAGE
     point = FixedPoint(prior, posterior, np.nan, np.nan, 0, np.nan, converged=True)
@@ -188,10 +190,10 @@ def score_fixed_posterior(
 
 
 def _credible_leverage(sites: Naturals, posterior: Posterior) -> float:
-    """Bound on a row's own share of a q that was not made of its sites, but may be close to that.
+    """Bound on a row's leverage ν̃v under a q that is not, but may be close to, the sum of the sites.
 
-    If q is up to 1 + δ times as wide as the sites would make it, so is a row's ν̃v, and 1 − ν̃v is not
-    known better than δ: of a q that is far off, a row would seem to hold more than there is.
+    If q is up to 1 + δ times as wide as the sum of the sites, so is ν̃v, and 1 − ν̃v is only known up to
+    δ. If δ is large, a row would seem to contribute more to q than q contains.
     """
     widest = 0.0
     surplus = sites.precision - posterior.naturals.precision

@@ -1,6 +1,7 @@
-"""By what a checkpoint knows its fit: what can be shown, and what is digested.
+"""Fingerprints of fits: parameters, rows, labels and start, by which a checkpoint knows its own fit.
 
-What makes a fit this fit: parameters, rows, labels, and where it starts.
+Small values are stored as they are, so that an error can show a difference. Arrays are stored as
+digests.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cavity.inference.trainer import Problem
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a run must have in common with a checkpoint to go on from it.
+    """What a run and a checkpoint must have in common, if the run is to resume from it.
 
     >>> mine = Fingerprint({"tol": 0.1}, {"number of rows": 9}, {"labels": "77af", "start": "90b1"})
     >>> theirs = mine.as_json()
@@ -33,18 +34,18 @@ class Fingerprint:
     """
 
     parameters: dict[str, Any] = field(default_factory=dict)
-    """Numbers, strings, and lists and dictionaries of these, by name."""
+    """Parameters by name: numbers, strings, and lists and dictionaries of these."""
     table: dict[str, Any] = field(default_factory=dict)
-    """The same of the rows' number and kind."""
+    """Number and kind of the rows."""
     contents: dict[str, str] = field(default_factory=dict)
-    """Digests of what is too large to be shown."""
+    """Digests of arrays by name."""
 
     def as_json(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The fingerprint as plain dictionaries, as a checkpoint stores it."""
         return asdict(self)
 
     def difference(self, stored: Any) -> str | None:
-        """In what the fit of a stored fingerprint was another one, or None."""
+        """How a stored fingerprint differs from this one, in words; None if it does not."""
         theirs = stored if isinstance(stored, Mapping) else {}
         for what in ("parameters", "table"):
             mine, other = getattr(self, what), theirs.get(what) or {}
@@ -60,34 +61,33 @@ class Fingerprint:
 
     def _other_contents(self, theirs: Mapping[str, str]) -> str | None:
         others = [name for name, mine in self.contents.items() if theirs.get(name) != mine]
-        # The start follows from rows and labels: to say that it differs too would only confuse.
+        # The start depends on rows and labels: if these differ, they are the cause to report.
         causes = [name for name in others if name != "start"]
         if causes:
             return f"its {' and '.join(causes)} are not those passed now"
         if others:
             return (
                 "its start (kernel, inducing points, standardisation) is another, although parameters, "
-                "labels and the rows that were compared are the same: are other rows not, was it "
-                "another version of cavity, NumPy or scikit-learn, or an estimator with warm_start that "
-                "had been fitted?"
+                "labels and the rows that were compared are the same; possible causes are other rows, "
+                "another version of cavity, NumPy or scikit-learn, or warm_start after a fit"
             )
         return None
 
 
 _ROWS = 1_000
-"""Rows that are digested, from all over the source …"""
+"""Number of rows that are digested, from all over the source."""
 _BYTES = 16_000_000
-"""… if they take no more than this."""
+"""Most bytes of rows that are digested."""
 _FEW = 20
-"""Values of an array that are shown, not digested."""
+"""Number of values up to which an array is stored as it is, without a digest."""
 
 
 def fingerprint(
     config: TrainingConfig, problem: Problem, kernel: Any, inducing_points: Any, class_weight: Any
 ) -> Fingerprint:
-    """The fingerprint of a fit: its settings and its rows; reads some rows of its source.
+    """The fingerprint of a fit, from its settings and some rows of its source.
 
-    kernel, inducing_points and class_weight are those that the user has passed.
+    kernel, inducing_points and class_weight are the user's parameters.
     """
     engine = problem.engine
     source = engine.source
@@ -121,7 +121,7 @@ def fingerprint(
 
 
 def digest(*arrays: Any) -> str:
-    """A short name of arrays, by their values and shapes; None is one of its own.
+    """A hash of the values and shapes of arrays; None differs from every array.
 
     >>> digest(np.eye(2)) == digest(np.eye(2)), digest(np.eye(2)) == digest(np.ones(4))
     (True, False)
@@ -134,7 +134,7 @@ def digest(*arrays: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A parameter as JSON, equal for values that mean the same.
+    """A parameter as a JSON value, equal for values that mean the same.
 
     >>> plain(np.int64(3)) == plain(3.0), plain([1, 2]), plain(np.bool_(True))
     (True, [1.0, 2.0], True)
@@ -164,7 +164,7 @@ def _kernel(kernel: Kernel) -> str:
     for name, value in sorted(kernel.get_params(deep=False).items()):
         if name.endswith("_bounds") and not isinstance(value, str):
             pairs = np.atleast_2d(np.asarray(value, dtype=np.float64))
-            value = pairs[0] if (pairs == pairs[0]).all() else pairs  # one pair is meant for all
+            value = pairs[0] if (pairs == pairs[0]).all() else pairs  # one pair for all
         elif isinstance(value, Integral) and not isinstance(value, bool):
             value = float(value)
         parts.append(f"{name}={plain(value)}")
@@ -172,7 +172,7 @@ def _kernel(kernel: Kernel) -> str:
 
 
 def _labels(table: Any, sample: RawRows) -> str:
-    """Of all labels, where the source has them at hand; else of some."""
+    """Digest of all labels, if the source has them in memory, and otherwise of the sample's labels."""
     some = np.asarray(sample.labels, dtype=np.int32)
     if (elsewhere := table.label_digests()) is not None:
         return digest(some, np.array(elsewhere))
@@ -180,5 +180,6 @@ def _labels(table: Any, sample: RawRows) -> str:
 
 
 def _weights(table: Any, sample: RawRows) -> str:
+    """Digest of all weights, if the source has them in memory, and otherwise of the sample's weights."""
     some = None if sample.weight is None else np.asarray(sample.weight, dtype=np.float64)
     return digest(some, None if table.weight is None else table.weight.astype(np.float64))

@@ -1,8 +1,7 @@
-"""What a fit records of itself, the same for every method, so that curves can be drawn together.
+"""The history of a fit, its clock, and its messages to the user.
 
-Watching a fit from outside, for progress bars and logs: `with reporting(reporter): model.fit(…)`.
-
-Telling the user how a fit is going, and keeping its history.
+All methods record the same numbers, so that their curves can be compared. A progress bar or a log can
+follow a fit: ``with reporting(reporter): model.fit(…)``.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ class Iteration:
     """One iteration of a fit, as seen before its step."""
 
     iteration: int
-    """From 1."""
+    """Number of the iteration, from 1."""
     objective: float
     """What training maximises: log Z_q (EP) or the ELBO (VI), plus the log density of the
-    hyper-parameters, less the residual penalty; for minibatches their estimate for all rows, which in
-    the first epoch of EP lacks the sites that are yet to come."""
+    hyper-parameters, minus the trace penalty. A minibatch estimates it for all rows; in the first epoch
+    of EP that estimate lacks the sites of the rows that are not visited yet."""
     leave_one_out: float
     """Mean log probability of a row's label, with the row left out."""
     gradient_norm: float
     seconds: float
-    """Since the fit began."""
+    """Seconds since the fit began."""
     epochs: float
     """Passes over the data so far."""
 
@@ -49,10 +48,10 @@ class InducingCandidate:
     loo_score: float
     """Mean leave-one-out log probability of a row's label with that many points."""
     seconds: float
-    """What trying took."""
-    charge: float = 0.0
-    """Mean charge a row for the variance that the points leave unexplained, ¼ν̃s. `loo_score - charge` is
-    what rungs are compared by: few points have learned more of the row that is left out."""
+    """Seconds that the trial took."""
+    penalty: float = 0.0
+    """Mean penalty of a row for the variance that the points leave unexplained, ¼ν̃s. Candidates are
+    compared by `loo_score - penalty`: few points have learned more from the row that is left out."""
 
     def as_dict(self) -> dict[str, Any]:
         """The record as a plain dictionary, ready for JSON or a data frame."""
@@ -60,14 +59,15 @@ class InducingCandidate:
 
 
 class Reporter(Protocol):
-    """Whoever wants to hear of every iteration of a fit.
+    """An object that is called after every iteration of a fit, such as a progress bar.
 
-    A reporter that has a method `sweep(number, change)` hears of the exact sweeps after training, too:
-    their number, from 1, and how far the sites would still move.
+    If it has a method `sweep(number, change)`, that is called after every exact sweep after training,
+    with the number of the sweep, from 1, and the change that another sweep would still make to the
+    sites.
     """
 
     def update(self, iteration: Iteration, share: float | None) -> None:
-        """An iteration was recorded; share: part of the budget used so far, None if there is none."""
+        """Called after an iteration; share: part of the budget that is used, None without a budget."""
         ...
 
 
@@ -76,9 +76,9 @@ _reporter: ContextVar[Reporter | None] = ContextVar("cavity_reporter", default=N
 
 @contextmanager
 def reporting(reporter: Reporter) -> Iterator[None]:
-    """A context in which every fit that begins tells `reporter` of its iterations.
+    """A context in which every fit calls `reporter` after each of its iterations.
 
-    The reporter is called in the thread that fits, between two steps: it should be quick.
+    The reporter is called in the thread of the fit, between two steps, so it should be quick.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
@@ -106,7 +106,7 @@ def current_reporter() -> Reporter | None:
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What a step saw, before it moved."""
+    """What a step has computed, at the parameters before it."""
 
     objective: float
     """log Z_q or ELBO, plus the log density of the hyper-parameters."""
@@ -114,13 +114,13 @@ class StepInfo:
     gradient_norm: float
     site_change: float
     visited: float = 1.0
-    """Share of the step's rows that were looked at: some may have stood for others."""
+    """Share of the step's rows that were visited: with importance subsampling, some represent others."""
 
 
 class RunningInfo:
-    """Means of what `every` steps saw: minibatches are noisy, and a long run has many of them.
+    """Averages the infos of `every` steps: minibatches are noisy, and a long run has many of them.
 
-    `pending` are the steps that no mean has had yet; it is changed where it is.
+    `pending` holds the steps since the last average; the list is changed in place.
     """
 
     def __init__(self, every: int, pending: list[StepInfo]) -> None:
@@ -142,9 +142,9 @@ class RunningInfo:
 
 
 class Progress:
-    """Clock, history and, if `verbose`, a line now and then on standard error.
+    """Clock and history of a fit; prints lines to standard error if `verbose`.
 
-    Whoever is `cavity.inference.history.reporting` when it is made hears of every iteration.
+    It calls the reporter of the `reporting` context in which it was made after every iteration.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Progress:
         n_rows: int = 0,
         status: Callable[[float], str] | None = None,
     ) -> None:
-        """Start the clock; status: what to add to a line, given the rows seen per second."""
+        """Start the clock; status: text to add to a line, given the rows visited per second."""
         self.verbose = verbose
         self._n_rows = n_rows
         self._status = status
@@ -163,22 +163,22 @@ class Progress:
         self._iterations_before = iterations_before
         self.history: list[Iteration] = []
         self.pending: list[StepInfo] = []
-        """Minibatch steps that the history has no record of yet."""
+        """Minibatch steps since the last record."""
         self._started = time.perf_counter()
         self._last_line = -1.0
         self._reporter = current_reporter()
 
     def resume_at(self, seconds: float) -> None:
-        """Set the clock to the seconds that an earlier part of the fit has taken."""
+        """Set the clock to the seconds that the fit had taken when it was interrupted."""
         self._started = time.perf_counter() - seconds
 
     @property
     def seconds(self) -> float:
-        """Since the fit began."""
+        """Seconds since the fit began."""
         return time.perf_counter() - self._started
 
     def record(self, info: StepInfo, epochs: float, share: float | None = None) -> Iteration:
-        """Add an iteration to the history; share: part of the budget that is used, if there is one."""
+        """Add an iteration to the history; share: part of the budget that is used, if any."""
         entry = Iteration(
             iteration=self._iterations_before + len(self.history) + 1,
             objective=info.objective,
@@ -194,7 +194,7 @@ class Progress:
         return entry
 
     def swept(self, number: int, change: float) -> None:
-        """Tell whoever wants to know of an exact sweep after training; it is no part of the history."""
+        """Report an exact sweep after training; the history does not record it."""
         tell = getattr(self._reporter, "sweep", None)
         if tell is not None:
             tell(number, change)
@@ -218,6 +218,6 @@ class Progress:
         return self._status(self._n_rows * max(0.0, epochs) / max(seconds, 1e-9))
 
     def say(self, *words: Any) -> None:
-        """A line for the user, if they asked for any."""
+        """Print a line for the user, if `verbose`."""
         if self.verbose:
             print(*words, file=sys.stderr, flush=True)

@@ -1,26 +1,24 @@
-"""Growing the inducing points until the leave-one-out score stops improving.
+"""The search for the number of inducing points (`n_inducing="auto"`).
 
-The ladder is geometric. On each rung the points of the last one stay, more rows join them, those of the
-greatest conditional variance times site precision, and kernel and points follow in a few steps. The rows
-keep their sites from rung to rung, so EP is soon back at its fixed point. Before the next rung is tried,
-this one is trained until that gains nothing any more: else the gain of more steps would pass for one of
-more points.
+The candidates are 25, 50, 100, 200 and 400 points. A candidate keeps the points of the one before and
+adds the rows with the greatest conditional variance times site precision. Kernel and points then take
+a few steps. The rows keep their sites, so EP is soon back at its fixed point. A candidate is trained
+until more steps gain nothing before the next is tried: otherwise the gain of more steps would count as
+one of more points.
 
-A score from the cavities leaves out a row's site, but not what the inducing points have learned of the
-row when they moved; the fewer they are, the more that flatters. So each row is charged half of what
-training charges it for the variance that the points leave unexplained, and the charged scores are
-compared: about half of that variance is what other rows cannot explain either, however many points.
+Candidates are compared by their leave-one-out scores, which the cavities give. Such a score leaves out
+a row's site, but not what the inducing points learned from the row when they moved, which favours few
+points. So the score has a penalty: half of the trace penalty ½ν̃s of training. About half of the
+variance that the points leave unexplained could not be explained by more points either.
 
-A gain counts if it exceeds its price by more than its standard error. The price of a rung rises with the
-square of its points, as the time of a step does. A rung is only tried if its gain would be worth that on
-a line with the last two gains, taken for no more than the last and no less than half of it.
-
-Where `n_inducing="auto"` is decided: inducing points grow on the rows, or on a pilot of them.
+A candidate is accepted if its gain exceeds the required gain by more than one standard error. The
+required gain grows with the square of the number of points, as the time of a step does. The next
+candidate is tried only if it promises enough: its expected gain lies on a line through the last two
+gains, but is at most the last gain and at least half of it.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -32,6 +30,7 @@ from cavity.data.scaling import Standardizer
 from cavity.data.source import Source
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
+from cavity.errors import warn_user
 from cavity.gp.inducing import conditional_variance, extended_greedily
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.tiles import Sites
@@ -47,89 +46,118 @@ from cavity.inference.trainer import Batch, Problem, Trainer, make_problem
 from cavity.memory import available_bytes
 from cavity.typing import Array
 
-LADDER = (25, 50, 100, 200, 400)
+CANDIDATES = (25, 50, 100, 200, 400)
 """Numbers of inducing points that are tried."""
-CHARGE = 0.5
-"""Share of training's charge ½ν̃s that a row is charged here."""
+PENALTY_SHARE = 0.5
+"""Share of training's trace penalty ½ν̃s that is subtracted from a row's score."""
+WHOLE_ROWS = 10_000
+"""Number of rows up to which the search sees all of them, as training does."""
+PILOT_ROWS = 4_000
+"""Number of rows in the sample that the search sees of larger data."""
+PILOT_VALUES = 5_000_000
+"""Most values (rows times features) that the search sees in either case."""
+REQUIRED_GAIN = 0.06
+"""Relative gain in leave-one-out NLL that 400 points must bring on FEW_ROWS rows or fewer."""
+FEW_ROWS = 2_000
+"""Number of rows above which the required gain falls, in inverse proportion to the rows."""
+SEARCH_SHARE = 0.4
+"""Share of max_seconds that the search may take."""
+MEMORY_SHARE = 0.5
+"""Share of the available memory that m×m arrays may take."""
+DEFAULT_POINTS = 100
+"""Number of inducing points where n_inducing="auto" cannot search: a stream shows its rows once."""
+
 _STEPS = 15
-"""Steps of kernel and points in a round."""
+"""Steps of kernel and points in one round of training."""
 _FIRST_ROUNDS = 8
+"""Most rounds of training for the first candidate."""
 _ROUNDS = 3
-"""Rounds on the first rung and on the others, at most …"""
+"""Most rounds of training for each later candidate."""
 _ROUND_GAIN = 0.005
-"""… as long as each gains so much, relatively."""
+"""Relative gain below which a round is the last."""
 _RATE = 0.1
 _EP_TOL = 1e-2
 _MOST_SWEEPS = 5
 _COST = 5.0
-"""What a rung costs at most, in units of the one before: four times the products, and m×m algebra."""
+"""Bound on a candidate's time in units of the one before: four times the products, and m×m algebra."""
 _LEAST_SHARE = 0.5
-"""What the next doubling may be expected to gain at least, in units of the last; at most as much."""
+"""Least expected gain of the next candidate, as a share of the last gain."""
 _OPTIONS = SweepOptions(damping=0.5, trace_penalty=1.0)
+_SQUARES = 8
+"""Number of arrays [m, m] that training holds for each latent function, about."""
 
 
-class Grown(NamedTuple):
-    """Where a climb ended."""
+class SearchResult(NamedTuple):
+    """The accepted candidate, and all candidates that were tried."""
 
     kernel: Any
     Z: Array
-    """[m, d], standardised: as many points as are enough."""
+    """[m, d]: the inducing points, standardised."""
     sites: Sites
-    """Of the engine's rows."""
-    path: list[InducingCandidate]
-    """Every rung that was tried to its end."""
+    """Sites of the engine's rows."""
+    candidates: list[InducingCandidate]
     interrupted: bool = False
-    """Whether the user has stopped the climb."""
+    """Whether the user has stopped the search."""
 
 
 class _Trial(NamedTuple):
-    """One number of points, as far as it is trained."""
+    """A candidate, as far as it is trained."""
 
     point: FixedPoint
     sites: Sites
     scores: Array
-    """[n]: leave-one-out log probability of a row's label, less the row's charge."""
-    charge: float
-    """The mean of the charges."""
+    """[n]: leave-one-out log probability of each row's label, minus the row's penalty."""
+    penalty: float
+    """Mean penalty of a row."""
 
 
 class Gain(NamedTuple):
-    """How much better the rows of one trial are scored than those of another."""
+    """How much better one trial scores the rows than another."""
 
     value: float
     """Relative to the score before."""
     error: float = 0.0
     """Standard error of `value`: the rows are a sample."""
 
-    def is_worth(self, price: float) -> bool:
-        """Whether it exceeds its price by more than chance.
+    def exceeds(self, required: float) -> bool:
+        """Whether the gain exceeds a required one by more than one standard error.
 
-        >>> Gain(0.02, 0.005).is_worth(0.01), Gain(0.02, 0.015).is_worth(0.01)
+        >>> Gain(0.02, 0.005).exceeds(0.01), Gain(0.02, 0.015).exceeds(0.01)
         (True, False)
         """
-        return self.value - self.error >= price
+        return self.value - self.error >= required
+
+
+def relative_gain(before: Array, after: Array, weight: Array | None = None) -> Gain:
+    """The gain in the mean of scores [n] of the same rows; a weight [n] counts copies of a row."""
+    gains = after - before
+    gain = float(np.average(gains, weights=weight))
+    scale = max(abs(float(np.average(before, weights=weight))), 1e-12)
+    total = len(gains) if weight is None else float(weight.sum())
+    error = np.sqrt(float(np.average((gains - gain) ** 2, weights=weight)) / total)
+    return Gain(gain / scale, float(error) / scale)
 
 
 @dataclass
-class _Course:
-    """How far a climb has come."""
+class _Found:
+    """What a search has found so far."""
 
     best: _Trial | None = None
     last: Gain = field(default_factory=lambda: Gain(0.0))
-    """Of the last rung that was worth its price."""
-    path: list[InducingCandidate] = field(default_factory=list)
+    """Gain of the last candidate that was accepted."""
+    candidates: list[InducingCandidate] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Growth:
-    """How far to climb."""
+class InducingSearch:
+    """A search over numbers of inducing points."""
 
-    price: float
-    """Relative gain in charged leave-one-out NLL that the last rung of LADDER must be worth."""
+    required_gain: float
+    """Relative gain in penalised leave-one-out NLL that the largest of CANDIDATES must bring."""
     learn_kernel: bool = True
     learn_inducing: bool = True
     deviation: float | None = 1.0
-    """Of the hyper-prior."""
+    """Standard deviation of the hyper-prior; None means a flat one."""
     max_seconds: float = np.inf
     options: SweepOptions = field(default_factory=lambda: _OPTIONS)
 
@@ -139,104 +167,108 @@ class Growth:
         rule: Rule,
         kernel: Any,
         X: Array,
-        ladder: Sequence[int],
+        numbers: Sequence[int],
         clock: Progress,
-    ) -> Grown:
-        """Kernel and points of the rung that is enough, and the rungs that were tried.
+    ) -> SearchResult:
+        """Try numbers of inducing points in turn, until one more is not worth its time.
 
-        X [n, d] are the rows of the engine's source, standardised. The first rung is always tried, the
-        second if there is time; another one only if it promises to be worth its price.
+        X [n, d] are the rows of the engine's source, standardised. The first number is always tried, the
+        second if there is time, and each later one only if its expected gain is large enough.
         """
-        climb = _Climb(self, engine, rule, X, _weight(engine, len(X)), kernel.theta)
-        course, interrupted = _Course(), False
+        weight = next(iter(engine.source.blocks(len(X)))).load().weight
+        trials = _Trials(self, engine, rule, X, weight, kernel.theta)
+        found, interrupted = _Found(), False
         try:
-            self._follow(course, climb, kernel, ladder, clock)
+            self._try_in_turn(found, trials, kernel, numbers, clock)
         except KeyboardInterrupt:
-            if course.best is None:  # nothing has been learned
+            if found.best is None:  # nothing has been learned
                 raise
             interrupted = True
-        assert course.best is not None
-        prior = course.best.point.prior
-        return Grown(prior.kernel, prior.Z, course.best.sites, course.path, interrupted)
+        assert found.best is not None
+        prior = found.best.point.prior
+        return SearchResult(prior.kernel, prior.Z, found.best.sites, found.candidates, interrupted)
 
-    def _follow(
-        self, course: _Course, climb: _Climb, kernel: Any, ladder: Sequence[int], clock: Progress
+    def _try_in_turn(
+        self, found: _Found, trials: _Trials, kernel: Any, numbers: Sequence[int], clock: Progress
     ) -> None:
-        """Climb as long as it pays; the course has whatever has been reached."""
-        begun, engine, X = clock.seconds, climb.engine, climb.X
+        """Try candidates as long as they gain enough; `found` is up to date at any interruption."""
+        begun, engine, X = clock.seconds, trials.engine, trials.X
         Z: Array = np.zeros((0, X.shape[1]))
-        for m, following in zip(ladder, [*ladder[1:], None], strict=True):
-            started, best = clock.seconds, course.best
+        for m, following in zip(numbers, [*numbers[1:], None], strict=True):
+            started, best = clock.seconds, found.best
             precision = np.ones(len(X)) if best is None else engine.sites.precision.sum(axis=0)
             Z = extended_greedily(Z, X, precision, m, kernel)
-            trial = climb.round(kernel, Z)
-            gain = Gain(np.inf) if best is None else climb.gain(best, trial)
-            taken = gain.is_worth(self.price_of(m))
-            climbs = taken and len(Z) == m and self._promises(course.last, gain, following)
-            if taken:
-                course.best, course.last = trial, gain
-            if climbs:
+            trial = trials.round(kernel, Z)
+            gain = Gain(np.inf) if best is None else trials.gain(best, trial)
+            accepted = gain.exceeds(self.gain_required_of(m))
+            goes_on = accepted and len(Z) == m and self.is_promising(found.last, gain, following)
+            if accepted:
+                found.best, found.last = trial, gain
+            if goes_on:
                 left = self.max_seconds - (clock.seconds - begun)
-                trial = climb.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, clock, left)
-                course.best = trial
+                trial = trials.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, clock, left)
+                found.best = trial
             kernel, Z = trial.point.prior.kernel, trial.point.prior.Z
-            rung = _rung(trial, clock.seconds - started)
-            course.path.append(rung)
+            seconds = clock.seconds - started
+            score = trial.point.mean_log_predictive
+            found.candidates.append(InducingCandidate(len(Z), score, seconds, trial.penalty))
             clock.say(
-                f"m = {len(Z)}: leave-one-out NLL {-rung.loo_score:.4f} + {trial.charge:.4f}, "
-                f"{rung.seconds:.2f} s"
+                f"m = {len(Z)}: leave-one-out NLL {-score:.4f} + {trial.penalty:.4f}, {seconds:.2f} s"
             )
-            affordable = clock.seconds - begun + _COST * rung.seconds <= self.max_seconds
-            if not (climbs and affordable):
+            affordable = clock.seconds - begun + _COST * seconds <= self.max_seconds
+            if not (goes_on and affordable):
                 break
 
-    def price_of(self, m: int) -> float:
-        """The gain that m points must be worth.
+    def gain_required_of(self, m: int) -> float:
+        """The gain that m points must bring.
 
-        >>> growth = Growth(price=0.04)
-        >>> growth.price_of(400), growth.price_of(200)
+        >>> search = InducingSearch(required_gain=0.04)
+        >>> search.gain_required_of(400), search.gain_required_of(200)
         (0.04, 0.01)
         """
-        return self.price * (m / LADDER[-1]) ** 2
+        return self.required_gain * (m / CANDIDATES[-1]) ** 2
 
-    def _promises(self, before: Gain, gain: Gain, following: int | None) -> bool:
-        """Whether the following rung, if any, would be worth its price if gains went on as they did."""
+    def is_promising(self, before: Gain, gain: Gain, following: int | None) -> bool:
+        """Whether the following number of points, if any, can be expected to gain enough.
+
+        before, gain: the gains of the last two candidates.
+        """
         if following is None:
             return False
         on_a_line = 2.0 * gain.value - before.value
         expected = min(gain.value, max(_LEAST_SHARE * gain.value, on_a_line))
-        return expected >= self.price_of(following)
+        return expected >= self.gain_required_of(following)
 
 
 @dataclass(frozen=True)
-class _Climb:
-    """What stays the same from rung to rung."""
+class _Trials:
+    """Trains and scores candidates on the rows of one engine."""
 
-    growth: Growth
+    search: InducingSearch
     engine: LocalEngine
     rule: Rule
     X: Array
     weight: Array | None
     centre: Array
-    """Kernel theta at which the hyper-prior is centred."""
+    """Kernel theta on which the hyper-prior is centred."""
 
     def round(self, kernel: Any, Z: Array) -> _Trial:
-        """Some steps from a kernel and points, then EP at where they lead."""
-        growth, engine = self.growth, self.engine
-        space = ParameterSpace(kernel, Z, growth.learn_kernel, growth.learn_inducing)
+        """A few steps from a kernel and points, then EP at the parameters that they lead to."""
+        search, engine = self.search, self.engine
+        space = ParameterSpace(kernel, Z, search.learn_kernel, search.learn_inducing)
         problem = make_problem(
-            engine, self.rule, space, growth.deviation, centre=space.pack(self.centre, Z)
+            engine, self.rule, space, search.deviation, centre=space.pack(self.centre, Z)
         )
-        x = self._steps(problem) if growth.learn_kernel else space.start
+        x = self._steps(problem) if search.learn_kernel else space.start
         point = converge(engine, problem.prior(x), self.rule, tol=_EP_TOL, max_sweeps=_MOST_SWEEPS)
         if point.interrupted:
             raise KeyboardInterrupt
         return self._scored(point)
 
     def trained(self, trial: _Trial, n_rounds: int, clock: Progress, max_seconds: float) -> _Trial:
-        """A trial after more rounds, as long as they gain anything."""
+        """A trial after more rounds, as long as each of them gains something."""
         begun = clock.seconds
-        for _ in range(1, n_rounds if self.growth.learn_kernel else 1):
+        for _ in range(1, n_rounds if self.search.learn_kernel else 1):
             if clock.seconds - begun > max_seconds:
                 break
             after = self.round(trial.point.prior.kernel, trial.point.prior.Z)
@@ -245,8 +277,12 @@ class _Climb:
                 break
         return trial
 
+    def gain(self, before: _Trial, after: _Trial) -> Gain:
+        """The gain in the penalised leave-one-out score, row by row."""
+        return relative_gain(before.scores, after.scores, self.weight)
+
     def _steps(self, problem: Problem) -> Array:
-        trainer = Trainer(problem, Adam(_RATE), self.growth.options, rebuild=True)
+        trainer = Trainer(problem, Adam(_RATE), self.search.options, rebuild=True)
         budget, state = Budget(max_epochs=_STEPS), trainer.init()
         for step in range(_STEPS):
             state, _ = trainer.step(state, Batch(rate=budget.rate(step / _STEPS)))
@@ -255,50 +291,10 @@ class _Climb:
     def _scored(self, point: FixedPoint) -> _Trial:
         engine, prior = self.engine, point.prior
         residual = conditional_variance(prior.Z, self.X, prior.kernel)
-        charges = CHARGE * 0.5 * engine.sites.precision.sum(axis=0) * residual
+        penalties = PENALTY_SHARE * 0.5 * engine.sites.precision.sum(axis=0) * residual
         sites = Sites(engine.sites.precision.copy(), engine.sites.shift.copy())
-        return _Trial(point, sites, engine.log_predictive - charges, self._mean(charges))
-
-    def gain(self, before: _Trial, after: _Trial) -> Gain:
-        """Of the charged leave-one-out score, row by row."""
-        gains = after.scores - before.scores
-        gain, scale = self._mean(gains), max(abs(self._mean(before.scores)), 1e-12)
-        weight = len(gains) if self.weight is None else float(self.weight.sum())
-        error = np.sqrt(self._mean((gains - gain) ** 2) / weight)
-        return Gain(gain / scale, float(error) / scale)
-
-    def _mean(self, values: Array) -> float:
-        return float(np.average(values, weights=self.weight))
-
-
-def _weight(engine: LocalEngine, n_rows: int) -> Array | None:
-    return next(iter(engine.source.blocks(n_rows))).load().weight
-
-
-def _rung(trial: _Trial, seconds: float) -> InducingCandidate:
-    return InducingCandidate(
-        len(trial.point.prior.Z), trial.point.mean_log_predictive, seconds, trial.charge
-    )
-
-
-WHOLE_ROWS = 10_000
-"""Rows up to which the growth sees them all, as training does …"""
-PILOT_ROWS = 4_000
-"""… and those that it sees of more, in both cases …"""
-PILOT_VALUES = 5_000_000
-"""… if they have no more values than this."""
-PRICE = 0.06
-"""Relative gain in leave-one-out NLL that 400 points must be worth …"""
-FEW_ROWS = 2_000
-"""… to so many rows, or fewer; of more, each has its share of the price."""
-SEARCH_SHARE = 0.4
-"""Share of max_seconds that the growth may take."""
-MEMORY_SHARE = 0.5
-"""Share of the memory there is that m×m arrays may take."""
-DEFAULT_POINTS = 100
-"""Inducing points where n_inducing="auto" cannot search: a stream shows its rows once."""
-_SQUARES = 8
-"""Arrays [m, m] that training holds for each latent function, about."""
+        mean = float(np.average(penalties, weights=self.weight))
+        return _Trial(point, sites, engine.log_predictive - penalties, mean)
 
 
 class SearchedStart(NamedTuple):
@@ -327,19 +323,19 @@ def search_inducing_points(
     clock: Progress,
     kernel: Any = None,
 ) -> SearchedStart:
-    """Find how many inducing points are enough for these rows, and a kernel that fits them."""
+    """Find how many inducing points these rows need, and a kernel that fits them."""
     kernel, _ = starting_point(
         source,
         standardizer,
         kernel=kernel,
         inducing_points=None,
-        n_inducing=min(LADDER[0], source.n_rows),
+        n_inducing=min(CANDIDATES[0], source.n_rows),
         inducing_init="random",
         rng=rng,
     )
     pilot = _pilot(source, np.random.default_rng(rng.randint(2**31)))
-    growth = Growth(
-        price=price(source.n_rows, pilot.n_rows),
+    search = InducingSearch(
+        required_gain=required_gain(source.n_rows, pilot.n_rows),
         learn_kernel=config.learn_kernel,
         learn_inducing=config.learn_inducing,
         deviation=config.hyperprior_scale,
@@ -347,75 +343,75 @@ def search_inducing_points(
     )
     engine = LocalEngine(pilot, standardizer, rule.n_latents, threads)
     X = standardizer.apply(pilot.X, np.dtype(np.float64))
-    rungs = ladder(pilot.n_rows)
-    grown = growth.run(engine, rule, kernel, X, _affordable(rungs, rule.n_latents), clock)
-    engine.sites = grown.sites
+    numbers = _affordable(candidate_numbers(pilot.n_rows), rule.n_latents)
+    result = search.run(engine, rule, kernel, X, numbers, clock)
+    engine.sites = result.sites
     seen = source.n_rows == pilot.n_rows
     adopted = isinstance(source, ArraySource) and seen and config.site_storage == "sites"
     return SearchedStart(
-        grown.kernel,
-        grown.Z,
+        result.kernel,
+        result.Z,
         kernel.theta,
-        grown.path,
+        result.candidates,
         on_all_rows=seen,
         engine=engine if adopted else None,
-        interrupted=grown.interrupted,
+        interrupted=result.interrupted,
     )
 
 
-def halfway_kernel(grown: SearchedStart) -> Any:
-    """The kernel half way, in log scale, from that before the growth to the one that a pilot has led to.
+def halfway_kernel(start: SearchedStart) -> Any:
+    """The kernel half way, in log scale, between the one before and the one after a search on a sample.
 
-    All rows show more detail than a pilot, in features too that do not seem to matter in it.
+    All rows show more detail than a sample, also in features that do not seem to matter in it.
     """
-    return grown.kernel.clone_with_theta(0.5 * (grown.theta + grown.kernel.theta))
+    return start.kernel.clone_with_theta(0.5 * (start.theta + start.kernel.theta))
 
 
-def price(n_rows: int, n_seen: int) -> float:
-    """What 400 points must be worth to `n_rows` rows of which a pilot has `n_seen`.
+def required_gain(n_rows: int, n_seen: int) -> float:
+    """The gain that 400 points must bring for `n_rows` rows of which the search sees `n_seen`.
 
-    The more rows there are, the more detail they show and the more points they can place; and of a gain
-    a pilot shows a part.
+    The more rows there are, the more detail they show and the more points they can place. A sample shows
+    only a part of the gain.
 
-    >>> [price(n_rows, n_rows) for n_rows in (500, 2_000, 10_000)], round(price(20_000, 4_000), 6)
-    ([0.06, 0.06, 0.012], 0.0012)
+    >>> [required_gain(n_rows, n_rows) for n_rows in (500, 2_000, 10_000)]
+    [0.06, 0.06, 0.012]
+    >>> round(required_gain(20_000, 4_000), 6)
+    0.0012
     """
-    return PRICE * min(1.0, FEW_ROWS / n_rows) * n_seen / n_rows
+    return REQUIRED_GAIN * min(1.0, FEW_ROWS / n_rows) * n_seen / n_rows
 
 
-def ladder(n_rows: int) -> list[int]:
+def candidate_numbers(n_rows: int) -> list[int]:
     """The numbers of points to try: fewer than rows.
 
-    >>> ladder(60), ladder(10)
+    >>> candidate_numbers(60), candidate_numbers(10)
     ([25, 50], [10])
     """
-    return [m for m in LADDER if m < n_rows] or [min(LADDER[0], n_rows)]
+    return [m for m in CANDIDATES if m < n_rows] or [min(CANDIDATES[0], n_rows)]
 
 
 def _pilot(source: Source, rng: np.random.Generator) -> ArraySource:
-    """Some rows of a source, in memory."""
+    """The rows that the search sees, in memory."""
     most = source.n_rows if source.n_rows <= WHOLE_ROWS else PILOT_ROWS
-    size = max(LADDER[0], min(most, PILOT_VALUES // source.n_features))
+    size = max(CANDIDATES[0], min(most, PILOT_VALUES // source.n_features))
     X, labels, weight = source.sample(size, rng)
     if weight is not None and not weight.all():
         X, labels, weight = X[weight > 0], labels[weight > 0], weight[weight > 0]
     return ArraySource(X, labels, weight)
 
 
-def _affordable(rungs: list[int], n_latents: int) -> list[int]:
-    """The rungs that there is memory for, at least the first; a warning if there are others."""
+def _affordable(numbers: list[int], n_latents: int) -> list[int]:
+    """The numbers of points that memory suffices for, at least the first; warns if some are left out."""
     available = available_bytes()
-    needed = [8 * _SQUARES * n_latents * m**2 for m in rungs]
+    needed = [8 * _SQUARES * n_latents * m**2 for m in numbers]
     if available is None or needed[-1] <= MEMORY_SHARE * available:
-        return rungs
+        return numbers
     count = max(1, sum(size <= MEMORY_SHARE * available for size in needed))
-    if count < len(rungs):
-        warnings.warn(
-            f'n_inducing="auto" tries no more than {rungs[count - 1]} inducing points, because '
-            f"{rungs[count]} need about {needed[count]:,} bytes, more than {MEMORY_SHARE:.0%} of the "
+    if count < len(numbers):
+        warn_user(
+            f'n_inducing="auto" tries no more than {numbers[count - 1]} inducing points, because '
+            f"{numbers[count]} need about {needed[count]:,} bytes, more than {MEMORY_SHARE:.0%} of the "
             f"{available:,} that are available; with more memory the same random_state may find more. "
-            "Free some, or give n_inducing a number",
-            UserWarning,
-            stacklevel=2,
+            "Free some memory, or give n_inducing a number"
         )
-    return rungs[:count]
+    return numbers[:count]

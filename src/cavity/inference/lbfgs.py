@@ -1,8 +1,8 @@
-"""L-BFGS-B over an objective that is evaluated on all rows: the paper's optimiser for its rivals.
+"""Training by L-BFGS-B on all rows, which the paper uses for the methods that it compares with.
 
-The variational bound climbed by L-BFGS-B on (m, R), kernel and inducing points together.
-
-EP to convergence at every setting of the parameters, then one gradient: GFITC's schedule.
+`fit_outer` is GFITC's schedule: EP to convergence at every evaluation, then the gradient of the evidence
+by the parameters. `fit_gradient_batch` maximises the variational bound over the posterior, N(m, R Rᵀ),
+and the parameters together.
 """
 
 from __future__ import annotations
@@ -23,42 +23,43 @@ from cavity.inference.updates import gradient, objective
 from cavity.typing import Array
 
 _GRADIENT_TOL = 1e-5
+"""Largest entry of the gradient at which SciPy counts a point as a maximum."""
 _FLAT = 1e-3
-"""Largest slope, against the objective's size, at which a failed line search means the top."""
+"""Largest slope, relative to the objective, at which a failed line search counts as convergence."""
 _WORSE = 1e3
-"""How much worse a point that cannot be evaluated counts than the best so far."""
-_AT_THE_TOP, _OUT_OF_ITERATIONS, _NO_WAY_UP = 0, 1, 2
-"""What SciPy's status says."""
+"""A point that cannot be evaluated counts as this much worse than the best so far."""
+_CONVERGED, _OUT_OF_ITERATIONS, _LINE_SEARCH_FAILED = 0, 1, 2
+"""Values of SciPy's status."""
 
 
 class Evaluated(NamedTuple):
-    """An objective at a point."""
+    """An objective and its gradient at a point."""
 
     gradient: Array
     info: StepInfo
     passes: int = 1
-    """Over all rows, that it took to know."""
+    """Number of passes over all rows that the evaluation took."""
     complete: bool = True
-    """Whether there was time for all of them; without, the objective is but an estimate."""
+    """Whether there was time for all passes; otherwise the objective is an estimate."""
 
 
 class Maximum(NamedTuple):
-    """Where the ascent ended."""
+    """Where L-BFGS ended."""
 
     x: Array
     converged: bool
     interrupted: bool
     stuck: bool = False
-    """Whether it ended on a slope, no way up being found."""
+    """Whether the line search failed where the gradient is not zero."""
 
 
-class _EnoughError(Exception):
-    """The objective stands still, or the seconds are over."""
+class _StopError(Exception):
+    """Ends SciPy's loop: the objective has converged, or the time is over."""
 
 
 @dataclass
 class _Ascent:
-    """What the line searches have seen so far, and whether it is enough."""
+    """The best point of the line searches so far, and the test of convergence."""
 
     evaluate: Callable[[Array], Evaluated]
     progress: Progress
@@ -72,11 +73,12 @@ class _Ascent:
     values: list[float] = field(default_factory=list)
     """Best objective after every iteration."""
     still: bool = False
+    """Whether the objective has converged to `tol`."""
 
     def negative(self, x: Array) -> tuple[float, Array]:
-        """What SciPy is to make small."""
+        """The negative objective and its gradient, which SciPy minimises."""
         if self.best is not None and self.progress.seconds >= self.max_seconds:
-            raise _EnoughError
+            raise _StopError
         try:
             now = self.evaluate(x)
             self.passes += now.passes
@@ -87,32 +89,32 @@ class _Ascent:
             if self.best is None:
                 raise NumericalError(
                     "the objective cannot be evaluated at the starting values; try other kernel "
-                    "parameters or inducing_points, or standardize=True"
+                    'parameters or inducing_points, or scaling="standard"'
                 )
             return _WORSE - self.best.info.objective, np.zeros_like(x)
         if self.best is not None and not now.complete:
-            raise _EnoughError
+            raise _StopError
         if self.best is None or now.info.objective > self.best.info.objective:
             self.x, self.best = x.copy(), now
         return -now.info.objective, -now.gradient
 
     def after_iteration(self, _: Array) -> None:
-        """Take note of an iteration, and end the ascent if it was the last."""
+        """Record an iteration; stop if the objective has converged or the time is over."""
         self.record()
         if len(self.values) > self.window:
             before = self.values[-1 - self.window]
             self.still = self.values[-1] - before < self.tol * max(1.0, abs(before))
         if self.still or self.progress.seconds >= self.max_seconds:
-            raise _EnoughError
+            raise _StopError
 
     def record(self) -> None:
-        """The best point as an iteration of the history."""
+        """Record the best point as an iteration of the history."""
         assert self.best is not None
         self.values.append(self.best.info.objective)
         self.progress.record(self.best.info, epochs=float(self.passes))
 
     def is_flat(self, bounds: Array) -> bool:
-        """Whether the best point is a top as far as its slope tells, inside the bounds."""
+        """Whether the gradient at the best point is small, except where a bound holds a parameter."""
         assert self.best is not None
         x, slope = self.x, self.best.gradient
         held = ((x <= bounds[:, 0]) & (slope < 0)) | ((x >= bounds[:, 1]) & (slope > 0))
@@ -131,20 +133,20 @@ def maximize(
     window: int = 1,
     max_seconds: float = np.inf,
 ) -> Maximum:
-    """Climb `info.objective` from `start` [p] inside `bounds` [p, 2]; the best point seen is kept.
+    """Maximise `info.objective` from `start` [p] within `bounds` [p, 2], and return the best point.
 
-    The end is where `window` iterations together have raised it by less than tol·max(1, |objective|).
-    A point where the evaluation fails numerically counts as bad, so that the line search steps back. If
-    a line search finds no way up, the ascent goes on from the best point without memory of the way
-    there, as long as that helps.
+    It converges when the last `window` iterations together have raised the objective by less than
+    tol·max(1, |objective|). A point where the evaluation fails numerically counts as bad, so that the
+    line search steps back. If a line search fails, L-BFGS starts again from the best point without its
+    memory, as long as that helps.
     """
     ascent = _Ascent(evaluate, progress, start, tol, window, max_seconds)
-    result, height = OptimizeResult(status=_NO_WAY_UP), -np.inf
+    result, height = OptimizeResult(status=_LINE_SEARCH_FAILED), -np.inf
     try:
-        if not len(start):  # there is nothing to climb over, and SciPy takes no empty vector
+        if not len(start):  # no free parameters; SciPy refuses an empty vector
             ascent.negative(start)
-            result.status = _AT_THE_TOP
-        while result.status == _NO_WAY_UP and len(ascent.values) < max_iter:
+            result.status = _CONVERGED
+        while result.status == _LINE_SEARCH_FAILED and len(ascent.values) < max_iter:
             left = max_iter - len(ascent.values)
             result = minimize(
                 ascent.negative,
@@ -159,7 +161,7 @@ def maximize(
             if ascent.best.info.objective <= height:
                 break
             height = ascent.best.info.objective
-    except _EnoughError:
+    except _StopError:
         if not progress.history:
             ascent.record()
         return Maximum(ascent.x, converged=ascent.still, interrupted=False)
@@ -167,27 +169,27 @@ def maximize(
         return Maximum(ascent.x, converged=False, interrupted=True)
     if not progress.history:
         ascent.record()
-    if result.status != _NO_WAY_UP:
+    if result.status != _LINE_SEARCH_FAILED:
         return Maximum(ascent.x, result.status != _OUT_OF_ITERATIONS, interrupted=False)
     flat = ascent.is_flat(bounds)
     return Maximum(ascent.x, converged=flat, interrupted=False, stuck=not flat)
 
 
 _WINDOW = 10
-"""Iterations that together must raise the bound: with all of q in the vector single ones are slow."""
+"""Window of the test of convergence when q is part of the vector: single iterations are slow then."""
 
 
 def fit_gradient_batch(
     trainer: Trainer, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
 ) -> FitResult:
-    """All of q and the parameters as one vector, all rows at every evaluation."""
+    """Maximise the variational bound over q and the parameters as one vector."""
     problem, state = trainer.problem, trainer.init()
     split = len(state.x)
 
     def evaluate(vector: Array) -> Evaluated:
         evaluation = trainer.evaluate(vector[:split], vector[split:], damping=1.0)
         assert evaluation is not None
-        problem.engine.commit()  # the sites that leave-one-out scores are told by
+        problem.engine.commit()  # leave-one-out scores need the sites
         return Evaluated(evaluation.slope, evaluation.info)
 
     free = np.tile([-np.inf, np.inf], (len(state.q), 1))
@@ -210,17 +212,16 @@ def fit_gradient_batch(
 
 
 _EP_TOL = 1e-6
-"""Site change at which the evidence is stationary enough for a line search."""
+"""Site change at which EP is close enough to its fixed point for a line search."""
 
 
 def fit_outer(
     problem: Problem, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
 ) -> FitResult:
-    """Maximise the evidence over the parameters, q at its fixed point throughout.
+    """Maximise the evidence over the parameters, with q at its fixed point in every evaluation.
 
     The sites of one evaluation are the start of the next, so most evaluations take few sweeps. When the
-    seconds are over, each of what is still to be done, the first evaluation and EP at the best
-    parameters, has one sweep.
+    time is over, the first evaluation and EP at the best parameters still get one sweep each.
     """
     engine, rule, hyperprior = problem.engine, problem.rule, problem.hyperprior
 

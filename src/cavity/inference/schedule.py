@@ -1,7 +1,4 @@
-"""How much training may cost, and how steps and gains shrink towards its end.
-
-Watching a noisy score: the best state is kept, and a plateau can end training early.
-"""
+"""Budgets and early stopping: when training ends, how its steps shrink, and which state is kept."""
 
 from __future__ import annotations
 
@@ -16,28 +13,31 @@ from cavity.inference.history import StepInfo
 from cavity.inference.trainer import TrainingState
 
 _LAST_RATE = 0.01
+"""Factor on the optimiser's steps at the end of the budget."""
 _LAST_GAIN = 0.05
+"""Factor on the smallest gain at the end of the budget."""
 _POLISHING_EPOCHS = 3.0
+"""Time that is reserved for the exact sweeps after training, in epochs."""
 _POLISHING_SHARE = 0.25
+"""Most of max_seconds that is reserved for these sweeps, and most that is reserved for calibration."""
 _FULL_BATCH_WINDOW = 5
 """Steps on all rows between two scores."""
 _SCORES = 40
-"""Scores over a budget of epochs."""
+"""Number of scores that a budget of epochs is divided into."""
 _SHORT_COOLING = 0.25
 """Length of the cooling when training ends early, as a share of the training so far."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Epochs and seconds at most; whichever binds first decides."""
+    """Limits on epochs and seconds; training ends when either is reached."""
 
     max_epochs: float
     max_seconds: float = np.inf
     cooling_starts: float = 0.5
-    """Share of the budget after which steps and gains shrink: worth more in NLL than anything else.
-    1 means never."""
+    """Share of the budget after which steps and gains shrink; 1 means never."""
     epochs_after: float = 0.0
-    """Epochs' worth of seconds that will be needed when training is over, besides the exact sweeps."""
+    """Time that will be needed after training besides the exact sweeps, in epochs."""
 
     @classmethod
     def of(cls, config: TrainingConfig, n_rows: int) -> Budget:
@@ -48,11 +48,11 @@ class Budget:
         return cls(config.max_epochs, config.max_seconds, 0.5 if config.cools else 1.0, after)
 
     def used(self, epochs: float, seconds: float) -> float:
-        """Share of the budget that is gone, from 0 to 1 and beyond."""
+        """Share of the budget that is used; more than 1 if it is exceeded."""
         return max(epochs / self.max_epochs, seconds / self.max_seconds)
 
     def rate(self, used: float) -> float:
-        """Factor on the optimiser's steps: 1 before the cooling, then half a cosine.
+        """Factor on the optimiser's steps: 1 at first, then falling along half a cosine.
 
         >>> budget = Budget(max_epochs=10)
         >>> budget.rate(0.2), round(budget.rate(0.75), 6), budget.rate(1.0)
@@ -61,24 +61,24 @@ class Budget:
         return float(max(_LAST_RATE, 0.5 * (1.0 + np.cos(np.pi * self._cooled(used)))))
 
     def gain(self, used: float) -> float:
-        """Factor on the smallest gain: 1 before the cooling, then straight down."""
+        """Factor on the smallest gain: 1 at first, then falling linearly."""
         return max(_LAST_GAIN, 1.0 - self._cooled(used))
 
     def ending_soon(self, epochs: float) -> Budget:
-        """A budget that cools from `epochs` on and ends a quarter of them later.
+        """A budget whose steps shrink from `epochs` on, and which ends a quarter of them later.
 
-        Epochs decide, not seconds: without max_seconds the clock has no say in a result.
+        It counts epochs and not seconds, so that without max_seconds no result depends on the clock.
         """
         longer = 1.0 + _SHORT_COOLING
         soon = min(self.max_epochs, longer * epochs)
         return replace(self, max_epochs=soon, cooling_starts=1.0 / longer)
 
     def without_polishing(self, seconds_per_epoch: float) -> Budget:
-        """The budget of the training proper, with some seconds kept for what comes after it.
+        """The budget of the training steps alone, without the time that is reserved for what follows.
 
-        For the exact sweeps that is three epochs' worth, if it is at most a quarter of all seconds.
-        Sweeps of data that are too large for that are left out: q is then the average that training has
-        made.
+        The exact sweeps get the time of three epochs, if that is at most a quarter of all seconds. If
+        the data are too large for that, there are no such sweeps, and q stays the average over
+        minibatches.
 
         >>> budget = Budget(max_epochs=10, max_seconds=100.0, epochs_after=1.0)
         >>> budget.without_polishing(5.0).max_seconds, budget.without_polishing(10.0).max_seconds
@@ -97,18 +97,18 @@ class Budget:
 
 @dataclass
 class Monitor:
-    """Averages a score over windows of steps and remembers the state with the best average.
+    """Averages a score over windows of steps and keeps the state with the best average.
 
-    The score is the leave-one-out log probability that every pass gives for free, or `score(state)`,
-    for instance on rows that were held out, taken at the end of each window.
+    The score is the leave-one-out log probability, which every pass computes, or `score(state)` at the
+    end of each window, for instance on held-out rows.
     """
 
     window: int
     """Steps in a window."""
     patience: int | None
-    """Windows without improvement after which training should end; None: never."""
+    """Windows without improvement after which training should end; None means never."""
     tol: float = 1e-4
-    """What counts as an improvement, in nats a row."""
+    """Smallest improvement that counts, in nats per row."""
     score: Callable[[TrainingState], float] | None = None
     scores: list[float] = field(default_factory=list)
     """Score of every window so far."""
@@ -123,7 +123,7 @@ class Monitor:
         n_rows: int,
         score: Callable[[TrainingState], float] | None = None,
     ) -> Monitor:
-        """The monitor of a run over so many rows; `score` judges a state by held-out rows."""
+        """The monitor of a run over `n_rows` rows; `score` rates a state on held-out rows."""
         patience = None if config.early_stopping is None else PATIENCE
         window = _FULL_BATCH_WINDOW
         if config.batch_size is not None:
@@ -132,7 +132,7 @@ class Monitor:
         return cls(window=window, patience=patience, score=score)
 
     def plateau_after(self, state: TrainingState, info: StepInfo) -> bool:
-        """Take note of a step; True when the score has not improved for too long."""
+        """Add the score of a step; True if the score has not improved for `patience` windows."""
         self.seen.append(info.mean_log_predictive)
         if len(self.seen) < self.window:
             return False
@@ -147,9 +147,10 @@ class Monitor:
         return max(recent) < max(before) + self.tol
 
     def best_or(self, state: TrainingState) -> TrainingState:
-        """The best state seen, or the given last one if its score is within the noise of the best."""
+        """The best state, or the given last one if its score is within the noise of the best."""
         if self.best is None:
             return state
         changes = np.abs(np.diff(self.scores))
-        noise = float(np.median(changes)) if len(changes) > 1 else 0.0  # the first rise is no noise
+        # A single change is the first rise of the score, not noise.
+        noise = float(np.median(changes)) if len(changes) > 1 else 0.0
         return state if self.scores[-1] >= max(self.scores) - 3.0 * noise else self.best

@@ -1,4 +1,4 @@
-"""Learning from a stream: each chunk is seen once, and q stands for all rows so far."""
+"""Learning from a stream: each row is seen once, and q represents all rows so far or the latest ones."""
 
 from __future__ import annotations
 
@@ -13,43 +13,40 @@ from cavity.inference.history import Progress
 from cavity.inference.trainer import Batch, Problem, Trainer, TrainingState
 
 _FULL_RATE_STEPS = 30
-"""Steps after which the optimiser's steps shrink, as 1/t, while nothing is forgotten."""
+"""Number of steps after which the optimiser's steps shrink as 1/t, unless old rows are forgotten."""
 _FADING_SHARE = 0.6
-"""Of the rows in which a stream settles, so many fade: they were learned under other parameters."""
+"""Share of the settling rows that fade from q, since they were learned under other parameters."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Where a stream stands."""
+    """The state of a stream between two chunks."""
 
     state: TrainingState
     seen: float
     """Weight of the rows seen so far."""
     steps: int = 0
-    represents: float | None = None
-    """Weight of the rows that q stands for: as many as seen, or fewer if some were to be forgotten.
-
-    None, as in files of old: as many as the memory allows.
-    """
+    represents: float = 0.0
+    """Weight of the rows that q represents: of all rows seen, or of fewer if old ones are forgotten."""
     fitted: float = 0.0
-    """Weight of the rows of a fit that the stream goes on from: its parameters have settled on them."""
+    """Weight of the rows of an earlier fit that the stream continues; its parameters have settled."""
 
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """How a stream is learned."""
+    """Settings of a stream."""
 
     batch_size: int
     settling: float = 0.0
-    """Rows in which parameters that were never fitted find their place."""
+    """Number of rows after which parameters that were not fitted before count as settled."""
     memory: float = np.inf
-    """About how many of the latest rows q stands for."""
+    """About how many of the latest rows q represents."""
 
     def averaged(self, stream: Stream, seen: float) -> float:
-        """Over how many rows q is averaged once so many are seen.
+        """Number of rows over which q is averaged after `seen` rows.
 
-        All alike, but for those from before the parameters had settled: in that time q averages over
-        the latest two fifths of it, and what faded then is not made up for.
+        All rows count alike, except those that were seen before the parameters had settled: until then q
+        averages over the latest two fifths of the settling rows, and the others stay faded.
 
         >>> settings, stream = StreamSettings(10, settling=1_000.0), Stream(None, 0.0)
         >>> [settings.averaged(stream, seen) for seen in (100.0, 400.0, 1_000.0, 5_000.0)]
@@ -64,11 +61,11 @@ class StreamSettings:
 def absorb(
     trainer: Trainer, stream: Stream, chunk: Source, progress: Progress, settings: StreamSettings
 ) -> Stream:
-    """Take the rows of a chunk into q, in order, and let the parameters follow.
+    """Learn the rows of a chunk in their order: update q and the parameters.
 
-    A new row is not in q yet, so its cavity is q itself. After n rows, q stands for n of them, or for
-    `memory` if that is less, so that what has drifted away is forgotten: q is scaled to the new
-    number, and the minibatch, scaled to the same number, enters with its share as gain.
+    A new row is not in q yet, so its cavity is q itself. After n rows, q represents n rows, or `memory`
+    of them if that is less, so that old rows are forgotten. To that end q is scaled to the new number of
+    rows, and the minibatch, scaled to the same number, enters with its share as gain.
     """
     for block in chunk.blocks(settings.batch_size):
         rows = block.load()
@@ -76,8 +73,6 @@ def absorb(
         if weight == 0.0:
             continue
         before = stream.represents
-        if before is None:
-            before = min(stream.seen, settings.memory)
         seen, population = stream.seen + weight, min(before + weight, settings.memory)
         growth = population / before if before else 1.0
         state = replace(stream.state, q=stream.state.q.scaled(growth))
@@ -95,11 +90,11 @@ def absorb(
 
 
 def _transported(q: Naturals, problem: Problem, state: TrainingState) -> Naturals:
-    """q, made at the inducing points before the last step, as a q at those after it.
+    """Map q from the inducing points before the last step to those after it.
 
-    The rows that made it are gone, so it cannot be renewed, and a whitened q that is left alone while
-    kernel and points move drifts away from what it said. Given the new points the old u is
-    L₀⁻¹ K(Z₀, Z₁) L₁⁻ᵀ u₁ on average.
+    The rows behind q are gone, so q cannot be computed anew, and an unchanged whitened q would mean
+    another function once kernel and points have moved. Given the values u₁ at the new points, the mean
+    of those at the old points is L₀⁻¹ K(Z₀, Z₁) L₁⁻ᵀ u₁.
     """
     before, after = problem.prior(state.previous[0]), problem.prior(state.x)
     between, _ = bind(after.kernel, after.Z).cross(before.Z)
@@ -107,5 +102,5 @@ def _transported(q: Naturals, problem: Problem, state: TrainingState) -> Natural
 
 
 def _rate(steps: float, memory: float) -> float:
-    # What never forgets may settle; what follows a drift must keep moving.
+    # With a window, the stream may drift, so the steps must not shrink.
     return 1.0 if np.isfinite(memory) else min(1.0, _FULL_RATE_STEPS / (1.0 + steps))

@@ -1,7 +1,7 @@
-"""One step of training: a pass at the current q, then q and the parameters move together.
+"""One step of training: a pass over a batch of rows, then an update of posterior and parameters.
 
-`Trainer.init` and `Trainer.step` are pure functions of small frozen states, except that the engine keeps
-the sites of the rows.
+A `Trainer` does not change; its steps turn one small frozen `TrainingState` into the next. Only the
+sites of the rows are kept elsewhere, in the engine.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from cavity.typing import FLOAT64, Array, Dtype
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be fitted, and where it starts."""
+    """What is fitted: rows, rule and parameters, with the start of the fit."""
 
     engine: Engine
     rule: Rule
     space: ParameterSpace
     hyperprior: Hyperprior
     dtype: Dtype
-    """Precision of the tiles: that of the data, or float32 for minibatches."""
+    """Precision of the passes: that of the data, or float32 for minibatches."""
     posterior: Posterior
-    """q to start from: the prior, unless an earlier fit is continued."""
+    """The q to start from: the prior, unless an earlier fit is continued."""
     jitter: float | None = None
-    """Relative jitter of K; None is what the precision needs."""
+    """Relative jitter of K; None chooses it by the precision."""
 
     def prior(self, x: Array, jitter: float | None = None) -> Prior:
         """The prior at a parameter vector."""
@@ -50,9 +50,9 @@ class Problem:
         return Prior(kernel, Z, self.dtype, self.jitter if jitter is None else jitter)
 
     def for_minibatches(self) -> Problem:
-        """The problem in float32: minibatches are noisy beyond its rounding.
+        """The problem in float32, whose rounding is smaller than the noise of minibatches.
 
-        That needs a larger jitter, which belongs to the whitened coordinates of the q that is trained.
+        float32 needs a larger jitter, and the whitened coordinates of q depend on the jitter.
         """
         return replace(self, dtype=np.dtype(np.float32))
 
@@ -66,9 +66,9 @@ def make_problem(
     centre: Array | None = None,
     posterior: Posterior | None = None,
 ) -> Problem:
-    """A problem whose hyper-prior has the given standard deviation in theta (None: flat).
+    """A problem whose hyper-prior has the standard deviation `deviation` in theta; None means flat.
 
-    The hyper-prior is centred on the start, and q starts at the prior, unless told otherwise.
+    By default the hyper-prior is centred on the start of the parameters, and q starts at the prior.
     """
     start = space.start if centre is None else centre
     spread = np.full(len(start), np.inf)
@@ -81,6 +81,7 @@ def make_problem(
 
 
 _MAX_RETRIES = 12
+"""Number of attempts at one step before training fails."""
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,17 @@ class TrainingState:
     optimizer_state: Any
     damping: float
     previous: tuple[Array, Any]
-    """x and q before the last step: what a failed step falls back to."""
+    """x and q before the last step, to which a failed step returns."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows of one step, and how far the step goes."""
+    """The rows of one step, and the length of the step."""
 
     rows: Block | None = None
-    """None means all rows."""
+    """The rows; None means all."""
     gain: float = 1.0
-    """Share of q that is replaced by what these rows say."""
+    """Share of q that the refined sites of these rows replace."""
     rate: float = 1.0
     """Factor on the optimiser's step."""
 
@@ -114,30 +115,31 @@ ALL_ROWS = Batch()
 
 @dataclass(frozen=True)
 class Trainer:
-    """What stays the same from step to step."""
+    """Makes training steps for a problem, by an optimiser and an update of q."""
 
     problem: Problem
     optimizer: Optimizer
     options: SweepOptions
     update: PosteriorUpdate = field(default_factory=NaturalUpdate)
     rebuild: bool = False
-    """Whether q is rebuilt from the rows' sites under today's kernel before each pass (batch only).
+    """Whether q is summed from the sites under the current kernel before each pass over all rows.
 
-    Then the objective is exact and so is every row's share in q; otherwise q keeps its whitened
-    coordinates while kernel and inducing points move, which costs nothing and a lag of one step.
+    Then the objective is exact, and so is the contribution of every row to q. Otherwise q keeps its
+    whitened coordinates while kernel and inducing points move, so that it lags by one step.
     """
     sampler: RowSampler = EVERY_ROW
     """Which rows of a minibatch take part."""
     population: float | None = None
-    """Weight of the rows that a minibatch stands for; None: of all rows of the source."""
+    """Weight of the rows that a minibatch represents; None means all rows of the source."""
 
     @property
     def engine(self) -> Engine:
-        """Where the passes run."""
+        """The engine that runs the passes."""
         return self.problem.engine
 
     def init(self) -> TrainingState:
-        """The state before the first step: parameters and q where the problem starts."""
+        """The state before the first step, with the parameters and the q that the problem starts
+        from."""
         x = self.problem.space.start
         q = self.update.start(self.problem.posterior, self.problem.prior(x))
         n_moved = len(x) + (q.size if isinstance(q, np.ndarray) else 0)
@@ -152,11 +154,11 @@ class Trainer:
     def step(
         self, state: TrainingState, batch: Batch = ALL_ROWS
     ) -> tuple[TrainingState, StepInfo | None]:
-        """One pass over a batch, then one step for q and one for the parameters.
+        """Make one pass over a batch, then one step of q and one of the parameters.
 
-        A batch without any weight moves nothing and has no info. A pass that fails numerically is
-        repeated half-way back to the last good parameters, with the optimiser's steps and the damping
-        halved; the damping recovers with the steps that succeed.
+        A batch without any weight changes nothing, and its info is None. A pass that fails numerically
+        is repeated half-way back to the parameters before the last step, with the optimiser's steps and
+        the damping halved. The damping recovers with the steps that succeed.
         """
         for _ in range(_MAX_RETRIES):
             try:
@@ -176,18 +178,18 @@ class Trainer:
                     return state, None
                 return self._moved(state, evaluation, batch.gain, batch.rate), evaluation.info
         raise NumericalError(
-            f"training failed {_MAX_RETRIES} times in a row in spite of smaller steps; try tighter "
+            f"a training step failed {_MAX_RETRIES} times, each time with a shorter step; try tighter "
             'kernel bounds, fewer inducing points, optimizer=Adam(0.01) or scaling="standard"'
         )
 
     def evaluate(
         self, x: Array, q: Any, damping: float, batch: Block | None = None
     ) -> Evaluation | None:
-        """Objective and slope at a point, None if the batch has no weight.
+        """Objective and gradient at a point; None if the batch has no weight.
 
-        The refined sites wait for the engine's `commit`.
+        The rows keep their refined sites only after the engine's `commit`.
         """
-        # Beside all rows float64 costs nothing, and line searches go by the last digits.
+        # On all rows, m×m algebra in float64 takes little time, and line searches need its digits.
         dtype = FLOAT64 if batch is None else self.problem.dtype
         prior, q, posterior = self._prior_and_posterior(x, q, dtype)
         rule, options = self.problem.rule, self.update.options(self.options, damping)
@@ -203,7 +205,7 @@ class Trainer:
             space, hyperprior = self.problem.space, self.problem.hyperprior
             slope = space.pack_gradient(by_parameters) + hyperprior.gradient(x)
             square = float(slope @ slope)
-            # Of a sum of squares the diagonal shows whatever is not finite, and so does a total.
+            # A non-finite entry of a sum of squares also shows in its diagonal, and so in the total.
             diagonals = np.trace(sums.precision, axis1=1, axis2=2)
             total = value + square + by_q.sum() + diagonals.sum() + sums.shift.sum()
         if not math.isfinite(total):
@@ -218,9 +220,10 @@ class Trainer:
         return Evaluation(sums, share, prior, np.concatenate([slope, by_q]), info)
 
     def _prior_and_posterior(self, x: Array, q: Any, dtype: Dtype) -> tuple[Prior, Any, Posterior]:
-        """Of q at x, with q itself; its covariance in `dtype`."""
+        """Prior at x, q (rebuilt from the sites if wanted) and its moments, the covariance in
+        `dtype`."""
         if self.update.is_whitened and not self.rebuild and len(self.problem.space.Z) >= WORTH_A_THREAD:
-            # The posteriors of many classes go over the threads one by one: theirs is this call.
+            # With many classes, `moments` itself spreads the latent functions over the threads.
             posterior, prior = self.engine.threads.both(
                 lambda: self.update.moments(q, dtype), lambda: self.problem.prior(x)
             )
@@ -239,16 +242,16 @@ class Trainer:
             x=self.problem.space.project(state.x + move[:split]),
             q=self.update.moved(state.q, evaluation, gain, move[split:]),
             optimizer_state=optimizer_state,
-            # Damped for good, a q of minibatches would be made of halves of sites.
+            # Without recovery, minibatches would make a q of sites that are only half refined.
             damping=min(self.options.damping, 2.0 * state.damping),
             previous=(state.x, state.q),
         )
 
     def _share(self, sums: Sums, batch: Block | None) -> float:
-        """What the rows of a pass are of those that they stand for.
+        """Share of the rows of a pass among the rows that they represent.
 
-        A minibatch is drawn from rows, whatever they weigh: only with its share of the rows is its
-        scaled sum that of all rows on average.
+        Minibatches are drawn by number of rows, not by weight. So their sums must be scaled by their
+        share of the rows in order to equal the sums over all rows on average.
         """
         if self.population is not None:
             return sums.weight / self.population

@@ -1,8 +1,8 @@
-"""From the sums of a pass to the objective and its gradient.
+"""From the sums of a pass to the objective, its gradient, and the next posterior q.
 
-q = N(m, R Rᵀ) as free parameters, and the bound's gradient by them from the sums of a pass.
-
-How q moves after a pass: to the refined sites (EP, natural-gradient VI), or along a gradient.
+There are three updates of q: `NaturalUpdate` moves it towards the sum of the refined sites (EP and
+natural-gradient VI), `FactorUpdate` is the paper's minibatch scheme with stored factors, and
+`GradientUpdate` leaves q = N(m, R Rᵀ) to an optimiser (VI only).
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from cavity.typing import FLOAT64, Array, Dtype
 
 
 class Evaluation(NamedTuple):
-    """What a pass says of a point."""
+    """The result of a pass at a point."""
 
     sums: Sums
-    """For all rows: those of a minibatch are scaled up."""
+    """Sums over all rows; those of a minibatch are scaled up."""
     share: float
-    """What the rows of the pass are of all rows: `sums` times this are their own."""
+    """Share of the pass's rows among all rows; `sums` times this are the sums of the pass itself."""
     prior: Prior
     slope: Array
-    """Gradient by kernel and inducing points, then by what the optimiser moves of q."""
+    """Gradient by kernel and inducing points, then by the parameters of q that the optimiser moves."""
     info: StepInfo
 
 
 def objective(sums: Sums, posterior: Posterior, rule: Rule) -> float:
-    """log Z_q or the ELBO of the q that the pass was given, with all rows in the sums."""
+    """log Z_q or the ELBO at the q of the pass, from sums over all rows."""
     return rule.complexity(posterior) + sums.objective
 
 
 def gradient(sums: Sums, prior: Prior, posterior: Posterior, gamma: float = 0.0) -> ParameterGradient:
     """Gradient of the objective by the kernel's theta and by Z.
 
-    gamma: what γ is of ν̃, for sums without a bracket; see `bracket_of_sites`.
+    gamma: the ratio γ/ν̃, for sums without a bracket; see `bracket_of_sites`.
     """
     assert sums.theta is not None
     assert sums.Z is not None
@@ -68,11 +68,11 @@ def gradient(sums: Sums, prior: Prior, posterior: Posterior, gamma: float = 0.0)
 def bracket_of_sites(sums: Sums, posterior: Posterior, gamma: float) -> Array:
     """The rows' part of the gradient through K_mm [m, m], from the sums of undamped sites.
 
-    Where h = −ν̃ and γ = gν̃ in all rows, Σ PᵀA has no weights but those of Λ = Σ ν̃AAᵀ:
+    Where h = −ν̃ and γ = gν̃ in all rows, Σ PᵀA follows from Λ = Σ ν̃AAᵀ:
 
         Σ_c μ_c (Σ α_c A)ᵀ − B_c⁻¹Λ_c + ½ g Λ_c
 
-    m×m products instead of one with all rows. In the precision of the covariance.
+    This takes m×m products instead of a product with all rows, in the precision of the covariance.
     """
     assert sums.pull is not None
     dtype = posterior.covariance.dtype
@@ -87,13 +87,13 @@ def bracket_of_sites(sums: Sums, posterior: Posterior, gamma: float) -> Array:
 
 @dataclass(frozen=True)
 class GaussianSpace:
-    """How whitened means [C, m] and lower triangular factors [C, m, m] map to one vector."""
+    """Maps whitened means [C, m] and lower triangular factors [C, m, m] to one vector and back."""
 
     n_latents: int
     m: int
 
     def pack(self, mean: Array, factors: Array) -> Array:
-        """The vector: all means, then the lower triangles row by row."""
+        """One vector: all means, then the lower triangles row by row."""
         return np.concatenate([mean.ravel(), *map(triangle, factors)])
 
     def unpack(self, q: Array) -> tuple[Array, Array]:
@@ -107,27 +107,27 @@ class GaussianSpace:
         return Posterior.from_moments(*self.unpack(q))
 
     def moments(self, q: Array, dtype: Dtype) -> Posterior:
-        """The same for a variational pass over tiles of a precision."""
+        """The distribution of a vector for a variational pass, the covariance in `dtype`."""
         return Posterior.from_factors(*self.unpack(q), dtype)
 
 
 def bound_gradient(
     q: Array, sums: Sums, prior: Prior, space: GaussianSpace, dtype: Dtype = FLOAT64
 ) -> tuple[ParameterGradient, Array]:
-    """Derivative of the ELBO by theta and Z with the whitened q held, and by the vector q.
+    """Gradient of the ELBO by theta and Z at a fixed whitened q, and by the vector q.
 
-    From undamped sums of a pass at this q that has left the bracket to the sites. With Λ = −Σ βAAᵀ, that
-    of natural-gradient sites, and a = Σ αA, their pull,
+    It needs the undamped sums of a pass at this q without a bracket. With Λ = −Σ βAAᵀ, the precision of
+    natural-gradient sites, and a = Σ αA, their pull,
 
         ∂/∂m = a − m,   ∂/∂S = ½(S⁻¹ − I − Λ),   ∂/∂R = tril(2 ∂/∂S · R) = diag(1/R) − tril(R + ΛR).
 
-    Of the rest only A = L⁻¹k moves with theta and Z: dA = L⁻¹dk − L⁻¹dL A, L⁻¹dL = Φ(L⁻¹dK L⁻ᵀ), where
+    Otherwise only A = L⁻¹k depends on theta and Z: dA = L⁻¹dk − L⁻¹dL A, L⁻¹dL = Φ(L⁻¹dK L⁻ᵀ), where
     Φ keeps the lower triangle and half of the diagonal. The pass has the part through dk; the part
     through dL needs Σ GAᵀ for the rows' derivatives G by A, and as G = αm + β(S − I)A that is
 
         Σ GAᵀ = m aᵀ + Λ − SΛ.
 
-    Products are formed in `dtype`: in minibatches that of the tiles, which have made Λ.
+    Products are computed in `dtype`; in minibatches that is the precision of Λ.
     """
     assert sums.theta is not None
     assert sums.Z is not None
@@ -153,7 +153,7 @@ def bound_gradient(
 
 
 class PosteriorUpdate(Protocol):
-    """What a trainer needs to know of q; `q` itself is the update's own kind of value."""
+    """How a trainer represents q and moves it; each update has its own type of `q`."""
 
     def start(self, posterior: Posterior, prior: Prior) -> Any:
         """The q to start from."""
@@ -161,40 +161,42 @@ class PosteriorUpdate(Protocol):
 
     @property
     def is_whitened(self) -> bool:
-        """Whether q is held on u, so that its moments need no prior."""
+        """Whether q is a distribution of the whitened u, so that its moments need no prior."""
         ...
 
     def options(self, options: SweepOptions, damping: float) -> SweepOptions:
-        """How a pass must treat its rows."""
+        """The options of a pass with a damping."""
         ...
 
     def posterior(self, q: Any, prior: Prior | None = None) -> Posterior:
-        """Moments of q in the whitened coordinates of a prior, which a whitened q does not need."""
+        """Moments of q in the whitened coordinates of a prior; a whitened q does not need the prior."""
         ...
 
     def moments(self, q: Any, dtype: Dtype, prior: Prior | None = None) -> Posterior:
-        """The same for a pass over tiles of a precision, which needs the covariance in that alone.
+        """Moments of q for a pass, with the covariance only in `dtype`.
 
-        It can do without the naturals, unless the rule asks for them.
+        The naturals may be missing, if no rule needs them.
         """
         ...
 
     def gradients(self, q: Any, sums: Sums, prior: Prior, posterior: Posterior) -> tuple[
         ParameterGradient, Array
     ]:  # fmt: skip
-        """Gradient by kernel and inducing points, and by what of q the optimiser moves."""
+        """Gradient by kernel and inducing points, and by the parameters of q that the optimiser
+        moves."""
         ...
 
     def moved(self, q: Any, evaluation: Evaluation, gain: float, move: Array) -> Any:
-        """The next q, from what a pass said and the optimiser's move."""
+        """The next q, from the result of a pass and the optimiser's move."""
         ...
 
     def retreated(self, q: Any, before: Any) -> Any:
-        """The q to go on with after a pass at q has failed, given that before the last step."""
+        """The q to continue with after a pass at q has failed; `before` is the q before the last
+        step."""
         ...
 
     def as_arrays(self, q: Any) -> dict[str, Array]:
-        """q for a file."""
+        """q as arrays for a file."""
         ...
 
     def from_arrays(self, arrays: dict[str, Array]) -> Any:
@@ -208,17 +210,18 @@ class NaturalUpdate:
 
     is_whitened: ClassVar[bool] = True
     each: MapFunction = map
-    """How to go over the latent functions: an engine's threads, if there are several."""
+    """Maps a function over the latent functions: an engine's threads, if there are several."""
     gamma: float | None = None
-    """What γ is of ν̃, where it is the same in all rows and the gradient through K_mm may follow from the
-    summed sites; None: it is summed over the rows."""
+    """The ratio γ/ν̃, if it is the same in all rows: then the gradient through K_mm follows from the
+    summed sites. None means that it is summed over the rows."""
 
     def start(self, posterior: Posterior, prior: Prior) -> Naturals:
         """The summed sites of the posterior."""
         return posterior.naturals
 
     def options(self, options: SweepOptions, damping: float) -> SweepOptions:
-        """With this damping of the sites; from damped ones the bracket does not follow."""
+        """The options with this damping; the bracket follows from the sites only if they are
+        undamped."""
         bracket = self.gamma is None or damping != 1.0
         if (damping, bracket) == (options.damping, options.bracket):
             return options
@@ -235,7 +238,7 @@ class NaturalUpdate:
     def gradients(
         self, q: Naturals, sums: Sums, prior: Prior, posterior: Posterior
     ) -> tuple[ParameterGradient, Array]:
-        """The objective's gradient with the factors on f̄ held; the optimiser moves nothing of q."""
+        """The objective's gradient with fixed factors on f̄; the optimiser moves no part of q."""
         return gradient(sums, prior, posterior, self.gamma or 0.0), np.zeros(0)
 
     def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
@@ -243,7 +246,7 @@ class NaturalUpdate:
         return q.mixed_with(evaluation.sums.naturals, gain)
 
     def retreated(self, q: Naturals, before: Naturals) -> Naturals:
-        """That before the step."""
+        """The q before the last step."""
         return before
 
     def as_arrays(self, q: Naturals) -> dict[str, Array]:
@@ -259,8 +262,8 @@ class NaturalUpdate:
 class FactorUpdate(NaturalUpdate):
     """The paper's minibatch scheme: q is the sum of stored factors on f̄, replaced one by one.
 
-    Nothing is averaged: a minibatch's old factors leave the sum and its refined ones enter. Held in the
-    coordinates of f̄, the others stay what they are while kernel and inducing points move.
+    There is no averaging: a minibatch's old factors are subtracted and its refined ones are added. In
+    the coordinates of f̄, the other factors do not change while kernel and inducing points move.
     """
 
     is_whitened: ClassVar[bool] = False
@@ -283,13 +286,13 @@ class FactorUpdate(NaturalUpdate):
         return q + change.mapped(evaluation.prior.L_inverse).scaled(evaluation.share)
 
     def retreated(self, q: Naturals, before: Naturals) -> Naturals:
-        """The same: it is the sum of what the rows hold, and they have replaced their factors."""
+        """The current q: it is the sum of the rows' factors, which have been replaced already."""
         return q
 
 
 @dataclass(frozen=True)
 class GradientUpdate:
-    """q is a whitened mean and a factor of the covariance, moved by the optimiser (VI only)."""
+    """q is a whitened mean and a factor of the covariance, which the optimiser moves (VI only)."""
 
     space: GaussianSpace
     is_whitened: ClassVar[bool] = True
@@ -299,7 +302,7 @@ class GradientUpdate:
         return self.space.pack(posterior.mean, np.linalg.cholesky(posterior.covariance))
 
     def options(self, options: SweepOptions, damping: float) -> SweepOptions:
-        """Undamped, whatever else is: q is not made of the sites, and their sums are its gradient."""
+        """The options without damping, since the sums of undamped sites are the gradient by q."""
         return _with(options, damping=1.0, bracket=False)
 
     def posterior(self, q: Array, prior: Prior | None = None) -> Posterior:
@@ -307,22 +310,22 @@ class GradientUpdate:
         return self.space.posterior(q)
 
     def moments(self, q: Array, dtype: Dtype, prior: Prior | None = None) -> Posterior:
-        """Moments of q, without the inverse that its naturals would cost."""
+        """Moments of q without its naturals, which would need an inverse."""
         return self.space.moments(q, dtype)
 
     def gradients(
         self, q: Array, sums: Sums, prior: Prior, posterior: Posterior
     ) -> tuple[ParameterGradient, Array]:
-        """The bound's gradient with the whitened q held, and by q."""
+        """The bound's gradient at a fixed whitened q, and by q."""
         assert posterior.factors is not None
         return bound_gradient(q, sums, prior, self.space, posterior.factors.dtype)
 
     def moved(self, q: Array, evaluation: Evaluation, gain: float, move: Array) -> Array:
-        """Where the optimiser goes."""
+        """q plus the optimiser's move."""
         return q + move
 
     def retreated(self, q: Array, before: Array) -> Array:
-        """That before the step."""
+        """The q before the last step."""
         return before
 
     def as_arrays(self, q: Array) -> dict[str, Array]:
@@ -334,6 +337,6 @@ class GradientUpdate:
         return arrays["moments"]
 
 
-@lru_cache(maxsize=8)  # asked in every step
+@lru_cache(maxsize=8)  # called in every step
 def _with(options: SweepOptions, damping: float, bracket: bool) -> SweepOptions:
     return replace(options, damping=damping, bracket=bracket)

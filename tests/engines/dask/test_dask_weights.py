@@ -85,7 +85,7 @@ def test_the_number_of_inducing_points_is_found_as_on_one_machine(client):
     settings = {"n_inducing": "auto", "max_epochs": 5, "random_state": 0}
     local = make(SEPClassifier, **settings).fit(X, LABELS)
     twin = make(DaskSEPClassifier, **settings, client=client).fit(*chunked(X, LABELS, 100))
-    paths = [[(r.m, r.loo_score, r.charge) for r in fit.inducing_search_] for fit in (twin, local)]
+    paths = [[(r.m, r.loo_score, r.penalty) for r in fit.inducing_search_] for fit in (twin, local)]
     assert_allclose(*paths, rtol=1e-6, atol=1e-6)
     assert twin.inducing_points_.shape == local.inducing_points_.shape
     assert_allclose(twin.loo_log_loss_, local.loo_log_loss_, atol=0.05)

@@ -10,6 +10,7 @@ from training_runs import make_trainer
 from cavity.gp.likelihoods import Logit, Probit
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.inference.sweep import Sweep, SweepOptions
+from cavity.inference.trainer import Batch
 from cavity.inference.updates import (
     FactorUpdate,
     GaussianSpace,
@@ -64,7 +65,7 @@ def test_natural_moves_mix_the_refined_sites_in(gain):
     trainer = make_trainer(*table(30), kernel=KERNELS["noisy"], Z=points(M), learn=False)
     q = some_posterior().naturals
     refined = trainer.evaluate(np.zeros(0), q, damping=1.0).sums
-    moved = trainer.step(replace(trainer.start(), q=q), gain=gain)[0].q
+    moved = trainer.step(replace(trainer.init(), q=q), Batch(gain=gain))[0].q
     assert_allclose(moved.precision, (1 - gain) * q.precision + gain * refined.precision)
     assert_allclose(moved.shift, (1 - gain) * q.shift + gain * refined.shift)
 
@@ -74,7 +75,7 @@ def test_plain_gradients_know_no_damping():
     trainer = make_trainer(
         *table(30), rule=Variational(), kernel=KERNELS["noisy"], Z=points(M), update=UPDATES["gradient"]
     )
-    state = trainer.start()
+    state = trainer.init()
     slopes = [trainer.evaluate(state.x, state.q, damping).slope for damping in (0.25, 1.0)]
     assert_array_equal(*slopes)
 
@@ -83,10 +84,10 @@ def test_plain_moves_go_where_the_optimiser_goes():
     trainer = make_trainer(
         *table(30), rule=Variational(), kernel=KERNELS["noisy"], Z=points(M), update=UPDATES["gradient"]
     )
-    state = trainer.start()
+    state = trainer.init()
     slope = trainer.evaluate(state.x, state.q, damping=1.0).slope
     move, _ = trainer.optimizer.step(state.optimizer_state, slope)
-    moved, _ = trainer.step(state, gain=0.1)
+    moved, _ = trainer.step(state, Batch(gain=0.1))
     assert_allclose(moved.x, state.x + move[: len(state.x)])
     assert_allclose(moved.q, state.q + move[len(state.x) :])
 

@@ -32,7 +32,7 @@ def listen(chunks, settings, *, rule=None, learn=False, weight=None):
         trainer = make_trainer(
             X[rows], LABELS[rows], rule=rule, learn=learn, kernel=KERNELS["noisy"], Z=points(6)
         )
-        stream = Stream(trainer.start(), 0.0) if stream is None else stream
+        stream = Stream(trainer.init(), 0.0) if stream is None else stream
         progress = Progress()
         stream = absorb(trainer, stream, source(rows, weight), progress, settings)
     return stream
@@ -102,8 +102,14 @@ def test_a_stream_goes_on_from_a_given_posterior():
     """What was known is scaled, not replaced."""
     trainer = make_trainer(X[:10], LABELS[:10], learn=False, kernel=KERNELS["noisy"], Z=points(6))
     known = Naturals(100.0 * np.eye(6)[None], np.full((1, 6), 30.0))
-    state = replace(trainer.start(), q=known)
-    stream = absorb(trainer, Stream(state, 1000.0), source(slice(0, 10)), Progress(), StreamSettings(10))
+    state = replace(trainer.init(), q=known)
+    stream = absorb(
+        trainer,
+        Stream(state, 1000.0, represents=1000.0),
+        source(slice(0, 10)),
+        Progress(),
+        StreamSettings(10),
+    )
     assert stream.seen == 1010.0
     assert_allclose(stream.state.q.precision, known.precision, atol=10.0)
     assert_allclose(stream.state.q.shift, known.shift, atol=10.0)
@@ -131,11 +137,11 @@ class TestEveryRowCountsAlike:
 def test_a_memory_that_is_set_late_holds_at_once(seen):
     """However many rows q stands for, after a step it is an average over no more than the memory."""
     trainer = make_trainer(X, LABELS, learn=False, kernel=KERNELS["noisy"], Z=points(6))
-    state = trainer.start()
+    state = trainer.init()
     one = Naturals(np.eye(6)[None], np.zeros((1, 6)))
-    stream = Stream(replace(state, q=one.scaled(seen)), seen, importance_weight=seen)
+    stream = Stream(replace(state, q=one.scaled(seen)), seen, represents=seen)
     stream = absorb(trainer, stream, source(slice(0, 10)), Progress(), StreamSettings(10, memory=40.0))
-    assert stream.importance_weight == 40.0
+    assert stream.represents == 40.0
     assert stream.seen == seen + 10.0
     old = np.trace(stream.state.q.precision[0]) / 6
     assert 30.0 <= old < 31.0 + 10.0
@@ -148,23 +154,16 @@ def twenty_more(stream):
 
 def test_a_memory_that_is_lifted_brings_nothing_back():
     later = twenty_more(listen([slice(0, 100)], StreamSettings(batch_size=10, memory=30.0)))
-    assert later.importance_weight == 50.0
+    assert later.represents == 50.0
     assert later.seen == 120.0
-
-
-def test_streams_of_old_files_do_not_say_what_they_stand_for():
-    stream = listen([slice(0, 100)], StreamSettings(batch_size=10))
-    old, new = twenty_more(replace(stream, importance_weight=None)), twenty_more(stream)
-    assert old.importance_weight == new.importance_weight == 120.0
-    assert_array_equal(old.state.q.precision, new.state.q.precision)
 
 
 def test_what_forgets_keeps_its_pace_and_what_does_not_settles(monkeypatch):
     rates, step = [], Trainer.step
 
-    def noted(self, *args, rate, **options):
-        rates.append(rate)
-        return step(self, *args, rate=rate, **options)
+    def noted(self, state, batch):
+        rates.append(batch.rate)
+        return step(self, state, batch)
 
     monkeypatch.setattr(Trainer, "step", noted)
     listen([slice(0, 200)], StreamSettings(batch_size=2, memory=60.0))

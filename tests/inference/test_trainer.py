@@ -10,10 +10,10 @@ from cavity import NumericalError, SEPClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
-from cavity.inference.trainer import Trainer
+from cavity.inference.trainer import Batch, Trainer
 from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
 from cavity.inference.vi import Variational
-from support import KERNELS, make, points, table, tried, watch_training
+from support import KERNELS, make, points, replace_sweep, table, tried, watch_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -80,7 +80,7 @@ def test_failures_in_a_row_go_back_further_each_time(monkeypatch, spoil):
 @every_failure
 def test_what_never_succeeds_is_named_with_a_way_out(monkeypatch, spoil):
     passes = watch_training(monkeypatch, lambda number, sums: spoil(sums))
-    with pytest.raises(NumericalError, match=r"kernel bounds|standardize|learning_rate"):
+    with pytest.raises(NumericalError, match=r"kernel bounds.*optimizer=Adam\(0\.01\)"):
         classifier().fit(*table(60))
     assert 3 <= len(passes) <= 100
 
@@ -106,7 +106,7 @@ def test_steps_that_leave_the_range_of_floats_come_back():
     model = classifier(kernel=kernel, optimizer=Adam(100.0), hyperprior_scale=None)
     fitted, complaint = tried(lambda: model.fit(*table(60)))
     if fitted is None:
-        assert "learning_rate" in complaint
+        assert "optimizer=Adam(0.01)" in complaint
     else:
         assert np.isfinite(fitted.predict_proba(table(10, seed=3)[0])).all()
         assert np.isfinite(fitted.log_marginal_likelihood_value_)
@@ -119,7 +119,7 @@ def test_after_failed_passes_q_is_again_made_of_whole_sites(monkeypatch, rule):
 
     def precision(failures):
         trainer = make_trainer(X, labels, rule=rule, optimizer=Adam(1e-6))
-        state, sweep, passes = trainer.start(), LocalEngine.sweep, []
+        state, sweep, passes = trainer.init(), LocalEngine.run, []
 
         def failing(self, *args):
             passes.append(args)
@@ -127,10 +127,10 @@ def test_after_failed_passes_q_is_again_made_of_whole_sites(monkeypatch, rule):
                 raise np.linalg.LinAlgError
             return sweep(self, *args)
 
-        monkeypatch.setattr(LocalEngine, "sweep", failing)
+        replace_sweep(monkeypatch, failing)
         for step, batch in enumerate(trainer.engine.batches(20, np.random.default_rng(0)), start=1):
-            state, _ = trainer.step(state, batch, gain=max(0.2, 1.0 / step))
-        monkeypatch.setattr(LocalEngine, "sweep", sweep)
+            state, _ = trainer.step(state, Batch(batch, gain=max(0.2, 1.0 / step)))
+        replace_sweep(monkeypatch, sweep)
         assert state.damping == trainer.options.damping
         return np.trace(state.q.precision[0])
 
@@ -140,7 +140,7 @@ def test_after_failed_passes_q_is_again_made_of_whole_sites(monkeypatch, rule):
 def test_after_a_failed_pass_stored_factors_still_add_up_to_q(monkeypatch):
     """The rows have replaced theirs: a q without them would be off for good."""
     X, labels = table(200)
-    sweep, step, passes, gaps = LocalEngine.sweep, Trainer.step, [], []
+    sweep, step, passes, gaps = LocalEngine.run, Trainer.step, [], []
 
     def failing(self, *args):
         passes.append(args)
@@ -155,7 +155,7 @@ def test_after_a_failed_pass_stored_factors_still_add_up_to_q(monkeypatch):
         gaps.append(np.abs(summed - state.q.precision[0]).max() / np.abs(summed).max())
         return state, info
 
-    monkeypatch.setattr(LocalEngine, "sweep", failing)
+    replace_sweep(monkeypatch, failing)
     monkeypatch.setattr(Trainer, "step", compared)
     options = {"site_storage": "factors", "batch_size": 20, "max_epochs": 2}
     make(SEPClassifier, n_inducing=5, random_state=0, n_jobs=1, **options).fit(X, labels)
@@ -169,7 +169,7 @@ def test_the_gradient_norm_is_that_of_kernel_and_inducing_points(plain):
     X, labels = table(60)
     update = GradientUpdate(GaussianSpace(1, 6)) if plain else NaturalUpdate()
     trainer = make_trainer(X, labels, rule=Variational(), update=update)
-    state = trainer.start()
+    state = trainer.init()
     found = trainer.evaluate(state.x, state.q, damping=1.0)
     slope = found.slope[: len(state.x)]
     assert np.linalg.norm(slope) > 1.5  # not one, whose square it is
@@ -179,7 +179,7 @@ def test_the_gradient_norm_is_that_of_kernel_and_inducing_points(plain):
 def test_a_failed_pass_is_repeated_with_the_q_of_before(monkeypatch):
     X, labels = table(60)
     trainer = make_trainer(X, labels)
-    first = trainer.start()
+    first = trainer.init()
     second, _ = trainer.step(first)
     asked, evaluate = [], Trainer.evaluate
 

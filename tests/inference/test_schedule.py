@@ -1,18 +1,18 @@
-"""Budgets: whichever binds decides, and steps only ever shrink towards the end."""
-
-import time
+"""Budgets and the monitor: when training ends, how its steps shrink, and which state is kept."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.engines.local import LocalEngine
+from cavity.engines.backend import LocalBackend
+from cavity.inference.history import StepInfo
 from cavity.inference.optimizers import Adam
-from cavity.inference.schedule import Budget
-from support import make, set_clock, table, watch_training
+from cavity.inference.schedule import Budget, Monitor
+from support import make, set_clock, table, time_passes, watch_training
 
 amounts = st.floats(1e-3, 1e6)
 shares = st.floats(0.0, 2.0)
@@ -80,8 +80,14 @@ def test_seconds_are_kept(monkeypatch, kind, batch_size):
     """
     X, labels = table(2000)
     set_clock(monkeypatch, 2e-3)
-    model = kind(
-        n_inducing=20, batch_size=batch_size, max_seconds=0.5, max_epochs=1_500, tol=0.0, n_jobs=1
+    model = make(
+        kind,
+        n_inducing=20,
+        batch_size=batch_size,
+        max_seconds=0.5,
+        max_epochs=1_500,
+        tol=0.0,
+        n_jobs=1,
     )
     model.fit(X, labels)
     assert model.history_[-1].seconds < 0.51
@@ -93,14 +99,14 @@ def test_seconds_are_kept(monkeypatch, kind, batch_size):
 def test_the_tighter_of_two_budgets_binds(monkeypatch, binding):
     X, labels = table(500)
     passes = watch_training(monkeypatch)
+    set_clock(monkeypatch, 2e-3)
     budget = {"epochs": (2, 600.0), "seconds": (1e6, 0.3)}[binding]
     model = SEPClassifier(
         n_inducing=5, batch_size=50, max_epochs=budget[0], max_seconds=budget[1], n_jobs=1
     )
-    set_clock(monkeypatch, 1e-3)
     model.fit(X, labels)
-    assert model.history_[-1].seconds < 0.31
     assert (len(passes) == 20) == (binding == "epochs")
+    assert model.history_[-1].seconds < budget[1]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -142,21 +148,14 @@ def test_without_a_limit_in_seconds_the_clock_has_no_say(monkeypatch, options):
     X, labels = table(200)
 
     def fit(seconds_a_look):
-        now = 0.0
-
-        def clock():
-            nonlocal now
-            now += next(seconds_a_look)
-            return now
-
         with monkeypatch.context() as patch:
-            patch.setattr(time, "perf_counter", clock)
+            set_clock(patch, seconds_a_look)
             model = make(SEPClassifier, n_inducing=6, random_state=0, n_jobs=1, **options)
             return model.fit(X, labels)
 
     rng = np.random.default_rng(0)
-    steady = fit(iter(lambda: 1e-3, None))
-    fitful = fit(iter(lambda: rng.exponential() ** 4, None))
+    steady = fit(1e-3)
+    fitful = fit(lambda: rng.exponential() ** 4)
     assert_allclose(fitful.kernel_.theta, steady.kernel_.theta, rtol=1e-9)
     assert fitful.n_iter_ == steady.n_iter_
 
@@ -185,10 +184,9 @@ def test_a_kernel_that_stays_needs_no_budget_but_iterations(options):
 @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier, GFITCClassifier])
 @pytest.mark.parametrize("budget", [{"max_epochs": 2}, {"max_seconds": 1e-9}], ids=str)
 def test_sweeps_at_a_kernel_that_stays_heed_the_budget(kind, budget):
-    if kind is GFITCClassifier and "max_epochs" in budget:
-        budget = {"max_epochs": 2}
     X, labels = table(500)
-    model = kind(n_inducing=5, optimizer=None, tol=1e-9, n_jobs=1, random_state=0, **budget)
+    options = {"n_inducing": 5, "optimizer": None, "tol": 1e-9, "n_jobs": 1, "random_state": 0}
+    model = make(kind, **options, **budget)
     model.fit(X, labels)
     assert model.n_iter_ == (1 if "max_seconds" in budget else 2)
 
@@ -212,16 +210,7 @@ def test_a_start_that_the_clock_decides_cannot_be_resumed(tmp_path):
 @pytest.mark.parametrize("calibration", ["auto", None])
 def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
     """A sweep takes a tenth of a second, a step a hundredth, training ends before the budget does."""
-    now = 0.0
-    sweep = LocalEngine.sweep
-
-    def timed(self, prior, posterior, options, batch=None):
-        nonlocal now
-        now += 0.1 if batch is None else 0.01
-        return sweep(self, prior, posterior, options, batch)
-
-    monkeypatch.setattr(LocalEngine, "sweep", timed)
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    clock = time_passes(monkeypatch, lambda row_pass, batch: 0.1 if batch is None else 0.01)
     X, labels = table(2_000)
     model = SEPClassifier(
         n_inducing=5,
@@ -232,7 +221,7 @@ def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
         config={"calibration": calibration},
     )
     model.fit(X, labels)
-    assert now < 6.5
+    assert clock.now < 6.5
     assert np.isfinite(model.log_marginal_likelihood_value_)
     # The sweeps ended where there was nothing left to do.
     exact = model.log_marginal_likelihood(model.kernel_.theta)
@@ -240,26 +229,23 @@ def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("calibration", ["loo", None])
+@pytest.mark.parametrize("calibration", ["temperature", None])
 def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, calibration):
     """A start that has taken most of the time must not look like steps that would, each of them."""
-    now, steps = 0.0, 0
-    sweep, standardizer = LocalEngine.sweep, SEPClassifier._standardizer
+    steps, standardizer = 0, LocalBackend.standardizer
+
+    def seconds(row_pass, batch):
+        nonlocal steps
+        steps += row_pass.options.gradient
+        return 0.01
+
+    clock = time_passes(monkeypatch, seconds)
 
     def slow(*arguments):
-        nonlocal now
-        now += 3.0
+        clock.now += 3.0
         return standardizer(*arguments)
 
-    def timed(self, prior, posterior, options, batch=None):
-        nonlocal now, steps
-        now, steps = now + 0.01, steps + options.gradient
-        return sweep(self, prior, posterior, options, batch)
-
-    monkeypatch.setattr(SEPClassifier, "_standardizer", slow)
-    monkeypatch.setattr(LocalEngine, "sweep", timed)
-    for clock in ("perf_counter", "monotonic"):
-        monkeypatch.setattr(time, clock, lambda: now)
+    monkeypatch.setattr(LocalBackend, "standardizer", slow)
     X, labels = table(200)
     SEPClassifier(
         n_inducing=5,
@@ -268,14 +254,14 @@ def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, c
         n_jobs=1,
         config={"tol": 0.0, "calibration": calibration},
     ).fit(X, labels)
-    assert now <= 4.05
+    assert clock.now <= 4.05
     assert steps >= 70  # of the 100 that there is time for
 
 
 def test_batch_training_is_bounded_by_its_iterations(monkeypatch):
     X, labels = table(200)
     passes = watch_training(monkeypatch)
-    with pytest.warns(UserWarning, match="max_iter"):
+    with pytest.warns(ConvergenceWarning, match="max_epochs"):
         SEPClassifier(n_inducing=5, max_epochs=12, n_jobs=1).fit(X, labels)
     assert len(passes) == 12
 
@@ -287,17 +273,99 @@ def test_the_share_used_is_linear_in_the_epochs(epochs):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
-    "model",
+    ("kind", "options"),
     [
-        GFITCClassifier(),
-        GFITCClassifier(optimizer=None),
-        SVIClassifier(config={"posterior_update": "gradient"}),
-        SVIClassifier(optimizer=None, config={"posterior_update": "gradient"}),
-        SVIClassifier(optimizer=None),
+        (GFITCClassifier, {}),
+        (GFITCClassifier, {"optimizer": None}),
+        (SVIClassifier, {"posterior_update": "gradient"}),
+        (SVIClassifier, {"optimizer": None, "posterior_update": "gradient"}),
+        (SVIClassifier, {"optimizer": None}),
     ],
-    ids=repr,
+    ids=str,
 )
-def test_nothing_begins_after_the_seconds_on_all_rows(model):
+def test_nothing_begins_after_the_seconds_on_all_rows(kind, options):
     X, labels = table(100)
-    model.set_params(n_inducing=5, max_seconds=1e-6, random_state=0, n_jobs=1, config={"tol": 0.0})
+    limits = {"max_seconds": 1e-6, "tol": 0.0}
+    model = make(kind, n_inducing=5, random_state=0, n_jobs=1, **limits, **options)
     assert model.fit(X, labels).n_iter_ == 1
+
+
+def step_info(score):
+    return StepInfo(0.0, score, 0.0, 0.0)
+
+
+def feed(monitor, scores):
+    """Steps whose states are their numbers, from 0; the steps at which it called a plateau."""
+    return [i for i, score in enumerate(scores) if monitor.plateau_after(i, step_info(score))]
+
+
+def test_scores_are_means_of_windows():
+    monitor = Monitor(window=3, patience=None)
+    feed(monitor, [1.0, 2.0, 6.0, 0.0, 0.0, 3.0, 9.0])
+    assert monitor.scores == [3.0, 1.0]
+    assert monitor.best == 2
+
+
+def test_ones_own_score_is_asked_once_a_window():
+    asked = []
+
+    def score(state):
+        asked.append(state)
+        return float(state)
+
+    monitor = Monitor(window=4, patience=None, score=score)
+    feed(monitor, [0.0] * 12)
+    assert asked == [3, 7, 11]
+    assert monitor.scores == [3.0, 7.0, 11.0]
+
+
+def test_a_plateau_is_called_after_so_many_windows_without_improvement():
+    monitor = Monitor(window=1, patience=3, tol=1e-3)
+    assert feed(monitor, [0.0, 1.0, 2.0] + [2.0] * 10)[0] == 5
+
+
+def test_what_improves_is_no_plateau():
+    assert feed(Monitor(window=1, patience=3, tol=1e-3), np.linspace(0.0, 1.0, 50)) == []
+
+
+def test_improvements_below_tol_do_not_count():
+    rising = np.concatenate([np.linspace(0, 1, 5), 1 + 1e-6 * np.arange(20)])
+    assert feed(Monitor(window=1, patience=4, tol=1e-4), rising)
+
+
+def test_without_patience_it_never_ends():
+    assert feed(Monitor(window=1, patience=None), [1.0] + [0.0] * 50) == []
+
+
+@pytest.mark.parametrize("fall", [0.08, 0.3, 5.0])
+@pytest.mark.parametrize("windows_after", [1, 2, 5])
+def test_a_collapse_at_the_end_brings_back_the_best_state(fall, windows_after):
+    """Also if the score had risen a lot at the start: that was learning, not noise."""
+    rng = np.random.default_rng(0)
+    scores = -0.3 + 1e-3 * rng.normal(size=40)
+    scores[0] = -0.69
+    monitor = Monitor(window=1, patience=None)
+    feed(monitor, [*scores, *np.full(windows_after, -0.3 - fall)])
+    assert monitor.best == int(np.argmax(scores))
+    assert monitor.best_or("last") == monitor.best
+
+
+def test_a_last_state_within_the_noise_of_the_best_is_kept():
+    """Its parameters had the longest training, and the best of many noisy scores is mostly luck."""
+    rng = np.random.default_rng(0)
+    monitor = Monitor(window=1, patience=None)
+    feed(monitor, [*(-0.3 + 0.01 * rng.normal(size=40)), -0.3])
+    assert monitor.best_or("last") == "last"
+
+
+def test_without_any_score_the_last_state_is_all_there_is():
+    monitor = Monitor(window=10, patience=None)
+    feed(monitor, [0.0] * 9)
+    assert monitor.best_or("last") == "last"
+
+
+def test_nan_never_becomes_the_best():
+    monitor = Monitor(window=1, patience=None)
+    feed(monitor, [-0.5, -0.4, np.nan])
+    assert monitor.best == 1
+    assert monitor.best_or("last") == 1
