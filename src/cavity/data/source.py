@@ -239,6 +239,7 @@ class ClassWeightedSource(Source):
         self.n_rows = source.n_rows
         self.n_features = source.n_features
         self.dtype = source.dtype
+        self.feature_names = source.feature_names
         self.is_checked = source.is_checked
 
     def of_all_rows(self, values: Array) -> Array:

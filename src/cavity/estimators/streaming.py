@@ -22,7 +22,7 @@ from sklearn.utils.validation import validate_data
 from cavity.data.arrays import ArraySource
 from cavity.data.arrow import is_arrow_stream, is_dataset
 from cavity.data.labels import require_one_kind
-from cavity.data.opening import is_source, weighted_arrays
+from cavity.data.opening import is_source, numbers, weighted_arrays
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, compute_context, thread_count
@@ -33,7 +33,7 @@ from cavity.estimators.config import (
     resolved_optimizer,
     training_plan,
 )
-from cavity.estimators.validation import numbers, validated_kernel
+from cavity.estimators.validation import validated_kernel
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
