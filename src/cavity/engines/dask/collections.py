@@ -1,6 +1,7 @@
-"""From what a user passes to partitions: lazy pieces of a table that a worker makes into arrays.
+"""Dask data as partitions: from arrays, data frames, Parquet files and tables.
 
-The rows of a table as Dask arrays: each worker reads and encodes pieces of its own.
+A partition is read and checked by a worker. A table becomes Dask arrays, of which each worker reads and
+encodes some pieces.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Partition(NamedTuple):
 
 
 class Census(NamedTuple):
-    """What the driver needs to know of a partition."""
+    """Sizes and classes of a partition, for the driver."""
 
     n_rows: int
     n_features: int
@@ -53,7 +54,7 @@ class LazyTable:
 
 
 def lazy_table(X: Any, y: Any, sample_weight: Any = None) -> LazyTable:
-    """The table that X, y and their weights mean, before any work."""
+    """The partitions of X, y and their weights; reads no rows."""
     if isinstance(X, (str, os.PathLike)):
         X, y, sample_weight = _parquet(os.fspath(X), y, sample_weight)
     if isinstance(X, dask.dataframe.DataFrame):

@@ -253,7 +253,7 @@ class ShardedSource:
             self._partitions = []
 
     def standardizer(self, *, whiten: bool = False) -> Standardizer:
-        """Centre and scale of all rows, and a turn; the driver sees the moments of shards."""
+        """Centre and scale of all rows, and a whitening matrix, from the moments of shards."""
         parts = self.cluster.run(
             lambda: self.cluster.client.map(moments_of, self.rows, products=whiten, pure=False),
             self.reload,

@@ -180,8 +180,8 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
     standardizer, prior, posterior = model.standardizer, model.prior, model.posterior
     if not standardizer.is_identity:
         X = (X - standardizer.mean) * (1.0 / standardizer.scale)
-    if standardizer.turn is not None:
-        X = X @ standardizer.turn
+    if standardizer.whitening_matrix is not None:
+        X = X @ standardizer.whitening_matrix
     # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
     farthest = 1e-4 * float(np.sqrt(np.finfo(model.dtype).max))
     X = X.at_least(-farthest).at_most(farthest)
