@@ -142,7 +142,9 @@ class TestWhitening:
         found = learn(X, cuts=cuts, whiten=True)
         applied = found.apply(X, FLOAT64)
         assert_allclose(applied.T @ applied / len(X), np.eye(3), atol=1e-7)
-        assert_allclose(found.turn, learn(X, whiten=True).turn, rtol=1e-7, atol=1e-7)
+        assert_allclose(
+            found.whitening_matrix, learn(X, whiten=True).whitening_matrix, rtol=1e-7, atol=1e-7
+        )
 
     @pytest.mark.parametrize("scale", [1e-300, 1e-150, 1.0, 1e150, 1e300])
     def test_any_scale(self, scale):
@@ -150,7 +152,7 @@ class TestWhitening:
         X = (X - X.mean(axis=0)) / X.std(axis=0)
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             found = learn(scale * X, cuts=[20], whiten=True)
-        assert_allclose(found.turn, learn(X, whiten=True).turn, rtol=1e-7)
+        assert_allclose(found.whitening_matrix, learn(X, whiten=True).whitening_matrix, rtol=1e-7)
 
     @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
     def test_applied_and_inverted(self, dtype):
@@ -165,12 +167,12 @@ class TestWhitening:
         X, weight = self.correlated(), np.random.default_rng(1).integers(0, 4, 60).astype(float)
         weighted = learn(X, cuts=[25], weight=weight, whiten=True)
         repeated = learn(X.repeat(weight.astype(int), axis=0), whiten=True)
-        assert_allclose(weighted.turn, repeated.turn, rtol=1e-8)
+        assert_allclose(weighted.whitening_matrix, repeated.whitening_matrix, rtol=1e-8)
 
     def test_columns_that_do_not_vary_go_with_no_other(self):
         X = self.correlated()
         X[:, 1] = 7.0
-        turn = learn(X, cuts=[10], whiten=True).turn
+        turn = learn(X, cuts=[10], whiten=True).whitening_matrix
         assert_array_equal(turn[1], [0.0, 1.0, 0.0])
         assert_array_equal(turn[:, 1], [0.0, 1.0, 0.0])
 

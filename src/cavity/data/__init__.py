@@ -1,9 +1,9 @@
-"""Where rows come from: anything that yields blocks of rows, never the whole."""
+"""Sources of rows: arrays, files, tables and users' own, read block by block."""
 
 from cavity.data.arrays import ArraySource, open_npy
 from cavity.data.arrow import ParquetSource
 from cavity.data.contract import check_source
-from cavity.data.opening import class_values, open_source
+from cavity.data.opening import class_values, open_rows, open_source
 from cavity.data.source import Block, RawRows, Source
 from cavity.errors import SourceError
 
@@ -17,5 +17,6 @@ __all__ = [
     "check_source",
     "class_values",
     "open_npy",
+    "open_rows",
     "open_source",
 ]

@@ -36,7 +36,7 @@ _BATCHES_AHEAD = 2
 def is_mapped(X: Any) -> bool:
     """Whether the values of X, an array or sparse matrix, lie in a file that is mapped into memory.
 
-    scikit-learn's validation makes plain arrays of memmaps, which still lie where they lay.
+    scikit-learn's validation turns memmaps into plain arrays whose values are still in the file.
 
     >>> is_mapped(np.eye(3))
     False
@@ -79,7 +79,7 @@ class ArrayBlock:
 
     @property
     def _numbers(self) -> IntArray:
-        """Which rows of X these are."""
+        """Numbers of these rows in X."""
         rows = self.source.rows
         return (np.arange(self.source.n_rows) if rows is None else rows)[self.index]
 
@@ -103,7 +103,7 @@ class ArraySource(Source):
     feature_names
         [d] strings or None.
     path
-        The file X lies in, if it has not been validated: its rows are then checked when they are read.
+        The file that X is in, if it has not been validated: rows are then checked when they are read.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class ArraySource(Source):
         path: str | os.PathLike[str] | None = None,
     ) -> None:
         X = X if hasattr(X, "shape") else np.asarray(X)
-        # Of the sparse formats only CSR is cut into rows at the cost of those rows.
+        # CSR is the sparse format from which some rows can be taken at the cost of these rows alone.
         self.X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
         self.labels: IntArray = np.asarray(labels)
         self.weight = weight

@@ -103,7 +103,7 @@ def _castable(array: Any, kind: Any) -> bool:
 
 
 def coerced(array: Any, kind: str, column: str) -> Any:
-    """An Arrow array as doubles, booleans, strings or timestamps in microseconds, whatever it is now."""
+    """An Arrow array converted to doubles, booleans, strings or timestamps in microseconds."""
     pa, _ = import_arrow()
     wanted = {
         NUMERIC: pa.float64(),
@@ -161,7 +161,7 @@ _YEAR = 365.2425
 _EPOCH_WEEKDAY = 3  # 1 January 1970 was a Thursday, and weeks begin on Monday
 
 PARTS = ("days", "time of year", "day of week", "time of day")
-"""The parts of a point in time; the first is a straight line, the others go round."""
+"""Parts of a point in time: the first is linear, the others are periodic."""
 
 
 def parts_of(microseconds: IntArray) -> Array:
@@ -180,7 +180,7 @@ def parts_of(microseconds: IntArray) -> Array:
 
 
 def circle(share: Array) -> tuple[Array, Array]:
-    """A share of a round as a point on a circle, so that its end is next to its beginning."""
+    """A share of a period as a point on the unit circle, so that its end is next to its beginning."""
     return np.sin(2 * np.pi * share), np.cos(2 * np.pi * share)
 
 
@@ -296,7 +296,7 @@ class CategoricalEncoder:
         return np.asarray(lookup[indices.fill_null(len(words)).to_numpy()], dtype=np.int64)
 
     def unseen(self, array: Any) -> set[str]:
-        """Values that are not among the levels, if training had no others: nothing is known of them."""
+        """Values that are not among the levels, unless rare levels of training were joined as others."""
         if self.has_other:
             return set()
         _, pc = import_arrow()
@@ -312,7 +312,7 @@ class DateEncoder:
     first: float
     """Day of the first date, since 1970."""
     parts: tuple[str, ...]
-    """Those of `dates.PARTS` that vary."""
+    """Those of `PARTS` that vary."""
     fill: tuple[float, ...]
     """Mean of each feature, for dates that are missing."""
     marks_missing: bool

@@ -20,7 +20,7 @@ MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches",
 
 
 def check_members(source: Any) -> None:
-    """Refuse a source whose members are missing or senseless; reads no row."""
+    """Raise if members of a source are missing or wrong; reads no row."""
     missing = [name for name in MEMBERS if not hasattr(source, name)]
     require(not missing, f"{type(source).__name__} has no {', '.join(missing)}")
     for name in ("n_rows", "n_features"):
@@ -45,7 +45,7 @@ def check_members(source: Any) -> None:
 
 
 def check_total_weight(source: Any) -> None:
-    """Refuse a source whose total weight cannot be one; reads no row."""
+    """Raise if the total weight of a source is not a positive number; reads no row."""
     total = source.total_weight
     good = isinstance(total, Real) and 0.0 < float(total) < np.inf
     require(good, f"total_weight is {total!r}, not a positive number: the sum of all weights, or n_rows")
@@ -69,7 +69,7 @@ def loaded(source: Source, block: Block, where: str) -> tuple[RawRows, IntArray]
 
 
 def check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
-    """Refuse rows that are not n, or have other columns, senseless labels or values."""
+    """Raise unless there are n rows with the right columns, finite values, labels and weights."""
     require(
         isinstance(rows, tuple) and len(rows) == 3,
         f"{where}: the rows are a {type(rows).__name__}, not a RawRows(X, labels, weight)",
@@ -111,6 +111,7 @@ def require(condition: bool, message: str) -> None:
 
 
 _BATCHES_AHEAD = 2
+"""Minibatches that are read before they are asked for."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class GuardedSource(Source):
             rows, index = loaded(self.source, batch, f"{self._name}.batches")
             n_rows += len(index)
             yield LoadedBlock(index, rows)
-        if n_rows and not skip:  # of none the schedule has more to say
+        if n_rows and not skip:  # training has its own error for a source without minibatches
             words = f"{self._name}.batches has {n_rows} rows, n_rows is {self.n_rows}"
             require(n_rows == self.n_rows, words)
 
@@ -219,9 +220,9 @@ def check_source(source: Source, size: int | None = None) -> None:
     Parameters
     ----------
     source
-        Any object, such as one of your own.
+        Any object with the members of a `Source`.
     size
-        Of the blocks and minibatches to ask for; by default a seventh of the rows, 1,000 at most.
+        Size of the blocks and minibatches to ask for; by default a seventh of the rows, 1,000 at most.
 
     Raises
     ------
@@ -243,7 +244,7 @@ def check_source(source: Source, size: int | None = None) -> None:
 
 
 def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:
-    """All rows once and in order; returns the rows with the numbers `probes`."""
+    """Check that blocks have all rows once and in order; return the rows with the numbers `probes`."""
     expected = 0
     total = 0.0
     parts = []
@@ -271,17 +272,19 @@ def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:
 
 
 def _check_batches(source: Source, size: int, probes: IntArray, values: RawRows) -> None:
-    """A permutation, the same for equal seeds and another for others, of the rows that blocks has."""
+    """Check that minibatches are a permutation of the rows of blocks that depends on the seed alone."""
     count = np.zeros(source.n_rows, dtype=np.int8)
     order = []
-    twins = zip_longest(source.batches(size, _rng(0)), source.batches(size, _rng(0)))
-    for block, twin in twins:
-        require(None not in (block, twin), "batches has different lengths for generators of equal state")
+    pairs = zip_longest(source.batches(size, _rng(0)), source.batches(size, _rng(0)))
+    for block, again in pairs:
+        require(
+            None not in (block, again), "batches has different lengths for generators of equal state"
+        )
         rows, index = loaded(source, block, "batches")
         require(isinstance(block.index, np.ndarray), "batches: index is not an array of row numbers")
-        same, _ = loaded(source, twin, "batches")
+        same, _ = loaded(source, again, "batches")
         require(
-            np.array_equal(index, np.asarray(twin.index)) and _equal(rows, same),
+            np.array_equal(index, np.asarray(again.index)) and _equal(rows, same),
             "batches is not the same for generators of equal state",
         )
         count[index] += 1

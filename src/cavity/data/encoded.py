@@ -1,4 +1,4 @@
-"""The rows of a table as a source to train on: in memory if they fit, else in a folder of their own."""
+"""Encoded rows of a table as a source to train on: in memory if they fit, else in a temporary folder."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ from cavity.memory import available_bytes
 from cavity.typing import Array, IntArray
 
 MEMORY_SHARE = 0.25
-"""Of the memory that is available, which the features of all rows may take."""
+"""Share of the available memory that the features of all rows may take."""
 _TARGET, _WEIGHT = "(class)", "(weight)"
+"""Names of the columns of labels and weights in the temporary file."""
 _GROUP_ROWS = 131_072
+"""Rows of a row group of the temporary file."""
 
 
 class EncodedRows(NamedTuple):
@@ -34,7 +36,7 @@ class EncodedRows(NamedTuple):
     X: Array
     """[t, d]"""
     codes: IntArray
-    """[t]: of the classes"""
+    """[t]: label codes"""
     weight: Array | None
     """[t], or None if every row counts once"""
 
@@ -75,9 +77,8 @@ def training_rows(
     """A source of all rows, for as long as the context lasts.
 
     Rows that take more than `max_memory` bytes (by default a quarter of what is available) are written
-    to a temporary folder inside `folder`, as Parquet files of their features: encoding them once and
-    reading numbers in every epoch is cheaper than encoding in every epoch, and text files could not be
-    shuffled.
+    to a temporary folder inside `folder`, as Parquet files of their features. Reading these in every
+    epoch is cheaper than encoding the table in every epoch, and text files could not be shuffled.
     """
     n_rows, n_features = int(classes.counts.sum()), preprocessor.n_features_out_
     needed = n_rows * n_features * np.dtype(preprocessor.dtype_).itemsize
@@ -90,7 +91,9 @@ def training_rows(
         return
     with _temporary_folder(folder, needed) as place:
         _write(rows, place)
-        source = ParquetSource(place, _TARGET, weight=None if weight is None else _WEIGHT)
+        codes = np.arange(len(classes.values))
+        weights = None if weight is None else _WEIGHT
+        source = ParquetSource(place, _TARGET, weight=weights, classes=codes)
         source.classes, source.feature_names = classes.values, names
         yield source
 
@@ -166,7 +169,7 @@ def _write(rows: Iterator[EncodedRows], folder: Path) -> None:
 
 @contextmanager
 def _room_in(place: Path) -> Iterator[None]:
-    """Turn what Arrow raises on a full disk, which names no file, into an error that does."""
+    """Turn what Arrow raises on a full disk into an error that names the folder."""
     try:
         yield
     except OSError as error:

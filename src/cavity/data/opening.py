@@ -1,18 +1,22 @@
-"""The one entry for what a user passes to `fit` instead of arrays: a path, or a source."""
+"""From what a user passes to `fit` to a source of rows with labels, classes and weights."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import check_X_y
+from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.data.arrays import ArraySource, npy_source
 from cavity.data.arrow import ParquetSource, is_arrow_stream, is_dataset, is_table, table_source
 from cavity.data.contract import MEMBERS, GuardedSource, check_members, loaded, require
-from cavity.data.labels import encode_labels
+from cavity.data.labels import check_classes, encode_labels, require_one_kind
 from cavity.data.locations import (
     FEATHER,
     PARQUET,
@@ -21,9 +25,73 @@ from cavity.data.locations import (
     local_path,
 )
 from cavity.data.source import Source, rows_to_look_at
-from cavity.data.weights import class_factors, rows_with_weight
+from cavity.data.weights import (
+    class_factors,
+    rows_with_weight,
+    validated_sample_weight,
+    weighted_source,
+)
 from cavity.errors import SourceError
 from cavity.typing import Array
+
+
+class OpenedRows(NamedTuple):
+    """Rows to train on, checked."""
+
+    source: Source
+    classes: Array
+    """[C]: the class values, whose positions are the label codes of the source."""
+    were_arrays: bool
+    """Whether the user passed arrays, and not a file or a source."""
+
+
+def open_rows(
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    class_weight: Any = None,
+    validate: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+) -> OpenedRows:
+    """Turn whatever `fit` accepts into a source with labels, classes and weights, checked once.
+
+    X, y and sample_weight are as in `open_source`, or arrays. `validate` checks arrays X [n, d] and
+    y [n] and returns them; by default scikit-learn's `check_X_y` does.
+
+    >>> rows = open_rows(np.eye(3), ["b", "a", "b"], [1.0, 2.0, 0.0])
+    >>> rows.source.n_rows, rows.source.total_weight, rows.classes.tolist()
+    (2, 3.0, ['a', 'b'])
+    """
+    source = open_source(X, y, sample_weight)
+    if source is not None:
+        classes = class_values(source)
+        listed = source.classes is not None
+        weighted = weighted_source(source, classes, class_weight)
+        return OpenedRows(
+            weighted, check_classes(classes, source.n_rows, listed_by_user=listed), were_arrays=False
+        )
+    X, y = (validate or _checked_arrays)(X, y)
+    require_one_kind(y)
+    check_classification_targets(y)
+    weight = validated_sample_weight(sample_weight, len(y))
+    rows, classes = weighted_arrays(numbers(X), y, weight, class_weight)
+    return OpenedRows(rows, check_classes(classes, rows.n_rows), were_arrays=True)
+
+
+def _checked_arrays(X: Any, y: Any) -> tuple[Any, Any]:
+    checked: tuple[Any, Any] = check_X_y(X, y, accept_sparse="csr", dtype="numeric")
+    return checked
+
+
+def numbers(X: Any) -> Any:
+    """X, with truth values as 0 and 1; an array is not copied.
+
+    >>> numbers(np.array([[True, False]]))
+    array([[1, 0]], dtype=uint8)
+    """
+    if X.dtype.kind != "b":
+        return X
+    return X.astype(np.uint8) if sparse.issparse(X) else X.view(np.uint8)
 
 
 def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | None:
@@ -98,7 +166,7 @@ def weighted_arrays(
 
 
 def _check_arrays(source: ArraySource) -> None:
-    """Refuse arrays that a user has put together and that break the contract, in one pass over them."""
+    """Raise if the arrays of a user's `ArraySource` break the contract, in one pass over them."""
     check_members(source)
     n, name = source.n_rows, type(source).__name__
     for what in ("labels", "weight"):
@@ -111,7 +179,7 @@ def _check_arrays(source: ArraySource) -> None:
 
 
 def _refuse_paths(X: Any, y: Any) -> None:
-    """A list of paths is no array of text, whatever validation would say of it."""
+    """Raise for a list of paths, which would else be taken for an array of text."""
     if not isinstance(X, (list, tuple)) or not X:
         return
     if not all(isinstance(path, (str, os.PathLike)) for path in X):

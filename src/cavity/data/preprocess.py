@@ -59,11 +59,11 @@ def weighted_rows(chunk: Any, weight: str | None) -> tuple[Any, Array | None]:
 
 
 SAMPLE = 50_000
-"""Numbers of a column that its median is taken from."""
+"""Sample size for the median of a column; up to twice as many values are kept."""
 _MOST_COUNTED = 20_000
-"""Levels of a column that are counted; beyond, the rarest are forgotten."""
+"""Levels of a column that are counted at most; if there are more, the rarest are dropped."""
 _FLOAT32_LOSS = 1e-5
-"""Rounding error of float32 that is harmless, in standard deviations of a column."""
+"""Rounding error of float32 that does not matter, in standard deviations of a column."""
 
 
 class Decision(NamedTuple):
@@ -154,7 +154,7 @@ class Sample:
 
     @property
     def median(self) -> float:
-        """Of what was kept."""
+        """Median of the sample."""
         return float(np.median(np.concatenate(self._kept)))
 
 
@@ -181,7 +181,7 @@ class LevelScan:
             self.counts = Counter(dict(self.counts.most_common(_MOST_COUNTED // 2)))
 
     def decide(self) -> Decision:
-        """A level each, or the commonest if there are many; none if nearly all rows have their own."""
+        """All levels, or the commonest if there are many; none if nearly every row has its own level."""
         if self.n == 0:
             return Decision(None, f"{self.column!r} has no values and is left out")
         n_levels = len(self.counts)
@@ -386,7 +386,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         self.categorical = categorical
 
     def fit(self, X: Any, y: Any = None) -> TablePreprocessor:
-        """Learn from a data frame, or from the file or folder at a path."""
+        """Learn from a data frame, or from the files at a path or URL."""
         self.learn(open_table(X), None)
         return self
 

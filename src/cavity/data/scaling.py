@@ -1,15 +1,13 @@
-"""Columns that go together, each as what those before it do not tell.
+"""Centre, scale and whitening of features, learned in one streaming pass.
 
-A distance is mostly the time that it takes, and what remains, the speed, is what a label may hang on: a
-direction of little variance across two features, which a kernel with a lengthscale a feature cannot see
-apart. So column j becomes the residual of its regression on the columns before it, in units of the
-residual's own deviation. With the correlation matrix R = LLᵀ that is u ↦ u L⁻ᵀ for columns u of unit
-variance: their covariance becomes L⁻¹RL⁻ᵀ = I.
+Whitening decorrelates the features by a triangular (Cholesky) matrix. Two features can be so correlated
+that the label depends on their difference, a direction of little variance that a kernel with one
+lengthscale for each feature cannot separate. So column j becomes the residual of its regression on the
+columns before it, divided by the residual's standard deviation. With the correlation matrix R = LLᵀ that
+is u ↦ u L⁻ᵀ for columns u of unit variance: their covariance becomes L⁻¹RL⁻ᵀ = I.
 
-Of all the matrices that do this, the triangular one is unique and moves smoothly with R; principal
-components of equal variance, in contrast, are any rotation of each other, so that rounding would choose.
-
-Centre and scale of each feature, and how features go together, learned in one streaming pass.
+Among the matrices that do this, the triangular one is unique and depends smoothly on R. Principal
+components scaled to equal variance are any rotation of each other, so that rounding errors would choose.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ from cavity.memory import cached_rows
 from cavity.typing import Array, Dtype
 
 FLAT = 1e-6
-"""Share of a column's variance that must be left, given those before it, to be more than rounding."""
+"""Smallest share of a column's variance, given the columns before it, that is not rounding error."""
 
 
-def residual_units(R: Array) -> Array:
+def whitening_matrix(R: Array) -> Array:
     """L⁻ᵀ [d, d], upper triangular, for a correlation matrix R [d, d].
 
-    A column that those before it determine is left as its residual, which is nothing.
+    A column that the columns before it determine becomes its residual, which is zero.
 
-    >>> residual_units(np.array([[1.0, 0.6], [0.6, 1.0]]))
+    >>> whitening_matrix(np.array([[1.0, 0.6], [0.6, 1.0]]))
     array([[ 1.  , -0.75],
            [ 0.  ,  1.25]])
     """
@@ -51,26 +49,26 @@ def residual_units(R: Array) -> Array:
 
 
 _NEGLIGIBLE = 1e-6
-"""Error of a mean, in units of the scale, that no one would notice."""
+"""Error of a mean that does not matter, in units of the scale."""
 
 
 @dataclass(frozen=True)
 class Standardizer:
-    """x ↦ (x − mean)/scale, and then, where columns are to be told apart, times `turn`."""
+    """Standardises features: x ↦ (x − mean)/scale, then times `whitening_matrix` if there is one."""
 
     mean: Array
     """[d]"""
     scale: Array
     """[d], never zero."""
-    turn: Array | None = None
-    """[d, d], upper triangular: each column as what those before it do not tell; see `whitening`."""
+    whitening_matrix: Array | None = None
+    """[d, d], upper triangular: decorrelates the features."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
 
     @classmethod
     def identity(cls, n_features: int) -> Standardizer:
-        """Leaves the inputs as they are."""
+        """A standardizer that leaves the inputs as they are."""
         return cls(np.zeros(n_features), np.ones(n_features))
 
     def apply(self, X: Array, dtype: Dtype) -> Array:
@@ -79,16 +77,16 @@ class Standardizer:
             return np.ascontiguousarray(X, dtype=dtype)
         out = np.empty(X.shape, dtype=dtype)
         # Subtract in the wider of the two precisions: float64 inputs with a large offset would lose
-        # their digits if they were rounded to float32 first; and of a mean that is far from 0 in terms
-        # of the scale, what rounding has left over has to be subtracted, too.
+        # their digits if they were rounded to float32 first. If the mean is large compared with the
+        # scale, its own rounding error is subtracted, too.
         wide = np.result_type(X.dtype, dtype)
         mean, rate = self.mean.astype(wide), (1.0 / self.scale).astype(wide)
         left_over = (self.mean - mean).astype(wide)
         if not (np.abs(left_over) > _NEGLIGIBLE * self.scale).any():
             left_over = None
-        turn = None if self.turn is None else self.turn.astype(wide)
+        matrix = None if self.whitening_matrix is None else self.whitening_matrix.astype(wide)
         for rows in cached_rows(len(X), out.itemsize * X.shape[1]):
-            if wide == dtype and turn is None:
+            if wide == dtype and matrix is None:
                 np.subtract(X[rows], mean, out=out[rows])
                 if left_over is not None:
                     out[rows] -= left_over
@@ -98,25 +96,25 @@ class Standardizer:
                 if left_over is not None:
                     scaled -= left_over
                 scaled *= rate
-                out[rows] = scaled if turn is None else scaled @ turn
+                out[rows] = scaled if matrix is None else scaled @ matrix
         return out
 
     @cached_property
     def is_identity(self) -> bool:
         """Whether the inputs stay as they are."""
-        return self.turn is None and not self.mean.any() and bool((self.scale == 1.0).all())
+        return self.whitening_matrix is None and not self.mean.any() and bool((self.scale == 1.0).all())
 
     def invert(self, X: Array) -> Array:
         """Standardised X [t, d] back in the units of the inputs."""
-        if self.turn is not None:
-            X = solve_triangular(self.turn, np.asarray(X, dtype=np.float64).T, trans="T").T
+        if self.whitening_matrix is not None:
+            X = solve_triangular(self.whitening_matrix, np.asarray(X, dtype=np.float64).T, trans="T").T
         return np.asarray(X * self.scale + self.mean)
 
 
 MOSTLY = 0.5
-"""A column with more of its weight than this at its smallest or its largest value is mostly that."""
+"""A column is mostly one value if a larger share of its weight is at its smallest or largest value."""
 FARTHEST = 2.0
-"""Root mean square distance of the other values from it, at most, in units of the scale."""
+"""Largest root mean square distance of the other values from that value, in units of the scale."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +196,7 @@ class Moments:
         )
 
     def standardizer(self) -> Standardizer:
-        """Centre and scale; a column that does not vary keeps the scale 1. With products, also a turn.
+        """Centre and scale, and with products a whitening matrix; a constant column has the scale 1.
 
         The scale is the standard deviation, but a column that is mostly one value (a rare category, a
         pixel that is lit in a few images, a count that is mostly zero) would have rows far away from all
@@ -206,19 +204,19 @@ class Moments:
         has the scale ½ then, however rare the ones.
         """
         deviation = np.sqrt(self.squares / max(self.weight, 1e-300))
-        # What rounding alone produces from a constant column is not variation.
+        # Rounding errors of a constant column are not variation.
         varies = deviation > 1e-12 * np.abs(self.mean)
         spread = np.maximum(deviation, self._distance_from_most() / FARTHEST)
         scale = np.where(varies, spread * self.unit, 1.0)
         if self.products is None:
             return Standardizer(self.mean * self.unit, scale)
-        # Columns of unit variance are told apart; one that is mostly one value is no larger for it.
+        # Whitening expects unit variance; columns that are mostly one value have another scale.
         ratio = np.divide(spread, deviation, out=np.ones_like(spread), where=varies)
-        turn = ratio[:, None] * residual_units(self._correlation(varies)) / ratio
-        return Standardizer(self.mean * self.unit, scale, turn)
+        matrix = ratio[:, None] * whitening_matrix(self._correlation(varies)) / ratio
+        return Standardizer(self.mean * self.unit, scale, matrix)
 
     def _correlation(self, varies: NDArray[np.bool_]) -> Array:
-        """[d, d]; columns that do not vary go with no other."""
+        """Correlations [d, d]; those of columns that do not vary are 0."""
         assert self.products is not None
         deviation = np.sqrt(np.where(varies, self.squares, 1.0))
         R = self.products / deviation / deviation[:, None]

@@ -149,7 +149,7 @@ def joined(parts: list[RawRows]) -> RawRows:
 
 
 def tile_precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The precision that does justice to values of `dtype`: float32 for what fits in it exactly.
+    """The precision that holds values of `dtype`: float32 if it holds them exactly, else float64.
 
     >>> tile_precision(np.dtype(np.uint8)), tile_precision(np.dtype(np.int64))
     (dtype('float32'), dtype('float64'))
@@ -158,7 +158,7 @@ def tile_precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def rows_to_look_at(n_features: int) -> int:
-    """Rows of a block that is read for its labels or values alone: many, but of wide rows fewer.
+    """Number of rows of a block that is read for its labels alone: fewer if rows are wide.
 
     >>> rows_to_look_at(8), rows_to_look_at(50_000)
     (65536, 256)
@@ -167,7 +167,7 @@ def rows_to_look_at(n_features: int) -> int:
 
 
 def row_number_type(n_rows: int) -> np.dtype[Any]:
-    """The smaller integer type that can number that many rows: an order of them is held in memory.
+    """The smaller integer type that can number that many rows.
 
     >>> row_number_type(10_000_000), row_number_type(3_000_000_000)
     (dtype('int32'), dtype('int64'))
@@ -250,6 +250,7 @@ class ClassWeightedSource(Source):
         self.n_rows = source.n_rows
         self.n_features = source.n_features
         self.dtype = source.dtype
+        self.feature_names = source.feature_names
         self.is_checked = source.is_checked
 
     def of_all_rows(self, values: Array) -> Array:

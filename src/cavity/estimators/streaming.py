@@ -17,14 +17,14 @@ from sklearn.utils.validation import validate_data
 from cavity.data.arrays import ArraySource
 from cavity.data.arrow import is_arrow_stream, is_dataset
 from cavity.data.labels import require_one_kind
-from cavity.data.opening import is_source, weighted_arrays
+from cavity.data.opening import is_source, numbers, weighted_arrays
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.backend import LocalBackend
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
 from cavity.estimators.base import SparseGPClassifier, rollback_on_error
-from cavity.estimators.validation import numbers, validated_inducing_points
+from cavity.estimators.validation import validated_inducing_points
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior

@@ -1,4 +1,4 @@
-"""A classifier for data frames and files: columns of any kind in, calibrated probabilities out."""
+"""A classifier for data frames and files with columns of any kind."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         self.folder = folder
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TableClassifier:
-        """Fit to a table: a data frame, or the path or URL of a CSV, TSV or Parquet file or a folder.
+        """Fit to a table: a data frame, or the path, pattern or URL of files that `open_table` reads.
 
         y is the name of the target column, `sample_weight` that of a column with the weights of the
         rows; for a data frame they may be arrays [n] instead. A weight of w counts a row w times. Rows
@@ -99,9 +99,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         weight = None
         if sample_weight is not None:
             table, weight = _with_column(table, sample_weight, "sample_weight", _WEIGHTS)
-        with rollback_on_error(
-            self
-        ):  # the columns of one table and the classifier of another are no model
+        with rollback_on_error(self):  # columns and classifier must be of the same table
             self.learn_columns(table, target, weight)
             self.train(table)
         self.note_costs(time.perf_counter() - begun)
@@ -150,7 +148,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         self.n_features_in_ = len(self.columns_)
 
     def note_costs(self, seconds: float) -> None:
-        """Remember what the fit took, for reports that are written elsewhere."""
+        """Store the time and memory of the fit, for reports."""
         self.fit_seconds_ = seconds
         self.peak_memory_bytes_ = peak_bytes()
 

@@ -1,7 +1,4 @@
-"""Rows of a table that have a target, fetched by number in a streaming pass.
-
-Predictions of a whole table as a table, chunk by chunk, in memory that does not grow.
-"""
+"""Predictions for whole tables, chunk by chunk, and labelled rows of a table by number."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ from cavity.typing import Array, IntArray
 
 
 class LabelledRows:
-    """The rows of a table that have a target, as far from a data frame as memory demands.
+    """The rows of a table that have a label, read from the table when they are asked for.
 
-    It has the `shape` of a data frame and its `iloc[numbers]`, which reads the table through and
-    returns a data frame of those rows, whose index has the numbers that they have in the table. With
-    `weight`, rows of no weight are left out too, as a fit does.
+    It has the `shape` of a data frame and its `iloc[numbers]`, which reads the whole table and returns a
+    data frame of those rows, whose index has their numbers in the table. With `weight`, rows of weight 0
+    are left out too, as in a fit.
     """
 
     def __init__(self, model: TableClassifier, table: Table, weight: str | None = None) -> None:
@@ -55,7 +52,7 @@ class LabelledRows:
 
     @property
     def iloc(self) -> LabelledRows:
-        """What is asked for rows by number."""
+        """The object to index with row numbers, as that of a data frame."""
         return self
 
     def __getitem__(self, numbers: IntArray) -> Any:
@@ -97,7 +94,7 @@ class LabelledRows:
 
 
 class _Labels:
-    """Class values [n] that are made of their codes when they are asked for."""
+    """Class values [n], looked up from their codes when they are indexed."""
 
     def __init__(self, classes: Any, codes: IntArray) -> None:
         self._classes, self._codes = classes, codes
@@ -123,7 +120,7 @@ def predictions(model: TableClassifier, table: Table, keep: Sequence[str] = ()) 
 
 
 def warn_of_new_columns(model: TableClassifier, table: Table, weight: str | None = None) -> None:
-    """Refuse a table that lacks columns, and warn of those that neither the model nor the weight is."""
+    """Raise if columns are missing; warn of columns that neither the model uses nor is the weight."""
     unknown = model.preprocessor_.check_columns(table.columns, table.name)
     more = [name for name in unknown if name != weight]
     if more:
@@ -149,7 +146,7 @@ class EncodedChunk(NamedTuple):
 def encoded_chunks(
     model: TableClassifier, table: Table, others: Mapping[str, Any], weight: str | None = None
 ) -> Iterator[EncodedChunk]:
-    """The rows of a table that count, read ahead; they have the `others` [name], of these types, too."""
+    """The rows of a table whose weight is positive, read ahead, with other columns of given types."""
     pa, _ = import_arrow()
     preprocessor = model.preprocessor_
     others = {**others, **({} if weight is None else {weight: pa.float64()})}
@@ -189,7 +186,7 @@ def _predicted(model: TableClassifier, table: Table, keep: Sequence[str]) -> Ite
 
 
 class UnseenLevels:
-    """Values of categorical columns that training had none like, remembered to warn of once."""
+    """Collects values of categorical columns that did not occur in training, for one warning."""
 
     def __init__(self, model: TableClassifier) -> None:
         self._encoders = [

@@ -8,15 +8,11 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
-from cavity.data.labels import check_classes, require_one_kind
-from cavity.data.opening import class_values, open_source, weighted_arrays
-from cavity.data.weights import validated_sample_weight, weighted_source
+from cavity.data.opening import numbers, open_rows
 from cavity.engines.protocol import Engine
 from cavity.inference.config import TrainingConfig
 from cavity.typing import Array
@@ -27,38 +23,22 @@ def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     return numbers(validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric"))
 
 
-def numbers(X: Any) -> Any:
-    """X, with truth values as 0 and 1; an array, on disk too, stays where it is.
-
-    >>> numbers(np.array([[True, False]]))
-    array([[1, 0]], dtype=uint8)
-    """
-    if X.dtype.kind != "b":
-        return X
-    return X.astype(np.uint8) if sparse.issparse(X) else X.view(np.uint8)
-
-
 def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Source, Array]:
     """The source of rows that X and y mean, weighted, and the classes [C] behind its label codes."""
-    source = open_source(X, y, sample_weight)
-    if source is None:
+
+    def validate(X: Any, y: Any) -> tuple[Any, Any]:
         _refuse_stream(estimator, X)
-        X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
-        require_one_kind(y)
-        check_classification_targets(y)
-        weight = validated_sample_weight(sample_weight, len(y))
-        source, classes = weighted_arrays(numbers(X), y, weight, estimator.class_weight)
-        given = False
-    else:
-        given = source.classes is not None
-        classes = class_values(source)
-        estimator.n_features_in_ = source.n_features
-        if source.feature_names is not None:
-            estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+        arrays: tuple[Any, Any] = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
+        return arrays
+
+    rows = open_rows(X, y, sample_weight, class_weight=estimator.class_weight, validate=validate)
+    if not rows.were_arrays:
+        estimator.n_features_in_ = rows.source.n_features
+        if rows.source.feature_names is not None:
+            estimator.feature_names_in_ = np.asarray(rows.source.feature_names, dtype=object)
         else:  # those of an earlier fit are not these columns'
             vars(estimator).pop("feature_names_in_", None)
-        source = weighted_source(source, classes, estimator.class_weight)
-    return source, check_classes(classes, source.n_rows, listed_by_user=given)
+    return rows.source, rows.classes
 
 
 def _refuse_stream(estimator: Any, X: Any) -> None:

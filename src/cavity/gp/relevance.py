@@ -79,7 +79,7 @@ class Relevance:
     def lengthscale(self) -> Array:
         """Lengthscales [d] in the units of X; NaN where there is not just one."""
         standardizer = self._model.standardizer
-        if standardizer.turn is not None:  # the kernel's lengthscales are each along several features
+        if standardizer.whitening_matrix is not None:  # then those of the kernel mix the features
             return np.full(len(self), np.nan)
         return lengthscales(self._model.kernel, len(self)) * standardizer.scale
 
@@ -145,8 +145,8 @@ def latent_slopes(model: Model, points: Array, u: Array) -> Array:
     weights = u @ model.prior.L_inverse  # L⁻ᵀu, so that f̂ = k(x, Z)·weights
     shape = (u.shape[1], len(points))
     slopes = np.stack([bound.pull_back(tape, _columns_of(w, shape))[1] for w in weights])
-    turn = model.standardizer.turn
-    return slopes if turn is None else slopes @ turn.T  # by the features, not by their whitened form
+    matrix = model.standardizer.whitening_matrix
+    return slopes if matrix is None else slopes @ matrix.T  # along the features, before whitening
 
 
 def _columns_of(weights: Array, shape: tuple[int, int]) -> Array:

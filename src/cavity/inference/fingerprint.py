@@ -92,7 +92,7 @@ def fingerprint(
     engine = problem.engine
     source = engine.source
     table = source.source if isinstance(source, ClassWeightedSource) else source
-    turn = engine.standardizer
+    scaling = engine.standardizer
     fitting = min(_ROWS, _BYTES // (8 * engine.n_features))
     sample = source.sample(max(1, fitting), np.random.default_rng(0))
     n_classes = problem.rule.n_latents
@@ -115,7 +115,7 @@ def fingerprint(
             "rows": digest(np.asarray(sample.X, dtype=np.float64)),
             "labels": _labels(table, sample),
             "weights": _weights(table, sample),
-            "start": digest(problem.space.start, turn.mean, turn.scale, turn.turn),
+            "start": digest(problem.space.start, scaling.mean, scaling.scale, scaling.whitening_matrix),
         },
     )
 

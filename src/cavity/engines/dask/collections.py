@@ -31,7 +31,7 @@ class Partition(NamedTuple):
 
 
 class PartitionSummary(NamedTuple):
-    """What the driver needs to know of a partition."""
+    """Sizes and classes of a partition, for the driver."""
 
     n_rows: int
     n_features: int
@@ -51,7 +51,7 @@ class LazyTable:
 
 
 def lazy_table(X: Any, y: Any, sample_weight: Any = None) -> LazyTable:
-    """The table that X, y and their weights mean; nothing is read yet."""
+    """The partitions of X, y and their weights; reads no rows."""
     if isinstance(X, (str, os.PathLike)):
         X, y, sample_weight = _parquet(os.fspath(X), y, sample_weight)
     if isinstance(X, dask.dataframe.DataFrame):

@@ -248,7 +248,7 @@ class ShardedSource:
             self._partitions = []
 
     def standardizer(self, *, whiten: bool = False) -> Standardizer:
-        """Centre and scale of all rows, and their whitening if asked, from moments of the shards."""
+        """Centre and scale of all rows, and a whitening matrix, from the moments of shards."""
         parts = self.cluster.run(
             lambda: self.cluster.client.map(shard_moments, self.rows, products=whiten, pure=False),
             self.reload,

@@ -188,9 +188,9 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
     standardizer, prior, posterior = model.standardizer, model.prior, model.posterior
     if not standardizer.is_identity:
         X = (X - standardizer.mean) * (1.0 / standardizer.scale)
-    if standardizer.turn is not None:
-        X = X @ standardizer.turn
-    # Squared distances must stay finite; a row beyond this bound is infinitely far anyway.
+    if standardizer.whitening_matrix is not None:
+        X = X @ standardizer.whitening_matrix
+    # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
     farthest = 1e-4 * float(np.sqrt(np.finfo(model.dtype).max))
     X = X.at_least(-farthest).at_most(farthest)
     cross, diagonal = covariances(model.kernel, X, prior.Z)
