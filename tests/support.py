@@ -27,10 +27,10 @@ from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import Prior
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.updates import gradient, objective
 
-EVIDENCE_ONLY = {"hyperprior": None, "trace_penalty": 0.0}
+EVIDENCE_ONLY = {"hyperprior_scale": None, "trace_penalty": 0.0}
 """Options with which the objective of training is log Z_q and nothing else."""
 
 FLOAT64 = np.dtype(np.float64)
@@ -120,18 +120,21 @@ def signs(labels):
 
 
 def make_engine(X, labels, *, weight=None, rule=None, n_threads=1):
-    """An engine over rows that are used as they are."""
-    return LocalEngine(
+    """An engine over rows that are used as they are, with the rule of its tests as an attribute."""
+    rule = ExpectationPropagation() if rule is None else rule
+    engine = LocalEngine(
         ArraySource(X, np.asarray(labels, dtype=np.int8), weight),
         Standardizer.identity(X.shape[1]),
-        ExpectationPropagation() if rule is None else rule,
+        rule.n_latents,
         Threads(n_threads),
     )
+    engine.rule = rule
+    return engine
 
 
 def fixed_point(engine, prior, tol=1e-12):
     """EP (or VI) to convergence, as far as float64 goes."""
-    point = converge(engine, prior, tol=tol, max_sweeps=2000)
+    point = converge(engine, prior, engine.rule, tol=tol, max_sweeps=2000)
     assert point.converged
     return point
 
@@ -141,8 +144,8 @@ def value_and_gradient(engine, prior, **options):
     m = len(prior.Z)
     nothing = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, m))
     still = SweepOptions(damping=0.0, gradient=False)
-    posterior = Posterior.from_naturals(engine.sweep(prior, nothing, still).naturals)
-    sums = engine.sweep(prior, posterior, SweepOptions(damping=0.0, **options))
+    posterior = Posterior.from_naturals(engine.run(Sweep(prior, nothing, engine.rule, still)).naturals)
+    sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(damping=0.0, **options)))
     return objective(sums, posterior, engine.rule), gradient(sums, prior, posterior)
 
 
@@ -166,6 +169,17 @@ def set_tile_rows(monkeypatch, rows):
             monkeypatch.setattr(module, "tile_rows", lambda *_: rows)
 
 
+def replace_sweep(patch, function):
+    """Have `function(engine, row_pass, ...)` run every `Sweep`, in the place of the local engine."""
+    run = LocalEngine.run
+
+    def replaced(self, row_pass, *args, **kwargs):
+        chosen = function if isinstance(row_pass, Sweep) else run
+        return chosen(self, row_pass, *args, **kwargs)
+
+    patch.setattr(LocalEngine, "run", replaced)
+
+
 def watch_training(monkeypatch, meddle=lambda number, sums: None, *, before=False):
     """Record (theta, damping) of every training pass; `meddle(number, sums)` may spoil its result.
 
@@ -173,19 +187,20 @@ def watch_training(monkeypatch, meddle=lambda number, sums: None, *, before=Fals
     the meddling comes before the pass has run, and gets no sums.
     """
     passes = []
-    sweep = LocalEngine.sweep
+    sweep = LocalEngine.run
 
-    def watched(self, prior, posterior, options, *args, **kwargs):
+    def watched(self, row_pass, *args, **kwargs):
+        options = row_pass.options
         if options.gradient:
-            passes.append((prior.kernel.theta.copy(), options.damping))
+            passes.append((row_pass.prior.kernel.theta.copy(), options.damping))
             if before:
                 meddle(len(passes), None)
-        sums = sweep(self, prior, posterior, options, *args, **kwargs)
+        sums = sweep(self, row_pass, *args, **kwargs)
         if options.gradient and not before:
             meddle(len(passes), sums)
         return sums
 
-    monkeypatch.setattr(LocalEngine, "sweep", watched)
+    replace_sweep(monkeypatch, watched)
     return passes
 
 
@@ -202,7 +217,7 @@ def interrupt_at(monkeypatch, number, by_signal=False):
     By a signal it comes as a terminal sends it, for code that has handlers of its own.
     """
     count = 0
-    sweep = LocalEngine.sweep
+    sweep = LocalEngine.run
 
     def interrupted(*args, **kwargs):
         nonlocal count
@@ -213,7 +228,7 @@ def interrupt_at(monkeypatch, number, by_signal=False):
             raise KeyboardInterrupt
         return sweep(*args, **kwargs)
 
-    monkeypatch.setattr(LocalEngine, "sweep", interrupted)
+    replace_sweep(monkeypatch, interrupted)
 
 
 def make(kind, *args, **fields):

@@ -9,9 +9,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.estimators import config as plans
+from cavity.estimators import base
+from cavity.inference import config as configuration
 from cavity.inference import inducing_search as growing
-from cavity.inference import train as starting
 from cavity.inference.inducing_search import Growth
 from support import interrupt_at, make, table
 
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def auto(kind=SEPClassifier, **options):
-    return kind(**{"n_inducing": "auto", "max_epochs": 20, "random_state": 0, "n_jobs": 1, **options})
+    settings = {"n_inducing": "auto", "max_epochs": 20, "random_state": 0, "n_jobs": 1, **options}
+    return make(kind, **settings)
 
 
 def noted(call, results):
@@ -49,7 +50,7 @@ def test_little_is_left_to_do():
     """Training begins where the growth has ended, sites included."""
     found = auto(max_epochs=200).fit(X, LABELS)
     told = auto(max_epochs=200, n_inducing=len(found.inducing_points_)).fit(X, LABELS)
-    assert len(found.history_) <= plans.PRETRAINED_STEPS
+    assert len(found.history_) <= configuration.SEARCHED_STEPS
     first, last = found.history_[0], told.history_[-1]
     assert abs(first.objective - last.objective) < 0.03 * abs(last.objective)
 
@@ -57,14 +58,14 @@ def test_little_is_left_to_do():
 @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
 def test_enough_steps_are_enough():
     """No warning if the steps that the growth leaves are taken; one if a budget did not allow them."""
-    assert auto(max_epochs=200, tol=0.0).fit(X, LABELS).n_iter_ <= plans.PRETRAINED_STEPS
+    assert auto(max_epochs=200, tol=0.0).fit(X, LABELS).n_iter_ <= configuration.SEARCHED_STEPS
     with pytest.warns(ConvergenceWarning, match="20 iterations"):
         auto(max_epochs=20).fit(X, LABELS)
 
 
 @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
 def test_a_larger_max_iter_allows_more_steps(monkeypatch):
-    monkeypatch.setattr(plans, "PRETRAINED_STEPS", 3)
+    monkeypatch.setattr(configuration, "SEARCHED_STEPS", 3)
     assert auto(max_epochs=16, tol=0.0).fit(X, LABELS).n_iter_ == 6
     assert auto(max_epochs=32, tol=0.0).fit(X, LABELS).n_iter_ == 12
 
@@ -187,7 +188,7 @@ def test_given_points_are_taken():
 
 def test_a_stream_has_a_hundred():
     model = auto().partial_fit(X, LABELS)
-    assert len(model.inducing_points_) == growing.STREAM_POINTS
+    assert len(model.inducing_points_) == growing.DEFAULT_POINTS
 
 
 def test_a_budget_in_seconds_holds():

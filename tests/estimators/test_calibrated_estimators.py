@@ -19,7 +19,7 @@ SHORT = {"n_inducing": 8, "max_epochs": 10, "tol": 1e-2, "random_state": 0}
 
 
 def quick(cls, y, **options):
-    return cls(**SHORT | options).fit(X, y)
+    return make(cls, **SHORT | options).fit(X, y)
 
 
 @pytest.mark.parametrize("cls", [SEPClassifier, SVIClassifier, GFITCClassifier])
@@ -56,7 +56,7 @@ def test_an_interrupted_fit_is_calibrated_all_the_same(monkeypatch):
 def test_the_papers_scheme_is_not_calibrated():
     model = quick(SEPClassifier, THREE, batch_size=50, max_epochs=1, site_storage="factors")
     assert model.inverse_temperature_ == 1.0
-    with pytest.raises(ValueError, match=r'calibration="loo" with site_storage="factors"'):
+    with pytest.raises(ValueError, match=r'calibration="temperature" with site_storage="factors"'):
         quick(SEPClassifier, Y, batch_size=50, site_storage="factors", calibration="temperature")
 
 

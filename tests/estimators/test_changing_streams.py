@@ -13,13 +13,15 @@ from cavity import GFITCClassifier, SEPClassifier, SVIClassifier, load
 from cavity.data import ArraySource
 from cavity.estimators import streaming
 from cavity.inference.history import reporting
+from cavity.inference.optimizers import Adadelta, SignRates
+from support import make
 
 both = pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
 X, LABELS = make_moons(600, noise=0.3, random_state=0)
 
 
 def classifier(kind=SEPClassifier, **options):
-    return kind(**{"n_inducing": 10, "tol": 1e-2, "random_state": 0, "n_jobs": 1, **options})
+    return make(kind, **{"n_inducing": 10, "tol": 1e-2, "random_state": 0, "n_jobs": 1, **options})
 
 
 def begun(kind=SEPClassifier, **options):
@@ -66,7 +68,7 @@ class TestParameters:
         assert_allclose(model._centre[: len(centre)], centre)
         assert np.abs(model.kernel_.theta - centre).max() > 1e-3
 
-    @pytest.mark.parametrize("optimizer", ["adadelta", "rprop", None])
+    @pytest.mark.parametrize("optimizer", [Adadelta(), SignRates(), None])
     def test_another_optimizer_takes_over(self, optimizer):
         model = begun().set_params(optimizer=optimizer)
         model.partial_fit(X[200:400], LABELS[200:400])

@@ -23,7 +23,7 @@ from cavity.inference.sweep import SweepOptions
 from cavity.inference.trainer import Trainer, held_out_numbers, hold_out, make_problem
 from cavity.inference.updates import NaturalUpdate
 from cavity.inference.vi import Variational
-from support import KERNELS, make_engine, make_prior, points, table, watch_training
+from support import KERNELS, make, make_engine, make_prior, points, table, watch_training
 
 X, LABELS = table(300)
 X_STAR, LABELS_STAR = table(300, seed=6)
@@ -32,7 +32,7 @@ RULES = {"ep": ExpectationPropagation(), "vi": Variational()}
 
 def classifier(kind=SEPClassifier, **options):
     options = {"n_inducing": 10, "batch_size": 30, "max_epochs": 200, "random_state": 0, **options}
-    return kind(n_jobs=1, **options)
+    return make(kind, n_jobs=1, **options)
 
 
 def nll(model):

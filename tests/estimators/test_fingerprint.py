@@ -106,7 +106,7 @@ SAME = {
     "n_inducing": np.int32(4),
     "kernel": ConstantKernel(1) * RBF(np.float64(1.0), [[1e-3, 1e3]]),
     "inducing_points": X[:4].tolist(),
-    "scaling": np.bool_(False),
+    "scaling": None,
     "class_weight": {np.int64(0): 1, np.int64(1): np.float64(2.0)},
 }
 FIRST = {

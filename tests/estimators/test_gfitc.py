@@ -17,7 +17,7 @@ from reference import (
     fitc_cross_covariance,
     predict,
 )
-from support import points, signs, table
+from support import make, points, signs, table
 
 X, LABELS = table(60)
 X_STAR, LABELS_STAR = table(200, seed=9)
@@ -27,7 +27,7 @@ quietly = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarn
 
 def classifier(kind=GFITCClassifier, **options):
     options = {"kernel": KERNEL, "inducing_points": points(6), "scaling": None, **options}
-    return kind(random_state=0, n_jobs=1, **options)
+    return make(kind, random_state=0, n_jobs=1, **options)
 
 
 def at_fixed_kernel(kind=GFITCClassifier, **options):

@@ -110,7 +110,7 @@ class TestInvariance:
         assert_allclose(low.predict_proba(X_STAR), high.predict_proba(X_STAR), atol=5e-3)
 
     def test_precision_of_the_data_in_training(self):
-        low, high = (self.trained(max_iter=60).fit(X.astype(dtype), LABELS) for dtype in ("f4", "f8"))
+        low, high = (self.trained(max_epochs=60).fit(X.astype(dtype), LABELS) for dtype in ("f4", "f8"))
         for fit in (low, high):
             assert fit.score(X_STAR, LABELS_STAR) > 0.8
         assert_allclose(

@@ -135,10 +135,6 @@ def without_caches(state: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != _CACHE}
 
 
-_SQUARES = 4
-"""Arrays [d, d] that whitening holds, about."""
-
-
 class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """A Gaussian process classifier on inducing points; subclasses choose method and parameters."""
 
@@ -180,6 +176,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     def _fit_source(self, source: Source, backend: LocalBackend) -> FitResult:
         """Fit to an opened source, wherever its rows are."""
         config = self._resolve(source.n_rows)
+        self._check_config(config)
         rng = np.random.RandomState(config.seed)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         if config.scaling == "whiten":
@@ -262,6 +259,9 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
                         f"{name}={getattr(self, name)!r} and a whole TrainingConfig, which sets it too; "
                         f"leave {name} out, or pass config=dataclasses.replace(config, {name}=…)"
                     )
+
+    def _check_config(self, config: TrainingConfig) -> None:
+        """Raise for parameters that a run with this configuration cannot follow."""
 
     def _resolve(
         self,
@@ -431,7 +431,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         >>> from sklearn.datasets import make_moons
         >>> from cavity import SEPClassifier
         >>> X, y = make_moons(200, noise=0.2, random_state=0)
-        >>> model = SEPClassifier(n_inducing=20, tol=1e-3, random_state=0).fit(X, y)
+        >>> model = SEPClassifier(n_inducing=20, random_state=0).fit(X, y)
         >>> far = model.predict_uncertainty([[50.0, 50.0]])
         >>> bool(far.epistemic[0] > far.aleatoric[0])
         True

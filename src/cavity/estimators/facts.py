@@ -48,7 +48,7 @@ def fitted_facts(estimator: Any) -> dict[str, str]:
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(100, noise=0.2, random_state=0)
-    >>> facts = fitted_facts(SEPClassifier(n_inducing=5, tol=1e-2, random_state=0).fit(X, y))
+    >>> facts = fitted_facts(SEPClassifier(n_inducing=5, random_state=0).fit(X, y))
     >>> facts["classes"], facts["rows"], facts["inducing points"]
     ('0, 1', '100', '5')
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from cavity.estimators.base import SparseGPClassifier
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import TrainingConfig, check_value, one_of
 
 
 class GFITCClassifier(SparseGPClassifier):
@@ -82,6 +82,10 @@ class GFITCClassifier(SparseGPClassifier):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_value("optimizer", self.optimizer, (one_of("lbfgs", None), '"lbfgs" or None'))
 
     def _fields(self) -> dict[str, Any]:
         # One iteration goes over all rows; there are no minibatches.

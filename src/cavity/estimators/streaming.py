@@ -211,6 +211,10 @@ class TrainedGPClassifier(SparseGPClassifier):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        if self.optimizer == "lbfgs":
+            raise ValueError(
+                'optimizer="lbfgs" belongs to GFITCClassifier; use "adam", an optimiser object or None'
+            )
         if self.checkpoint is None:
             return
         resumed = f"checkpoint={str(self.checkpoint)!r}"
@@ -229,6 +233,14 @@ class TrainedGPClassifier(SparseGPClassifier):
                 f'{resumed} with n_inducing="auto" and max_seconds={self.max_seconds!r}: how many '
                 "points there will be depends on the clock, and a fit to be resumed must start from the "
                 "same place; give n_inducing a number, or max_epochs instead of max_seconds"
+            )
+
+    def _check_config(self, config: TrainingConfig) -> None:
+        if self.checkpoint is not None and config.schedule == "lbfgs":
+            raise ValueError(
+                f"checkpoint={str(self.checkpoint)!r} does not go with L-BFGS over all rows, which "
+                "cannot be resumed; leave checkpoint out, or use batch_size or "
+                'posterior_update="natural"'
             )
 
     def _checkpointer(self, problem: Problem, config: TrainingConfig) -> Checkpointer:

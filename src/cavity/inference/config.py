@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 from cavity.text import suggestion
 
@@ -183,6 +185,8 @@ def resolve(
     [0.0, 0.05]
     """
     check_fields(dict(locals()))
+    if early_stopping == "auto":
+        early_stopping = None if validation_fraction is None else "validation"
     if n_classes > 2 and likelihood != "probit":
         raise ValueError(
             f"likelihood={likelihood!r} is for two classes and y has {n_classes}; use "
@@ -211,8 +215,6 @@ def resolve(
     left_to_calibration = 0.0
     if calibration and averages and size is not None and size < n_rows and n_rows > CALIBRATION_ROWS:
         left_to_calibration = CALIBRATION_FRACTION
-    if early_stopping == "auto":
-        early_stopping = None if validation_fraction is None else "validation"
     if residual_scale == "auto":
         # Rows held out for early stopping would judge a posterior that is not calibrated yet.
         sharp = method == "ep" and left_to_calibration and early_stopping != "validation"
@@ -332,10 +334,11 @@ def _check_together(
     early_stopping: str | None,
 ) -> None:
     """Raise for settings that contradict each other."""
-    if optimizer is None and early_stopping not in ("auto", None):
+    if optimizer is None and early_stopping is not None:
         raise ValueError(
             f"early_stopping={early_stopping!r} does not go with optimizer=None, which takes no steps: "
-            "the posterior is brought to convergence at the given kernel; leave early_stopping out"
+            "the posterior is brought to convergence at the given kernel; leave early_stopping and "
+            "validation_fraction out"
         )
     if method == "ep" and posterior_update == "gradient":
         raise ValueError(
@@ -367,74 +370,95 @@ def _check_together(
 def _check_lbfgs(optimizer: Any, early_stopping: str | None) -> None:
     """Raise for settings that a run of L-BFGS over all rows cannot follow."""
     unused = []
-    if early_stopping not in ("auto", None):
+    if early_stopping is not None:
         unused.append(f"early_stopping={early_stopping!r}")
     if isinstance(optimizer, Optimizer):
         unused.append(f"optimizer={optimizer!r}")
     if unused:
         raise ValueError(
-            f"{' and '.join(unused)} does not go with L-BFGS over all rows; use batch_size, or "
-            'posterior_update="natural"'
+            f"{' and '.join(unused)} does not go with L-BFGS over all rows; leave it out, or use "
+            'SEPClassifier, or posterior_update="natural" or minibatches with SVIClassifier'
         )
 
 
-def _is_one_of(*values: object) -> Callable[[Any], bool]:
+Condition = tuple[Callable[[Any], bool], str]
+"""A test that a value must pass, and the words that describe the values which do."""
+
+
+def check_value(name: str, value: Any, condition: Condition) -> None:
+    """Raise for a value that does not meet its condition."""
+    possible, words = condition
+    if not possible(value):
+        raise ValueError(f"{name}={value!r} is not possible; it must be {words}")
+
+
+def one_of(*values: object) -> Callable[[Any], bool]:
+    """A test for some words, or None."""
     return lambda value: any(value is one or (isinstance(value, str) and value == one) for one in values)
 
 
-def _is_whole(least: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+def whole_from(least: int) -> Callable[[Any], bool]:
+    """A test for whole numbers."""
+    return lambda value: isinstance(value, Integral) and not is_flag(value) and value >= least
 
 
-def _is_number(
+def number_in(
     least: float, most: float = math.inf, *, open_left: bool = False
 ) -> Callable[[Any], bool]:
+    """A test for numbers in an interval, with its left end unless `open_left`."""
+
     def inside(value: Any) -> bool:
-        if not isinstance(value, Real) or isinstance(value, bool):
+        if not isinstance(value, Real) or is_flag(value):
             return False
         return (least < value if open_left else least <= value) and value <= most
 
     return inside
 
 
-def _any_of(*tests: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def any_of(*tests: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """A test that passes what one of some tests passes."""
     return lambda value: any(test(value) for test in tests)
 
 
-_AUTO, _NONE = _is_one_of("auto"), _is_one_of(None)
-_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "n_rows": (_is_whole(1), "a whole number from 1"),
-    "n_classes": (_is_whole(2), "a whole number from 2"),
-    "method": (_is_one_of("ep", "vi"), '"ep" or "vi"'),
-    "likelihood": (_is_one_of("probit", "logit"), '"probit" or "logit"'),
-    "n_inducing": (_is_whole(1), "a whole number from 1"),
-    "inducing_init": (_is_one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
-    "learn_inducing": (lambda value: isinstance(value, bool), "True or False"),
-    "scaling": (_is_one_of("standard", "whiten", None), '"standard", "whiten" or None'),
-    "batch_size": (_any_of(_is_whole(1), _AUTO, _NONE), 'a whole number from 1, "auto" or None'),
+def is_flag(value: Any) -> bool:
+    """Whether a value is a truth value, of Python or of NumPy."""
+    return isinstance(value, (bool, np.bool_))
+
+
+AUTO, NONE = one_of("auto"), one_of(None)
+_FIELDS: dict[str, Condition] = {
+    "n_rows": (whole_from(1), "a whole number from 1"),
+    "n_classes": (whole_from(2), "a whole number from 2"),
+    "method": (one_of("ep", "vi"), '"ep" or "vi"'),
+    "likelihood": (one_of("probit", "logit"), '"probit" or "logit"'),
+    "n_inducing": (whole_from(1), "a whole number from 1"),
+    "inducing_init": (one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
+    "learn_inducing": (is_flag, "True or False"),
+    "scaling": (one_of("standard", "whiten", None), '"standard", "whiten" or None'),
+    "batch_size": (any_of(whole_from(1), AUTO, NONE), 'a whole number from 1, "auto" or None'),
     "optimizer": (
         lambda value: value in ("adam", "lbfgs", None) or isinstance(value, Optimizer),
         '"adam", an optimiser object such as cavity.inference.Adam(0.01), or None',
     ),
-    "max_epochs": (_any_of(_is_number(0, open_left=True), _NONE), "a positive number or None"),
-    "max_seconds": (_any_of(_is_number(0, open_left=True), _NONE), "a positive number or None"),
-    "damping": (_any_of(_is_number(0, 1, open_left=True), _AUTO), 'a number in (0, 1] or "auto"'),
-    "tol": (_is_number(0), "a number from 0"),
-    "exact_gradient": (lambda value: isinstance(value, bool), "True or False"),
-    "posterior_update": (_is_one_of("natural", "gradient"), '"natural" or "gradient"'),
-    "site_storage": (_is_one_of("sites", "factors"), '"sites" or "factors"'),
-    "residual_scale": (_any_of(_is_number(0, 1), _AUTO), 'a number in [0, 1] or "auto"'),
-    "trace_penalty": (_any_of(_is_number(0), _AUTO), 'a number from 0 or "auto"'),
-    "hyperprior_scale": (_any_of(_is_number(0, open_left=True), _NONE), "a positive number or None"),
-    "calibration": (_is_one_of("auto", "temperature", None), '"auto", "temperature" or None'),
-    "early_stopping": (_is_one_of("auto", "loo", "validation", None), '"loo", "validation" or None'),
+    "max_epochs": (any_of(number_in(0, open_left=True), NONE), "a positive number or None"),
+    "max_seconds": (any_of(number_in(0, open_left=True), NONE), "a positive number or None"),
+    "damping": (any_of(number_in(0, 1, open_left=True), AUTO), 'a number in (0, 1] or "auto"'),
+    "tol": (number_in(0), "a number from 0"),
+    "exact_gradient": (is_flag, "True or False"),
+    "posterior_update": (one_of("natural", "gradient"), '"natural" or "gradient"'),
+    "site_storage": (one_of("sites", "factors"), '"sites" or "factors"'),
+    "residual_scale": (any_of(number_in(0, 1), AUTO), 'a number in [0, 1] or "auto"'),
+    "trace_penalty": (any_of(number_in(0), AUTO), 'a number from 0 or "auto"'),
+    "hyperprior_scale": (any_of(number_in(0, open_left=True), NONE), "a positive number or None"),
+    "calibration": (one_of("auto", "temperature", None), '"auto", "temperature" or None'),
+    "early_stopping": (one_of("auto", "loo", "validation", None), '"loo", "validation" or None'),
     "validation_fraction": (
-        lambda value: value is None or (_is_number(0, open_left=True)(value) and value < 1),
+        lambda value: value is None or (number_in(0, open_left=True)(value) and value < 1),
         "a number in (0, 1) or None",
     ),
-    "checkpoint_interval": (_is_number(0), "a number of seconds from 0"),
-    "seed": (_is_whole(0), "a whole number from 0"),
-    "searched": (lambda value: isinstance(value, bool), "True or False"),
+    "checkpoint_interval": (number_in(0), "a number of seconds from 0"),
+    "seed": (whole_from(0), "a whole number from 0"),
+    "searched": (is_flag, "True or False"),
 }
 SETTABLE = frozenset(_FIELDS) - {"n_rows", "n_classes", "method", "seed", "searched"}
 """Fields that `config=` of an estimator may set."""
@@ -453,9 +477,7 @@ def check_fields(given: Mapping[str, Any]) -> None:
                 f"config has no field {name!r}{suggestion(name, sorted(SETTABLE))}; the fields are "
                 f"{', '.join(sorted(SETTABLE))}"
             )
-        possible, words = _FIELDS[name]
-        if not possible(value):
-            raise ValueError(f"{name}={value!r} is not possible; it must be {words}")
+        check_value(name, value, _FIELDS[name])
 
 
 def field_names() -> tuple[str, ...]:

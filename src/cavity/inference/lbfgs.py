@@ -87,7 +87,7 @@ class _Ascent:
             if self.best is None:
                 raise NumericalError(
                     "the objective cannot be evaluated at the starting values; try other kernel "
-                    "parameters or inducing_points, or standardize=True"
+                    'parameters or inducing_points, or scaling="standard"'
                 )
             return _WORSE - self.best.info.objective, np.zeros_like(x)
         if self.best is not None and not now.complete:

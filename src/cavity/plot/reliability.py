@@ -17,7 +17,7 @@ class ReliabilityDisplay(Display):
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(300, noise=0.3, random_state=0)
-    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X[:200], y[:200])
+    >>> model = SEPClassifier(n_inducing=10, random_state=0).fit(X[:200], y[:200])
     >>> display = ReliabilityDisplay.from_estimator(model, X[200:], y[200:])
     >>> display.ax_.get_xlabel()
     'predicted probability of 1'
