@@ -60,7 +60,7 @@ class TestIsRefusedBeforeWorkStarts:
             kind().fit(((X, LABELS) for _ in range(2)), LABELS)
 
     def test_a_generator_of_chunks_for_gfitc(self):
-        with pytest.raises(TypeError, match=r"X is a generator.*GFITC.* has no partial_fit: each"):
+        with pytest.raises(TypeError, match=r"X is a generator.*once only.*read its rows first"):
             GFITCClassifier().fit((rows for rows in [X, X]), LABELS)
 
     @pytest.mark.parametrize(
@@ -119,11 +119,12 @@ class TestIsRefusedBeforeWorkStarts:
             {"inducing_points": "magic"},
             {"optimizer": "sgd"},
             {"optimizer": 3},
-            {"optimizer": Adam(0.0)},
-            {"optimizer": Adam(-1.0)},
-            {"optimizer": Adam("fast")},
+            {"optimizer": "lbfgs"},
             {"max_epochs": 0},
-            {"max_epochs": 1.5},
+            {"max_epochs": "many"},
+            {"window_size": 0},
+            {"class_weight": "even"},
+            {"config": 3},
             {"damping": 0.0},
             {"damping": 1.5},
             {"damping": np.nan},
@@ -149,6 +150,27 @@ class TestIsRefusedBeforeWorkStarts:
         (name,) = option
         with pytest.raises(ValueError, match=name):
             model(**option).fit(X, LABELS)
+
+    @pytest.mark.parametrize("rate", [0.0, -1.0, np.nan, "fast"])
+    def test_a_learning_rate_that_is_not_positive(self, rate):
+        with pytest.raises(ValueError, match="learning_rate"):
+            Adam(rate)
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            {"optimizer": "adam"},
+            {"optimizer": Adam(0.1)},
+            {"max_iter": 0},
+            {"max_iter": 1.5},
+            {"tol": -1},
+        ],
+        ids=str,
+    )
+    def test_options_that_have_no_meaning_for_gfitc(self, option):
+        (name,) = option
+        with pytest.raises(ValueError, match=name):
+            GFITCClassifier(**option).fit(X, LABELS)
 
     def test_options_that_do_not_exist(self):
         with pytest.raises(TypeError, match="n_inducers"):

@@ -27,9 +27,7 @@ def fitted():
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
 def test_far_from_the_data_knowledge_dominates(method, likelihood):
     # Amplitude 20: a function about which nothing is known is large on one side or the other.
-    fit = make(
-        method, 20.0 * RBF(1.0), optimizer=None, likelihood=likelihood, **OPTIONS
-    ).fit(X, LABELS)
+    fit = make(method, 20.0 * RBF(1.0), optimizer=None, likelihood=likelihood, **OPTIONS).fit(X, LABELS)
     near, far = fit.predict_uncertainty(X), fit.predict_uncertainty(FAR)
     assert (far.epistemic > far.aleatoric).all()
     assert far.epistemic.min() > near.epistemic.max()

@@ -1,6 +1,5 @@
 """What SEPClassifier promises beyond scikit-learn's contract."""
 
-import time
 import warnings
 
 import numpy as np
@@ -233,11 +232,10 @@ class TestInducingPoints:
         assert_allclose(fit.inducing_points_, Z, rtol=1e-12)
 
 
-def test_default_settings_learn_quickly():
+def test_default_settings_learn_in_few_steps():
     rows, labels = table(500, seed=4)
-    started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = SEPClassifier(random_state=0).fit(rows, labels)
-    assert time.perf_counter() - started < 30
+    assert fit.n_iter_ <= 200
     assert fit.score(X_STAR, LABELS_STAR) > 0.85

@@ -17,7 +17,7 @@ from cavity.data.weights import class_factors
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.inference.optimizers import Adam
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Trainer, make_problem
 from support import evidence_differences, make_engine, make_prior, points
 
@@ -167,7 +167,7 @@ def test_minibatches_stand_for_all_rows_on_average():
     engine = make_engine(X, LABELS, weight=weight)
     prior = make_prior(1.0 * RBF(1.0), points(4))
     nothing = Posterior.from_naturals(Naturals.zeros(1, 4))
-    whole = engine.sweep(prior, nothing, SweepOptions())
+    whole = engine.run(Sweep(prior, nothing, engine.rule, SweepOptions()))
     size = 8
     parts = []
     for seed in range(3):
@@ -178,7 +178,7 @@ def test_minibatches_stand_for_all_rows_on_average():
 
 
 def _scaled_by_the_trainer(engine, prior, posterior, batch):
-    problem = make_problem(engine, ParameterSpace(prior.kernel, prior.Z), None)
+    problem = make_problem(engine, engine.rule, ParameterSpace(prior.kernel, prior.Z), None)
     trainer = Trainer(problem, Adam(0.1), SweepOptions())
     return trainer.evaluate(problem.space.start, posterior.naturals, 1.0, batch).sums
 

@@ -402,9 +402,7 @@ def whole_from(least: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, Integral) and not is_flag(value) and value >= least
 
 
-def number_in(
-    least: float, most: float = math.inf, *, open_left: bool = False
-) -> Callable[[Any], bool]:
+def number_in(least: float, most: float = math.inf, *, open_left: bool = False) -> Callable[[Any], bool]:
     """A test for numbers in an interval, with its left end unless `open_left`."""
 
     def inside(value: Any) -> bool:
