@@ -124,7 +124,6 @@ class TestIsRefusedBeforeWorkStarts:
             {"max_epochs": "many"},
             {"window_size": 0},
             {"class_weight": "even"},
-            {"config": 3},
             {"damping": 0.0},
             {"damping": 1.5},
             {"damping": np.nan},
@@ -150,6 +149,16 @@ class TestIsRefusedBeforeWorkStarts:
         (name,) = option
         with pytest.raises(ValueError, match=name):
             model(**option).fit(X, LABELS)
+
+    def test_a_config_that_is_neither_a_dict_nor_a_configuration(self):
+        with pytest.raises(ValueError, match="config=3 is not possible"):
+            SEPClassifier(config=3).fit(X, LABELS)
+
+    def test_a_field_of_the_configuration_that_is_also_a_parameter(self):
+        with pytest.raises(
+            ValueError, match="config sets 'max_epochs'; set max_epochs of SEPClassifier"
+        ):
+            SEPClassifier(config={"max_epochs": 3}).fit(X, LABELS)
 
     @pytest.mark.parametrize("rate", [0.0, -1.0, np.nan, "fast"])
     def test_a_learning_rate_that_is_not_positive(self, rate):

@@ -77,6 +77,19 @@ class TestParameters:
         assert model.score(X, LABELS) > 0.8
 
 
+@both
+@pytest.mark.parametrize("optimizer", ["adam", None])
+def test_a_whole_configuration_decides(kind, optimizer):
+    config = classifier(kind, optimizer=optimizer).fit(X[:200], LABELS[:200]).config_
+    model = kind(config=config).partial_fit(X[:200], LABELS[:200])
+    assert model.config_.n_inducing == len(model.inducing_points_) == 10
+    theta, Z = theta_and_points(model)
+    model.partial_fit(X[200:], LABELS[200:])
+    assert np.array_equal(model.kernel_.theta, theta) == (optimizer is None)
+    assert np.allclose(model.inducing_points_, Z, rtol=1e-12) == (optimizer is None)
+    assert model.score(X, LABELS) > 0.8
+
+
 class TestAFitAfterAStream:
     @both
     def test_may_go_on_from_it(self, kind):

@@ -176,7 +176,6 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     def _fit_source(self, source: Source, backend: LocalBackend) -> FitResult:
         """Fit to an opened source, wherever its rows are."""
         config = self._resolve(source.n_rows)
-        self._check_config(config)
         rng = np.random.RandomState(config.seed)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         if config.scaling == "whiten":
@@ -187,7 +186,6 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         held_out = None
         if config.early_stopping == "validation":
             held_out = backend.hold_out(source, config.validation_fraction, rng)
-        points = validated_inducing_points(self._given_points, source.n_features)
         kernel, centre, start, candidates, interrupted = self.kernel, None, None, None, False
         if self.warm_start and hasattr(self, "model_"):
             start = continued_start(self._previous_fit(source.n_features), standardizer, config)
@@ -218,7 +216,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
                 config,
                 rng,
                 kernel=kernel,
-                inducing_points=points,
+                inducing_points=self._own_points(),
                 centre_theta=centre,
             )
         problem = prepare(
@@ -260,9 +258,6 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
                         f"leave {name} out, or pass config=dataclasses.replace(config, {name}=…)"
                     )
 
-    def _check_config(self, config: TrainingConfig) -> None:
-        """Raise for parameters that a run with this configuration cannot follow."""
-
     def _resolve(
         self,
         n_rows: int,
@@ -286,8 +281,9 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         given = self._fields()
         if n_inducing is None:
             n_inducing = DEFAULT_POINTS if self.n_inducing == "auto" else int(self.n_inducing)
-            if self._given_points is not None:
-                n_inducing = len(self._given_points)
+            points = self._own_points()
+            if points is not None:
+                n_inducing = len(points)
             elif self.warm_start and hasattr(self, "model_"):
                 n_inducing = len(self.model_.Z)
         return resolve(
@@ -317,6 +313,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     def _given_points(self) -> Any:
         """The user's own inducing points, or None."""
         return None if isinstance(self.inducing_points, str) else self.inducing_points
+
+    def _own_points(self) -> Array | None:
+        """The user's own inducing points as an array [m, d], or None."""
+        return validated_inducing_points(self._given_points, self.n_features_in_)
 
     @property
     def _searches(self) -> bool:
@@ -365,7 +365,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
-        vars(self).pop("inducing_search_", None)
+        self.__dict__.pop("inducing_search_", None)
         if candidates is not None:
             self.inducing_search_ = candidates
         self.log_marginal_likelihood_value_ = point.objective

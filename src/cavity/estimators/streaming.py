@@ -24,14 +24,13 @@ from cavity.engines.local import LocalEngine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
 from cavity.estimators.base import SparseGPClassifier, rollback_on_error
-from cavity.estimators.validation import numbers, validated_inducing_points
+from cavity.estimators.validation import numbers
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import BATCH_PER_POINT, STREAM_RATE, TrainingConfig
 from cavity.inference.history import Iteration, Progress
-from cavity.inference.inducing_search import DEFAULT_POINTS
 from cavity.inference.optimizers import Adam, Optimizer
 from cavity.inference.start import chosen_start
 from cavity.inference.streaming import Stream, StreamSettings, absorb
@@ -99,14 +98,13 @@ def check_classes(y: Array, classes: Any, known: Array) -> None:
         )
 
 
-def warn_few_points(m: int, n_inducing: int | str) -> None:
+def warn_few_points(m: int, wanted: int) -> None:
     """Warn that a stream has fewer inducing points than were asked for, for good."""
-    wanted = DEFAULT_POINTS if isinstance(n_inducing, str) else n_inducing
     if m < wanted:
         warn_user(
-            f"the first chunk has too few different rows for n_inducing={n_inducing!r}: this stream "
-            f"has {m} inducing points for good; begin with {wanted} rows at least, better a few "
-            "thousand, or pass inducing_points"
+            f"the first chunk has too few different rows for n_inducing={wanted}: this stream has {m} "
+            f"inducing points for good; begin with {wanted} rows at least, better a few thousand, or "
+            "pass inducing_points"
         )
 
 
@@ -235,14 +233,6 @@ class TrainedGPClassifier(SparseGPClassifier):
                 "same place; give n_inducing a number, or max_epochs instead of max_seconds"
             )
 
-    def _check_config(self, config: TrainingConfig) -> None:
-        if self.checkpoint is not None and config.schedule == "lbfgs":
-            raise ValueError(
-                f"checkpoint={str(self.checkpoint)!r} does not go with L-BFGS over all rows, which "
-                "cannot be resumed; leave checkpoint out, or use batch_size or "
-                'posterior_update="natural"'
-            )
-
     def _checkpointer(self, problem: Problem, config: TrainingConfig) -> Checkpointer:
         path = None if self.checkpoint is None else Path(self.checkpoint)
         if path is not None and config.schedule == "lbfgs":
@@ -286,32 +276,34 @@ class TrainedGPClassifier(SparseGPClassifier):
             with compute_context(thread_count(self.n_jobs)) as threads:
                 config = self._stream_config(chunk.n_rows)
                 trainer, record = self._resume_stream(chunk, config, LocalBackend(threads))
-                settings = self._stream_settings(len(trainer.problem.space.Z))
+                settings = self._stream_settings(config, len(trainer.problem.space.Z))
                 stream = absorb(trainer, record.stream, chunk, progress, settings)
             self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
         if first and self._given_points is None:
-            warn_few_points(len(self.model_.Z), self.n_inducing)
+            warn_few_points(len(self.model_.Z), config.n_inducing)
         return self
 
     def _stream_config(self, n_rows: int) -> TrainingConfig:
         """The configuration of a stream: minibatches that are seen once."""
         config = self._resolve(n_rows)
+        if isinstance(self.config, TrainingConfig):
+            return replace(config, optimizer=config.optimizer or Adam(STREAM_RATE), damping=1.0)
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
-        scale = config.residual_scale
-        if hasattr(self, "config_") and "residual_scale" not in (self.config or {}):
-            scale = self.config_.residual_scale  # a stream goes on with that of its fit
-        penalty = config.trace_penalty
-        if not isinstance(self.config, TrainingConfig) and "trace_penalty" not in (self.config or {}):
-            penalty = 0.0
-        return replace(
-            config, optimizer=optimizer, damping=1.0, residual_scale=scale, trace_penalty=penalty
-        )
+        config = replace(config, optimizer=optimizer, damping=1.0)
+        given = self.config or {}
+        if "trace_penalty" not in given:
+            config = replace(config, trace_penalty=0.0)
+        if hasattr(self, "config_") and "residual_scale" not in given:
+            # A stream goes on with the scale of its fit.
+            config = replace(config, residual_scale=self.config_.residual_scale)
+        return config
 
-    def _stream_settings(self, m: int) -> StreamSettings:
+    def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:
         """How a stream with m inducing points is learned."""
-        size = int(self.batch_size) if isinstance(self.batch_size, Integral) else BATCH_PER_POINT * m
+        given = self.config.batch_size if isinstance(self.config, TrainingConfig) else self.batch_size
+        size = int(given) if isinstance(given, Integral) else BATCH_PER_POINT * m
         memory = np.inf if self.window_size is None else float(self.window_size)
-        settling = 0.0 if self.optimizer is None else float(SETTLING_ROWS * m)
+        settling = float(SETTLING_ROWS * m) if config.learn_kernel else 0.0
         return StreamSettings(size, settling, memory)
 
     def _resume_stream(
@@ -331,10 +323,9 @@ class TrainedGPClassifier(SparseGPClassifier):
                 posterior, seen = self.model_.posterior, self._weight_seen
         else:
             standardizer = backend.standardizer(chunk, config.scaling)
-            points = validated_inducing_points(self._given_points, chunk.n_features)
             rng = np.random.RandomState(config.seed)
             space = chosen_start(
-                chunk, standardizer, config, rng, kernel=self.kernel, inducing_points=points
+                chunk, standardizer, config, rng, kernel=self.kernel, inducing_points=self._own_points()
             ).space
         began = space if record is None else record.space
         rule = make_rule(config)

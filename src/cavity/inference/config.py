@@ -399,7 +399,7 @@ def one_of(*values: object) -> Callable[[Any], bool]:
 
 def whole_from(least: int) -> Callable[[Any], bool]:
     """A test for whole numbers."""
-    return lambda value: isinstance(value, Integral) and not is_flag(value) and value >= least
+    return lambda value: isinstance(value, Integral) and not is_flag(value) and int(value) >= least
 
 
 def number_in(least: float, most: float = math.inf, *, open_left: bool = False) -> Callable[[Any], bool]:
@@ -408,7 +408,8 @@ def number_in(least: float, most: float = math.inf, *, open_left: bool = False) 
     def inside(value: Any) -> bool:
         if not isinstance(value, Real) or is_flag(value):
             return False
-        return (least < value if open_left else least <= value) and value <= most
+        number = float(value)
+        return (least < number if open_left else least <= number) and number <= most
 
     return inside
 
