@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.inference.config import resolve
 from cavity.inference.optimizers import Adam, SignRates
 from support import LocalEngine, make, table, tried
 
@@ -154,11 +155,30 @@ class TestIsRefusedBeforeWorkStarts:
         with pytest.raises(ValueError, match="config=3 is not possible"):
             SEPClassifier(config=3).fit(X, LABELS)
 
-    def test_a_field_of_the_configuration_that_is_also_a_parameter(self):
-        with pytest.raises(
-            ValueError, match="config sets 'max_epochs'; set max_epochs of SEPClassifier"
-        ):
-            SEPClassifier(config={"max_epochs": 3}).fit(X, LABELS)
+    @pytest.mark.parametrize(
+        ("kind", "field", "way_out"),
+        [
+            (SEPClassifier, {"max_epochs": 3}, "set max_epochs of SEPClassifier instead"),
+            (SEPClassifier, {"inducing_init": "random"}, "set inducing_points of"),
+            (SVIClassifier, {"seed": 3}, "set random_state of SVIClassifier instead"),
+            (SVIClassifier, {"method": "ep"}, "leave it out"),
+            (GFITCClassifier, {"max_epochs": 3}, "set max_iter of GFITCClassifier instead"),
+            (GFITCClassifier, {"batch_size": 10}, "leave it out"),
+        ],
+        ids=str,
+    )
+    def test_a_field_of_the_configuration_that_config_cannot_set(self, kind, field, way_out):
+        (name,) = field
+        with pytest.raises(ValueError, match=f"config sets '{name}'; {way_out}"):
+            kind(config=field).fit(X, LABELS)
+
+    @pytest.mark.parametrize(
+        "option", [{"max_epochs": 3}, {"n_inducing": 5}, {"inducing_points": "random"}], ids=str
+    )
+    def test_a_parameter_beside_a_whole_configuration(self, option):
+        (name,) = option
+        with pytest.raises(ValueError, match=f"{name}=.* and a whole TrainingConfig"):
+            SEPClassifier(config=resolve(40), **option).fit(X, LABELS)
 
     @pytest.mark.parametrize("rate", [0.0, -1.0, np.nan, "fast"])
     def test_a_learning_rate_that_is_not_positive(self, rate):
