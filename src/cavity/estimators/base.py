@@ -286,7 +286,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             if (self.config.method, self.config.n_classes) != (self._method, n_classes):
                 raise ValueError(
                     f"config is for method={self.config.method!r} and {self.config.n_classes} classes; "
-                    f"this is {type(self).__name__} with {n_classes} classes"
+                    f"this is {type(self).__name__} with {n_classes} classes; pass a configuration "
+                    "for these, or config=None"
                 )
             return self.config
         given = self._fields()

@@ -40,9 +40,9 @@ from cavity.inference.trainer import Problem, Trainer, TrainingState, make_probl
 from cavity.typing import Array
 
 SETTLING_ROWS = 25
-"""Rows for each inducing point in which the parameters of a stream find their place."""
+"""Rows for each inducing point after which the parameters of a stream have settled."""
 MOST_RECORDS = 4_000
-"""Most records in the history of a stream, which may have no end."""
+"""Most records in the history of a stream, which may be endless."""
 
 
 def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
@@ -56,11 +56,11 @@ def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
 
 
 def check_chunk(X: Any) -> None:
-    """Raise for what `fit` can read and a stream cannot, and for iterators of chunks."""
+    """Raise for inputs that only `fit` can read, and for iterators of chunks."""
     if isinstance(X, Iterator) and not hasattr(X, "__array__"):
         raise TypeError(
-            f"X is a {type(X).__name__}; partial_fit takes the rows of one chunk: call it for each of "
-            "those that this yields"
+            f"X is a {type(X).__name__}; partial_fit takes the rows of one chunk: call it for each "
+            "chunk that this yields"
         )
     if isinstance(X, (str, PathLike)) or is_dataset(X) or is_arrow_stream(X) or is_source(X):
         what = repr(str(X)) if isinstance(X, (str, PathLike)) else f"a {type(X).__name__}"
@@ -84,7 +84,7 @@ def stream_classes(y: Array, classes: Any) -> Array:
 
 
 def check_classes(y: Array, classes: Any, known: Array) -> None:
-    """Refuse labels y [n], or an announcement of classes, other than those that are known."""
+    """Raise for labels y [n], or announced classes, other than the known ones."""
     if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), known):
         raise ValueError(
             f"classes={np.asarray(classes).tolist()} are not those that this stream has had from its "
@@ -99,7 +99,7 @@ def check_classes(y: Array, classes: Any, known: Array) -> None:
 
 
 def warn_few_points(m: int, wanted: int) -> None:
-    """Warn that a stream has fewer inducing points than were asked for, for good."""
+    """Warn if the first chunk of a stream gave fewer inducing points than were asked for."""
     if m < wanted:
         warn_user(
             f"the first chunk has too few different rows for n_inducing={wanted}: this stream has {m} "
@@ -109,10 +109,10 @@ def warn_few_points(m: int, wanted: int) -> None:
 
 
 def moved_to(state: TrainingState, space: ParameterSpace, optimizer: Optimizer) -> TrainingState:
-    """A state as one of this space, which starts where it stands, and of this optimiser.
+    """The state for a space and an optimiser that may have changed since the last chunk.
 
-    What was to be learned may have changed since the last chunk, and how. Of another length x has other
-    parts, which the space knows; the optimiser forgets what it knew of them.
+    If other parameters are learned than before, x has another length and is taken from the space, which
+    starts where the state is; the optimiser then begins anew.
     """
     x = state.x if len(state.x) == len(space.start) else space.start
     fresh = optimizer.initial(len(x))
@@ -122,7 +122,7 @@ def moved_to(state: TrainingState, space: ParameterSpace, optimizer: Optimizer) 
 
 
 def thinned(history: list[Iteration]) -> list[Iteration]:
-    """The history, or every second record of it as often as it takes, and the last.
+    """The history with every second record left out, as often as it is too long; the last one stays.
 
     >>> records = [Iteration(i, 0.0, 0.0, 0.0, 0.0, 0.0) for i in range(1, 2 * MOST_RECORDS)]
     >>> short = thinned(records)
@@ -144,7 +144,7 @@ class StreamRecord:
 
 
 def _can_stream(estimator: TrainedGPClassifier) -> bool:
-    """Whether the posterior is made of sites, which a stream needs."""
+    """Whether there is a `partial_fit`, which needs a posterior made of sites."""
     config = estimator.config
     if isinstance(config, TrainingConfig):
         update = config.posterior_update

@@ -1,4 +1,4 @@
-"""The one place that turns what a user passes into rows and class codes, or says why it cannot."""
+"""Checks of what a user passes: parameters, rows, labels and inducing points."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from cavity.inference.config import (
 from cavity.typing import Array
 
 FEW_CLASSES = 20
-"""Classes that are never too many, however few the rows."""
+"""Numbers of classes up to this are accepted however few rows there are."""
 
 
 def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -42,7 +42,7 @@ def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 
 def numbers(X: Any) -> Any:
-    """X, with truth values as 0 and 1; an array, on disk too, stays where it is.
+    """X with truth values as 0 and 1, without a copy if it is an array.
 
     >>> numbers(np.array([[True, False]]))
     array([[1, 0]], dtype=uint8)
@@ -75,7 +75,7 @@ def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
 
 
 def _refuse_stream(estimator: Any, X: Any) -> None:
-    """Refuse what can be read once only, such as a generator of chunks."""
+    """Raise for inputs that can be read only once, such as a generator of chunks."""
     if not isinstance(X, Iterator) or hasattr(X, "__array__"):
         return
     way_out = "read its rows first"
@@ -88,7 +88,7 @@ def _refuse_stream(estimator: Any, X: Any) -> None:
 
 
 def checked_classes(classes: Array, n_rows: int) -> Array:
-    """Refuse classes that cannot be told apart by this model."""
+    """The classes; raise if there is only one, or if they look like a quantity."""
     if len(classes) < 2:
         raise ValueError(
             f"y has one class ({classes.tolist()[0]!r}) among the rows with any weight; a classifier "
@@ -163,7 +163,7 @@ _CONDITIONS: dict[str, Condition] = {
 
 
 def validated_kernel(kernel: Any) -> None:
-    """Refuse what is not a scikit-learn kernel, before any work."""
+    """Raise for a kernel that is not a scikit-learn kernel."""
     if kernel is not None and not isinstance(kernel, Kernel):
         raise TypeError(
             f"kernel={kernel!r} is a {type(kernel).__name__}; pass a kernel object of "
@@ -172,7 +172,7 @@ def validated_kernel(kernel: Any) -> None:
 
 
 def require_weight_on_both_sides(engine: Engine, fraction: float) -> None:
-    """Refuse a held-out fraction after which there is nothing to judge by, or to learn from."""
+    """Raise if the held-out rows, or the others, have no weight."""
     assert engine.held_out is not None
     rows = engine.held_out.rows
     judging = len(rows.labels) if rows.weight is None else float(rows.weight.sum())
