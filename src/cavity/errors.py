@@ -32,7 +32,7 @@ class DatasetError(RuntimeError):
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the first line outside this package, which is the user's own."""
-    level, frame = 2, sys._getframe(1)
+    level, frame = 2, sys._getframe(1)  # the caller of this function
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("cavity."):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level - 1)
+    warnings.warn(message, category, stacklevel=level)

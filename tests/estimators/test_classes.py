@@ -12,7 +12,7 @@ from cavity.data import ArraySource
 from cavity.gp.likelihoods import NoisyArgmax
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
-from cavity.inference.sweep import SweepOptions
+from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.updates import GaussianSpace, bound_gradient, objective
 from cavity.inference.vi import Variational
 from reference import central_differences
@@ -36,7 +36,7 @@ NAMES = np.array(["setosa", "versicolor", "virginica"])
 
 def classifier(kind, **more):
     cls, parameters = KINDS[kind]
-    return cls(**{"n_inducing": 8, "random_state": 0, "n_jobs": 1, **parameters, **more})
+    return make(cls, **{"n_inducing": 8, "random_state": 0, "n_jobs": 1, **parameters, **more})
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def test_a_row_twice_is_a_row_of_weight_two(cls):
     copies = np.repeat(rows, weight.astype(int))
     given = {"optimizer": None, "inducing_points": X[::25], "scaling": None, "tol": 1e-9,
              "kernel": ConstantKernel(4.0) * RBF(2.0), "max_epochs": 500}  # fmt: skip
-    weighted = cls(**given).fit(ArraySource(X[rows], CODES[rows].astype(np.int8), weight))
-    copied = cls(**given).fit(X[copies], CODES[copies])
+    weighted = make(cls, **given).fit(ArraySource(X[rows], CODES[rows].astype(np.int8), weight))
+    copied = make(cls, **given).fit(X[copies], CODES[copies])
     assert_allclose(weighted.predict_proba(X), copied.predict_proba(X), atol=1e-6)
     assert_allclose(
         weighted.log_marginal_likelihood_value_, copied.log_marginal_likelihood_value_, rtol=1e-7
@@ -135,11 +135,11 @@ def test_gradient_at_the_fixed_point(rule, digits):
 
 def test_leave_one_out_is_about_what_leaving_out_gives():
     given = {"optimizer": None, "inducing_points": X[::10], "scaling": None, "tol": 1e-6,
-             "kernel": ConstantKernel(4.0) * RBF(2.0), "max_epochs": 200, "calibration": None}  # fmt: skip
-    model = make(SEPClassifier, **given).fit(X, CODES)
+             "kernel": ConstantKernel(4.0) * RBF(2.0), "max_epochs": 200}  # fmt: skip
+    model = make(SEPClassifier, calibration=None, **given).fit(X, CODES)
     for row in (60, 70, 133):
         others = np.arange(150) != row
-        without = make(SEPClassifier, **given).fit(X[others], CODES[others])
+        without = make(SEPClassifier, calibration=None, **given).fit(X[others], CODES[others])
         exact = without.predict_log_proba(X[[row]])[0, CODES[row]]
         assert_allclose(model.loo_log_proba_[row], exact, rtol=0.15)
 
@@ -234,7 +234,7 @@ def test_variational_gradient_away_from_the_optimum():
     def evaluated(theta, q):
         prior = make_prior(kernel.clone_with_theta(theta), Z)
         posterior = space.posterior(q)
-        sums = engine.sweep(prior, posterior, SweepOptions(bracket=False))
+        sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(bracket=False)))
         return objective(sums, posterior, engine.rule), sums, prior
 
     _, sums, prior = evaluated(kernel.theta, q)

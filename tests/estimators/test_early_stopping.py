@@ -1,7 +1,7 @@
 """Early stopping: it ends before the budget, with rows that really were held out, at the best state."""
 
 import tracemalloc
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,19 +10,20 @@ from sklearn.gaussian_process.kernels import RBF
 
 from cavity import SEPClassifier, SVIClassifier
 from cavity.data.arrays import ArraySource
+from cavity.data.sampling import HeldOut
 from cavity.data.source import RawRows
-from cavity.engines.local import HeldOut
-from cavity.estimators import config as plans
+from cavity.engines.backend import held_out_numbers, hold_out
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import marginals
+from cavity.inference import train
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
-from cavity.inference.sweep import SweepOptions
-from cavity.inference.trainer import Trainer, held_out_numbers, hold_out, make_problem
-from cavity.inference.updates import NaturalUpdate
+from cavity.inference.sweep import Sweep, SweepOptions
+from cavity.inference.train import validation_log_loss
+from cavity.inference.trainer import Trainer, make_problem
 from cavity.inference.vi import Variational
-from support import KERNELS, make_engine, make_prior, points, set_clock, table, watch_training
+from support import KERNELS, make, make_engine, make_prior, points, table, watch_training
 
 X, LABELS = table(300)
 X_STAR, LABELS_STAR = table(300, seed=6)
@@ -31,7 +32,7 @@ RULES = {"ep": ExpectationPropagation(), "vi": Variational()}
 
 def classifier(kind=SEPClassifier, **options):
     options = {"n_inducing": 10, "batch_size": 30, "max_epochs": 200, "random_state": 0, **options}
-    return kind(n_jobs=1, **options)
+    return make(kind, n_jobs=1, **options)
 
 
 def nll(model):
@@ -67,17 +68,17 @@ def test_without_it_the_whole_budget_is_used(monkeypatch):
 
 
 @pytest.mark.parametrize("score", ["loo", "validation"])
-def test_with_seconds_alone_for_a_budget_it_ends_as_well(monkeypatch, score):
-    set_clock(monkeypatch, 1e-3)
-    model = classifier(max_epochs=None, max_seconds=60.0, early_stopping=score).fit(X, LABELS)
-    assert model.history_[-1].seconds < 30
+def test_with_seconds_alone_for_a_budget_it_ends_as_well(score):
+    model = classifier(max_epochs=None, max_seconds=600.0, early_stopping=score).fit(X, LABELS)
+    assert model.config_.max_epochs == np.inf
+    assert model.fit_seconds_ < 300
 
 
 class TestHeldOutRows:
     mask = np.random.default_rng(0).random(300) < 0.3
 
     def held_out(self):
-        return HeldOut(self.mask, RawRows(X[self.mask], LABELS[self.mask], None))
+        return HeldOut(np.flatnonzero(self.mask), RawRows(X[self.mask], LABELS[self.mask], None))
 
     def engine(self, labels, rule):
         engine = make_engine(X, labels, rule=rule)
@@ -90,11 +91,11 @@ class TestHeldOutRows:
         with_them = self.engine(LABELS, rule)
         without = make_engine(X[~self.mask], LABELS[~self.mask], rule=rule)
         assert with_them.total_weight == without.total_weight == (~self.mask).sum()
-        one, other = (converge(engine, prior, tol=1e-9) for engine in (with_them, without))
+        one, other = (converge(engine, prior, engine.rule, tol=1e-9) for engine in (with_them, without))
         assert_allclose(one.objective, other.objective, atol=1e-8)
         assert_allclose(one.posterior.mean, other.posterior.mean, atol=1e-8)
         sums, fewer = (
-            engine.sweep(prior, point.posterior, SweepOptions())
+            engine.run(Sweep(prior, point.posterior, rule, SweepOptions()))
             for engine, point in ((with_them, one), (without, other))
         )
         assert sums.weight == fewer.weight
@@ -107,38 +108,41 @@ class TestHeldOutRows:
         weight, kept = np.random.default_rng(1).uniform(0.5, 2.0, 300), ~self.mask
         with_them = make_engine(X, LABELS, weight=weight)
         with_them.held_out = HeldOut(
-            self.mask, RawRows(X[self.mask], LABELS[self.mask], weight[self.mask])
+            np.flatnonzero(self.mask), RawRows(X[self.mask], LABELS[self.mask], weight[self.mask])
         )
         without = make_engine(X[kept], LABELS[kept], weight=weight[kept])
         assert_allclose(with_them.total_weight, without.total_weight)
         prior = make_prior(KERNELS["noisy"], points(6))
-        one, other = (converge(engine, prior, tol=1e-9) for engine in (with_them, without))
+        one, other = (converge(engine, prior, engine.rule, tol=1e-9) for engine in (with_them, without))
         assert_allclose(one.objective, other.objective, atol=1e-8)
         assert_allclose(one.posterior.mean, other.posterior.mean, atol=1e-8)
 
     def test_are_weighed_when_they_judge(self):
-        problem = make_problem(make_engine(X, LABELS), ParameterSpace(KERNELS["noisy"], points(6)), None)
-        point = converge(problem.engine, problem.prior(problem.space.start))
-        state = SimpleNamespace(x=problem.space.start, q=point.posterior.naturals)
+        space = ParameterSpace(KERNELS["noisy"], points(6))
+        problem = make_problem(make_engine(X, LABELS), RULES["ep"], space, None)
+        point = converge(problem.engine, problem.prior(space.start), problem.rule)
+        trainer = Trainer(problem, Adam(0.1), SweepOptions())
+        state = replace(trainer.init(), q=point.posterior.naturals)
 
-        def score(rows, weight):
-            held_out = RawRows(X[rows], LABELS[rows], weight)
-            return plans._ValidationScore(problem, NaturalUpdate(), held_out)(state)
+        def loss(rows, weight):
+            held_out = HeldOut(np.array(rows), RawRows(X[rows], LABELS[rows], weight))
+            trainer.engine.held_out = held_out
+            return validation_log_loss(trainer, state)
 
-        assert_allclose(score([0, 1], np.array([3.0, 1.0])), score([0, 0, 0, 1], None))
+        assert_allclose(loss([0, 1], np.array([3.0, 1.0])), loss([0, 0, 0, 1], None))
 
     @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
     def test_may_have_any_label(self, rule):
         prior = make_prior(KERNELS["noisy"], points(6))
         flipped = np.where(self.mask, 1 - LABELS, LABELS)
-        one, other = (converge(self.engine(labels, rule), prior) for labels in (LABELS, flipped))
+        one, other = (converge(self.engine(labels, rule), prior, rule) for labels in (LABELS, flipped))
         assert_allclose(one.objective, other.objective, rtol=1e-12)
         assert_allclose(one.posterior.mean, other.posterior.mean, rtol=1e-10)
 
     @pytest.mark.parametrize("batch_size", [30, None])
     def test_do_not_change_a_fit_whose_score_does_not_look_at_them(self, monkeypatch, batch_size):
         """With the same score for every state, two fits differ in nothing the labels could change."""
-        monkeypatch.setattr(plans._ValidationScore, "__call__", lambda self, state: 0.0)
+        monkeypatch.setattr(train, "validation_log_loss", lambda trainer, state: 0.0)
 
         def fit(labels):
             model = classifier(
@@ -151,7 +155,7 @@ class TestHeldOutRows:
             return model.fit(X, labels)
 
         one = fit(LABELS)
-        mask = one._training.held_out.mask
+        mask = one._training.held_out.mask(300)
         assert mask.sum() == 90
         other = fit(np.where(mask, 1 - LABELS, LABELS))
         assert_allclose(other.predict_proba(X_STAR), one.predict_proba(X_STAR), atol=1e-9)
@@ -160,7 +164,7 @@ class TestHeldOutRows:
 
     def test_their_leave_one_out_score_is_a_prediction(self):
         model = classifier(early_stopping="validation", max_epochs=20).fit(X, LABELS)
-        mask = model._training.held_out.mask
+        mask = model._training.held_out.mask(300)
         predicted = model.predict_log_proba(X[mask])[np.arange(mask.sum()), LABELS[mask]]
         assert_allclose(model.loo_log_proba_[mask], predicted, atol=5e-3)
 
@@ -168,10 +172,10 @@ class TestHeldOutRows:
         weight = np.linspace(0.0, 2.0, 300)
         source = ArraySource(X, LABELS, weight)
         held = hold_out(source, 0.2, np.random.RandomState(0))
-        assert held.mask.sum() == 60
-        assert_allclose(held.weight, weight[held.mask].sum())
-        assert_array_equal(held.rows.X, X[held.mask])
-        assert_array_equal(held.rows.labels, LABELS[held.mask])
+        assert held.mask(300).sum() == len(held.numbers) == 60
+        assert_allclose(held.weight, weight[held.numbers].sum())
+        assert_array_equal(held.rows.X, X[held.numbers])
+        assert_array_equal(held.rows.labels, LABELS[held.numbers])
 
     def test_drawing_them_takes_no_memory_of_the_size_of_the_data(self):
         tracemalloc.start()
@@ -224,18 +228,13 @@ def test_the_best_state_is_kept_even_without_early_stopping(monkeypatch):
 @pytest.mark.parametrize("batch_size", [30, None])
 def test_the_validation_score_is_that_of_the_q_that_is_trained(monkeypatch, batch_size):
     """In its own whitened coordinates: those of float32 tiles have another jitter."""
-    scores, score, problems, step = [], plans._ValidationScore.__call__, [], Trainer.step
+    losses = []
 
-    def scored(self, state):
-        scores.append((self, state, score(self, state)))
-        return scores[-1][-1]
+    def scored(trainer, state):
+        losses.append((trainer, state, validation_log_loss(trainer, state)))
+        return losses[-1][-1]
 
-    def trained(self, *args, **options):
-        problems.append(self.problem)
-        return step(self, *args, **options)
-
-    monkeypatch.setattr(plans._ValidationScore, "__call__", scored)
-    monkeypatch.setattr(Trainer, "step", trained)
+    monkeypatch.setattr(train, "validation_log_loss", scored)
     steps = 20
     model = classifier(
         SVIClassifier,
@@ -247,10 +246,11 @@ def test_the_validation_score_is_that_of_the_q_that_is_trained(monkeypatch, batc
         learn_inducing=False,
     )
     model.fit(X, LABELS)
-    judge, state, value = scores[-1]
-    prior, engine = problems[-1].prior(state.x), problems[-1].engine
-    q = judge.update.posterior(state.q, prior)
-    at = marginals(engine.standardizer.apply(judge.rows.X, prior.dtype), prior, q)
-    log_proba = engine.rule.likelihood.predict_log_proba(at.mean, at.variance + at.residual)
-    expected = log_proba[np.arange(len(log_proba)), judge.rows.labels].mean()
+    trainer, state, value = losses[-1]
+    prior, engine = trainer.problem.prior(state.x), trainer.engine
+    rows, likelihood = engine.held_out.rows, trainer.problem.rule.likelihood
+    q = trainer.update.posterior(state.q, prior)
+    at = marginals(engine.standardizer.apply(rows.X, prior.dtype), prior, q)
+    log_proba = likelihood.predict_log_proba(at.mean, at.variance + at.residual)
+    expected = -log_proba[np.arange(len(log_proba)), rows.labels].mean()
     assert_allclose(value, expected, atol=5e-4)

@@ -8,7 +8,7 @@ from cavity import CheckpointError, SEPClassifier
 from cavity.data import ParquetSource
 from cavity.engines.local import LocalEngine
 from cavity.inference.fingerprint import plain
-from support import OwnSource, make, table
+from support import OwnSource, make, replace_sweep, table
 
 X, LABELS = table(3_000)
 UNSEEN = slice(1_000, None)
@@ -30,7 +30,7 @@ def broken_off(tmp_path, monkeypatch):
     """Breaks a fit off after three steps; the path of its checkpoint."""
 
     def run(*rows, sample_weight=None, **options):
-        sweep, count = LocalEngine.sweep, 0
+        sweep, count = LocalEngine.run, 0
 
         def failing(*args, **kwargs):
             nonlocal count
@@ -41,7 +41,7 @@ def broken_off(tmp_path, monkeypatch):
 
         path = tmp_path / "fit.ckpt"
         with monkeypatch.context() as patch:
-            patch.setattr(LocalEngine, "sweep", failing)
+            replace_sweep(patch, failing)
             with pytest.raises(PowerCutError):
                 classifier(path, **options).fit(*rows, sample_weight=sample_weight)
         return path
@@ -106,7 +106,7 @@ SAME = {
     "n_inducing": np.int32(4),
     "kernel": ConstantKernel(1) * RBF(np.float64(1.0), [[1e-3, 1e3]]),
     "inducing_points": X[:4].tolist(),
-    "scaling": np.bool_(False),
+    "scaling": None,
     "class_weight": {np.int64(0): 1, np.int64(1): np.float64(2.0)},
 }
 FIRST = {
@@ -197,7 +197,7 @@ def test_a_fingerprint_that_cannot_be_taken_is_known_before_the_work(tmp_path, m
         def label_digests(self):
             raise OSError("gone")
 
-    monkeypatch.setattr(LocalEngine, "sweep", lambda *_: passes.append(1))
+    monkeypatch.setattr(LocalEngine, "run", lambda *_: passes.append(1))
     with pytest.raises(OSError, match="gone"):
         classifier(tmp_path / "fit.ckpt").fit(Unreadable(X, LABELS))
     assert not passes

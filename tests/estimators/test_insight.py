@@ -27,7 +27,7 @@ def fitted():
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
 def test_far_from_the_data_knowledge_dominates(method, likelihood):
     # Amplitude 20: a function about which nothing is known is large on one side or the other.
-    fit = method(20.0 * RBF(1.0), optimizer=None, likelihood=likelihood, **OPTIONS).fit(X, LABELS)
+    fit = make(method, 20.0 * RBF(1.0), optimizer=None, likelihood=likelihood, **OPTIONS).fit(X, LABELS)
     near, far = fit.predict_uncertainty(X), fit.predict_uncertainty(FAR)
     assert (far.epistemic > far.aleatoric).all()
     assert far.epistemic.min() > near.epistemic.max()
@@ -48,7 +48,7 @@ def test_a_batch_is_its_rows(fitted):
 @pytest.mark.parametrize("method", [SEPClassifier, SVIClassifier])
 def test_three_classes(method):
     classes = np.digitize(X[:, 0], [-0.5, 0.5])
-    fit = method(20.0 * RBF(1.0), optimizer=None, **OPTIONS).fit(X, classes)
+    fit = make(method, 20.0 * RBF(1.0), optimizer=None, **OPTIONS).fit(X, classes)
     near, far = fit.predict_uncertainty(X), fit.predict_uncertainty(FAR)
     assert_allclose(far.total, np.log(3.0), atol=1e-6)
     assert (far.epistemic > far.aleatoric).all()
@@ -86,8 +86,9 @@ class TestOutOfDistribution:
         assert_allclose(loud.ood_score(X), np.clip(share, 0.0, 1.0), atol=1e-12)
 
     def test_a_kernel_of_noise_alone_knows_nothing(self):
-        fit = SEPClassifier(RBF(1.0) * WhiteKernel(1.0) + DotProduct(0.0, "fixed"), optimizer=None)
-        score = fit.set_params(scaling=None, **OPTIONS).fit(X, LABELS).ood_score(np.zeros((1, 2)))
+        kernel = RBF(1.0) * WhiteKernel(1.0) + DotProduct(0.0, "fixed")
+        fit = make(SEPClassifier, kernel, optimizer=None, scaling=None, **OPTIONS).fit(X, LABELS)
+        score = fit.ood_score(np.zeros((1, 2)))
         assert score[0] == 1.0
 
 
@@ -101,18 +102,18 @@ class TestRelevance:
         assert fit.relevance_["x1"].lower > 0.8
         assert fit.relevance_["x0"].upper < 0.1
 
-    @pytest.mark.parametrize("standardize", [True, False])
-    def test_units_do_not_matter(self, standardize):
+    @pytest.mark.parametrize("scaling", ["standard", None])
+    def test_units_do_not_matter(self, scaling):
         units = np.array([1e-3, 1e4])
-        options = {"scaling": standardize, "learn_inducing": False, "optimizer": None}
-        scales = np.ones(2) if standardize else units
-        shift = 7.0 if standardize else 0.0
+        options = {"scaling": scaling, "learn_inducing": False, "optimizer": None, **OPTIONS}
+        scales = np.ones(2) if scaling else units
+        shift = 7.0 if scaling else 0.0
         one = make(SEPClassifier, RBF([0.9, 1.7]), inducing_points=X[:12], **options)
         other = make(
             SEPClassifier, RBF(scales * [0.9, 1.7]), inducing_points=X[:12] * units + shift, **options
         )
-        one.set_params(**OPTIONS).fit(X, LABELS)
-        other.set_params(**OPTIONS).fit(X * units + shift, LABELS)
+        one.fit(X, LABELS)
+        other.fit(X * units + shift, LABELS)
         for part in ("value", "lower", "upper"):
             mine, theirs = getattr(one.relevance_, part), getattr(other.relevance_, part)
             assert_allclose(mine, theirs, atol=1e-6)

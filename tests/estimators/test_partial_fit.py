@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from cavity import SEPClassifier, SVIClassifier
 from cavity.inference.optimizers import Adam
-from support import table
+from support import make, table
 
 X, LABELS = make_moons(2000, noise=0.3, random_state=0)
 X_STAR, LABELS_STAR = make_moons(1000, noise=0.3, random_state=1)
@@ -21,7 +21,7 @@ both = pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
 
 
 def classifier(kind=SEPClassifier, **options):
-    return kind(**{"n_inducing": 15, "random_state": 0, "n_jobs": 1, **options})
+    return make(kind, **{"n_inducing": 15, "random_state": 0, "n_jobs": 1, **options})
 
 
 def stream(model, X, labels, size=100):
@@ -182,7 +182,7 @@ def test_the_history_of_a_stream_is_one():
 @both
 def test_there_is_no_evidence_of_rows_that_are_gone(kind):
     """A minibatch's estimate of the objective can be anything, positive too."""
-    model = kind(n_inducing=10, tol=1e-2, random_state=0, n_jobs=1).fit(X[:300], LABELS[:300])
+    model = make(kind, n_inducing=10, tol=1e-2, random_state=0, n_jobs=1).fit(X[:300], LABELS[:300])
     assert model.log_marginal_likelihood() < 0.0
     assert np.isnan(model.partial_fit(X[300:600], LABELS[300:600]).log_marginal_likelihood())
 

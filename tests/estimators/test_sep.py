@@ -109,7 +109,7 @@ class TestInvariance:
         assert_allclose(low.predict_proba(X_STAR), high.predict_proba(X_STAR), atol=5e-3)
 
     def test_precision_of_the_data_in_training(self):
-        low, high = (self.trained(max_iter=60).fit(X.astype(dtype), LABELS) for dtype in ("f4", "f8"))
+        low, high = (self.trained(max_epochs=60).fit(X.astype(dtype), LABELS) for dtype in ("f4", "f8"))
         for fit in (low, high):
             assert fit.score(X_STAR, LABELS_STAR) > 0.8
         assert_allclose(
@@ -232,10 +232,10 @@ class TestInducingPoints:
         assert_allclose(fit.inducing_points_, Z, rtol=1e-12)
 
 
-def test_default_settings_learn_in_few_iterations():
+def test_default_settings_learn_in_few_steps():
     rows, labels = table(500, seed=4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = SEPClassifier(random_state=0).fit(rows, labels)
-    assert fit.n_iter_ <= 500
+    assert fit.n_iter_ <= 200
     assert fit.score(X_STAR, LABELS_STAR) > 0.85

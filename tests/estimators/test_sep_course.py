@@ -1,13 +1,17 @@
 """How a fit of SEPClassifier goes: what it records, when it is interrupted, where it starts again."""
 
+import linecache
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sep_models import KERNEL, LABELS, LABELS_STAR, X_STAR, X, at_fixed_kernel, model
 from sklearn.exceptions import ConvergenceWarning
 
+from cavity import TableClassifier
+from cavity.inference.optimizers import Adam, SignRates
 from support import EVIDENCE_ONLY, interrupt_at
 
 quietly = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -42,16 +46,22 @@ class TestHistory:
 
     @pytest.mark.parametrize("optimizer", ["adam", None])
     def test_too_few_iterations_are_said_so(self, optimizer):
-        with pytest.warns(ConvergenceWarning, match="max_iter") as caught:
+        with pytest.warns(ConvergenceWarning, match="max_epochs") as caught:
             fit = model(max_epochs=1, optimizer=optimizer).fit(X, LABELS)
         assert len(caught) == 1
         assert fit.n_iter_ == 1
         assert np.isfinite(fit.predict_proba(X_STAR)).all()
 
-    def test_the_warning_points_at_the_call_of_fit(self):
+    @pytest.mark.parametrize("table", [False, True], ids=["classifier", "table"])
+    def test_the_warning_points_at_the_users_line(self, table):
+        fit, rows = model(max_epochs=1), X
+        if table:
+            fit, rows = TableClassifier(fit), pd.DataFrame(X, columns=["a", "b"])
         with pytest.warns(ConvergenceWarning) as caught:
-            model(max_epochs=1).fit(X, LABELS)
-        assert caught[0].filename == __file__
+            fit.fit(rows, LABELS)
+        (warning,) = caught
+        assert warning.filename == __file__
+        assert linecache.getline(warning.filename, warning.lineno).strip() == "fit.fit(rows, LABELS)"
 
     @quietly
     def test_verbose_speaks_on_standard_error(self, capsys):
@@ -64,7 +74,7 @@ class TestHistory:
 
 
 class TestInterruption:
-    @pytest.mark.parametrize("optimizer", ["adam", "rprop", None])
+    @pytest.mark.parametrize("optimizer", ["adam", SignRates(), None])
     def test_leaves_a_fitted_estimator_and_a_warning(self, monkeypatch, optimizer):
         interrupt_at(monkeypatch, 4)
         fit = model(kernel=KERNEL, optimizer=optimizer, tol=1e-9)

@@ -6,6 +6,7 @@ from scipy.special import ndtr
 from sklearn.datasets import make_moons
 
 from cavity import SEPClassifier, SVIClassifier
+from support import make
 
 both = pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
 X, LABELS = make_moons(9_000, noise=0.3, random_state=2)
@@ -13,7 +14,7 @@ X_STAR, LABELS_STAR = make_moons(1_000, noise=0.3, random_state=1)
 
 
 def classifier(kind=SEPClassifier, **options):
-    return kind(**{"n_inducing": 15, "tol": 1e-2, "random_state": 0, "n_jobs": 1, **options})
+    return make(kind, **{"n_inducing": 15, "tol": 1e-2, "random_state": 0, "n_jobs": 1, **options})
 
 
 def stream(model, X, labels, size=300):

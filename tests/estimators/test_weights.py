@@ -40,8 +40,11 @@ def test_weights_are_copies(kind, counts, how):
     if len(np.unique(LABELS[counts > 0])) < 2:
         return
     copies = np.random.default_rng(0).permutation(np.repeat(np.arange(N), counts))
-    weighted = quick(kind, inducing_points=how).fit(X, LABELS, sample_weight=counts)
-    copied = quick(kind, inducing_points=how).fit(X[copies], LABELS[copies])
+    # Each iteration of L-BFGS may enlarge differences by rounding tenfold.
+    steps = 5 if kind is GFITCClassifier else 25
+    model = quick(kind, inducing_points=how, max_epochs=steps)
+    weighted = clone(model).fit(X, LABELS, sample_weight=counts)
+    copied = clone(model).fit(X[copies], LABELS[copies])
     assert_same_fit(weighted, copied)
     assert_allclose(weighted.loo_log_proba_[copies], copied.loo_log_proba_, rtol=1e-4, atol=1e-6)
     assert_array_equal(np.isnan(weighted.loo_log_proba_), counts == 0)

@@ -3,7 +3,7 @@
 from numpy.testing import assert_allclose
 
 from cavity import SEPClassifier
-from support import table
+from support import make, table
 
 N = 40
 X, LABELS = table(N)
@@ -11,7 +11,7 @@ X_STAR, _ = table(15, seed=9)
 
 
 def quick(kind=SEPClassifier, **options):
-    return kind(**{"n_inducing": 6, "max_epochs": 25, "random_state": 0, "n_jobs": 1, **options})
+    return make(kind, **{"n_inducing": 6, "max_epochs": 25, "random_state": 0, "n_jobs": 1, **options})
 
 
 def assert_same_fit(one, other, *, rtol=1e-5):

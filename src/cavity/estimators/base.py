@@ -1,11 +1,11 @@
-"""What all classifiers share: `fit` on one screen, predictions, and the learned attributes."""
+"""The base class of all classifiers: `fit`, predictions, learned attributes, saving."""
 
 from __future__ import annotations
 
 import inspect
 import os
 from abc import ABCMeta
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from numbers import Integral
@@ -38,9 +38,9 @@ from cavity.gp.prior import Prior
 from cavity.gp.relevance import Relevance
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
 from cavity.inference.checkpoint import Checkpointer
-from cavity.inference.config import TrainingConfig, check_fields, resolve
+from cavity.inference.config import SETTABLE, TrainingConfig, check_fields, resolve
 from cavity.inference.converge import FitResult, converge
-from cavity.inference.fingerprint import fingerprint
+from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.history import InducingCandidate, Iteration, Progress
 from cavity.inference.inducing_search import DEFAULT_POINTS, halfway_kernel, search_inducing_points
 from cavity.inference.start import PreviousFit, Start, chosen_start, continued_start, prepare
@@ -52,26 +52,29 @@ from cavity.memory import require_memory
 from cavity.typing import Array
 
 _CACHE = "_relevance_cache"
+"""Attribute that keeps `relevance_`, which can be computed again."""
 _WHITENING_SQUARES = 4
 """Arrays [d, d] that whitening holds, about."""
+_OTHER_NAMES = {"inducing_init": "inducing_points", "max_epochs": "max_iter", "seed": "random_state"}
+"""Parameters of classifiers that set a field of another name."""
 
 
 def saved_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an estimator, as they are to be saved.
+    """The attributes of an estimator in the form in which they are saved.
 
-    The training rows stay behind; what is left is plain data, and small: a history is saved as columns,
+    Training rows and caches are left out. The rest is small, plain data: a history is saved as columns,
     a path as text.
     """
-    state = dict(state)
+    state = {name: value for name, value in state.items() if name != _CACHE}
     if "_training" in state:
         state["_training"] = None
     if "history_" in state:
         state["history_"] = _columns(state["history_"])
     if "inducing_search_" in state:
-        state["inducing_search_"] = [rung.as_dict() for rung in state["inducing_search_"]]
+        state["inducing_search_"] = [tried.as_dict() for tried in state["inducing_search_"]]
     if isinstance(state.get("checkpoint"), os.PathLike):
         state["checkpoint"] = os.fspath(state["checkpoint"])
-    if state.get("inducing_points") is not None:
+    if not isinstance(state.get("inducing_points"), (str, type(None))):
         state["inducing_points"] = np.asarray(state["inducing_points"])
     return state
 
@@ -82,13 +85,13 @@ def restored_state(state: dict[str, Any]) -> dict[str, Any]:
     if isinstance(history, dict):
         state["history_"] = _iterations(history)
     if "inducing_search_" in state:
-        state["inducing_search_"] = [InducingCandidate(**rung) for rung in state["inducing_search_"]]
+        state["inducing_search_"] = [InducingCandidate(**tried) for tried in state["inducing_search_"]]
     return state
 
 
 @contextmanager
 def rollback_on_error(estimator: Any) -> Iterator[None]:
-    """What fails, or is stopped, leaves the estimator as it was, not half of it as it was to be."""
+    """Give the estimator its earlier attributes back if the block fails or is interrupted."""
     before = dict(vars(estimator))
     try:
         yield
@@ -128,15 +131,6 @@ def warn_not_converged(name: str, tol: float, result: FitResult) -> None:
     else:
         return
     warn_user(words, ConvergenceWarning)
-
-
-def without_caches(state: dict[str, Any]) -> dict[str, Any]:
-    """An estimator's state without what can be computed again."""
-    return {name: value for name, value in state.items() if name != _CACHE}
-
-
-_SQUARES = 4
-"""Arrays [d, d] that whitening holds, about."""
 
 
 class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
@@ -190,7 +184,6 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         held_out = None
         if config.early_stopping == "validation":
             held_out = backend.hold_out(source, config.validation_fraction, rng)
-        points = validated_inducing_points(self._given_points, source.n_features)
         kernel, centre, start, candidates, interrupted = self.kernel, None, None, None, False
         if self.warm_start and hasattr(self, "model_"):
             start = continued_start(self._previous_fit(source.n_features), standardizer, config)
@@ -221,7 +214,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
                 config,
                 rng,
                 kernel=kernel,
-                inducing_points=points,
+                inducing_points=self._own_points(),
                 centre_theta=centre,
             )
         problem = prepare(
@@ -246,22 +239,35 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         """Raise for parameters with impossible values, and for those that contradict each other."""
         check_common_parameters(self)
         check_fields(self._fields())
-        if isinstance(self.config, dict):
-            check_fields(self.config)
-            own = {**dict.fromkeys(self._fields()), "n_inducing": None, "inducing_init": None}
-            if twice := sorted(set(self.config) & set(own)):
-                name = "inducing_points" if twice[0] == "inducing_init" else twice[0]
+        if isinstance(self.config, TrainingConfig):
+            self._check_whole_config()
+        elif self.config is not None:
+            self._check_further_fields(self.config)
+
+    def _check_further_fields(self, config: dict[str, Any]) -> None:
+        """Raise for fields that cannot be set, or that have a parameter of their own."""
+        check_fields(config)
+        taken = {*self._fields(), "n_inducing", "inducing_init"}
+        parameters = inspect.signature(type(self)).parameters
+        for field in config:
+            if field in SETTABLE and field not in taken:
+                continue
+            names = [name for name in (field, _OTHER_NAMES.get(field)) if name in parameters]
+            way_out = f"set {names[0]} of {type(self).__name__} instead" if names else "leave it out"
+            raise ValueError(f"config sets {field!r}; {way_out}")
+
+    def _check_whole_config(self) -> None:
+        """Raise for parameters that are set although a whole configuration sets them too."""
+        parameters = inspect.signature(type(self)).parameters
+        names = [name for name in (*self._config_fields, "n_inducing", "max_iter") if name in parameters]
+        if isinstance(self.inducing_points, str):
+            names.append("inducing_points")
+        for name in names:
+            if getattr(self, name) != parameters[name].default:
                 raise ValueError(
-                    f"config sets {twice[0]!r}; set {name} of {type(self).__name__} instead"
+                    f"{name}={getattr(self, name)!r} and a whole TrainingConfig, which sets it too; "
+                    "leave one of them out, or change the configuration by dataclasses.replace"
                 )
-        elif isinstance(self.config, TrainingConfig):
-            parameters = inspect.signature(type(self)).parameters
-            for name in (*self._config_fields, "n_inducing"):
-                if getattr(self, name) != parameters[name].default:
-                    raise ValueError(
-                        f"{name}={getattr(self, name)!r} and a whole TrainingConfig, which sets it too; "
-                        f"leave {name} out, or pass config=dataclasses.replace(config, {name}=…)"
-                    )
 
     def _resolve(
         self,
@@ -280,14 +286,16 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             if (self.config.method, self.config.n_classes) != (self._method, n_classes):
                 raise ValueError(
                     f"config is for method={self.config.method!r} and {self.config.n_classes} classes; "
-                    f"this is {type(self).__name__} with {n_classes} classes"
+                    f"this is {type(self).__name__} with {n_classes} classes; pass a configuration "
+                    "for these, or config=None"
                 )
             return self.config
         given = self._fields()
         if n_inducing is None:
             n_inducing = DEFAULT_POINTS if self.n_inducing == "auto" else int(self.n_inducing)
-            if self._given_points is not None:
-                n_inducing = len(self._given_points)
+            points = self._own_points()
+            if points is not None:
+                n_inducing = len(points)
             elif self.warm_start and hasattr(self, "model_"):
                 n_inducing = len(self.model_.Z)
         return resolve(
@@ -318,6 +326,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         """The user's own inducing points, or None."""
         return None if isinstance(self.inducing_points, str) else self.inducing_points
 
+    def _own_points(self) -> Array | None:
+        """The user's own inducing points as an array [m, d], or None."""
+        return validated_inducing_points(self._given_points, self.n_features_in_)
+
     @property
     def _searches(self) -> bool:
         """Whether the number of inducing points is to be found."""
@@ -340,7 +352,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         """Saves nothing, unless a subclass has a parameter for it."""
         return Checkpointer(None, config.checkpoint_interval, self._fingerprinted(problem, config))
 
-    def _fingerprinted(self, problem: Problem, config: TrainingConfig) -> Any:
+    def _fingerprinted(self, problem: Problem, config: TrainingConfig) -> Callable[[], Fingerprint]:
+        """A function that takes the fingerprint of a fit, which reads some rows."""
         points, weights = self._given_points, self.class_weight
         return lambda: fingerprint(config, problem, self.kernel, points, weights)
 
@@ -426,13 +439,14 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predictive entropy at X [n, d] in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
 
-        The noise is E[H[p(y | f)]], what would remain if the latent function were known; the knowledge
-        part is the mutual information of label and latent value, what rows near x would take away.
+        The aleatoric part is E[H[p(y | f)]], what would remain if the latent function were known. The
+        epistemic part is the mutual information of label and latent value, which more rows near x would
+        reduce.
 
         >>> from sklearn.datasets import make_moons
         >>> from cavity import SEPClassifier
         >>> X, y = make_moons(200, noise=0.2, random_state=0)
-        >>> model = SEPClassifier(n_inducing=20, tol=1e-3, random_state=0).fit(X, y)
+        >>> model = SEPClassifier(n_inducing=20, random_state=0).fit(X, y)
         >>> far = model.predict_uncertainty([[50.0, 50.0]])
         >>> bool(far.epistemic[0] > far.aleatoric[0])
         True
@@ -512,7 +526,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             return point.objective, gradient(sums, prior, point.posterior).theta
 
     def __getstate__(self) -> dict[str, Any]:
-        return saved_state(without_caches(super().__getstate__()))
+        return saved_state(super().__getstate__())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(restored_state(state))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from cavity.estimators.base import SparseGPClassifier
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import TrainingConfig, check_value, one_of
 
 
 class GFITCClassifier(SparseGPClassifier):
     """Gaussian process classifier by the generalised FITC approximation (GFITC).
 
-    Naish-Guzman & Holden (2008): EP runs to convergence on all rows, then its evidence has a gradient,
-    and L-BFGS takes a step with it. The fixed point is that of `SEPClassifier`, site for site; the way
-    there is longer. Every evaluation is O(n m²) and no n×n matrix is ever formed. Sites of one
-    evaluation start the next.
+    Naish-Guzman & Holden (2008): EP runs to convergence on all rows, and L-BFGS takes a step along the
+    gradient of its evidence. At the same kernel and inducing points the posterior is that of
+    `SEPClassifier`, but training takes longer. Every evaluation is O(n m²), and no n×n matrix is formed.
+    Each evaluation starts from the sites of the one before.
 
     Parameters
     ----------
@@ -23,16 +23,16 @@ class GFITCClassifier(SparseGPClassifier):
     max_iter : int
         Iterations of L-BFGS at most, or sweeps with optimizer=None.
     max_seconds : float or None
-        When they are over, no evaluation begins, and EP at the best parameters has one more sweep. The
-        calibration, if there is one, comes on top.
+        After that many seconds no further evaluation begins, and EP takes one more sweep at the best
+        parameters. The calibration, if there is one, takes additional time.
     tol : float
         Relative rise of the evidence at which L-BFGS stops, or site change with optimizer=None.
 
     Notes
     -----
-    All other parameters and all attributes are those of `SEPClassifier`. There are no minibatches, no
-    checkpoints and no `partial_fit`: each iteration needs EP converged on all rows. For streams use
-    `SEPClassifier`, which has the same fixed point.
+    All other parameters and all attributes are those of `SEPClassifier`. There is no batch_size,
+    max_epochs, validation_fraction, window_size or checkpoint, and no `partial_fit`: each iteration
+    needs EP converged on all rows. For streams use `SEPClassifier`, which has the same fixed point.
 
     Examples
     --------
@@ -82,6 +82,10 @@ class GFITCClassifier(SparseGPClassifier):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_value("optimizer", self.optimizer, (one_of("lbfgs", None), '"lbfgs" or None'))
 
     def _fields(self) -> dict[str, Any]:
         # One iteration goes over all rows; there are no minibatches.

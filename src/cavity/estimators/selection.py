@@ -197,7 +197,7 @@ def compare_kernels(
     sizes = np.atleast_1d(base.n_inducing if n_inducing is None else n_inducing).tolist()
     scored = []
     for m in sizes:
-        Z = inducing_points
+        Z = base.inducing_points if inducing_points is None else inducing_points
         for name, kernel in named.items():
             model = clone(base).set_params(n_inducing=m, kernel=kernel, inducing_points=Z)
             _fit_quietly(model, X, y, sample_weight)

@@ -24,14 +24,12 @@ from cavity.engines.local import LocalEngine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
 from cavity.estimators.base import SparseGPClassifier, rollback_on_error
-from cavity.estimators.validation import validated_inducing_points
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import BATCH_PER_POINT, STREAM_RATE, TrainingConfig
 from cavity.inference.history import Iteration, Progress
-from cavity.inference.inducing_search import DEFAULT_POINTS
 from cavity.inference.optimizers import Adam, Optimizer
 from cavity.inference.start import chosen_start
 from cavity.inference.streaming import Stream, StreamSettings, absorb
@@ -41,9 +39,9 @@ from cavity.inference.trainer import Problem, Trainer, TrainingState, make_probl
 from cavity.typing import Array
 
 SETTLING_ROWS = 25
-"""Rows for each inducing point in which the parameters of a stream find their place."""
+"""Rows for each inducing point after which the parameters of a stream have settled."""
 MOST_RECORDS = 4_000
-"""Most records in the history of a stream, which may have no end."""
+"""Most records in the history of a stream, which may be endless."""
 
 
 def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
@@ -57,11 +55,11 @@ def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
 
 
 def check_chunk(X: Any) -> None:
-    """Raise for what `fit` can read and a stream cannot, and for iterators of chunks."""
+    """Raise for inputs that only `fit` can read, and for iterators of chunks."""
     if isinstance(X, Iterator) and not hasattr(X, "__array__"):
         raise TypeError(
-            f"X is a {type(X).__name__}; partial_fit takes the rows of one chunk: call it for each of "
-            "those that this yields"
+            f"X is a {type(X).__name__}; partial_fit takes the rows of one chunk: call it for each "
+            "chunk that this yields"
         )
     if isinstance(X, (str, PathLike)) or is_dataset(X) or is_arrow_stream(X) or is_source(X):
         what = repr(str(X)) if isinstance(X, (str, PathLike)) else f"a {type(X).__name__}"
@@ -85,7 +83,7 @@ def stream_classes(y: Array, classes: Any) -> Array:
 
 
 def check_stream_classes(y: Array, classes: Any, known: Array) -> None:
-    """Refuse labels y [n], or an announcement of classes, other than those that are known."""
+    """Raise for labels y [n], or announced classes, other than the known ones."""
     if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), known):
         raise ValueError(
             f"classes={np.asarray(classes).tolist()} are not those that this stream has had from its "
@@ -99,22 +97,21 @@ def check_stream_classes(y: Array, classes: Any, known: Array) -> None:
         )
 
 
-def warn_few_points(m: int, n_inducing: int | str) -> None:
-    """Warn that a stream has fewer inducing points than were asked for, for good."""
-    wanted = DEFAULT_POINTS if isinstance(n_inducing, str) else n_inducing
+def warn_few_points(m: int, wanted: int) -> None:
+    """Warn if the first chunk of a stream gave fewer inducing points than were asked for."""
     if m < wanted:
         warn_user(
-            f"the first chunk has too few different rows for n_inducing={n_inducing!r}: this stream "
-            f"has {m} inducing points for good; begin with {wanted} rows at least, better a few "
-            "thousand, or pass inducing_points"
+            f"the first chunk has too few different rows for n_inducing={wanted}: this stream has {m} "
+            f"inducing points for good; begin with {wanted} rows at least, better a few thousand, or "
+            "pass inducing_points"
         )
 
 
 def moved_to(state: TrainingState, space: ParameterSpace, optimizer: Optimizer) -> TrainingState:
-    """A state as one of this space, which starts where it stands, and of this optimiser.
+    """The state for a space and an optimiser that may have changed since the last chunk.
 
-    What was to be learned may have changed since the last chunk, and how. Of another length x has other
-    parts, which the space knows; the optimiser forgets what it knew of them.
+    If other parameters are learned than before, x has another length and is taken from the space, which
+    starts where the state is; the optimiser then begins anew.
     """
     x = state.x if len(state.x) == len(space.start) else space.start
     fresh = optimizer.initial(len(x))
@@ -124,7 +121,7 @@ def moved_to(state: TrainingState, space: ParameterSpace, optimizer: Optimizer) 
 
 
 def thinned(history: list[Iteration]) -> list[Iteration]:
-    """The history, or every second record of it as often as it takes, and the last.
+    """The history with every second record left out, as often as it is too long; the last one stays.
 
     >>> records = [Iteration(i, 0.0, 0.0, 0.0, 0.0, 0.0) for i in range(1, 2 * MOST_RECORDS)]
     >>> short = thinned(records)
@@ -146,7 +143,7 @@ class StreamRecord:
 
 
 def _can_stream(estimator: TrainedGPClassifier) -> bool:
-    """Whether the posterior is made of sites, which a stream needs."""
+    """Whether there is a `partial_fit`, which needs a posterior made of sites."""
     config = estimator.config
     if isinstance(config, TrainingConfig):
         update = config.posterior_update
@@ -211,6 +208,10 @@ class TrainedGPClassifier(SparseGPClassifier):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        if self.optimizer == "lbfgs":
+            raise ValueError(
+                'optimizer="lbfgs" belongs to GFITCClassifier; use "adam", an optimiser object or None'
+            )
         if self.checkpoint is None:
             return
         resumed = f"checkpoint={str(self.checkpoint)!r}"
@@ -274,32 +275,36 @@ class TrainedGPClassifier(SparseGPClassifier):
             with compute_context(thread_count(self.n_jobs)) as threads:
                 config = self._stream_config(chunk.n_rows)
                 trainer, record = self._resume_stream(chunk, config, LocalBackend(threads))
-                settings = self._stream_settings(len(trainer.problem.space.Z))
+                settings = self._stream_settings(config, len(trainer.problem.space.Z))
                 stream = absorb(trainer, record.stream, chunk, progress, settings)
             self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
         if first and self._given_points is None:
-            warn_few_points(len(self.model_.Z), self.n_inducing)
+            warn_few_points(len(self.model_.Z), config.n_inducing)
         return self
 
     def _stream_config(self, n_rows: int) -> TrainingConfig:
         """The configuration of a stream: minibatches that are seen once."""
         config = self._resolve(n_rows)
+        if isinstance(self.config, TrainingConfig):
+            return replace(config, optimizer=config.optimizer or Adam(STREAM_RATE), damping=1.0)
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
-        scale, penalty = config.residual_scale, config.trace_penalty
-        if not isinstance(self.config, TrainingConfig):
-            given = self.config or {}
-            if hasattr(self, "config_"):  # a stream goes on with what its fit had
-                scale = given.get("residual_scale", self.config_.residual_scale)
-            penalty = given.get("trace_penalty", 0.0)
+        # A stream goes on with the residual scale of its fit; without one it is the paper's model.
+        before = self.config_.residual_scale if hasattr(self, "config_") else 1.0
+        given = self.config or {}
         return replace(
-            config, optimizer=optimizer, damping=1.0, residual_scale=scale, trace_penalty=penalty
+            config,
+            optimizer=optimizer,
+            damping=1.0,
+            residual_scale=given.get("residual_scale", before),
+            trace_penalty=given.get("trace_penalty", 0.0),
         )
 
-    def _stream_settings(self, m: int) -> StreamSettings:
+    def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:
         """How a stream with m inducing points is learned."""
-        size = int(self.batch_size) if isinstance(self.batch_size, Integral) else BATCH_PER_POINT * m
+        given = self.config.batch_size if isinstance(self.config, TrainingConfig) else self.batch_size
+        size = int(given) if isinstance(given, Integral) else BATCH_PER_POINT * m
         memory = np.inf if self.window_size is None else float(self.window_size)
-        settling = 0.0 if self.optimizer is None else float(SETTLING_ROWS * m)
+        settling = float(SETTLING_ROWS * m) if config.learn_kernel else 0.0
         return StreamSettings(size, settling, memory)
 
     def _resume_stream(
@@ -319,10 +324,9 @@ class TrainedGPClassifier(SparseGPClassifier):
                 posterior, seen = self.model_.posterior, self._weight_seen
         else:
             standardizer = backend.standardizer(chunk, config.scaling)
-            points = validated_inducing_points(self._given_points, chunk.n_features)
             rng = np.random.RandomState(config.seed)
             space = chosen_start(
-                chunk, standardizer, config, rng, kernel=self.kernel, inducing_points=points
+                chunk, standardizer, config, rng, kernel=self.kernel, inducing_points=self._own_points()
             ).space
         began = space if record is None else record.space
         rule = make_rule(config)

@@ -1,9 +1,9 @@
-"""The one place that turns what a user passes into rows and class codes, or says why it cannot."""
+"""Checks of what a user passes: parameters, rows, labels and inducing points."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from os import PathLike
 from typing import Any
 
@@ -14,7 +14,18 @@ from sklearn.utils.validation import validate_data
 from cavity.data import Source
 from cavity.data.opening import numbers, open_rows
 from cavity.engines.protocol import Engine
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import (
+    AUTO,
+    NONE,
+    Condition,
+    TrainingConfig,
+    any_of,
+    check_value,
+    is_flag,
+    number_in,
+    one_of,
+    whole_from,
+)
 from cavity.typing import Array
 
 
@@ -42,7 +53,7 @@ def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
 
 
 def _refuse_stream(estimator: Any, X: Any) -> None:
-    """Refuse what can be read once only, such as a generator of chunks."""
+    """Raise for inputs that can be read only once, such as a generator of chunks."""
     if not isinstance(X, Iterator) or hasattr(X, "__array__"):
         return
     way_out = "read its rows first"
@@ -72,55 +83,50 @@ def validated_inducing_points(Z: Any, n_features: int) -> Array | None:
 def check_common_parameters(estimator: Any) -> None:
     """Raise for parameters that are not fields of the configuration and have impossible values."""
     validated_kernel(estimator.kernel)
-    for name, (possible, words) in _PARAMETERS.items():
-        value = getattr(estimator, name, None)
-        if not possible(value):
-            raise ValueError(f"{name}={value!r} is not possible; it must be {words}")
+    for name, condition in _CONDITIONS.items():
+        if name in vars(estimator):
+            check_value(name, getattr(estimator, name), condition)
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, (bool, np.bool_))
+def _is_points(value: Any) -> bool:
+    return value in POINT_STARTS if isinstance(value, str) else value is not None
 
 
-def _is_random_state(value: Any) -> bool:
-    return value is None or isinstance(value, np.random.RandomState) or (_whole(value) and value >= 0)
+def _is_class_weight(value: Any) -> bool:
+    return isinstance(value, Mapping) or one_of("balanced", None)(value)
 
 
-_PARAMETERS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "n_inducing": (
-        lambda value: value == "auto" if isinstance(value, str) else _whole(value) and value >= 1,
-        'a whole number from 1, or "auto"',
-    ),
-    "inducing_points": (
-        lambda value: value in POINT_STARTS if isinstance(value, str) else value is not None,
-        '"kmeans", "random", "greedy" or an array [m, d]',
-    ),
-    "class_weight": (
-        lambda value: value is None or isinstance(value, Mapping) or value == "balanced",
-        'a dict, "balanced" or None',
-    ),
+def _is_instance(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds)
+
+
+POINT_STARTS = ("kmeans", "random", "greedy")
+_CONDITIONS: dict[str, Condition] = {
+    "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
+    "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
+    "max_iter": (whole_from(1), "a whole number from 1"),
+    "class_weight": (_is_class_weight, 'a dict, "balanced" or None'),
     "config": (
-        lambda value: value is None or isinstance(value, (dict, TrainingConfig)),
+        any_of(NONE, _is_instance(dict, TrainingConfig)),
         "a dict, a cavity.inference.TrainingConfig or None",
     ),
-    "warm_start": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
-    "window_size": (
-        lambda value: value is None or (isinstance(value, Real) and value > 0),
-        "a positive number or None",
+    "warm_start": (is_flag, "True or False"),
+    "window_size": (any_of(number_in(0, open_left=True), NONE), "a positive number or None"),
+    "checkpoint": (any_of(NONE, _is_instance(str, PathLike)), "a path or None"),
+    "random_state": (
+        any_of(whole_from(0), NONE, _is_instance(np.random.RandomState)),
+        "a whole number from 0, a numpy RandomState or None",
     ),
-    "checkpoint": (lambda value: value is None or isinstance(value, (str, PathLike)), "a path or None"),
-    "random_state": (_is_random_state, "a whole number from 0, a numpy RandomState or None"),
-    "n_jobs": (lambda value: value is None or _whole(value), "a whole number or None"),
-    "verbose": (
-        lambda value: isinstance(value, (bool, np.bool_)) or (_whole(value) and value >= 0),
-        "a whole number from 0",
+    "n_jobs": (
+        lambda value: value is None or (isinstance(value, Integral) and value != 0),
+        "a positive number, -1 for all cores, or None",
     ),
+    "verbose": (any_of(whole_from(0), is_flag), "a whole number from 0"),
 }
-POINT_STARTS = ("kmeans", "random", "greedy")
 
 
 def validated_kernel(kernel: Any) -> None:
-    """Refuse what is not a scikit-learn kernel, before any work."""
+    """Raise for a kernel that is not a scikit-learn kernel."""
     if kernel is not None and not isinstance(kernel, Kernel):
         raise TypeError(
             f"kernel={kernel!r} is a {type(kernel).__name__}; pass a kernel object of "
@@ -129,7 +135,7 @@ def validated_kernel(kernel: Any) -> None:
 
 
 def require_weight_on_both_sides(engine: Engine, fraction: float) -> None:
-    """Refuse a held-out fraction after which there is nothing to judge by, or to learn from."""
+    """Raise if the held-out rows, or the others, have no weight."""
     assert engine.held_out is not None
     rows = engine.held_out.rows
     judging = len(rows.labels) if rows.weight is None else float(rows.weight.sum())

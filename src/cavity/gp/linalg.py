@@ -295,7 +295,7 @@ def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[A
     raise NumericalError(
         f"the covariance of the {len(K)} inducing points is not positive definite, even with a "
         f"relative jitter of {largest:g}; try fewer or more distinct inducing_points, tighter "
-        "kernel bounds, or standardize=True"
+        'kernel bounds, or scaling="standard"'
     )
 
 

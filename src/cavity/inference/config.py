@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 from cavity.text import suggestion
 
@@ -376,26 +378,37 @@ def _check_lbfgs(optimizer: Any, early_stopping: str | None) -> None:
         unused.append(f"optimizer={optimizer!r}")
     if unused:
         raise ValueError(
-            f"{' and '.join(unused)} does not go with L-BFGS over all rows; use batch_size, or "
-            'posterior_update="natural"'
+            f"{' and '.join(unused)} does not go with L-BFGS over all rows; leave it out, or use "
+            'SEPClassifier, or posterior_update="natural" or minibatches with SVIClassifier'
         )
 
 
-def _is_one_of(*values: object) -> Callable[[Any], bool]:
+Condition = tuple[Callable[[Any], bool], str]
+"""A test that a value must pass, and the words that describe the values which do."""
+
+
+def check_value(name: str, value: Any, condition: Condition) -> None:
+    """Raise for a value that does not meet its condition."""
+    possible, words = condition
+    if not possible(value):
+        raise ValueError(f"{name}={value!r} is not possible; it must be {words}")
+
+
+def one_of(*values: object) -> Callable[[Any], bool]:
+    """A test for some words, or None."""
     return lambda value: any(value is one or (isinstance(value, str) and value == one) for one in values)
 
 
-def _is_whole(least: int) -> Callable[[Any], bool]:
-    return (
-        lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-    )
+def whole_from(least: int) -> Callable[[Any], bool]:
+    """A test for whole numbers."""
+    return lambda value: isinstance(value, Integral) and not is_flag(value) and int(value) >= least
 
 
-def _is_number(
-    least: float, most: float = math.inf, *, open_left: bool = False
-) -> Callable[[Any], bool]:
+def number_in(least: float, most: float = math.inf, *, open_left: bool = False) -> Callable[[Any], bool]:
+    """A test for numbers in an interval, with its left end unless `open_left`."""
+
     def inside(value: Any) -> bool:
-        if not isinstance(value, Real) or isinstance(value, bool):
+        if not isinstance(value, Real) or is_flag(value):
             return False
         number = float(value)
         return (least < number if open_left else least <= number) and number <= most
@@ -403,44 +416,50 @@ def _is_number(
     return inside
 
 
-def _any_of(*tests: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def any_of(*tests: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """A test that passes what one of some tests passes."""
     return lambda value: any(test(value) for test in tests)
 
 
-_AUTO, _NONE = _is_one_of("auto"), _is_one_of(None)
-_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "n_rows": (_is_whole(1), "a whole number from 1"),
-    "n_classes": (_is_whole(2), "a whole number from 2"),
-    "method": (_is_one_of("ep", "vi"), '"ep" or "vi"'),
-    "likelihood": (_is_one_of("probit", "logit"), '"probit" or "logit"'),
-    "n_inducing": (_is_whole(1), "a whole number from 1"),
-    "inducing_init": (_is_one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
-    "learn_inducing": (lambda value: isinstance(value, bool), "True or False"),
-    "scaling": (_is_one_of("standard", "whiten", None), '"standard", "whiten" or None'),
-    "batch_size": (_any_of(_is_whole(1), _AUTO, _NONE), 'a whole number from 1, "auto" or None'),
+def is_flag(value: Any) -> bool:
+    """Whether a value is a truth value, of Python or of NumPy."""
+    return isinstance(value, (bool, np.bool_))
+
+
+AUTO, NONE = one_of("auto"), one_of(None)
+_FIELDS: dict[str, Condition] = {
+    "n_rows": (whole_from(1), "a whole number from 1"),
+    "n_classes": (whole_from(2), "a whole number from 2"),
+    "method": (one_of("ep", "vi"), '"ep" or "vi"'),
+    "likelihood": (one_of("probit", "logit"), '"probit" or "logit"'),
+    "n_inducing": (whole_from(1), "a whole number from 1"),
+    "inducing_init": (one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
+    "learn_inducing": (is_flag, "True or False"),
+    "scaling": (one_of("standard", "whiten", None), '"standard", "whiten" or None'),
+    "batch_size": (any_of(whole_from(1), AUTO, NONE), 'a whole number from 1, "auto" or None'),
     "optimizer": (
         lambda value: value in ("adam", "lbfgs", None) or isinstance(value, Optimizer),
         '"adam", an optimiser object such as cavity.inference.Adam(0.01), or None',
     ),
-    "max_epochs": (_any_of(_is_number(0, open_left=True), _NONE), "a positive number or None"),
-    "max_seconds": (_any_of(_is_number(0, open_left=True), _NONE), "a positive number or None"),
-    "damping": (_any_of(_is_number(0, 1, open_left=True), _AUTO), 'a number in (0, 1] or "auto"'),
-    "tol": (_is_number(0), "a number from 0"),
-    "exact_gradient": (lambda value: isinstance(value, bool), "True or False"),
-    "posterior_update": (_is_one_of("natural", "gradient"), '"natural" or "gradient"'),
-    "site_storage": (_is_one_of("sites", "factors"), '"sites" or "factors"'),
-    "residual_scale": (_any_of(_is_number(0, 1), _AUTO), 'a number in [0, 1] or "auto"'),
-    "trace_penalty": (_any_of(_is_number(0), _AUTO), 'a number from 0 or "auto"'),
-    "hyperprior_scale": (_any_of(_is_number(0, open_left=True), _NONE), "a positive number or None"),
-    "calibration": (_is_one_of("auto", "temperature", None), '"auto", "temperature" or None'),
-    "early_stopping": (_is_one_of("auto", "loo", "validation", None), '"loo", "validation" or None'),
+    "max_epochs": (any_of(number_in(0, open_left=True), NONE), "a positive number or None"),
+    "max_seconds": (any_of(number_in(0, open_left=True), NONE), "a positive number or None"),
+    "damping": (any_of(number_in(0, 1, open_left=True), AUTO), 'a number in (0, 1] or "auto"'),
+    "tol": (number_in(0), "a number from 0"),
+    "exact_gradient": (is_flag, "True or False"),
+    "posterior_update": (one_of("natural", "gradient"), '"natural" or "gradient"'),
+    "site_storage": (one_of("sites", "factors"), '"sites" or "factors"'),
+    "residual_scale": (any_of(number_in(0, 1), AUTO), 'a number in [0, 1] or "auto"'),
+    "trace_penalty": (any_of(number_in(0), AUTO), 'a number from 0 or "auto"'),
+    "hyperprior_scale": (any_of(number_in(0, open_left=True), NONE), "a positive number or None"),
+    "calibration": (one_of("auto", "temperature", None), '"auto", "temperature" or None'),
+    "early_stopping": (one_of("auto", "loo", "validation", None), '"loo", "validation" or None'),
     "validation_fraction": (
-        lambda value: value is None or (_is_number(0, open_left=True)(value) and value < 1),
+        lambda value: value is None or (number_in(0, open_left=True)(value) and value < 1),
         "a number in (0, 1) or None",
     ),
-    "checkpoint_interval": (_is_number(0), "a number of seconds from 0"),
-    "seed": (_is_whole(0), "a whole number from 0"),
-    "searched": (lambda value: isinstance(value, bool), "True or False"),
+    "checkpoint_interval": (number_in(0), "a number of seconds from 0"),
+    "seed": (whole_from(0), "a whole number from 0"),
+    "searched": (is_flag, "True or False"),
 }
 SETTABLE = frozenset(_FIELDS) - {"n_rows", "n_classes", "method", "seed", "searched"}
 """Fields that `config=` of an estimator may set."""
@@ -459,9 +478,7 @@ def check_fields(given: Mapping[str, Any]) -> None:
                 f"config has no field {name!r}{suggestion(name, sorted(SETTABLE))}; the fields are "
                 f"{', '.join(sorted(SETTABLE))}"
             )
-        possible, words = _FIELDS[name]
-        if not possible(value):
-            raise ValueError(f"{name}={value!r} is not possible; it must be {words}")
+        check_value(name, value, _FIELDS[name])
 
 
 def field_names() -> tuple[str, ...]:

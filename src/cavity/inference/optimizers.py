@@ -54,6 +54,13 @@ class Adam:
     decay_second: float = 0.999
     epsilon: float = 1e-8
 
+    def __post_init__(self) -> None:
+        rate = np.asarray(self.learning_rate)
+        if rate.dtype.kind not in "iuf" or not (rate > 0).all():
+            raise ValueError(
+                f"learning_rate={self.learning_rate!r} is not possible; it must be a positive number"
+            )
+
     def initial(self, n_parameters: int) -> AdamState:
         """The state before the first step."""
         return AdamState(0, np.zeros(n_parameters), np.zeros(n_parameters), 1.0)

@@ -141,11 +141,11 @@ def _converged(problem: Problem, config: TrainingConfig, progress: Progress) -> 
 
 def _climbed(problem: Problem, config: TrainingConfig, progress: Progress) -> FitResult:
     """L-BFGS over all rows: EP converges at every evaluation, or the posterior is part of the vector."""
-    most, tol, seconds = max(1, int(config.max_epochs)), config.tol, config.max_seconds
+    steps, tol, seconds = max(1, int(config.max_epochs)), config.tol, config.max_seconds
     if config.posterior_update == "gradient":
         trainer = make_trainer(problem, config)
-        return fit_gradient_batch(trainer, progress, max_iter=most, tol=tol, max_seconds=seconds)
-    return fit_outer(problem, progress, max_iter=most, tol=tol, max_seconds=seconds)
+        return fit_gradient_batch(trainer, progress, max_iter=steps, tol=tol, max_seconds=seconds)
+    return fit_outer(problem, progress, max_iter=steps, tol=tol, max_seconds=seconds)
 
 
 def _stepped(

@@ -56,7 +56,7 @@ def partial_effect(
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(200, noise=0.3, random_state=0)
-    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> model = SEPClassifier(n_inducing=10, random_state=0).fit(X, y)
     >>> effect = partial_effect(model, X, feature=1, n_rows=10)
     >>> bool(effect.probability[0, 1] > effect.probability[-1, 1])  # the lower moon is class 1
     True
@@ -107,7 +107,7 @@ class PartialDependenceDisplay(Display):
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(200, noise=0.3, random_state=0)
-    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> model = SEPClassifier(n_inducing=10, random_state=0).fit(X, y)
     >>> display = PartialDependenceDisplay.from_estimator(model, X, 1, n_rows=10)
     >>> display.ax_.get_xlabel(), display.ax_.get_ylabel()
     ('x1', 'probability of 1')

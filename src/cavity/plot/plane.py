@@ -33,7 +33,7 @@ class DecisionBoundaryDisplay(Display):
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(200, noise=0.3, random_state=0)
-    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> model = SEPClassifier(n_inducing=10, random_state=0).fit(X, y)
     >>> display = DecisionBoundaryDisplay.from_estimator(model, X, y, grid_resolution=20)
     >>> display.probability.shape
     (20, 20, 2)
@@ -167,7 +167,7 @@ class InducingPointsDisplay(Display):
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(200, noise=0.3, random_state=0)
-    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> model = SEPClassifier(n_inducing=10, random_state=0).fit(X, y)
     >>> display = InducingPointsDisplay.from_estimator(model, X, y)
     >>> display.points.shape, display.ax_.get_xlabel()
     ((10, 2), 'x0')

@@ -18,7 +18,7 @@ class RelevanceDisplay(Display):
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(200, noise=0.3, random_state=0)
-    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> model = SEPClassifier(n_inducing=10, random_state=0).fit(X, y)
     >>> display = RelevanceDisplay.from_estimator(model, feature_names=["east", "north"])
     >>> sorted(label.get_text() for label in display.ax_.get_yticklabels())
     ['east', 'north']

@@ -26,8 +26,8 @@ class TrainingCurveDisplay(Display):
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier, SVIClassifier
     >>> X, y = make_moons(200, noise=0.3, random_state=0)
-    >>> sep = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
-    >>> svi = SVIClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X, y)
+    >>> sep = SEPClassifier(n_inducing=10, random_state=0).fit(X, y)
+    >>> svi = SVIClassifier(n_inducing=10, random_state=0).fit(X, y)
     >>> display = TrainingCurveDisplay.from_estimators([sep, svi], x="epochs")
     >>> list(display.histories), display.ax_.get_xlabel()
     (['SEPClassifier', 'SVIClassifier'], 'passes over the data')

@@ -66,7 +66,7 @@ def write_report(
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(300, noise=0.3, random_state=0)
-    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X[:200], y[:200])
+    >>> model = SEPClassifier(n_inducing=10, random_state=0).fit(X[:200], y[:200])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     written = write_report(model, f"{folder}/moons.html", X[200:], y[200:])
     ...     "Most surprising rows" in written.read_text(encoding="utf-8")

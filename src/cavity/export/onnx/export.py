@@ -157,7 +157,7 @@ def to_onnx(
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(200, noise=0.2, random_state=0)
-    >>> model = SEPClassifier(n_inducing=20, tol=1e-3, random_state=0).fit(X, y)
+    >>> model = SEPClassifier(n_inducing=20, random_state=0).fit(X, y)
     >>> [output.name for output in to_onnx(model).graph.output]
     ['label', 'probabilities', 'latent_mean', 'latent_variance']
     """
