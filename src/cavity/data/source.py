@@ -46,12 +46,8 @@ class Block(Protocol):
         ...
 
 
-class Source(ABC):
-    """A table of labelled rows that may be larger than memory.
-
-    A source has the sizes below and the methods `blocks`, `batches` and `sample`. The other members are
-    optional: they have defaults that suit every source.
-    """
+class RowSource(ABC):
+    """What is known of a table of labelled rows wherever they are: here, in files, or with workers."""
 
     n_rows: int
     """Number of rows."""
@@ -63,17 +59,8 @@ class Source(ABC):
     """float32 or float64: the precision in which X loses nothing."""
 
     @abstractmethod
-    def blocks(self, size: int) -> Iterable[Block]:
-        """All rows in order, in blocks of at most `size`."""
-
-    @abstractmethod
-    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
-        """All rows once in random order, in minibatches of about `size` with an array as `index`.
-
-        The first `skip` minibatches are left out without being read, and the others are the same as
-        with skip=0: a fit that was interrupted continues inside an epoch in this way. The order depends
-        on the state of `rng`, on `size` and on the source alone. It is iterated in a thread of its own.
-        """
+    def take(self, numbers: IntArray) -> RawRows:
+        """The rows with these numbers [k], in this order."""
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """At most `size` rows drawn at random without replacement."""
@@ -89,8 +76,6 @@ class Source(ABC):
     """Class codes [n] of all rows, if they are in memory."""
     weight: Array | None = None
     """Weights [n] of all rows, if they are in memory."""
-    is_checked: bool = False
-    """Whether the rows are known to keep the contract, so that they need not be checked again."""
 
     @property
     def class_totals(self) -> Array | None:
@@ -109,6 +94,30 @@ class Source(ABC):
     def of_all_rows(self, values: Array) -> Array:
         """Values [k], one a row, as values of all rows that the user passed; NaN for rows left out."""
         return values
+
+
+class Source(RowSource):
+    """A table of labelled rows that may be larger than memory.
+
+    A source has the sizes n_rows, n_features, total_weight and dtype and the methods `blocks` and
+    `batches`. The other members are optional: they have defaults that suit every source.
+    """
+
+    is_checked: bool = False
+    """Whether the rows are known to keep the contract, so that they need not be checked again."""
+
+    @abstractmethod
+    def blocks(self, size: int) -> Iterable[Block]:
+        """All rows in order, in blocks of at most `size`."""
+
+    @abstractmethod
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
+        """All rows once in random order, in minibatches of about `size` with an array as `index`.
+
+        The first `skip` minibatches are left out without being read, and the others are the same as
+        with skip=0: a fit that was interrupted continues inside an epoch in this way. The order depends
+        on the state of `rng`, on `size` and on the source alone. It is iterated in a thread of its own.
+        """
 
     def take(self, numbers: IntArray) -> RawRows:
         """The rows with these numbers [k], in this order; by default in one pass over the blocks."""

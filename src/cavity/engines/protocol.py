@@ -9,13 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
 from cavity.data.scaling import Standardizer
-from cavity.data.source import RawRows
+from cavity.data.source import RowSource
 from cavity.engines.threads import Threads
 from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
 from cavity.typing import Array, Dtype
@@ -58,34 +58,6 @@ class Pass(ABC):
 
         directions: whether the sites store their directions; the pass may need more then.
         """
-
-
-class RowSource(Protocol):
-    """What any engine knows of its rows, wherever they are."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        ...
-
-    @property
-    def dtype(self) -> Dtype:
-        """float32 or float64: a precision that can hold the values of X."""
-        ...
-
-    @property
-    def total_weight(self) -> float:
-        """Sum of the weights of all rows."""
-        ...
-
-    def sample(self, size: int, rng: np.random.Generator) -> RawRows:
-        """At most `size` rows drawn at random without replacement."""
-        ...
 
 
 Batch: TypeAlias = Any

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.source import Source
+from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
@@ -171,7 +171,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         warn_not_converged(type(self).__name__, self.config_.tol, result)
         return self
 
-    def _fit_source(self, source: Source, backend: LocalBackend) -> FitResult:
+    def _fit_source(self, source: RowSource, backend: LocalBackend) -> FitResult:
         """Fit to an opened source, wherever its rows are."""
         config = self._resolve(source.n_rows)
         rng = np.random.RandomState(config.seed)

@@ -142,6 +142,11 @@ class StreamRecord:
     """Where the stream began: the hyper-prior stays centred there."""
 
 
+def _sets(config: dict[str, Any], name: str) -> bool:
+    """Whether the user has decided a field."""
+    return bool(config.get(name, "auto") != "auto")
+
+
 def _can_stream(estimator: TrainedGPClassifier) -> bool:
     """Whether there is a `partial_fit`, which needs a posterior made of sites."""
     config = estimator.config
@@ -295,8 +300,8 @@ class TrainedGPClassifier(SparseGPClassifier):
             config,
             optimizer=optimizer,
             damping=1.0,
-            residual_scale=given.get("residual_scale", before),
-            trace_penalty=given.get("trace_penalty", 0.0),
+            residual_scale=config.residual_scale if _sets(given, "residual_scale") else before,
+            trace_penalty=config.trace_penalty if _sets(given, "trace_penalty") else 0.0,
         )
 
     def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:

@@ -27,7 +27,7 @@ import numpy as np
 
 from cavity.data.arrays import ArraySource
 from cavity.data.scaling import Standardizer
-from cavity.data.source import Source
+from cavity.data.source import RowSource
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
 from cavity.errors import warn_user
@@ -314,7 +314,7 @@ class SearchedStart(NamedTuple):
 
 
 def search_inducing_points(
-    source: Source,
+    source: RowSource,
     standardizer: Standardizer,
     config: TrainingConfig,
     rule: Rule,
@@ -390,7 +390,7 @@ def candidate_numbers(n_rows: int) -> list[int]:
     return [m for m in CANDIDATES if m < n_rows] or [min(CANDIDATES[0], n_rows)]
 
 
-def _pilot(source: Source, rng: np.random.Generator) -> ArraySource:
+def _pilot(source: RowSource, rng: np.random.Generator) -> ArraySource:
     """The rows that the search sees, in memory."""
     most = source.n_rows if source.n_rows <= WHOLE_ROWS else PILOT_ROWS
     size = max(CANDIDATES[0], min(most, PILOT_VALUES // source.n_features))

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from cavity.data.scaling import Standardizer
-from cavity.data.source import Source
+from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.gp.inducing import (
@@ -59,7 +59,7 @@ class PreviousFit:
 
 
 def prepare(
-    source: Source,
+    source: RowSource,
     config: TrainingConfig,
     backend: LocalBackend,
     *,
@@ -87,7 +87,7 @@ def prepare(
 
 
 def chosen_start(
-    source: Source,
+    source: RowSource,
     standardizer: Standardizer,
     config: TrainingConfig,
     rng: np.random.RandomState,
@@ -127,7 +127,7 @@ def continued_start(previous: PreviousFit, standardizer: Standardizer, config: T
 
 
 def starting_point(
-    source: Source,
+    source: RowSource,
     standardizer: Standardizer,
     *,
     kernel: Any,
@@ -152,7 +152,7 @@ def starting_point(
     return kernel, initial_inducing_points(X, weight, n_inducing, inducing_init, kernel, rng)
 
 
-def _starting_rows(source: Source, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
+def _starting_rows(source: RowSource, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
     """At most `size` rows [t, d] to choose a start from, with their weights [t].
 
     Few rows are reduced to the different ones, with their copies counted: then it does not matter

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cavity.data.labels import encode_labels
 from cavity.data.scaling import Standardizer, learn_standardizer
-from cavity.data.source import RawRows, batch_count, joined, tile_precision
+from cavity.data.source import RawRows, RowSource, batch_count, joined, tile_precision
 from cavity.data.weights import checked_class_factors
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import LazyTable, Partition, PartitionSummary, summarise
@@ -160,11 +160,8 @@ def shard_batches(
             yield {shard: ShardSample(entropy, part, parts) for shard in shards}
 
 
-class ShardedSource:
+class ShardedSource(RowSource):
     """The rows of a lazy table, held by the workers; the driver has counts, classes and samples."""
-
-    arrangement = "ShardedSource"
-    labels = weight = None  # they are held by the workers
 
     def __init__(self, table: LazyTable, cluster: Cluster, class_weight: Any = None) -> None:
         self.table = table
