@@ -232,3 +232,20 @@ def test_senseless_members_are_named(name, value):
     setattr(source, name, value)
     with pytest.raises(SourceError, match=f"{name} is {value!r}"):
         open_source(source)
+
+
+def test_rows_by_number_are_read_in_one_pass_and_come_in_the_order_asked_for():
+    numbers = np.array([150, 3, 3, 199])
+    for source in (open_source(OwnSource(X, LABELS)), ArraySource(X, LABELS)):
+        rows = source.take(numbers)
+        assert_array_equal(rows.X, X[numbers])
+        assert_array_equal(rows.labels, LABELS[numbers])
+
+
+def test_rows_that_are_known_to_be_right_are_not_checked_again():
+    wrong = changed(X, (150, 1), np.nan)
+    with pytest.raises(SourceError, match="NaN"):
+        open_source(ArraySource(wrong, LABELS))
+    source = ArraySource(wrong, LABELS)
+    source.is_checked = True
+    assert open_source(source) is source

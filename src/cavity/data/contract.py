@@ -180,6 +180,11 @@ class GuardedSource(Source):
         own = getattr(self.source, "label_digests", None)
         return None if own is None else list(own())
 
+    def of_all_rows(self, values: Array) -> Array:
+        """Values of all rows that the user passed, if the source has left some out."""
+        own = getattr(self.source, "of_all_rows", None)
+        return values if own is None else np.asarray(own(values))
+
     def blocks(self, size: int) -> Generator[Block, None, None]:
         """All rows in order."""
         n_rows = 0

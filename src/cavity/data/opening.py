@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import check_X_y
-from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.data.arrays import ArraySource, npy_source
 from cavity.data.arrow import ParquetSource, is_arrow_stream, is_dataset, is_table, table_source
@@ -72,13 +70,22 @@ def open_rows(
         )
     X, y = (validate or _checked_arrays)(X, y)
     require_one_kind(y)
-    check_classification_targets(y)
+    _check_targets(y)
     weight = validated_sample_weight(sample_weight, len(y))
     rows, classes = weighted_arrays(numbers(X), y, weight, class_weight)
     return OpenedRows(rows, check_classes(classes, rows.n_rows), were_arrays=True)
 
 
+def _check_targets(y: Any) -> None:
+    """Raise if labels y [n] are continuous, or have several columns."""
+    from sklearn.utils.multiclass import check_classification_targets  # slow to import
+
+    check_classification_targets(y)
+
+
 def _checked_arrays(X: Any, y: Any) -> tuple[Any, Any]:
+    from sklearn.utils import check_X_y
+
     checked: tuple[Any, Any] = check_X_y(X, y, accept_sparse="csr", dtype="numeric")
     return checked
 

@@ -473,7 +473,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return {e.column: types.get(e.kind, pa.string()) for e in self.encoders_}
 
     def check_columns(self, columns: Sequence[str], name: str) -> list[str]:
-        """Refuse a table that lacks columns; returns the columns that training has not seen."""
+        """Raise if columns are missing; return the columns that training has not seen."""
         check_is_fitted(self)
         missing = [column for column in self.columns_ if column not in columns]
         if missing:

@@ -390,7 +390,7 @@ def _as_the_first(batch: Any, types: Mapping[str, Any], path: object) -> Any:
 
 
 def check_columns(columns: Sequence[str], name: str) -> None:
-    """Refuse tables in which a column's name does not tell which it is."""
+    """Raise if a table has no columns, or several of the same name."""
     seen: set[str] = set()
     repeated = sorted({column for column in columns if column in seen or seen.add(column)})  # type: ignore[func-returns-value]
     if repeated:
@@ -402,7 +402,7 @@ def check_columns(columns: Sequence[str], name: str) -> None:
 def check_same_columns(
     path: object, columns: Sequence[str], first: object, wanted: Sequence[str]
 ) -> None:
-    """Refuse a file of a folder that lacks columns which the first file has, or has more of them."""
+    """Raise if the columns of a file are not those of the first file."""
     missing = [name for name in wanted if name not in columns]
     more = [name for name in columns if name not in wanted]
     if missing or more:
