@@ -1,4 +1,4 @@
-"""The page about clusters is executed, where it connects to one, on one of this machine."""
+"""The code on the page about clusters runs, on a cluster of processes on this machine."""
 
 import re
 
