@@ -65,7 +65,7 @@ class Reader:
         elif block.language == "text":
             assert not LOOKS_LIKE_SHELL.search(block.text), f"{self.page}: commands belong into ```sh"
         elif block.language not in ("{eval-rst}", "{toctree}"):  # Sphinx executes these
-            raise AssertionError(f"{self.page.name}:{block.line}: a block of {block.language!r} is never run")
+            raise AssertionError(f"{self.page.name}:{block.line}: {block.language!r} is never run")
 
     def _python(self, block):
         code = "\n" * (block.line - 1) + block.text
