@@ -26,7 +26,7 @@ html_title = "cavity"
 html_copy_source = False
 
 myst_heading_anchors = 3
-# The prompts of sessions are not to be copied with them.
+# The copy button leaves out the prompts of sessions.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
@@ -37,21 +37,21 @@ napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 
-# Two records have a field X, and docstrings speak of X.
+# Several records have a field X, so a mention of X in a docstring is ambiguous.
 suppress_warnings = ["ref.python"]
 
 GROUPS = {
     "Start": ["tutorial", "command-line"],
     "How to": ["howto/*"],
-    "Understand": ["method", "uncertainty", "sharp-bits", "results", "design"],
+    "Understand": ["method", "engine", "uncertainty", "sharp-bits", "results", "design"],
     "Reference": ["api"],
 }
 OTHERS = "How to"
-"""The group of pages that no group names: a new page appears by itself."""
+"""The group of pages that are in no other group."""
 
 
 def table_of_contents() -> str:
-    """Toctrees of all pages there are, in the order of the groups."""
+    """Toctrees of all pages, in the order of the groups."""
     pages = {path.relative_to(HERE).with_suffix("").as_posix() for path in HERE.glob("**/*.md")}
     pages = {page for page in pages if not page.startswith("_build/")} - {"index"}
     groups: dict[str, list[str]] = {}
@@ -68,13 +68,14 @@ def table_of_contents() -> str:
 
 
 OUTWARD = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
-"""A link, not an image, to a file by way of a folder above."""
+"""A link, not an image, to a file outside the folder of the page."""
 
 
 def prepare(app: Any, docname: str, source: list[str]) -> None:
-    """Put the table of contents where the first page asks for it; name files that are not built.
+    """Insert the table of contents into the first page; replace links to files that are not built.
 
-    A link such as [benchmarks](../benchmarks/README.md) works on a code hosting site only.
+    A link such as [benchmarks](../benchmarks/README.md) works on a code hosting site only, so it becomes
+    the name of the file.
     """
     if docname == "index":
         source[0] = source[0].replace("<!-- contents -->", table_of_contents())
@@ -91,11 +92,11 @@ def prepare(app: Any, docname: str, source: list[str]) -> None:
 
 
 MARKED = re.compile(r"(`[^`]*`|(?<![\w*])\*\w[^*`]*\*(?![\w*]))")
-"""Code in backticks, and *stressed* words."""
+"""Code in backticks, and *emphasised* words."""
 
 
 def tidy(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text with `names` in them: show these as code, and the rest as it is."""
+    """Show `names` in docstrings as code, and escape the rest, which is plain text."""
     session = False
     for i, line in enumerate(lines):
         session = line.lstrip().startswith(">>>") or (session and bool(line.strip()))
@@ -104,7 +105,7 @@ def tidy(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str
 
 
 def as_text(part: str) -> str:
-    """A part of a line in which only backticks and stress are markup."""
+    """Convert a part of a line, in which only backticks and emphasis are markup."""
     if part.startswith("`"):
         return f"`{part}`"
     if MARKED.fullmatch(part):
@@ -113,6 +114,6 @@ def as_text(part: str) -> str:
 
 
 def setup(app: Any) -> None:
-    """Hooks into Sphinx."""
+    """Register the functions above with Sphinx."""
     app.connect("source-read", prepare)
     app.connect("autodoc-process-docstring", tidy)

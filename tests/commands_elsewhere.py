@@ -1,4 +1,4 @@
-"""Commands of the documentation that no test can run: what can be checked of each without running it."""
+"""Checks of commands in the documentation that no test can run."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def make(arguments):
-    """The target is there, and its commands can be written out."""
+    """The target exists, and make can print its commands."""
     for target in (word for word in arguments if "=" not in word):
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"the Makefile has no {target}"
@@ -29,24 +29,24 @@ def make(arguments):
 
 
 def pip(arguments):
-    """The extras of this package are there; of other packages there is nothing to know."""
+    """The extras of this package, `.` in a checkout, exist; other packages are not checked."""
     assert arguments[0] == "install"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for word in arguments[1:]:
-        wanted = Requirement(word)
+        wanted = Requirement(re.sub(r"^\.", project["name"], word))
         if wanted.name == project["name"]:
             assert wanted.extras <= set(project["optional-dependencies"]), word
 
 
 def python(arguments):
-    """Of `python -m benchmarks` the options and names are known."""
+    """The options and names of `python -m benchmarks` exist."""
     assert arguments[:2] == ["-m", "benchmarks"], arguments
     parsed = benchmark_parser().parse_args(arguments[2:])
     assert set(getattr(parsed, "names", [])) <= {"all", *benchmarks(), *ALIASES}
 
 
 def dask(arguments):
-    """Dask's own parser takes the options; the file with the names of machines is the reader's."""
+    """Dask's own parser accepts the options; this file stands in for the file of machine names."""
     from importlib.metadata import entry_points
 
     (found,) = entry_points(group="dask_cli", name=arguments[0])
@@ -55,7 +55,7 @@ def dask(arguments):
 
 
 def helm(arguments):
-    """A release of a chart, with values that YAML can read."""
+    """A release of a chart is installed, with values that YAML can read."""
     action, release, chart, *options = arguments
     assert action == "install"
     assert re.fullmatch(r"[a-z][\w-]*", release)
@@ -71,7 +71,7 @@ def helm(arguments):
 
 
 def kubectl(arguments):
-    """A port of a service, made one of this machine."""
+    """A port of a service is forwarded to this machine."""
     action, service, ports = arguments
     assert action == "port-forward"
     assert re.fullmatch(r"service/[a-z][\w-]*", service)
@@ -79,10 +79,10 @@ def kubectl(arguments):
 
 
 def export(arguments):
-    """An environment variable that this project reads."""
+    """The environment variable is one that this project reads."""
     (assignment,) = arguments
     assert assignment.split("=")[0] in {"CAVITY_DATA", "CAVITY_CACHE"}
 
 
 CHECKS = {check.__name__: check for check in (make, pip, python, dask, helm, kubectl, export)}
-"""By program: everything else in a shell block is executed."""
+"""Programs that are checked; everything else in a shell block is executed."""

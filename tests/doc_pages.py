@@ -1,4 +1,4 @@
-"""The pages of the documentation, and how their blocks are executed: in order, in one folder a page."""
+"""The pages of the documentation, and a reader that executes their code blocks in order."""
 
 import doctest
 import json
@@ -28,7 +28,7 @@ class Block(NamedTuple):
     language: str
     text: str
     line: int
-    """Of the page, where the text begins."""
+    """Line of the page where the text begins."""
 
 
 def blocks(page):
@@ -38,7 +38,7 @@ def blocks(page):
 
 
 class Reader:
-    """Someone who tries everything that a page shows; a block that fails raises an error."""
+    """Executes the blocks of a page; a block that fails raises an error."""
 
     def __init__(self, page):
         self.page, self.names, self.status = page, {"__name__": "__main__"}, 0
@@ -49,7 +49,7 @@ class Reader:
             self.execute(block)
 
     def execute(self, block):
-        """Run a block, or find out that it could be run elsewhere."""
+        """Run a block, or check it if it cannot be run here."""
         if block.language == "python":
             session = block.text.startswith(">>>")
             (self._python_session if session else self._python)(block)
@@ -65,7 +65,7 @@ class Reader:
         elif block.language == "text":
             assert not LOOKS_LIKE_SHELL.search(block.text), f"{self.page}: commands belong into ```sh"
         elif block.language not in ("{eval-rst}", "{toctree}"):  # Sphinx executes these
-            raise AssertionError(f"{self.page.name}:{block.line}: nobody executes {block.language!r}")
+            raise AssertionError(f"{self.page.name}:{block.line}: {block.language!r} is never run")
 
     def _python(self, block):
         code = "\n" * (block.line - 1) + block.text
@@ -81,9 +81,9 @@ class Reader:
         assert runner.failures == 0, "".join(report)
 
     def _console(self, block):
-        """Commands after `$`, and what they print, but for the numbers."""
+        """Run the commands after `$` and compare what they print, except for the numbers."""
         first, *rest = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
-        assert first == "", f"{self.page.name}:{block.line}: begins with no command"
+        assert first == "", f"{self.page.name}:{block.line}: does not begin with a command"
         statuses = []
         for part in rest:
             command, _, expected = part.partition("\n")
@@ -98,7 +98,7 @@ class Reader:
             assert not status or following.startswith("echo $?"), f"{block.text} has status {status}"
 
     def _shell(self, line):
-        """A command that must succeed, or one that is not for a test to run."""
+        """Run a command that must succeed, or check one that a test cannot run."""
         words = shlex.split(line, comments=True)
         if words and words[0] in CHECKS:
             CHECKS[words[0]](words[1:])
@@ -107,7 +107,7 @@ class Reader:
             assert self.status == 0, said
 
     def _said(self, line):
-        """What a command prints, of which there are but two kinds."""
+        """What a command prints; the command is `cavity` or `echo $?`."""
         if line == "echo $?":
             return f"{self.status}\n"
         program, *arguments = shlex.split(line, comments=True)
@@ -118,6 +118,6 @@ class Reader:
 
 
 def skeleton(text):
-    """Text without its numbers and without spaces that only line up."""
+    """Text with numbers replaced by # and runs of spaces by one."""
     lines = [re.sub(r"\s+", " ", re.sub(r"[\d,.]*\d", "#", line)).strip() for line in text.splitlines()]
     return [line for line in lines if line]

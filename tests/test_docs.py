@@ -1,6 +1,6 @@
-"""Every block of the README and of docs/ runs, Python or shell, and prints what it says it prints.
+"""Every code block of the README and of docs/ runs and prints what the page says.
 
-Links lead somewhere, on a code hosting site as in the built documentation, which has no warnings.
+Links have targets, on a code hosting site and in the built documentation, which has no warnings.
 """
 
 import re
@@ -35,7 +35,7 @@ def drawing():
 
 @pytest.fixture
 def tables(tmp_path, monkeypatch):
-    """The folder of a reader who has the tables that the README speaks of."""
+    """A folder with the tables that the README uses."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     flights(300).to_csv("flights.csv", index=False)
@@ -44,14 +44,14 @@ def tables(tmp_path, monkeypatch):
 
 @pytest.fixture
 def home(tmp_path_factory, monkeypatch):
-    """The home of a reader whose shell is bash, which one of the commands writes to."""
+    """A home folder for a user of bash; one of the commands writes to it."""
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
     return folder
 
 
-# The page about clusters is executed where there are some: tests/dask/test_dask_page.py.
+# The page about clusters is executed in tests/engines/dask/test_dask_page.py, which has a cluster.
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "cluster.md"], ids=page_name)
 def test_code_of_a_page_runs(page, tables, home, drawing):
     Reader(page).read()
@@ -59,7 +59,7 @@ def test_code_of_a_page_runs(page, tables, home, drawing):
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_no_code_hides_from_the_tests(page):
-    """Indented code has no language, so nobody would execute it."""
+    """Indented code has no language, so it would not be executed."""
     prose = CODE.sub("", page.read_text(encoding="utf-8"))
     assert not re.findall(r"(?<=\n\n)    \S.*", prose)
 
@@ -76,6 +76,7 @@ def test_no_code_hides_from_the_tests(page):
         ("sh", "rm nothing"),
         ("sh", "make gold"),
         ("sh", "pip install 'cavity[gold]'"),
+        ("sh", "pip install '.[gold]'"),
         ("sh", "python -m benchmarks run gold"),
         ("sh", "dask ssh --gold 1"),
         ("sh", "helm install cluster dask/dask --set {"),
@@ -89,7 +90,7 @@ def test_no_code_hides_from_the_tests(page):
     ],
 )
 def test_a_reader_notices(language, text, tables):
-    """Blocks that are wrong, of every language and every command that is only checked."""
+    """Wrong blocks fail, in every language and for every command that is only checked."""
     with pytest.raises((Exception, SystemExit)):
         Reader(ROOT / "README.md").execute(Block(language, text, 1))
 
@@ -99,7 +100,7 @@ def test_commands_that_are_only_checked_are_few():
 
 
 def slugs(page):
-    """The anchors of a page's headings, as code hosting sites and MyST make them."""
+    """The anchors of a page's headings, as code hosting sites and MyST form them."""
     headings = HEADING.findall(CODE.sub(lambda code: code[0].strip("`"), page.read_text("utf-8")))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -114,7 +115,7 @@ def test_links_between_pages_lead_somewhere(page):
 
 
 def test_scores_of_the_readme_are_those_of_the_records():
-    """The page of results is made from the records; what the README prints must be on it."""
+    """Scores in the README must be on the page of results, which is made from the records."""
     table = re.findall(r"^\|.*\|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     scores = re.findall(r"(?<=\| )\.\d+", "\n".join(table))
     assert len(scores) > 10
@@ -123,7 +124,7 @@ def test_scores_of_the_readme_are_those_of_the_records():
 
 
 class Links(HTMLParser):
-    """The ids of a page and what its links and images point to."""
+    """The ids of a page, and the targets of its links and images."""
 
     def __init__(self, page):
         super().__init__()
@@ -172,15 +173,15 @@ def test_the_documentation_has_every_page_and_its_links_hold(built):
 
 
 PUBLIC = [
-    *(
-        "cavity",
-        "cavity.data",
-        "cavity.datasets",
-        "cavity.export",
-        "cavity.export.onnx",
-        "cavity.gp.kernels",
-    ),
-    *("cavity.plot", "cavity.report"),
+    "cavity",
+    "cavity.data",
+    "cavity.datasets",
+    "cavity.export",
+    "cavity.export.onnx",
+    "cavity.gp.kernels",
+    "cavity.inference",
+    "cavity.plot",
+    "cavity.report",
 ]
 
 
@@ -192,7 +193,7 @@ def test_every_public_name_is_in_the_reference(built, module):
 
 
 def test_every_room_is_in_the_design():
-    """The page that shows the rooms leaves none out, and names no file that is not there."""
+    """The page about the design names every package and module, and no file that does not exist."""
     source, page = ROOT / "src" / "cavity", (ROOT / "docs" / "design.md").read_text("utf-8")
     rooms = {
         path.stem for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()

@@ -1,4 +1,4 @@
-"""The page about clusters is executed, where it connects to one, on one of this machine."""
+"""The code on the page about clusters runs, on a cluster of processes on this machine."""
 
 import re
 
@@ -30,5 +30,7 @@ def test_the_page_runs(capsys):
 def test_scheduler_and_workers_of_the_chart_get_the_package():
     (values,) = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
     assert values["scheduler"]["env"] == values["worker"]["env"]
-    assert values["worker"]["env"] == [{"name": "EXTRA_PIP_PACKAGES", "value": "cavity[dask]"}]
+    ((name, value),) = [entry.values() for entry in values["worker"]["env"]]
+    assert name == "EXTRA_PIP_PACKAGES"
+    assert re.fullmatch(r"cavity\[dask\]@https://\S+\.whl", value)
     assert values["worker"]["threads_per_worker"] == 1
