@@ -4,10 +4,12 @@ import copy
 import itertools
 import pickle
 import threading
+import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 
 from cavity import SEPClassifier
 from cavity.data import ArraySource, check_source, open_source
@@ -249,3 +251,23 @@ def test_rows_that_are_known_to_be_right_are_not_checked_again():
     source = ArraySource(wrong, LABELS)
     source.is_checked = True
     assert open_source(source) is source
+
+
+def test_a_source_may_leave_samples_to_the_base_class():
+    """Only sizes, blocks and minibatches are its own business."""
+
+    class Bare:
+        def __init__(self):
+            inner = ArraySource(X, LABELS)
+            self.n_rows, self.n_features, self.dtype = inner.n_rows, inner.n_features, inner.dtype
+            self.total_weight, self.blocks, self.batches = (
+                inner.total_weight,
+                inner.blocks,
+                inner.batches,
+            )
+
+    check_source(Bare())
+    model = SEPClassifier(n_inducing=8, max_epochs=5, random_state=0, n_jobs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert model.fit(Bare()).score(X, LABELS) > 0.6

@@ -68,6 +68,7 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
     """Fit a classifier, save it and print a summary."""
     output = checked_output(request.output, settings.force)
     parameters = _parameters(request, settings.force)
+    saves = "checkpoint" in parameters
     table = open_table(request.data)
     model = TableClassifier(
         _CLASSIFIERS[request.method](**parameters),
@@ -79,6 +80,8 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
     with _interrupt_explained(request), progress_shown(settings.quiet) as watcher:
         watcher.stage(f"reading {request.data}")
         model.learn_columns(table, request.target, request.weight)
+        if saves and not request.resume:
+            request.checkpoint.unlink(missing_ok=True)  # that of an earlier fit, with --force
         watcher.n_rows = int(model.labels_.counts.sum())
         watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
         with shown_until_interrupted(watcher):
@@ -88,7 +91,8 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
                 model.train(table)
     model.note_costs(time.perf_counter() - started)
     _save(model, output)
-    request.checkpoint.unlink(missing_ok=True)
+    if saves:
+        request.checkpoint.unlink(missing_ok=True)
     for note in model.notes_:
         say(note)
     summary = {"model": request.output, **description(model)}
@@ -145,18 +149,16 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
 
 
 def _check_checkpoint(request: FitRequest, force: bool) -> None:
-    """Refuse to overwrite the checkpoint of an interrupted fit unless `force`, which removes it."""
+    """Refuse to overwrite the checkpoint of an interrupted fit unless `force`."""
     checkpoint = request.checkpoint
     if request.resume:
         if not checkpoint.exists():
             say(f"{checkpoint}: there is no such checkpoint to resume from; the fit starts from scratch")
-    elif checkpoint.exists():
-        if not force:
-            raise CommandError(
-                f"{checkpoint}: exists already, from a fit that was interrupted; continue it with "
-                "--resume, or start from scratch with --force"
-            )
-        checkpoint.unlink()
+    elif checkpoint.exists() and not force:
+        raise CommandError(
+            f"{checkpoint}: exists already, from a fit that was interrupted; continue it with "
+            "--resume, or start from scratch with --force"
+        )
 
 
 _FORM = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)\s*", re.IGNORECASE)

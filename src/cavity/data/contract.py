@@ -16,7 +16,7 @@ from cavity.data.weights import is_weight
 from cavity.errors import SourceError
 from cavity.typing import Array, IntArray
 
-MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches", "sample")
+MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches")
 
 
 def check_members(source: Any) -> None:
@@ -209,7 +209,9 @@ class GuardedSource(Source):
             require(n_rows == self.n_rows, words)
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
-        """Rows drawn at random without replacement."""
+        """Rows drawn at random without replacement, by the source itself if it can."""
+        if not hasattr(self.source, "sample"):
+            return super().sample(size, rng)
         rows = self.source.sample(size, rng)
         check_rows(self.source, rows, min(size, self.n_rows), f"{self._name}.sample")
         return RawRows(*rows)
@@ -245,7 +247,8 @@ def check_source(source: Source, size: int | None = None) -> None:
     values = _check_blocks(source, size, probes)
     _check_batches(source, size, probes, values)
     _check_skip(source, size)
-    _check_sample(source)
+    if hasattr(source, "sample"):
+        _check_sample(source)
 
 
 def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:

@@ -279,6 +279,8 @@ class DaskClassifier(TrainedGPClassifier):
 
     def _collected(self, values: Any) -> Array:
         """The values of a lazy array [n], or NaN if the workers that held them are gone."""
+        if isinstance(values, np.ndarray):  # of a chunk of a stream
+            return values
         if self.client is None:
             return np.asarray(values.compute(scheduler="threads"))
         if self.client.status != "running":

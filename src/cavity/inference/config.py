@@ -200,14 +200,23 @@ def resolve(
     n_rows, n_classes, n_inducing, seed = map(int, (n_rows, n_classes, n_inducing, seed))
     learns, gradient_steps = optimizer is not None, posterior_update == "gradient"
     size = _batch_size(batch_size, n_rows, n_inducing)
-    if damping == "auto":
-        damping = _damping(method, n_classes, size, site_storage)
-    if trace_penalty == "auto":
-        trace_penalty = 1.0 if size is None and method == "ep" and optimizer != "lbfgs" else 0.0
     schedule = "steps" if learns else "converge"
     if optimizer == "lbfgs" or (gradient_steps and (size is None or not learns)):
-        schedule, damping = "lbfgs", 1.0
-        _check_lbfgs(optimizer, early_stopping)
+        schedule = "lbfgs"
+        _check_lbfgs(
+            optimizer,
+            early_stopping,
+            damping=damping,
+            exact_gradient=exact_gradient,
+            residual_scale=residual_scale,
+            trace_penalty=trace_penalty,
+        )
+    if damping == "auto":
+        lbfgs = schedule == "lbfgs"
+        damping = 1.0 if lbfgs else _damping(method, n_classes, size, site_storage)
+    if trace_penalty == "auto":
+        penalised = size is None and method == "ep" and schedule != "lbfgs"
+        trace_penalty = 1.0 if penalised else 0.0
     if schedule != "steps":
         size = None
     averages = site_storage == "sites" and not gradient_steps
@@ -369,13 +378,19 @@ def _check_together(
                 raise ValueError(f"{name}={value!r} belongs to EP; leave it out, or use SEPClassifier")
 
 
-def _check_lbfgs(optimizer: Any, early_stopping: str | None) -> None:
-    """Raise for settings that a run of L-BFGS over all rows cannot follow."""
+def _check_lbfgs(optimizer: Any, early_stopping: str | None, **fields: Any) -> None:
+    """Raise for settings that a run of L-BFGS over all rows cannot follow.
+
+    fields: those that only steps follow, by name, each with its default of "auto" or False.
+    """
     unused = []
     if early_stopping is not None:
         unused.append(f"early_stopping={early_stopping!r}")
     if isinstance(optimizer, Optimizer):
         unused.append(f"optimizer={optimizer!r}")
+    unused += [
+        f"{name}={value!r}" for name, value in fields.items() if value is not False and value != "auto"
+    ]
     if unused:
         raise ValueError(
             f"{' and '.join(unused)} does not go with L-BFGS over all rows; leave it out, or use "

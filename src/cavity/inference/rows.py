@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_X_y
 
-from cavity.data.opening import class_values, open_source, weighted_arrays
+from cavity.data import opening as data_opening
 from cavity.data.source import Source
-from cavity.data.weights import validated_sample_weight
 from cavity.engines.backend import LocalBackend
 from cavity.engines.threads import compute_context, thread_count
 from cavity.inference.config import TrainingConfig
@@ -50,15 +48,9 @@ def open_rows(
 
     Inside this context `n_jobs` threads (None: all cores) run the passes, with one BLAS thread each.
     """
-    source = open_source(X, y, sample_weight)
-    if source is None:
-        X, y = check_X_y(X, y, accept_sparse="csr", dtype="numeric")
-        weight = validated_sample_weight(sample_weight, len(y))
-        source, classes = weighted_arrays(X, y, weight, None)
-    else:
-        classes = class_values(source)
+    rows = data_opening.open_rows(X, y, sample_weight)
     with compute_context(thread_count(n_jobs)) as threads:
-        yield TrainingRows(source, classes, LocalBackend(threads))
+        yield TrainingRows(rows.source, rows.classes, LocalBackend(threads))
 
 
 def prepare_trainer(
