@@ -208,6 +208,7 @@ def run_gradient_svi(trainer: Trainer, watch: Watch, iterations: int) -> None:
     def evaluate(vector: Array) -> Evaluated:
         found = trainer.evaluate(vector[:split], vector[split:], damping=1.0)
         assert found is not None
+        problem.engine.commit()  # as after a step of the trainer
         latest.model = partial(model, vector.copy())
         watch.steps += 1
         return Evaluated(found.slope, found.info)
