@@ -103,7 +103,7 @@ def redrawn(name: str, seed: int) -> Split:
 
 
 def whitened(split: Split) -> Split:
-    """The same split as `standardize="whiten"` sees it, for methods that have no such option."""
+    """The same split as `scaling="whiten"` sees it, for methods that have no such option."""
     standardizer = Moments.of(split.train.X, None, products=True).standardizer()
     return _scaled(
         split.train, split.test, split.index, lambda X: standardizer.apply(X, np.dtype(X.dtype))

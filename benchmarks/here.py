@@ -67,7 +67,7 @@ class HereSEP:
         extra = {
             "n_iter": model.n_iter_,
             "m": len(model.inducing_points_),
-            "stretch": model.inverse_temperature_,
+            "inverse_temperature": model.inverse_temperature_,
         }
         return Result.from_log_probabilities(
             model.predict_log_proba(test.X), test.y, seconds, extra=extra

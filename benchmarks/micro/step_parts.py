@@ -94,7 +94,7 @@ def main() -> None:
         print(f"{'all of these':53s} {total:6.2f}")
         for method in METHODS:
             trainer, state, batch = step_of(method, M, M, D)
-            taken = milliseconds(partial(trainer.step, state, batch, gain=0.1))
+            taken = milliseconds(partial(trainer.step, state, batch))
             print(f"{'a step of ' + method:53s} {taken:6.2f}  {1e3 / taken:.0f} a second")
 
 

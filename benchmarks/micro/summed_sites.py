@@ -29,10 +29,10 @@ def compare(method: str, shape: tuple[int, int, int]) -> list[float]:
     best = [np.inf, np.inf]
     for _ in range(ROUNDS):
         for k, each in enumerate(trainers):
-            each.step(state, batch, gain=0.1)
+            each.step(state, batch)
             n_steps, start = 0, time.perf_counter()
             while time.perf_counter() - start < SECONDS:
-                each.step(state, batch, gain=0.1)
+                each.step(state, batch)
                 n_steps += 1
             best[k] = min(best[k], 1e3 * (time.perf_counter() - start) / n_steps)
     return best

@@ -111,9 +111,7 @@ def run(
     watch.begin()
     with open_rows(X, y, n_jobs=settings.get("threads")) as rows:
         config = paper_config(mode, rows.n_rows, len(start.Z), settings)
-        trainer = prepare_trainer(
-            rows, config, kernel=paper_kernel(start), inducing_points=start.Z
-        )
+        trainer = prepare_trainer(rows, config, kernel=paper_kernel(start), inducing_points=start.Z)
         if mode in ("outer", "outer-exact"):
             run_outer(trainer, config, watch, iterations)
         elif mode == "gfitc":
@@ -142,9 +140,7 @@ def model_of(trainer: Trainer, state: TrainingState) -> Model:
     return Model.from_prior(prior, posterior, engine.standardizer, problem.rule.likelihood)
 
 
-def run_steps(
-    trainer: Trainer, config: TrainingConfig, watch: Watch, iterations: int | None
-) -> None:
+def run_steps(trainer: Trainer, config: TrainingConfig, watch: Watch, iterations: int | None) -> None:
     """Step until the iterations are done or the budget of the watch is used up."""
     state = trainer.init()
     for batch in batches(trainer, config):
@@ -201,9 +197,7 @@ def run_gradient_svi(trainer: Trainer, watch: Watch, iterations: int) -> None:
     def model(vector: Array) -> Model:
         prior = problem.prior(vector[:split])
         posterior = trainer.update.posterior(vector[split:], prior)
-        return Model.from_prior(
-            prior, posterior, problem.engine.standardizer, problem.rule.likelihood
-        )
+        return Model.from_prior(prior, posterior, problem.engine.standardizer, problem.rule.likelihood)
 
     def evaluate(vector: Array) -> Evaluated:
         found = trainer.evaluate(vector[:split], vector[split:], damping=1.0)

@@ -16,7 +16,7 @@ OURS = (
     Contender("cavity SEP", "cavity-sep"),
     Contender("cavity SVI", "cavity-svi"),
 )
-WHITENED = Contender("cavity SEP, whitened", "cavity-sep", {"parameters": {"standardize": "whiten"}})
+WHITENED = Contender("cavity SEP, whitened", "cavity-sep", {"parameters": {"scaling": "whiten"}})
 """For tables whose features go together; one of the best peers gets such inputs too."""
 PEERS = (
     Contender("GPflow Adam, 200", "gpflow-adam", {"minibatch": 200}),

@@ -24,7 +24,7 @@ def _table(repetitions: Sequence[Repetition]) -> str:
             f"{r.metrics['nll']:.4f}",
             f"{100 * r.metrics['error']:.2f}",
             f"{r.metrics['ece']:.4f}",
-            f"{r.extra['stretch']:.2f}",
+            f"{r.extra['inverse_temperature']:.2f}",
         ]
         for r in repetitions
         if r.failure is None
@@ -35,23 +35,24 @@ def _table(repetitions: Sequence[Repetition]) -> str:
 def _sets(context: Context) -> list[tuple[Split, dict[str, object]]]:
     """Splits, and the parameters that every fit on them has; of the large sets, training rows only."""
     if context.quick:
-        return [(digits(), {"standardize": False, "batch_size": 5 * POINTS, "max_epochs": 3})]
-    large = [(digits(), False)]
+        return [(digits(), {"scaling": None, "batch_size": 5 * POINTS, "max_epochs": 3})]
+    large = [(digits(), None)]
     large += [
-        (for_choices(holdout("covtype", 10_000), 50_000, many=many), True) for many in (True, False)
+        (for_choices(holdout("covtype", 10_000), 50_000, many=many), "standard")
+        for many in (True, False)
     ]
-    large += [(for_choices(fixed("mnist"), 60_000, many=many), False) for many in (True, False)]
-    large += [(for_choices(holdout("adult", 5_000), 50_000, many=False), True)]
+    large += [(for_choices(fixed("mnist"), 60_000, many=many), None) for many in (True, False)]
+    large += [(for_choices(holdout("adult", 5_000), 50_000, many=False), "standard")]
     return [
         (
             split,
             {
-                "standardize": standardize,
+                "scaling": scaling,
                 "batch_size": 5 * POINTS,
                 "max_epochs": STEPS * 5 * POINTS / len(split.train.y),
             },
         )
-        for split, standardize in large
+        for split, scaling in large
     ]
 
 
@@ -69,5 +70,5 @@ def run(context: Context) -> None:
     for split, parameters in jobs:
         for share in shares:
             contender = Contender(f"{LABEL}{share:g}", "cavity-sep")
-            given = {**parameters, "residual_scale": share}
+            given = {**parameters, "config": {"residual_scale": share}}
             context.measure(contender, split, {"m": POINTS, "seed": 0, "parameters": given})

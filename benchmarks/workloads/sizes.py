@@ -82,9 +82,9 @@ def run(context: Context) -> None:
     for seed, drawn in runs:
         split = drawn(seed)
         for m, contender in product(sizes, contenders):
-            parameters = {}
+            parameters: dict[str, object] = {}
             if contender is not AUTO:
                 parameters["batch_size"] = contender.settings["factor"] * m
-                parameters["learning_rate"] = contender.settings["rate"]
+                parameters["optimizer"] = {"learning_rate": contender.settings["rate"]}
             settings = {"m": m, "seed": seed, "parameters": parameters}
             context.measure(contender, split, settings, seconds)
