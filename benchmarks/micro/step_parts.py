@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 def parts() -> list[Part]:
-    """What a SEP step cannot do without."""
+    """The operations of a SEP step."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((M, D))
     wide = bind(step_of("sep", M, M, D)[0].problem.space.kernel, X)

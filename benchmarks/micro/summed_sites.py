@@ -20,7 +20,7 @@ ROUNDS, SECONDS = 15, 0.15
 
 
 def compare(method: str, shape: tuple[int, int, int]) -> list[float]:
-    """Milliseconds of a step whose rows make the bracket, and of one whose sites do."""
+    """Milliseconds of a step whose gradient through K_mm is summed over the rows, and over the sites."""
     trainer, state, batch = step_of(method, *shape)
     options = replace(trainer.options, damping=1.0, residual_scale=0.0 if method == "sep" else 1.0)
     gamma = site_gamma(trainer.problem.rule, options)

@@ -1,7 +1,6 @@
-"""The hot places, one benchmark each: kernels, pass, step, prediction, and the engine against GEMM.
+"""Micro-benchmarks: kernels, pass, step, prediction, and the engine against GEMM.
 
-One thread and float64 unless the name says otherwise, so that a number says something about the code
-rather than about the machine's other work.
+One thread and float64 unless the name says otherwise, so that other work on the machine matters less.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def trainer_of(rule: str, n: int = N, d: int = D, m: int = M, dtype: str = "floa
 
 
 def step_of(method: str, m: int, size: int, d: int) -> tuple[Trainer, TrainingState, Batch]:
-    """What to call `step` on, and with what, for a minibatch step on float32 tiles."""
+    """Trainer, state and batch of a minibatch step on float32 tiles."""
     trainer = trainer_of("ep" if method == "sep" else "vi", N, d, m, "float32")
     if method == "svi-gradient":
         update = GradientUpdate(GaussianSpace(1, m))

@@ -1,15 +1,15 @@
 """The paper's schemes as loops over the steps of `cavity.inference`, watched on the way.
 
-All of them have the paper's setting: amplitude × ARD squared exponential + noise, started at the inducing
-points, lengthscale and amplitude that every method is given, a flat hyper-prior, no trace penalty, no
-scaling, no calibration, no cooling. The schemes are
+All of them have the paper's setting: amplitude × ARD squared exponential + noise as the kernel, started
+at the inducing points, lengthscale and amplitude that every method is given; a flat hyper-prior; no
+trace penalty, scaling or calibration; rates that do not shrink. The schemes are
 
 * sep: SEP on all rows with sign-based rates and damping .5, or on minibatches with ADADELTA and a stored
   factor for each row;
-* svi: mean and covariance of q move by gradients, with L-BFGS-B over all rows or ADADELTA on minibatches;
+* svi: mean and covariance of q move by gradients, with L-BFGS-B on all rows or ADADELTA on minibatches;
 * gfitc: L-BFGS-B around converged EP;
-* outer, outer-exact: converged EP, then one step of kernel and inducing points by the sign-based rates of
-  `sep`. Figure 1 compares them with `sep`, whose parameters move inside the loop of EP.
+* outer, outer-exact: converged EP, then one step of kernel and inducing points by sign-based rates.
+  Figure 1 compares this with `sep`, whose parameters move inside the loop of EP.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FIRST_NOISE = 0.1
 LBFGS_TOL = 2.2e-9
 """Relative change at which L-BFGS-B stops before its 250 iterations: the default of R's `optim`."""
 SVI_WINDOW = 10
-"""Iterations of L-BFGS-B that together must raise the bound: with all of q in the vector each is slow."""
+"""Iterations of L-BFGS-B that together must raise the bound: q in the vector makes each of them slow."""
 _ENDLESS = 10**6
 """Epochs: the watch or the number of iterations ends a run, and until then no rate shrinks."""
 

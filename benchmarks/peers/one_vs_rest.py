@@ -1,4 +1,4 @@
-"""One-vs-rest, the alternative to the built-in likelihood of many classes: C binary probits on one kernel.
+"""One-vs-rest: C binary probits on one kernel, in place of the built-in likelihood of many classes.
 
 Each latent function is trained on its own class against all others, and the probabilities are normalised
 afterwards. The evidences add up, and with them the gradient by kernel and inducing points.

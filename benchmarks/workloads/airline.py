@@ -26,7 +26,7 @@ MANY_TEST_ROWS = 100_000
     table=partial(race_table, targets=(0.64, 0.625, 0.62)),
 )
 def run(context: Context) -> None:
-    """The common race on a random 10,000-row hold-out, also with features told apart."""
+    """The common race on a random 10,000-row hold-out, also with whitened features."""
     split, budget = holdout("airline", TEST_ROWS), context.seconds(90.0, quick=3.0)
     race(context, split, budget, ours=(*OURS, WHITENED))
     if not context.quick:

@@ -1,4 +1,4 @@
-"""What the factor on the latent means does to held-out rows, where it is on by default and elsewhere."""
+"""What the calibration, a factor on the latent means, changes on held-out rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ WITHOUT, WITH = "without", "with"
 
 
 def _table(repetitions: Sequence[Repetition]) -> str:
-    """A row a set: NLL and calibration error without and with, and the factor."""
+    """One row per set: NLL and calibration error without and with calibration, and the factor."""
     rows = []
     for dataset in dict.fromkeys(r.dataset for r in repetitions):
         here = [r for r in repetitions if r.dataset == dataset and r.failure is None]
@@ -58,7 +58,7 @@ def _sets(context: Context) -> list[tuple[Split, dict[str, Any]]]:
     if context.quick:
         return sets
     large = [(for_choices(fixed("mnist"), 60_000, many=many), None) for many in (False, True)]
-    covtype = holdout("covtype", 10_000)  # the hold-out of `covtype-classes`, not to be looked at
+    covtype = holdout("covtype", 10_000)  # the test rows of `covtype-classes` take no part
     large += [(for_choices(covtype, 50_000, many=many), "standard") for many in (False, True)]
     large += [(for_choices(holdout("adult", 5_000), 50_000, many=False), "standard")]
     for split, scaling in large:
@@ -76,7 +76,7 @@ def _sets(context: Context) -> list[tuple[Split, dict[str, Any]]]:
     timed=False,
 )
 def run(context: Context) -> None:
-    """Two fits that differ by the factor, and on minibatches by the rows that are spared for it."""
+    """Two fits that differ by the factor, and on minibatches by the rows that are left out for it."""
     jobs = _sets(context)
     context.expect(2 * len(jobs))
     for split, parameters in jobs:

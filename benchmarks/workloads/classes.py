@@ -31,7 +31,7 @@ OURS = (
     Contender("cavity SVI", "cavity-svi"),
     Contender("cavity SVI, one-vs-rest", "cavity-svi", {"one_vs_rest": "vi"}),
 )
-# Two classes have GPflow's Bernoulli, more of them its default, the robust maximum.
+# For two classes GPflow has its Bernoulli likelihood, for more its default, the robust maximum.
 GPFLOW = (
     Contender("GPflow Adam", "gpflow-adam", {"minibatch": 1000}),
     Contender("GPflow NatGrad", "gpflow-natgrad", {"minibatch": 1000, "gamma": 0.02}),
@@ -39,7 +39,7 @@ GPFLOW = (
 )
 
 CHOICE_STEPS = 300
-"""Minibatch steps of each candidate: steps, not seconds, so that a busy machine changes nothing."""
+"""Minibatch steps of each candidate. They are counted in steps, so that the machine has no influence."""
 
 
 def _choice_table(repetitions: Sequence[Repetition]) -> str:
@@ -69,7 +69,7 @@ def _cost_table(repetitions: Sequence[Repetition]) -> str:
     timed=False,
 )
 def run(context: Context) -> None:
-    """Short fits of each candidate, scored on rows held out of training: a basis for the choice."""
+    """Short fits of each candidate, scored on rows held out of training."""
     m = 100
     sets = [(digits(), {"scaling": None, "max_epochs": 10 if context.quick else 100})]
     large = []
@@ -134,7 +134,7 @@ def cost(context: Context) -> None:
     table=tables.by_method,
 )
 def mnist(context: Context) -> None:
-    """The figure to reach: error at most 2.0 %, NLL at most 0.08."""
+    """The goal is an error of at most 2.0 % and an NLL of at most 0.08."""
     settings = {"m": 500, "seed": 0, "parameters": {"scaling": None}}
     split = many_classes(fixed("mnist"))
     context.expect(1)
@@ -172,7 +172,7 @@ def digits() -> Split:
 
 
 def for_choices(split: Split, n: int, *, many: bool = True) -> Split:
-    """n of the training rows, 5,000 of them in place of the test rows: for choices, not for results."""
+    """n of the training rows, 5,000 of them in place of the test rows, for choices between methods."""
     train = (many_classes(split) if many else split).train
     order = np.random.default_rng(0).permutation(len(train.y))[:n]
     return Split(train.take(order[5_000:]), train.take(order[:5_000]), 0)

@@ -256,7 +256,7 @@ def draw_study(repetitions, stem):
     draw=draw_study,
 )
 def run(context: Context) -> None:
-    """The figures that the Dask engine is held to, and the scaling study."""
+    """Speed, overhead and memory of the Dask engine, and the scaling study."""
     data = load("mnist")
     n_rows = 6_000 if context.quick else MNIST_ROWS
     X, y = data.X[:n_rows].astype(np.float32) / 255.0, (data.y[:n_rows] > 0).astype(np.int8)

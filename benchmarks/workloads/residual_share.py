@@ -1,4 +1,4 @@
-"""How much of the variance that the inducing points leave unexplained should blur the likelihoods."""
+"""Scores for several values of `residual_scale`, the scale of the unexplained variance in training."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ LABEL = "share "
 
 
 def _table(repetitions: Sequence[Repetition]) -> str:
-    """A row a set and share: NLL, error and calibration error of held-out rows, and the factor."""
+    """One row per set and scale: NLL, error and calibration error of held-out rows, and the factor."""
     rows = [
         [
             r.dataset,
@@ -63,7 +63,7 @@ def _sets(context: Context) -> list[tuple[Split, dict[str, object]]]:
     timed=False,
 )
 def run(context: Context) -> None:
-    """The same fit with several shares, calibrated: a basis for the choice, no test row is looked at."""
+    """The same calibrated fit with several scales, scored on training rows that were held out."""
     jobs = _sets(context)
     shares = SHARES[:3:2] if context.quick else SHARES
     context.expect(len(jobs) * len(shares))
