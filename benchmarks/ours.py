@@ -86,7 +86,8 @@ def _paper_fit(mode: str, job: Job, points: NDArray[np.floating]) -> Fit:
 
 
 def _default_fit(mode: str, job: Job, points: NDArray[np.floating]) -> Fit:
-    settings, parameters = job.settings, {"n_inducing": len(job.start.Z)}
+    settings = job.settings
+    parameters: dict[str, Any] = {"n_inducing": len(job.start.Z)}
     if job.budget is not None:
         parameters["max_seconds"] = job.budget
     parameters |= settings.get("parameters", {})
@@ -100,11 +101,10 @@ def _default_fit(mode: str, job: Job, points: NDArray[np.floating]) -> Fit:
     seconds = time.perf_counter() - begin
     log_p = model.predict_log_proba(points)
     final = _nll_and_error(log_p[: len(job.y_test)], job.y_test)
-    history = model.history_
     extra = {
         "steps": model.n_iter_,
         "objective": [
-            {"step": i.iteration, "seconds": i.seconds, "objective": i.objective} for i in history
+            {"step": i.iteration, "seconds": i.seconds, "objective": i.objective} for i in model.history_
         ],
         "inducing_points": model.inducing_points_,
     }

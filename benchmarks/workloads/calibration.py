@@ -57,7 +57,8 @@ def _sets(context: Context) -> list[tuple[Split, dict[str, Any]]]:
     sets.append((digits(), {"scaling": None, "max_epochs": 10 if context.quick else 100}))
     if context.quick:
         return sets
-    large = [(for_choices(fixed("mnist"), 60_000, many=many), None) for many in (False, True)]
+    large: list[tuple[Split, str | None]] = []
+    large += [(for_choices(fixed("mnist"), 60_000, many=many), None) for many in (False, True)]
     covtype = holdout("covtype", 10_000)  # the test rows of `covtype-classes` take no part
     large += [(for_choices(covtype, 50_000, many=many), "standard") for many in (False, True)]
     large += [(for_choices(holdout("adult", 5_000), 50_000, many=False), "standard")]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -71,8 +72,10 @@ def _cost_table(repetitions: Sequence[Repetition]) -> str:
 def run(context: Context) -> None:
     """Short fits of each candidate, scored on rows held out of training."""
     m = 100
-    sets = [(digits(), {"scaling": None, "max_epochs": 10 if context.quick else 100})]
-    large = []
+    sets: list[tuple[Split, dict[str, Any]]] = [
+        (digits(), {"scaling": None, "max_epochs": 10 if context.quick else 100})
+    ]
+    large: list[tuple[Split, dict[str, Any]]] = []
     if not context.quick:
         large = [(for_choices(holdout("covtype", 10_000), 50_000), {})]
         large += [(for_choices(fixed("mnist"), 60_000), {"scaling": None})]
@@ -150,7 +153,9 @@ def covtype(context: Context) -> None:
     """All rows but 10,000; the same inducing points to start from, the same time."""
     budget = context.seconds(60.0, quick=3.0)
     split = holdout("covtype", 10_000)
-    ours, two, seven = (OURS[0], OURS[2]), GPFLOW[:2], GPFLOW
+    ours: Sequence[Contender] = (OURS[0], OURS[2])
+    two: Sequence[Contender] = GPFLOW[:2]
+    seven: Sequence[Contender] = GPFLOW
     if context.quick:
         ours, two, seven = ours[:1], GPFLOW[:1], GPFLOW[2:]
     context.expect(2 * len(ours) + len(two) + len(seven))

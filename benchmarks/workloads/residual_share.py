@@ -36,7 +36,7 @@ def _sets(context: Context) -> list[tuple[Split, dict[str, object]]]:
     """Splits, and the parameters that every fit on them has; of the large sets, training rows only."""
     if context.quick:
         return [(digits(), {"scaling": None, "batch_size": 5 * POINTS, "max_epochs": 3})]
-    large = [(digits(), None)]
+    large: list[tuple[Split, str | None]] = [(digits(), None)]
     large += [
         (for_choices(holdout("covtype", 10_000), 50_000, many=many), "standard")
         for many in (True, False)
