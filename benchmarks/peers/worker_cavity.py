@@ -18,7 +18,7 @@ KINDS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
 def parameters_of(job):
     """Constructor arguments; in JSON an optimiser is a dictionary, the arguments of `Adam`."""
     parameters = dict(job.settings.get("parameters", {}))
-    if job.budget and job.mode != "gfitc":
+    if job.budget:
         parameters["max_seconds"] = job.budget
     if "m" in job.settings:
         parameters.setdefault("n_inducing", job.settings["m"])
