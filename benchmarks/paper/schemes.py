@@ -144,9 +144,9 @@ def run_steps(trainer: Trainer, config: TrainingConfig, watch: Watch, iterations
     """Step until the iterations are done or the budget of the watch is used up."""
     state = trainer.init()
     for batch in batches(trainer, config):
-        watch.look(partial(model_of, trainer, state))
         if watch.steps == iterations or watch.is_over:
             break
+        watch.look(partial(model_of, trainer, state))
         state, info = trainer.step(state, batch)
         watch.steps += 1
         if info is not None:
