@@ -1,4 +1,4 @@
-"""What a workload is given: the options of the run, and one verb, `measure`."""
+"""What a workload is given: the options of the run, and `measure`, which runs and records one fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.records import RecordFile, Repetition, read, scrub
 
 
 class TimeUpError(RuntimeError):
-    """The run's own time is up; what is recorded stays, and the next run goes on from there."""
+    """The time of this run is up. The next run goes on from what is recorded."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Context:
     bar: Bar = field(default_factory=Bar)
 
     def seconds(self, full: float, quick: float) -> float:
-        """The training budget: what the user said, or the workload's own."""
+        """The training budget: the user's, or else the workload's."""
         return self.budget if self.budget is not None else (quick if self.quick else full)
 
     def repetitions(self, full: int, quick: int) -> int:
-        """How many splits: what the user said, or the workload's own."""
+        """The number of splits: the user's, or else the workload's."""
         return self.splits if self.splits is not None else (quick if self.quick else full)
 
     def expect(self, repetitions: int) -> None:

@@ -38,14 +38,14 @@ class Dataset:
     n_test: int = 0  # the last n_test rows are the set's own test rows
 
     def take(self, rows: NDArray[np.integer] | slice) -> Dataset:
-        """Only these rows."""
+        """The same dataset with these rows only."""
         digit = None if self.digit is None else self.digit[rows]
         return Dataset(self.X[rows], self.y[rows], self.name, digit)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Training and test rows, scaled by what the training rows say."""
+    """Training and test rows; the training rows decide the scaling."""
 
     train: Dataset
     test: Dataset
@@ -92,18 +92,18 @@ def fixed(name: str) -> Split:
     """The set's own training and test rows (MNIST), pixels divided by 255.
 
     Pixels are not standardised: border pixels are lit in a handful of training rows, and a unit
-    variance would make each of them as loud as the middle of the image.
+    variance would give each of them as much weight as the middle of the image.
     """
     return _with_own_number_of_test_rows(load(name), lambda n: slice(None), 0)
 
 
 def redrawn(name: str, seed: int) -> Split:
-    """The same with as many test rows drawn at random from all: the luck of one choice can be told."""
+    """As `fixed`, but with as many test rows drawn at random from all rows; another draw per seed."""
     return _with_own_number_of_test_rows(load(name), np.random.default_rng(seed).permutation, seed)
 
 
 def whitened(split: Split) -> Split:
-    """The same split as `standardize="whiten"` sees it, for methods that have no such option."""
+    """The same split as `scaling="whiten"` sees it, for methods that have no such option."""
     standardizer = Moments.of(split.train.X, None, products=True).standardizer()
     return _scaled(
         split.train, split.test, split.index, lambda X: standardizer.apply(X, np.dtype(X.dtype))

@@ -1,4 +1,4 @@
-"""What all figures share: size, colours, fonts, and how they are saved.
+"""Size, colours and fonts of all figures, and how they are saved.
 
 Colours are those of Okabe and Ito, which stay apart for colour-blind readers; a method has the same
 colour in every figure. Sizes are those of a printed page: 3.3 in is a column, 7 in both of them.
@@ -69,7 +69,7 @@ def figure(
 
 
 def _few_colours(png: Path) -> None:
-    """A palette in the place of full colours: a drawing loses nothing, its file two thirds."""
+    """Save the PNG with a palette, which looks the same and makes the file a third as large."""
     from PIL import Image
 
     with Image.open(png) as image:

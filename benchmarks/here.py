@@ -1,7 +1,7 @@
-"""A method of ours that runs in the harness's own process.
+"""Methods of ours that run in the harness's own process.
 
-For fits of a second, of which there are thousands: a process of its own would spend most of its life in
-imports. What is lost is the peak memory of a single fit.
+They are for thousands of fits of about a second, where a process for each would mostly import modules.
+The peak memory of a single fit is unknown then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.start import starting_point
 
 @dataclass(frozen=True)
 class Here:
-    """SEP, SVI or GFITC, fitted here and now."""
+    """SEP, SVI or GFITC as `benchmarks.ours` sets them up, fitted in this process."""
 
     mode: str
 
@@ -42,7 +42,7 @@ class Here:
 
 @dataclass(frozen=True)
 class HereSEP:
-    """`SEPClassifier` with the parameters of the settings and no others, fitted here and now."""
+    """`SEPClassifier` with the parameters of the settings and no others, fitted in this process."""
 
     def __call__(
         self, train: Dataset, test: Dataset, settings: Mapping[str, Any], budget: float | None
@@ -67,7 +67,7 @@ class HereSEP:
         extra = {
             "n_iter": model.n_iter_,
             "m": len(model.inducing_points_),
-            "stretch": model.inverse_temperature_,
+            "inverse_temperature": model.inverse_temperature_,
         }
         return Result.from_log_probabilities(
             model.predict_log_proba(test.X), test.y, seconds, extra=extra

@@ -1,4 +1,4 @@
-"""What a timing was measured on, and the lock that keeps two timed runs apart."""
+"""Facts of the machine that a timing was measured on, and a lock that keeps two timed runs apart."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LOCK = Path(tempfile.gettempdir()) / "cavity-benchmarks.lock"
 
 
 class BusyError(RuntimeError):
-    """Another timed run holds the machine."""
+    """Another timed run is under way on this machine."""
 
 
 def gemm_rate(dtype: Any, threads: int | None, size: int = 2048, repeats: int = 5) -> float:
     """Best of `repeats` products of two [size, size] matrices, in Gflop/s.
 
-    It is the yardstick that lets a reader carry our seconds to another machine. `threads=None`
-    leaves BLAS its own choice.
+    With it a reader can relate our seconds to another machine. `threads=None` leaves BLAS its own
+    choice.
     """
     rng = np.random.default_rng(0)
     A, B = (rng.standard_normal((size, size)).astype(dtype) for _ in range(2))
@@ -107,7 +107,7 @@ def _ram_bytes() -> int:
 
 @contextlib.contextmanager
 def exclusive(path: Path | None = None) -> Iterator[None]:
-    """Hold the machine for one timed run; raise `BusyError` at once if another run holds it.
+    """Reserve the machine for one timed run; raise `BusyError` at once if another is under way.
 
     The lock is the kernel's (flock), so a killed run leaves nothing to clean up.
     """

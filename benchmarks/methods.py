@@ -1,4 +1,4 @@
-"""What a method is, and the methods there are.
+"""What a method is, and all methods by name.
 
 A method is a callable `(train, test, settings, budget) -> Result`. `train` and `test` are scaled
 `Dataset`s; `settings` is a dictionary of plain JSON values, which goes into the record and
@@ -26,7 +26,7 @@ from benchmarks.metrics import scores
 
 @dataclass(frozen=True)
 class Result:
-    """What one fit gave. `seconds` is training time: no import, no data loading, no evaluation."""
+    """Scores and costs of one fit; `seconds` is training time, without imports, loading and scoring."""
 
     nll: float
     error: float
@@ -61,7 +61,7 @@ class Contender:
 
 
 OURS = ("sep", "svi", "gfitc", "outer", "outer-exact")
-"""Our own, as `benchmarks.ours` sets them up."""
+"""Our own methods, as `benchmarks.ours` sets them up."""
 
 
 def methods() -> dict[str, Method]:

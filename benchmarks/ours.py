@@ -1,46 +1,28 @@
-"""Our three classifiers, set up as in the paper or left at their defaults, and fitted under a watch.
+"""Our three classifiers as the paper sets them up, or at their defaults, scored on test rows.
 
-"paper" is the paper's own setting: amplitude × ARD squared exponential + noise, started at the inducing
-points, lengthscale and amplitude that every method is given, no hyper-prior, no residual penalty, no
-standardisation beyond that of the split; SEP on all rows with the sign-based rates and damping .5, on
-minibatches with ADADELTA and a stored factor a row; SVI moves mean and covariance of q by gradients,
-with L-BFGS-B over all rows and ADADELTA on minibatches; GFITC is L-BFGS-B around converged EP.
-"default" is `SEPClassifier(n_inducing=m)` and so on: what a user gets who sets nothing else.
+"paper" is the paper's own setting, see `benchmarks.paper.schemes`. "default" is
+`SEPClassifier(n_inducing=m)` and so on: what a user gets who sets nothing else.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from benchmarks.metrics import scores
-from benchmarks.paper.outer import ExactOuterClassifier, OuterClassifier
+from benchmarks.paper import schemes
 from benchmarks.start import Start
 from benchmarks.watch import Watch
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 
-KINDS = {
-    "sep": SEPClassifier,
-    "svi": SVIClassifier,
-    "gfitc": GFITCClassifier,
-    "outer": OuterClassifier,
-    "outer-exact": ExactOuterClassifier,
-}
-CONVERGED = ("gfitc", "outer", "outer-exact")
-"""Those that run EP to convergence before they take a gradient."""
-ITERATIONS = 250
-"""Of batch training, as in the paper."""
-FIRST_NOISE = 0.1
-"""Start of the noise variance; the paper does not give its own."""
-LBFGS_TOL = 2.2e-9
-"""Relative change at which L-BFGS-B stops before its 250 iterations: the default of R's `optim`."""
-_ENDLESS = 10**6
+KINDS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
 
 
 @dataclass(frozen=True)
@@ -58,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Fit:
-    """What came of it."""
+    """The result of a fit."""
 
     log_p: NDArray[np.floating]
     seconds: float
@@ -66,84 +48,67 @@ class Fit:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-def paper_kernel(start: Start) -> Any:
-    """The paper's covariance function at the common start."""
-    lengthscales = np.full(start.Z.shape[1], start.lengthscale)
-    return ConstantKernel(start.amplitude) * RBF(lengthscales) + WhiteKernel(FIRST_NOISE)
-
-
-def paper_parameters(mode: str, start: Start, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Constructor arguments of the paper's setting."""
-    minibatch = settings.get("minibatch")
-    iterations = settings.get("iterations", ITERATIONS)
-    common = {
-        "kernel": paper_kernel(start),
-        "inducing_points": start.Z,
-        "standardize": False,
-        "hyperprior": None,
-        "calibration": None,
-    }
-    if mode in CONVERGED:
-        return {**common, "max_iter": iterations, "tol": LBFGS_TOL}
-    if mode == "svi":
-        common["posterior_update"] = "gradient"
-        if minibatch is None:
-            return {**common, "batch_size": None, "max_iter": iterations, "tol": LBFGS_TOL}
-        return {**common, "batch_size": minibatch, "optimizer": "adadelta", "max_epochs": _ENDLESS}
-    common["trace_penalty"], common["residual_scale"] = 0, 1
-    if minibatch is None:
-        # The watch ends it after its iterations: a budget of its own would cool the rates.
-        scheme = {"optimizer": "rprop", "damping": 0.5, "tol": 0.0, "max_iter": _ENDLESS}
-        return {**common, **scheme, "batch_size": None}
-    return {
-        **common,
-        "batch_size": minibatch,
-        "optimizer": "adadelta",
-        "site_storage": "factors",
-        "max_epochs": _ENDLESS,
-    }
-
-
 def fit(mode: str, job: Job) -> Fit:
-    """Fit SEP, SVI or GFITC as `job.settings["scheme"]` says, and score it on the way."""
-    settings = job.settings
-    paper = settings.get("scheme", "default") == "paper"
-    batch = settings.get("minibatch") is None
-    if paper:
-        parameters = paper_parameters(mode, job.start, settings)
-    else:
-        parameters = {"n_inducing": len(job.start.Z)}
-        if job.budget is not None and mode != "gfitc":
-            parameters["max_seconds"] = job.budget
-    parameters |= settings.get("parameters", {})
-    parameters |= {"random_state": settings.get("seed", 0), "n_jobs": settings.get("threads")}
-    grid = _grid(settings.get("grid"))
-    n_test = len(job.y_test)
-    watch = Watch(
-        job.X_test if grid is None else np.vstack([job.X_test, grid]),
-        lambda log_p: _nll_and_error(log_p[:n_test], job.y_test),
-        # Pauses would eat into an estimator's own budget in seconds, hence no curve then.
-        curve_wanted=bool(settings.get("curve", False)) and (paper or job.budget is None),
-        iterations=settings.get("iterations", ITERATIONS) if paper and batch else None,
-        budget=job.budget if paper else None,
-        line_search=mode in CONVERGED or (mode == "svi" and paper and batch),
-    )
-    watch.fit(KINDS[mode], parameters, job.X, job.y)
-    assert watch.log_p is not None
-    assert watch.inducing_points is not None
-    extra: dict[str, Any] = {
-        "steps": watch.steps,
-        "steps_per_second": watch.steps / watch.seconds,
-        "start": watch.start,
-        "rows": digest(job.X, job.y, job.X_test, job.y_test),
-    }
-    if settings.get("objective", False):
-        extra["objective"] = watch.objective
+    """Fit SEP, SVI or GFITC as `job.settings["scheme"]` says, and score it on the test rows."""
+    grid = _grid(job.settings.get("grid"))
+    points = job.X_test if grid is None else np.vstack([job.X_test, grid])
+    paper = job.settings.get("scheme", "default") == "paper"
+    done = _paper_fit(mode, job, points) if paper else _default_fit(mode, job, points)
+    n_test, extra = len(job.y_test), dict(done.extra)
+    Z = extra.pop("inducing_points")
+    extra["steps_per_second"] = extra["steps"] / done.seconds
+    extra["rows"] = digest(job.X, job.y, job.X_test, job.y_test)
+    if not job.settings.get("objective", False):
+        del extra["objective"]
     if grid is not None:
-        log_odds = watch.log_p[n_test:, 1] - watch.log_p[n_test:, 0]
+        log_odds = done.log_p[n_test:, 1] - done.log_p[n_test:, 0]
         extra["log_odds"] = np.round(log_odds, 2).tolist()
-        extra["inducing_points"] = np.round(watch.inducing_points, 3).tolist()
-    return Fit(watch.log_p[:n_test], watch.seconds, watch.curve, extra)
+        extra["inducing_points"] = np.round(Z, 3).tolist()
+    return Fit(done.log_p[:n_test], done.seconds, done.curve, extra)
+
+
+def _paper_fit(mode: str, job: Job, points: NDArray[np.floating]) -> Fit:
+    watch = Watch(
+        points,
+        lambda log_p: _nll_and_error(log_p[: len(job.y_test)], job.y_test),
+        curve_wanted=bool(job.settings.get("curve", False)),
+        budget=job.budget,
+    )
+    start = schemes.run(mode, job.X, job.y, job.start, job.settings, watch)
+    assert watch.log_p is not None
+    extra = {
+        "steps": watch.steps,
+        "start": start,
+        "objective": watch.objective,
+        "inducing_points": watch.inducing_points,
+    }
+    return Fit(watch.log_p, watch.seconds, watch.curve, extra)
+
+
+def _default_fit(mode: str, job: Job, points: NDArray[np.floating]) -> Fit:
+    settings = job.settings
+    parameters: dict[str, Any] = {"n_inducing": len(job.start.Z)}
+    if job.budget is not None:
+        parameters["max_seconds"] = job.budget
+    parameters |= settings.get("parameters", {})
+    model = KINDS[mode](
+        random_state=settings.get("seed", 0), n_jobs=settings.get("threads"), **parameters
+    )
+    begin = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fit that ends with its budget says so
+        model.fit(job.X, job.y)
+    seconds = time.perf_counter() - begin
+    log_p = model.predict_log_proba(points)
+    final = _nll_and_error(log_p[: len(job.y_test)], job.y_test)
+    extra = {
+        "steps": model.n_iter_,
+        "objective": [
+            {"step": i.iteration, "seconds": i.seconds, "objective": i.objective} for i in model.history_
+        ],
+        "inducing_points": model.inducing_points_,
+    }
+    return Fit(log_p, seconds, [{"seconds": seconds, "step": model.n_iter_, **final}], extra)
 
 
 def _grid(settings: Mapping[str, Any] | None) -> NDArray[np.float64] | None:

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, a line now and then elsewhere."""
+"""The progress of a run: a bar on a terminal, a line every half a minute elsewhere."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from typing import TextIO
 
 WIDTH = 24
-EVERY = 30.0  # seconds between two lines when nobody watches
+EVERY = 30.0  # seconds between two lines without a terminal
 
 
 class Bar:
-    """Counts repetitions; `total` may grow, and repetitions found in the records count as no time."""
+    """Counts repetitions. Those found in the records are left out of the estimate of the time left."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -20,7 +20,7 @@ class Bar:
         self._last = -EVERY
 
     def expect(self, more: int) -> None:
-        """So many repetitions are still to come."""
+        """Add this many repetitions to those that are to come."""
         self._total += more
 
     def starting(self, what: str) -> None:

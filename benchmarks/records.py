@@ -1,6 +1,6 @@
 """One JSON-lines file per benchmark: machine facts, then a line for every repetition.
 
-A run appends each result as it comes, so an interrupted run loses nothing and the next one
+A run appends each result at once, so an interrupted run loses nothing, and the next one
 goes on where it stopped. Each run that adds a repetition writes its own machine line first:
 a repetition was measured on the machine of the last machine line above it.
 """
@@ -18,7 +18,7 @@ _PATH = re.compile(r"(?<![\w.])(?:/[\w.+@~-]+)+/")
 
 
 def scrub(text: str) -> str:
-    """Cut the folders off every absolute path: a record says nothing of where it was made.
+    """Cut the folders off every absolute path, so that a record does not tell where it was made.
 
     >>> scrub('File "/home/someone/env/lib/model.py", line 3')
     'File "model.py", line 3'
@@ -75,7 +75,7 @@ def read(path: Path) -> Records:
 
 
 class RecordFile:
-    """The open end of a record file.
+    """Appends repetitions to a record file.
 
     Failed repetitions are kept in the file, but do not count as recorded: a rerun tries again.
     """

@@ -1,10 +1,10 @@
-"""The list of benchmarks: a decorator puts a function on it, the command line takes it off.
+"""The list of benchmarks: a decorator adds a function, and the command line runs it by name.
 
 @benchmark("uci", "seven small sets, five splits", table=tables.by_dataset)
 def run(context): ...
 
-`table` makes Markdown and `draw` a picture, both from recorded repetitions alone: they can be made again
-without running anything.
+`table` makes Markdown and `draw` a picture. Both need the recorded repetitions only, so they can be made
+again without running anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Run = Callable[["Context"], None]
 Table = Callable[[Sequence[Repetition]], str]
 Draw = Callable[[Sequence[Repetition], Path], list[Path]]
-"""Draws into files whose common stem is given, and says which they are."""
+"""Draws into files with a given stem, and returns their paths."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Benchmark:
     table: Table
     draw: Draw | None = None
     timed: bool = True
-    """Whether seconds are part of what it measures: only one such run may be under way."""
+    """Whether it measures seconds; only one such run may be under way on a machine."""
 
 
 ALIASES = {"fig3-nodes": "dask"}

@@ -1,7 +1,7 @@
 """docs/results.md, from the template beside this file and the stored records.
 
-The template holds the words; a line of its own `{{ NAME }}` becomes the table, the figure and the
-machine of a benchmark's record file. Nothing is measured here.
+The template holds the words. A line `{{ NAME }}` becomes the table, the figure and the machine of that
+benchmark's record file. Nothing is measured here.
 """
 
 from __future__ import annotations

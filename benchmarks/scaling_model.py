@@ -1,11 +1,12 @@
 """How long an iteration on a cluster takes: a model with a handful of measured constants.
 
-An iteration sends q down, sweeps the shards, adds the sums up a tree and takes one step on the driver:
+An iteration sends q to the workers, sweeps the shards, adds up the sums in a tree and takes one step on
+the driver:
 
     T(K) = broadcast(K) + rounds(K) · task(K) + tree(K) + scheduler · tasks(K) + driver
 
-with everything that moves costing a latency and its bytes over the bandwidth, and whoever sends or takes
-several messages doing so one after the other. A worker is one core.
+Each message costs a latency and its bytes over the bandwidth, and a process sends or receives its
+messages one after the other. A worker is one core.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from cavity.engines.dask.tree import FAN_IN
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured, in seconds and bytes."""
+    """The measured constants, in seconds and bytes."""
 
     row: float
     """A row's share of a sweep on one core."""
     driver: float
-    """Of a step beside its sweep: Cholesky factors, gradient through K, optimiser."""
+    """A step without its sweep: Cholesky factors, gradient through K, optimiser."""
     latency: float
-    """Of a message there and back, with the task it starts."""
+    """A message there and back, with the task that it starts."""
     scheduler: float
     """What one more task costs the scheduler."""
     bandwidth: float
@@ -49,7 +50,7 @@ class Iteration:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The whole iteration."""
         return self.compute + self.broadcast + self.reduction + self.scheduler + self.driver
 
     @property

@@ -1,7 +1,7 @@
 """Small sets that install with scikit-learn, under the names and with the layout of the real ones.
 
-They let every experiment run from beginning to end where the data are not, in CI for example. They are
-recorded apart, in files whose name says so, and stand for nothing else.
+With them every experiment runs from beginning to end on a machine without the data, in CI for example.
+Their records go to separate files, whose names say so; the scores mean nothing.
 """
 
 from __future__ import annotations

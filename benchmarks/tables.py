@@ -22,8 +22,8 @@ def table(repetitions: Sequence[Repetition]) -> str:
 def by_dataset(repetitions: Sequence[Repetition], metric: str = "nll") -> str:
     """Mean `metric` by method and dataset, its mean over the datasets, and seconds a fit.
 
-    A method that failed on a split is spared a split that the others were scored on, often a hard
-    one. Its mean of that set carries a star, and it gets no mean over the sets.
+    A method that failed on a split lacks a split that the others were scored on, often a hard one. The
+    mean of that set has a star then, and the method gets no mean over the sets.
     """
     datasets = sorted({r.dataset for r in repetitions})
     rows = []
@@ -66,7 +66,7 @@ def by_method(repetitions: Sequence[Repetition]) -> str:
 
 
 def failures(repetitions: Sequence[Repetition]) -> str:
-    """How each failure ended, in its own last words; an empty string if there is none."""
+    """The last line of each failure; an empty string if there is none."""
     words: dict[str, str] = {}
     for r in repetitions:
         if r.failure is not None:
@@ -86,7 +86,7 @@ def curves(repetitions: Sequence[Repetition], moments: Sequence[float]) -> str:
 def seconds_to_reach(repetitions: Sequence[Repetition], targets: Sequence[float]) -> str:
     """Training seconds until the test NLL first is as low as each target; – if it never was.
 
-    Of a method with several budgets, the shortest fit that gets there counts.
+    If a method has several budgets, the shortest fit that reaches the target counts.
     """
     rows = []
     for label, group in _by_label(repetitions).items():

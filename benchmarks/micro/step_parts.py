@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 def parts() -> list[Part]:
-    """What a SEP step cannot do without."""
+    """The operations of a SEP step."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((M, D))
     wide = bind(step_of("sep", M, M, D)[0].problem.space.kernel, X)
@@ -94,7 +94,7 @@ def main() -> None:
         print(f"{'all of these':53s} {total:6.2f}")
         for method in METHODS:
             trainer, state, batch = step_of(method, M, M, D)
-            taken = milliseconds(partial(trainer.step, state, batch, gain=0.1))
+            taken = milliseconds(partial(trainer.step, state, batch))
             print(f"{'a step of ' + method:53s} {taken:6.2f}  {1e3 / taken:.0f} a second")
 
 

@@ -1,7 +1,6 @@
-"""The hot places, one benchmark each: kernels, pass, step, prediction, and the engine against GEMM.
+"""Micro-benchmarks: kernels, pass, step, prediction, and the engine against GEMM.
 
-One thread and float64 unless the name says otherwise, so that a number says something about the code
-rather than about the machine's other work.
+One thread and float64 unless the name says otherwise, so that other work on the machine matters less.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from benchmarks.machine import gemm_rate
 from cavity.data import ArraySource
 from cavity.data.scaling import Standardizer
-from cavity.data.source import Block
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.inducing import default_kernel
@@ -28,7 +26,7 @@ from cavity.gp.posterior import Posterior
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
 from cavity.inference.sweep import Sweep, SweepOptions
-from cavity.inference.trainer import Trainer, TrainingState, make_problem
+from cavity.inference.trainer import Batch, Trainer, TrainingState, make_problem
 from cavity.inference.updates import GaussianSpace, GradientUpdate
 from cavity.inference.vi import Variational
 
@@ -57,14 +55,15 @@ def trainer_of(rule: str, n: int = N, d: int = D, m: int = M, dtype: str = "floa
     return Trainer(make_problem(engine, RULES[rule](), space, 1.0), Adam(0.05), options)
 
 
-def step_of(method: str, m: int, size: int, d: int) -> tuple[Trainer, TrainingState, Block]:
-    """What to call `step` on, and with what, for a minibatch step on float32 tiles."""
+def step_of(method: str, m: int, size: int, d: int) -> tuple[Trainer, TrainingState, Batch]:
+    """Trainer, state and batch of a minibatch step on float32 tiles."""
     trainer = trainer_of("ep" if method == "sep" else "vi", N, d, m, "float32")
     if method == "svi-gradient":
         update = GradientUpdate(GaussianSpace(1, m))
         trainer = replace(trainer, update=update, options=SweepOptions(max_leverage=0.5))
-    batch = next(iter(trainer.engine.source.batches(size, np.random.default_rng(0))))
-    state, _ = trainer.step(trainer.start(), batch, gain=0.1)
+    rows = next(iter(trainer.engine.source.batches(size, np.random.default_rng(0))))
+    batch = Batch(rows, gain=0.1)
+    state, _ = trainer.step(trainer.init(), batch)
     return trainer, state, batch
 
 
@@ -83,7 +82,7 @@ def test_kernel_and_gradient(benchmark: Any, kernel: Any) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_full_pass(benchmark: Any, rule: str) -> None:
     trainer = trainer_of(rule)
-    state, _ = trainer.step(trainer.start())
+    state, _ = trainer.step(trainer.init())
     prior = trainer.problem.prior(state.x)
     posterior = Posterior.from_naturals(state.q)
     benchmark(trainer.engine.run, Sweep(prior, posterior, trainer.problem.rule, trainer.options))
@@ -96,12 +95,12 @@ SHAPES = [(200, 200, 8), (500, 2500, 8), (200, 1000, 784)]
 @pytest.mark.parametrize("method", ["sep", "svi", "svi-gradient"])
 def test_minibatch_step_float32(benchmark: Any, method: str, shape: tuple[int, int, int]) -> None:
     trainer, state, batch = step_of(method, *shape)
-    benchmark(trainer.step, state, batch, gain=0.1)
+    benchmark(trainer.step, state, batch)
 
 
 def test_prediction(benchmark: Any) -> None:
     trainer = trainer_of("ep")
-    state, _ = trainer.step(trainer.start())
+    state, _ = trainer.step(trainer.init())
     prior, engine = trainer.problem.prior(state.x), trainer.engine
     q = Posterior.from_naturals(state.q)
     model = Model.from_prior(prior, q, engine.standardizer, trainer.problem.rule.likelihood)
@@ -113,7 +112,7 @@ def test_engine_against_gemm(benchmark: Any) -> None:
     """A pass with gradient counts 12m² + 4md flops a row; `share_of_gemm` is in the saved record."""
     n, d, m = 6_000, 8, 300
     trainer = trainer_of("ep", n, d, m)
-    state, _ = trainer.step(trainer.start())
+    state, _ = trainer.step(trainer.init())
     rate = gemm_rate(np.float64, 1, size=1024)
     benchmark.pedantic(trainer.step, args=(state,), rounds=5, warmup_rounds=1)
     seconds = benchmark.stats.stats.min

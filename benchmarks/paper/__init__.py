@@ -1,1 +1,1 @@
-"""What only the paper's experiments need: its numbers, and its way of outer updates."""
+"""What only the paper's experiments need: its numbers and its training schemes."""

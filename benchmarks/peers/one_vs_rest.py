@@ -1,7 +1,8 @@
-"""The rejected candidate for many classes: C binary probits on one kernel, normalised afterwards.
+"""One-vs-rest: C binary probits on one kernel, in place of the built-in likelihood of many classes.
 
-Each latent function is trained on its own class against all others; the evidences add up, and with
-them the gradient by kernel and inducing points. `docs/classes.md` compares it with what is built in.
+Each latent function is trained on its own class against all others, and the probabilities are normalised
+afterwards. The evidences add up, and with them the gradient by kernel and inducing points.
+`docs/classes.md` compares it with the built-in likelihood.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.gp.likelihoods import Likelihood, Probit
+from cavity.gp.model import Model
+from cavity.inference import open_rows, resolve
+from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.history import Progress
+from cavity.inference.start import chosen_start, prepare
+from cavity.inference.train import train
 from cavity.inference.vi import Variational
 
 PROBIT = Probit()
@@ -61,6 +68,41 @@ class OneVsRestPropagation(ExpectationPropagation):
         return super().terms(labels, at, cavity)._replace(log_predictive=score)
 
 
-def one_vs_rest_rule(method, n_classes):
-    """The rule of a method, "ep" or "vi"."""
-    return {"ep": OneVsRestPropagation, "vi": Variational}[method](OneVsRest(n_classes))
+RULES = {"ep": OneVsRestPropagation, "vi": Variational}
+
+
+class OneVsRestClassifier:
+    """A classifier with C binary probits, trained through the steps of `cavity.inference`."""
+
+    def __init__(self, method, *, random_state, n_jobs, **fields):
+        """method: "ep" or "vi"; fields: those of `cavity.inference.resolve`."""
+        self.method, self.n_jobs = method, n_jobs
+        self.fields = {**fields, "seed": random_state}
+
+    def fit(self, X, y):
+        """Train on X [n, d] and y [n] as an estimator of the same configuration does."""
+        with open_rows(X, y, n_jobs=self.n_jobs) as rows:
+            config = resolve(rows.n_rows, rows.n_classes, method=self.method, **self.fields)
+            standardizer = rows.backend.standardizer(rows.source, config.scaling)
+            rng, rule = np.random.RandomState(config.seed), RULES[self.method](OneVsRest(rows.n_classes))
+            start = chosen_start(rows.source, standardizer, config, rng)
+            problem = prepare(
+                rows.source, config, rows.backend, standardizer=standardizer, start=start, rule=rule
+            )
+            no_checkpoints = Checkpointer(None, config.checkpoint_interval, dict)
+            result = train(problem, config, Progress(), no_checkpoints)
+        point = result.point
+        self.n_iter_, self.inverse_temperature_ = result.n_iter, point.inverse_temperature
+        self.inducing_points_ = standardizer.invert(point.prior.Z)
+        self.model_ = Model.from_prior(
+            point.prior,
+            point.posterior,
+            standardizer,
+            rule.likelihood,
+            inverse_temperature=point.inverse_temperature,
+        )
+        return self
+
+    def predict_log_proba(self, X):
+        """Log probabilities [n, C]."""
+        return self.model_.likelihood.predict_log_proba(*self.model_.latent_moments(X))

@@ -1,4 +1,4 @@
-"""The worker's half of the conversation. Standalone: it runs in every peer's environment.
+"""What a worker process reads and prints; it imports nothing but NumPy, for every peer's environment.
 
 A worker is called with the path of a job (JSON); the arrays are .npy files beside it. It prints
 a JSON line per evaluation, {"point": {seconds, step, nll, error}}, and a last one,
@@ -35,8 +35,8 @@ class Job:
     """The data and settings of one fit, and its clock.
 
     The clock counts training only: it starts at `begin()` (libraries imported, data in memory)
-    and stands still during evaluations. `final` tells how long the first step took, for whoever
-    wants to subtract what a library does only once.
+    and stands still during evaluations. `final` tells how long the first step took, which includes
+    what a library does only once.
     """
 
     def __init__(self):

@@ -13,7 +13,7 @@ from cavity.gp.parameters import ParameterSpace
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
 from cavity.inference.sweep import SweepOptions
-from cavity.inference.trainer import Trainer, make_problem
+from cavity.inference.trainer import Batch, Trainer, make_problem
 from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
 from cavity.inference.vi import Variational
 
@@ -33,13 +33,13 @@ def main():
     trainer = Trainer(
         make_problem(engine, rule, space, None), Adam(0.01), SweepOptions(max_leverage=0.5), update
     )
-    state, step, rng = trainer.start(), 0, np.random.default_rng(job.seed)
+    state, step, rng = trainer.init(), 0, np.random.default_rng(job.seed)
     job.begin()
     with one_blas_thread, np.errstate(all="ignore"):
         while not job.over(step):
-            for batch in source.batches(job.settings["minibatch"], rng):
+            for rows in source.batches(job.settings["minibatch"], rng):
                 step += 1
-                state, _ = trainer.step(state, batch, gain=max(1.0 / step, 0.01))
+                state, _ = trainer.step(state, Batch(rows, gain=max(1.0 / step, 0.01)))
                 if job.over(step):
                     break
         prior = trainer.problem.prior(state.x)

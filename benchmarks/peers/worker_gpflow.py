@@ -95,10 +95,10 @@ def adam_step(model, loss):
 def natgrad_step(model, loss, gamma):
     """A natural gradient step on q, then an Adam step on kernel and inducing points.
 
-    gamma rises log-linearly over the first steps, as its inventors advise: a full step from the
+    gamma rises log-linearly over the first steps, as its authors advise: a full step from the
     prior on a small minibatch leaves q without a positive definite covariance. A natural step
     that still does so is refused by GPflow before anything is assigned; it is left out and
-    counted in `refused`, where plain code would end with an exception.
+    counted in `refused`; without that, training would end with an exception.
     """
     gpflow.set_trainable(model.q_mu, False)
     gpflow.set_trainable(model.q_sqrt, False)

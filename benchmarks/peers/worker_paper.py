@@ -1,4 +1,4 @@
-"""Our three classifiers under a watch (see `benchmarks/ours.py`), in a process of their own."""
+"""The methods of `benchmarks/ours.py`, in a process of their own."""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Does `n_inducing="auto"` find a number of inducing points as good as the best fixed one, in time?
 
-The best of five numbers by test NLL is partly the luckiest: even if all were equally good, one would
-look best. So the table has two yardsticks: the number that is best on the very splits that are scored,
-and, split by split, the number that is best on all the other splits, which is the best one can know.
+The best of five numbers by test NLL is partly chance: even if all were equally good, one would look
+best. So the table compares with two of them: the number that is best on the very splits that are scored,
+and, split by split, the number that is best on all the other splits, which can be known beforehand.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ Groups = dict[str, dict[int, Repetition]]
 
 
 def table(repetitions: Sequence[Repetition]) -> str:
-    """A row a set: the automatic number beside the best fixed one, with and without hindsight."""
+    """One row per set: the automatic number and the best fixed one, with and without hindsight."""
     rows = []
     for dataset in dict.fromkeys(r.dataset for r in repetitions):
         groups: Groups = {}
@@ -60,7 +60,7 @@ def _row(dataset: str, auto: dict[int, Repetition], groups: Groups) -> list[str]
 
 
 def _chosen_elsewhere(groups: Groups, indices: Sequence[int]) -> list[Repetition]:
-    """For each split the fit of the number that is best on all the others; none of one split."""
+    """For each split the fit of the number that is best on all the others; empty for a single split."""
     if len(indices) < 2:
         return []
     chosen = []
@@ -78,7 +78,7 @@ def _ratios(auto: dict[int, Repetition], others: Sequence[Repetition]) -> list[s
 
 
 def _verdict(rows: Sequence[Sequence[str]]) -> str:
-    """How many sets keep within 1 % of NLL and twice the time of either yardstick."""
+    """How many sets are within 1 % of the NLL and twice the time of each comparison."""
     lines = []
     for name, nll, seconds in (("with hindsight", 6, 7), ("of other splits", 9, 10)):
         measured = [row for row in rows if row[nll] != MISSING]

@@ -1,6 +1,7 @@
-"""What the factor on the latent means does to held-out rows, where it is on by default and elsewhere."""
+"""What the calibration, a factor on the latent means, changes on held-out rows."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ WITHOUT, WITH = "without", "with"
 
 
 def _table(repetitions: Sequence[Repetition]) -> str:
-    """A row a set: NLL and calibration error without and with, and the factor."""
+    """One row per set: NLL and calibration error without and with calibration, and the factor."""
     rows = []
     for dataset in dict.fromkeys(r.dataset for r in repetitions):
         here = [r for r in repetitions if r.dataset == dataset and r.failure is None]
@@ -29,7 +30,7 @@ def _table(repetitions: Sequence[Repetition]) -> str:
             for group in groups
         ]
         before, after = means
-        factors = sorted(r.extra["stretch"] for r in groups[1])
+        factors = sorted(r.extra["inverse_temperature"] for r in groups[1])
         rows.append(
             [
                 dataset,
@@ -46,43 +47,45 @@ def _table(repetitions: Sequence[Repetition]) -> str:
     return markdown(header, rows) + failures(repetitions)
 
 
-def _sets(context: Context) -> list[tuple[Split, dict[str, object]]]:
+def _sets(context: Context) -> list[tuple[Split, dict[str, Any]]]:
     """Splits, and the parameters that every fit on them has; of the large sets, training rows only."""
     small = ("sonar",) if context.quick else UCI
     n_splits = context.repetitions(SPLITS, quick=1)
-    sets: list[tuple[Split, dict[str, object]]] = []
+    sets: list[tuple[Split, dict[str, Any]]] = []
     for name in small:
         sets += [(split, {}) for split in splits(name, n_splits)]
-    sets.append((digits(), {"standardize": False, "max_iter": 10 if context.quick else 100}))
+    sets.append((digits(), {"scaling": None, "max_epochs": 10 if context.quick else 100}))
     if context.quick:
         return sets
-    large = [(for_choices(fixed("mnist"), 60_000, many=many), False) for many in (False, True)]
-    covtype = holdout("covtype", 10_000)  # the hold-out of `covtype-classes`, not to be looked at
-    large += [(for_choices(covtype, 50_000, many=many), True) for many in (False, True)]
-    large += [(for_choices(holdout("adult", 5_000), 50_000, many=False), True)]
-    for split, standardize in large:
+    large: list[tuple[Split, str | None]] = []
+    large += [(for_choices(fixed("mnist"), 60_000, many=many), None) for many in (False, True)]
+    covtype = holdout("covtype", 10_000)  # the test rows of `covtype-classes` take no part
+    large += [(for_choices(covtype, 50_000, many=many), "standard") for many in (False, True)]
+    large += [(for_choices(holdout("adult", 5_000), 50_000, many=False), "standard")]
+    for split, scaling in large:
         epochs = STEPS * 5 * POINTS / len(split.train.y)
-        # The share that is "auto" goes by the calibration; both fits are to have the same.
-        parameters: dict[str, object] = {"standardize": standardize, "residual_scale": 1.0}
-        sets.append((split, {**parameters, "max_epochs": epochs}))
+        # An automatic residual_scale depends on the calibration; both fits must have the same.
+        config = {"residual_scale": 1.0}
+        sets.append((split, {"scaling": scaling, "max_epochs": epochs, "config": config}))
     return sets
 
 
 @benchmark(
     "calibration",
-    'calibration=None against "loo": NLL and calibration error of held-out rows, thirteen sets',
+    'calibration=None against "temperature": NLL and calibration error of held-out rows, thirteen sets',
     table=_table,
     timed=False,
 )
 def run(context: Context) -> None:
-    """Two fits that differ by the factor, and on minibatches by the rows that are spared for it."""
+    """Two fits that differ by the factor, and on minibatches by the rows that are left out for it."""
     jobs = _sets(context)
     context.expect(2 * len(jobs))
     for split, parameters in jobs:
-        for label, how in ((WITHOUT, None), (WITH, "loo")):
+        for label, how in ((WITHOUT, None), (WITH, "temperature")):
+            config = {**parameters.get("config", {}), "calibration": how}
             settings = {
                 "m": POINTS,
                 "seed": split.index,
-                "parameters": {**parameters, "calibration": how},
+                "parameters": {**parameters, "config": config},
             }
             context.measure(Contender(label, "cavity-sep"), split, settings)

@@ -45,7 +45,7 @@ def main():
             peak[0] = max(peak[0], me.memory_info().rss)
     before = me.memory_info().rss
     threading.Thread(target=watch, daemon=True).start()
-    model = DaskSEPClassifier(n_inducing=50, optimizer=None, max_iter=2, random_state=0, n_jobs=2)
+    model = DaskSEPClassifier(n_inducing=50, optimizer=None, max_epochs=2, random_state=0, n_jobs=2)
     begin = time.perf_counter()
     model.fit(sys.argv[1], "y")
     over.set()
@@ -73,7 +73,7 @@ def timed_steps(trainer, repeats):
         return sums
 
     trainer.engine.run = timed_sweep
-    state, steps = trainer.start(), []
+    state, steps = trainer.init(), []
     with one_blas_thread, np.errstate(all="ignore"):
         for _ in range(repeats + 1):
             begin = time.perf_counter()
@@ -185,7 +185,7 @@ def costs_of(trainer, client, row_seconds, driver_seconds):
     from cavity.engines.dask.comm import pack
 
     latency, scheduler, bandwidth = messages(client)
-    state = trainer.start()
+    state = trainer.init()
     prior, m, d = trainer.problem.prior(state.x), *trainer.problem.space.Z.shape
     problem = trainer.problem
     sweep = Sweep(prior, problem.posterior, problem.rule, trainer.options)
@@ -256,7 +256,7 @@ def draw_study(repetitions, stem):
     draw=draw_study,
 )
 def run(context: Context) -> None:
-    """The figures that the Dask engine is held to, and the scaling study."""
+    """Speed, overhead and memory of the Dask engine, and the scaling study."""
     data = load("mnist")
     n_rows = 6_000 if context.quick else MNIST_ROWS
     X, y = data.X[:n_rows].astype(np.float32) / 255.0, (data.y[:n_rows] > 0).astype(np.int8)

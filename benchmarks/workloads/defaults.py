@@ -1,4 +1,4 @@
-"""`SEPClassifier()` without any option: NLL, error and calibration, beside the yardsticks.
+"""`SEPClassifier()` without any option: NLL, error and calibration, beside other classifiers.
 
 On the small sets the question is only whether the default is ever worse than a linear model, which takes
 many splits to tell; trees and GPflow are measured on the large ones (`uci` has GPflow on the others).
@@ -37,11 +37,11 @@ LABELS = (OURS.label, LOGISTIC.label, TREES.label, GPFLOW.label)
 
 Means = dict[str, float]
 Gap = tuple[float, float | None]
-"""A mean and its standard error, if there are splits enough for one."""
+"""A mean and its standard error, which needs two splits."""
 
 
 def table(repetitions: Sequence[Repetition]) -> str:
-    """A row a set, NLL / error in % / ECE of each method; then what the figures to reach say."""
+    """One row per set with NLL / error in % / ECE of each method; then which sets miss the limits."""
     rows, gaps, calibration = [], {}, {}
     for dataset in dict.fromkeys(r.dataset for r in repetitions):
         here = [r for r in repetitions if r.dataset == dataset and r.failure is None]

@@ -15,7 +15,7 @@ from benchmarks.tables import failures, markdown
 
 INDUCING_POINTS = 300
 ITERATIONS = 250
-_EXACT = {"parameters": {"gradient": "exact"}}
+_EXACT = {"parameters": {"exact_gradient": True}}
 
 CONTENDERS = (
     Contender("inner, approximate (SEP)", "paper-sep"),

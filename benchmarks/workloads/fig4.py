@@ -115,7 +115,7 @@ def _race(context: Context, split: Split, contenders: Sequence[Contender], budge
     draw=draw,
 )
 def run_mnist(context: Context) -> None:
-    """The paper's schemes on MNIST's own split; the watch ends them."""
+    """The paper's schemes on MNIST's own split, until their budget is used up."""
     _race(context, fixed("mnist"), (*STOCHASTIC, *BATCH), context.seconds(200.0, quick=4.0))
 
 

@@ -52,7 +52,7 @@ def run(context: Context) -> None:
     context.expect(3)
     context.note("import", lambda: {"seconds": min(float(_run(_IMPORTS)) for _ in range(5))})
     context.note("memory, minibatches", lambda: _memory('"auto"', "max_epochs=1"))
-    context.note("memory, all rows", lambda: _memory("None", "max_iter=2"))
+    context.note("memory, all rows", lambda: _memory("None", "max_epochs=2"))
 
 
 def _memory(batch: str, limit: str) -> dict[str, float]:

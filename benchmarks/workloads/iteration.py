@@ -33,7 +33,7 @@ def iteration_seconds(n: int, d: int, m: int, dtype: type, n_threads: int, repea
     space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
     options = SweepOptions(damping=0.5, max_leverage=0.5, trace_penalty=1.0)
     trainer = Trainer(make_problem(engine, ExpectationPropagation(), space, 1.0), Adam(0.1), options)
-    state, best = trainer.start(), np.inf
+    state, best = trainer.init(), np.inf
     with one_blas_thread, np.errstate(all="ignore"):
         for _ in range(repeats + 1):
             begin = time.perf_counter()

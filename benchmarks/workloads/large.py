@@ -1,4 +1,4 @@
-"""What the large workloads share: the contenders with minibatches, and the race against a clock."""
+"""What the large workloads have in common: contenders with minibatches, and equal training seconds."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ OURS = (
     Contender("cavity SEP", "cavity-sep"),
     Contender("cavity SVI", "cavity-svi"),
 )
-WHITENED = Contender("cavity SEP, whitened", "cavity-sep", {"parameters": {"standardize": "whiten"}})
-"""For tables whose features go together; one of the best peers gets such inputs too."""
+WHITENED = Contender("cavity SEP, whitened", "cavity-sep", {"parameters": {"scaling": "whiten"}})
+"""For correlated features; one of the best peers gets whitened inputs too."""
 PEERS = (
     Contender("GPflow Adam, 200", "gpflow-adam", {"minibatch": 200}),
     Contender("GPflow Adam, 1000", "gpflow-adam", {"minibatch": 1000}),
@@ -29,13 +29,13 @@ PEERS = (
     Contender("GPyTorch NGD, 1000", "gpytorch-ngd", {"minibatch": 1000, "gamma": 0.02}),
     Contender("logistic regression", "logistic"),
     Contender("LightGBM", "lightgbm"),
-    # These two have no minibatches and no budget of their own; so long is what they get.
+    # These two have neither minibatches nor a budget; they are stopped after this many seconds.
     Contender("GPBoost, FITC", "gpboost-fitc", {"timeout": 600}),
     Contender("scikit-learn GPC", "sklearn-gpc", {"timeout": 600, "memory_gb": 12}),
 )
 
 BEST_PEERS = (PEERS[1], PEERS[3], PEERS[7])
-"""GPflow's Adam, and the natural gradients of both, at the minibatches that were best in `airline`."""
+"""GPflow's Adam, and natural gradients of both libraries, at the best minibatches of `airline`."""
 WHITENED_PEER = Contender(
     "GPflow NatGrad, 1000, whitened",
     "gpflow-natgrad",

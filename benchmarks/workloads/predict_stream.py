@@ -22,7 +22,7 @@ _COMMAND = [sys.executable, "-m", "cavity"]
 
 
 def saved_model(path: Path) -> None:
-    """A model of float32 columns, of the size that the figure is about; how it fits is no matter."""
+    """Save a model of float32 columns with 200 inducing points; its fit is short."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((TRAINING_ROWS, DIMENSIONS)).astype(np.float32)
     y = np.sin(2 * X[:, 0]) + X[:, 1] + rng.standard_normal(TRAINING_ROWS) > 0

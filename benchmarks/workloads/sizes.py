@@ -20,9 +20,9 @@ SETS: Mapping[str, tuple[tuple[int, ...], Callable[[int], Split]]] = {
 }
 """The seeds, and the split of a seed.
 
-What a fit draws, its start and its minibatches, moves the NLL too: one fit would mostly find the
-luckiest setting. Of MNIST there are so few rows to test with, most of them certain, that they have to be
-others for every seed; of covertype there are enough to tell fits a percent apart."""
+The start and the minibatches are random and change the NLL too, so a single seed would mostly find the
+luckiest setting. MNIST has few test rows, and most of them are certain; therefore each seed has other
+ones. Covertype has enough to tell fits a percent apart."""
 NEAR = 0.01
 AUTO = Contender("auto", "cavity-sep")
 ALTERNATIVES = tuple(
@@ -31,11 +31,12 @@ ALTERNATIVES = tuple(
 )
 """Minibatch and rate, one at a time smaller and larger than the automatic ones (5m, .02).
 
-Of many rows, or with few points, the automatic minibatches are larger, and few steps are longer."""
+With many rows or few points the automatic minibatches are larger, and a run of few steps takes longer
+ones."""
 
 
 def table(repetitions: Sequence[Repetition]) -> str:
-    """Means over the seeds; their range says how much of a difference may be luck."""
+    """Means over the seeds; the range over the seeds says how much of a difference may be chance."""
     losses: dict[tuple[str, int], dict[str, list[float]]] = {}
     for r in repetitions:
         if r.failure is None:
@@ -82,9 +83,9 @@ def run(context: Context) -> None:
     for seed, drawn in runs:
         split = drawn(seed)
         for m, contender in product(sizes, contenders):
-            parameters = {}
+            parameters: dict[str, object] = {}
             if contender is not AUTO:
                 parameters["batch_size"] = contender.settings["factor"] * m
-                parameters["learning_rate"] = contender.settings["rate"]
+                parameters["optimizer"] = {"learning_rate": contender.settings["rate"]}
             settings = {"m": m, "seed": seed, "parameters": parameters}
             context.measure(contender, split, settings, seconds)

@@ -15,9 +15,9 @@ from benchmarks.registry import benchmark
 ROWS, DIMENSIONS = 100_000, 8
 ROUNDS = 4
 COMPARED = ("GPflow Adam, float64", "GPflow NatGrad, float64")
-"""What our rates are set against, in GPflow's own precision and with the threads that suit it best: the
-step that moves all of q by gradients, as SVI by gradients does, and the one that replaces a share of q,
-as do SEP and SVI by natural gradients."""
+"""The peers that our rates are compared with, in GPflow's own precision and with its best number of
+threads. The first moves all of q by gradients, as SVI by gradients does; the second replaces a share of
+q, as SEP and SVI by natural gradients do."""
 _STEP = {"m": 200, "minibatch": 200, "seed": 0, "curve": False}
 
 CONTENDERS = tuple(
@@ -41,7 +41,7 @@ CONTENDERS = tuple(
 
 
 def smooth_labels(n: int, seed: int) -> Dataset:
-    """Rows whose label is the noisy sign of a smooth function: steps as on real data."""
+    """Rows whose label is the noisy sign of a smooth function, so that steps are as on real data."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, DIMENSIONS)).astype(np.float32)
     f = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.5 * rng.standard_normal(n)
@@ -49,7 +49,7 @@ def smooth_labels(n: int, seed: int) -> Dataset:
 
 
 def table(repetitions: Sequence[Repetition]) -> str:
-    """The fastest and the middle round of each, and how often the compared peer's step goes into it."""
+    """The fastest and the median round of each, and its rate as a multiple of the compared peers'."""
     rates: dict[str, list[float]] = {}
     for r in repetitions:
         if r.failure is None:
@@ -81,7 +81,7 @@ def table(repetitions: Sequence[Repetition]) -> str:
 def run(context: Context) -> None:
     """A few seconds of each contender in turn; the first steps (tracing, caches) do not count.
 
-    Other work on the machine can only make a round slower, so the best one says most.
+    Other work on the machine can only make a round slower, so the fastest round is shown.
     """
     train, test = smooth_labels(ROWS, 0), smooth_labels(1000, 1)
     budget = context.seconds(5.0, quick=2.0)

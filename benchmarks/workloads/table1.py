@@ -32,7 +32,7 @@ FULL = (
 
 
 def table(repetitions: Sequence[Repetition]) -> str:
-    """NLL as mean ± standard deviation over the splits, the paper's number in brackets; then seconds."""
+    """NLL as mean ± standard deviation over the splits, the paper's number in brackets, and seconds."""
     parts = []
     for fraction in FRACTIONS:
         rows = _rows(repetitions, fraction)
@@ -94,7 +94,7 @@ def _cell(values: Sequence[float], printed: tuple[float, float] | None, form: st
 
 
 def _verdict(repetitions: Sequence[Repetition]) -> str:
-    """Which cells are worse than the paper's mean plus its ±, and who is fastest."""
+    """Which cells are worse than the paper's mean plus its ±, and the methods' relative seconds."""
     n_splits = len({r.split for r in repetitions})
     lines = [f"{n_splits} of {SPLITS} splits are recorded."] if n_splits < SPLITS else []
     worse, cells = [], 0

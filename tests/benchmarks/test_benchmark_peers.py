@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tiny_data
 from benchmarks.context import Context
-from benchmarks.data import splits
+from benchmarks.data import fixed, many_classes, splits
 from benchmarks.methods import Contender, methods
 from benchmarks.peers import environments
 from benchmarks.peers.peer import Peer
@@ -92,3 +92,27 @@ def test_every_peer_has_pinned_requirements_and_a_worker():
 def test_an_unknown_peer_is_named():
     with pytest.raises(environments.UnknownPeerError, match="'gpfow'"):
         environments.install("gpfow")
+
+
+def test_our_worker_takes_parameters_from_json():
+    """An optimiser is a dictionary there, and further settings are in `config`."""
+    split = next(splits("heart", 1))
+    config = {"hyperprior_scale": None}
+    parameters = {"optimizer": {"learning_rate": 1e-9}, "max_epochs": 2, "config": config}
+    settings = {"m": 5, "seed": 0, "threads": 1, "parameters": parameters}
+    slow = methods()["cavity-sep"](split.train, split.test, settings, None)
+    assert slow.extra["n_iter"] == 2
+    assert slow.extra["m"] == 5
+    assert slow.extra["inverse_temperature"] == 1.0
+
+
+@pytest.mark.parametrize(("method", "rule"), [("cavity-sep", "ep"), ("cavity-svi", "vi")])
+def test_one_vs_rest_is_another_model(method, rule):
+    split = many_classes(fixed("mnist"))
+    settings = {"m": 5, "seed": 0, "threads": 1, "parameters": {"scaling": None, "max_epochs": 2}}
+    built_in, separate = (
+        methods()[method](split.train, split.test, {**settings, **own}, None)
+        for own in ({}, {"one_vs_rest": rule})
+    )
+    assert built_in.nll != separate.nll
+    assert separate.extra["n_iter"] == built_in.extra["n_iter"] == 2

@@ -8,8 +8,9 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.data import splits
 from benchmarks.methods import methods
-from benchmarks.ours import Job, fit, paper_kernel
+from benchmarks.ours import Job, fit
 from benchmarks.paper.numbers import FRACTIONS, METHODS, TABLE1
+from benchmarks.paper.schemes import paper_kernel
 from benchmarks.records import read
 from benchmarks.start import starting_point
 
