@@ -6,13 +6,11 @@ the passes. A fit is handed one and does not ask which.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Moments, Standardizer, learn_standardizer
-from cavity.data.source import Block, RawRows, Source, joined, tile_rows
+from cavity.data.source import Block, RawRows, RowSource, Source, joined, tile_rows
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
@@ -28,7 +26,7 @@ class LocalBackend:
     def __init__(self, threads: Threads) -> None:
         self.threads = threads
 
-    def standardizer(self, source: Any, scaling: str | None) -> Standardizer:
+    def standardizer(self, source: RowSource, scaling: str | None) -> Standardizer:
         """Centre and scale of the columns of a source, in one streaming pass."""
         if scaling is None:
             return Standardizer.identity(source.n_features)
@@ -38,22 +36,25 @@ class LocalBackend:
             rows = block.load()
             return Moments.of(rows.X, rows.weight, products=whiten)
 
+        assert isinstance(source, Source)
         size = tile_rows(1, source.n_features, np.dtype(np.float64))
         return learn_standardizer(self.threads.map(moments, source.blocks(size)))
 
-    def hold_out(self, source: Any, fraction: float, rng: np.random.RandomState) -> HeldOut:
+    def hold_out(self, source: RowSource, fraction: float, rng: np.random.RandomState) -> HeldOut:
         """A random share of the rows, at most 10,000, read in one streaming pass."""
+        assert isinstance(source, Source)
         return hold_out(source, fraction, rng)
 
     def engine(
         self,
-        source: Any,
+        source: RowSource,
         standardizer: Standardizer,
         n_latents: int,
         held_out: HeldOut | None = None,
         stored_directions: int = 0,
     ) -> Engine:
         """The engine that runs passes over a source and keeps its sites."""
+        assert isinstance(source, Source)
         return LocalEngine(source, standardizer, n_latents, self.threads, held_out, stored_directions)
 
     def status(self, rows_per_second: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from cavity.data.source import RowSource
 from cavity.engines.threads import Threads
 from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
 from cavity.typing import Array, Dtype
+
+if TYPE_CHECKING:
+    import dask.array
 
 
 class Pass(ABC):
@@ -62,6 +65,9 @@ class Pass(ABC):
 
 Batch: TypeAlias = Any
 """A minibatch: what it is made of is known only to the engine that it comes from."""
+
+RowValues: TypeAlias = "Array | dask.array.Array"
+"""[n]: one number for each row; a Dask array where the rows are with the workers of a cluster."""
 
 
 class Engine(ABC):
@@ -132,10 +138,10 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def log_predictive(self) -> Any:
+    def log_predictive(self) -> RowValues:
         """[n]: log probability of each label with its row left out; NaN for rows not visited."""
 
-    def of_all_rows(self, values: Any) -> Any:
+    def of_all_rows(self, values: RowValues) -> RowValues:
         """Values [n], one a row, for as many rows as the user passed; NaN for rows left out before."""
         return values
 

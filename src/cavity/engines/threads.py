@@ -13,18 +13,27 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from cavity.memory import expect_large_arrays
 
+if TYPE_CHECKING:
+    from threadpoolctl import LibController
+
 
 @lru_cache(maxsize=1)
-def _blas_libraries() -> list[Any]:
+def _blas_libraries() -> list[LibController]:
     # The search for loaded libraries takes milliseconds, and its result does not change.
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+class _Depth(threading.local):
+    """How many limits the current thread is inside."""
+
+    depth = 0
 
 
 class _OneBlasThread:
@@ -38,10 +47,10 @@ class _OneBlasThread:
         self._lock = threading.Lock()
         self._users = 0
         self._before: list[int] = []
-        self._here = threading.local()
+        self._here = _Depth()
 
     def __enter__(self) -> None:
-        depth = getattr(self._here, "depth", 0)
+        depth = self._here.depth
         self._here.depth = depth + 1
         if depth:
             return

@@ -131,9 +131,10 @@ class Sums:
         return Naturals(self.precision, self.shift)
 
     def __iadd__(self, other: Sums) -> Sums:
+        others = vars(other)
         for name, value in vars(self).items():
             if value is not None:
-                setattr(self, name, iadd(value, getattr(other, name)))  # arrays in place
+                setattr(self, name, iadd(value, others[name]))  # arrays in place
         return self
 
     def __imul__(self, factor: float) -> Sums:

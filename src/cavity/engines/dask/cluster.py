@@ -112,7 +112,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster_for(client: Client | None, n_workers: int, checkpoint: Any) -> Iterator[Cluster]:
+def cluster_for(
+    client: Client | None, n_workers: int, checkpoint: str | os.PathLike[str] | None
+) -> Iterator[Cluster]:
     """The client's cluster, or a new one of `n_workers` processes with one thread each."""
     if client is not None:
         if not isinstance(client, Client):
