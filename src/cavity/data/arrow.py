@@ -155,7 +155,7 @@ class _SliceReader:
         check_finite(X, self._group, self._columns.features)
 
     def _take(self, most: int) -> pa.RecordBatch:
-        """The next rows of a record batch, at most so many."""
+        """The next rows of the current record batch, at most `most` of them."""
         batch = next(self._batches, None) if self._rest is None else self._rest
         if batch is None:
             raise SourceError(f"{self._group}: has fewer rows than its footer says; the file is damaged")
@@ -176,17 +176,17 @@ def check_finite(X: Array, place: object, names: Sequence[str]) -> None:
 
 
 BUFFER_ROWS = 200_000
-"""Rows of the shuffle buffer …"""
+"""Most rows of the shuffle buffer, unless BUFFER_GROUPS row groups have more."""
 BUFFER_BYTES = 48_000_000
-"""… if they take no more than this. The next buffer is read while this one is used: there are two."""
+"""Most bytes of the shuffle buffer. There are two: the next is filled while this one is used."""
 BUFFER_GROUPS = 4
-"""More rows, to make it so many row groups …"""
+"""Row groups for which the buffer may have more than BUFFER_ROWS rows, so that they are mixed."""
 BUFFER_GROUPS_BYTES = 16_000_000
-"""… if that takes no more than this."""
+"""Most bytes of a buffer that was enlarged for this many row groups."""
 _READER_BYTES = 32_000_000
-"""What the row groups that are read at the same time may hold."""
+"""Most bytes that the readers of all open row groups may hold together."""
 _IN_ORDER_BYTES = 4_000_000
-"""Of a window in a pass in order; three of them are in memory."""
+"""Bytes of a window in a pass in order; three windows are in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -381,13 +381,13 @@ def is_dataset(X: object) -> TypeGuard[Dataset]:
 
 
 def is_arrow_stream(X: object) -> bool:
-    """Whether X gives up its record batches once only, so that it is nothing but a table."""
+    """Whether X is an Arrow stream, whose record batches can be read only once."""
     module = sys.modules.get("pyarrow")
     return module is not None and isinstance(X, module.RecordBatchReader)
 
 
 def is_table(X: object) -> bool:
-    """Whether X is an Arrow table or record batches, or speaks Arrow's C interface (polars, pandas)."""
+    """Whether X is an Arrow table or record batches, or has Arrow's C interface (polars, pandas)."""
     if isinstance(X, (list, tuple)):
         return bool(X) and all(hasattr(part, "__arrow_c_array__") for part in X)
     return hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")

@@ -147,8 +147,8 @@ class _Checked:
 class GuardedSource(Source):
     """A user's source, whose rows are checked as they are read.
 
-    It need not be a `Source`: members that are optional are looked for here, once. Only cheap checks are
-    made; `check_source` checks the whole contract.
+    The source need not inherit from `Source`; its optional members may be missing. Only cheap checks
+    are made here. `check_source` checks the whole contract.
 
     >>> from cavity.data import ArraySource
     >>> source = GuardedSource(ArraySource(np.eye(3), np.array([0, 1, -1])))

@@ -22,7 +22,7 @@ Label: TypeAlias = bool | int | str
 MOST_CLASSES = 1_000
 """More different labels than this are refused, unless the classes were listed by the user."""
 FEW_CLASSES = 20
-"""So many classes are never too many, even if there are few rows."""
+"""Up to this many classes are accepted, however few rows there are."""
 
 
 def code_type(n_classes: int) -> AnyDtype:

@@ -127,7 +127,7 @@ def _index_columns(schema: pa.Schema) -> list[str]:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """What is known of a table on disk before its rows are read."""
+    """Columns, row groups and files of a table on disk, known before its rows are read."""
 
     columns: Columns
     groups: list[FilePart]
@@ -220,7 +220,7 @@ def _name(place: str | None) -> str:
 
 
 def _held_bytes(metadata: RowGroupMetaData | None, group: FilePart, used: Columns) -> int:
-    """Bytes that reading a group holds; raises for nulls that its statistics tell of."""
+    """Bytes that reading a group holds; raises if its statistics count null values."""
     if metadata is None:
         return _PAGE_BYTES * len(used.features)
     held = 0

@@ -264,7 +264,7 @@ def _file_system(url: str) -> tuple[FileSystem, str]:
         from fsspec.core import url_to_fs
 
         if _is_web(url):
-            # A copy, for as long as it is read: servers may send no parts, and every epoch asks again.
+            # A local copy: some servers cannot send parts of a file, and every epoch reads it again.
             copy = {"simplecache": {"skip_instance_cache": True}}
             filesystem, root = url_to_fs(f"simplecache::{url}", **copy)
         else:

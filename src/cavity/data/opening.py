@@ -198,7 +198,7 @@ def _check_arrays(source: ArraySource) -> None:
 
 
 def _refuse_paths(X: InputRows, y: InputLabels) -> None:
-    """Raise for a list of paths, which would else be taken for an array of text."""
+    """Raise for a list of paths, which would otherwise be read as an array of strings."""
     if not isinstance(X, (list, tuple)) or not X:
         return
     if not all(isinstance(path, (str, os.PathLike)) for path in X):

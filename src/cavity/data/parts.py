@@ -167,7 +167,7 @@ def open_parquet(path: File) -> ParquetFile:
 
 
 class PartReader:
-    """Reads parts of a table, and keeps at most so many Parquet files open; for one thread.
+    """Reads parts of a table in one thread, and keeps at most `most` Parquet files open.
 
     versions: what the files were when the table was opened; a file that has changed since is refused.
     """
@@ -215,7 +215,7 @@ class PartReader:
         return (with_keys(batch, part.keys, columns) if part.keys else batch for batch in batches)
 
     def _damage(self, part: FilePart, columns: Sequence[str], rows: int) -> str:
-        """Where a part cannot be read: the row group and the column, as far as they can be told."""
+        """Which row group and column of a part cannot be read, as far as that can be found out."""
         several = [part]
         if part.file is not None and part.row_groups is None:
             groups = range(self._get(part.file).num_row_groups)
@@ -231,7 +231,7 @@ class PartReader:
         return ""
 
     def _get(self, path: File) -> ParquetFile:
-        """An open file, unless it has changed."""
+        """An open Parquet file; raises if it has changed since the table was opened."""
         if path in self._files:
             self._files[path] = self._files.pop(path)
             return self._files[path]
@@ -255,7 +255,7 @@ class PartReader:
 def reading(place: str, damage: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Turn what Arrow raises on a damaged file into an error that names the place.
 
-    damage: tells more of the place, such as the column that cannot be read.
+    damage: describes the place more closely, such as the column that cannot be read.
     """
     pa, _ = import_arrow()
     try:

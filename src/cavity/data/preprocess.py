@@ -380,6 +380,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     ["'year' is always 2013 and is left out"]
     """
 
+    ignored_: Sequence[str] = ()
+    """Columns of the training table that are not used; `check_columns` does not report them as new."""
+
     def __init__(
         self, *, max_levels: int = 20, drop: Sequence[str] = (), categorical: Sequence[str] = ()
     ) -> None:
@@ -484,7 +487,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
                 f"{name} lacks {'columns' if len(missing) > 1 else 'the column'} {listed(missing)}, "
                 f"which the model was trained on{words if 'mean' in words else ''}"
             )
-        known = {*self.columns_, *self.drop, *getattr(self, "ignored_", ())}
+        known = {*self.columns_, *self.drop, *self.ignored_}
         return [column for column in columns if column not in known]
 
     def transform(self, X: InputRows) -> Array:

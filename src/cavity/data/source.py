@@ -20,7 +20,7 @@ from cavity.typing import AnyArray, AnyDtype, Array, Dtype, IntArray
 class RawRows(NamedTuple):
     """Some rows as the source has them."""
 
-    X: Array
+    X: AnyArray
     """[t, d], any real dtype; dense and finite."""
     labels: IntArray
     """[t]: class codes 0, 1, …"""

@@ -69,7 +69,7 @@ def as_arrow(data: InputRows) -> pa.Table:
             raise
         raise SourceError(f"the data frame cannot be read: {one_line(error)}") from error
     raise TypeError(
-        f"a {type(data).__name__} is no table; pass a data frame, an Arrow table or a dict of columns"
+        f"a {type(data).__name__} is not a table; pass a data frame, an Arrow table or a dict of columns"
     )
 
 
@@ -77,7 +77,7 @@ def _check_names(names: list[object]) -> None:
     strange = [name for name in names if not isinstance(name, str)]
     if strange:
         raise SourceError(
-            f"the data frame has a column named {strange[0]!r}, which is no string; rename it, for "
+            f"the data frame has a column named {strange[0]!r}, which is not a string; rename it, for "
             "instance with frame.rename(columns=str)"
         )
 
@@ -389,7 +389,7 @@ def _absolute(path: File) -> File:
 def _as_the_first(
     batch: pa.RecordBatch, types: Mapping[str, pa.DataType], path: object
 ) -> pa.RecordBatch:
-    """The batch in the types of the first file: a part whose column is all missing has another."""
+    """The batch in the types of the first file; a column without any value may have another type."""
     if all(batch.schema.field(name).type == kind for name, kind in types.items()):
         return batch
     pa, _ = import_arrow()
@@ -406,7 +406,7 @@ def _as_the_first(
 
 
 def check_columns(columns: Sequence[str], name: str) -> None:
-    """Refuse tables in which a column's name does not tell which it is."""
+    """Raise for a table without columns, or with several columns of the same name."""
     seen: set[str] = set()
     repeated = sorted({column for column in columns if column in seen or seen.add(column)})  # type: ignore[func-returns-value]
     if repeated:
@@ -418,7 +418,7 @@ def check_columns(columns: Sequence[str], name: str) -> None:
 def check_same_columns(
     path: object, columns: Sequence[str], first: object, wanted: Sequence[str]
 ) -> None:
-    """Refuse a file of a folder that lacks columns which the first file has, or has more of them."""
+    """Raise for a file of a folder whose columns are not those of the first file."""
     missing = [name for name in wanted if name not in columns]
     more = [name for name in columns if name not in wanted]
     if missing or more:

@@ -1,7 +1,7 @@
 """Where a fit runs: `LocalBackend` is this process, `cavity.engines.dask.backend` a Dask cluster.
 
-A backend knows how to read a source once for its scaling, how to hold rows out, and which engine runs
-the passes. A fit is handed one and does not ask which.
+A backend reads a source once for its scaling, holds rows out, and makes the engine that runs the passes.
+A fit is the same code with either backend.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from cavity.engines.threads import Threads
 from cavity.typing import IntArray
 
 MOST_HELD_OUT = 10_000
+"""Most rows that are held out for validation."""
 _ROWS_TO_SHUFFLE = 1_000_000
+"""Most rows for which all row numbers are shuffled in order to draw a few."""
 
 
 class LocalBackend:

@@ -1,7 +1,7 @@
 """What an engine is, and what a pass is that an engine runs.
 
-An engine knows where rows and their sites are. A pass knows what to do with a tile of them. Neither
-knows more of the other than is said here.
+An engine knows where the rows and their sites are. A pass knows what to compute from a tile of rows.
+This module is all that they know about each other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Pass(ABC):
-    """What is done with each tile of rows; it is called from several threads at once."""
+    """The computation for one tile of rows; it is called from several threads at once."""
 
     @property
     @abstractmethod
@@ -49,22 +49,22 @@ class Pass(ABC):
 
     @abstractmethod
     def __call__(self, rows: Rows, sites: Sites) -> tuple[RefinedRows | None, Sums]:
-        """What rows and their sites come to: what the rows are to keep (None: nothing), and sums."""
+        """New sites and scores for the rows to keep (None if there are none), and the sums of the tile."""
 
     def finding_sites(self) -> Pass:
-        """The pass that finds sites of rows again, from nothing, after theirs were lost."""
+        """The pass that computes the sites of rows anew, after they were lost with a worker."""
         return self
 
     @abstractmethod
     def packed(self, *, directions: bool) -> Callable[[], Pass]:
-        """The pass in a small form to be sent, which is the pass again when it is called.
+        """The pass in a small form for sending; calling that gives the pass again.
 
-        directions: whether the sites store their directions; the pass may need more then.
+        directions: whether the sites store their directions, for which the pass may need more.
         """
 
 
 Batch: TypeAlias = Any
-"""A minibatch: what it is made of is known only to the engine that it comes from."""
+"""A minibatch, in the form of the engine that made it; no other code reads it."""
 
 RowValues: TypeAlias = "Array | dask.array.Array"
 """[n]: one number for each row; a Dask array where the rows are with the workers of a cluster."""
@@ -121,12 +121,12 @@ class Engine(ABC):
     def run(self, row_pass: Pass, batch: Batch | None = None, sampler: RowSampler = EVERY_ROW) -> Sums:
         """Run a pass over all rows, or over those that the sampler takes of one of the `batches`.
 
-        What the rows are to keep waits for `commit`: a pass that is not committed changes nothing.
+        The rows keep their new sites and scores only after `commit`.
         """
 
     @abstractmethod
     def commit(self) -> None:
-        """Let the rows keep what the last pass has found."""
+        """Let the rows keep the sites and scores of the last pass."""
 
     @abstractmethod
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
@@ -162,7 +162,7 @@ class Engine(ABC):
 
     @abstractmethod
     def restore_rows(self, path: Path, arrays: dict[str, Array]) -> None:
-        """Take back what `saved_rows` gave."""
+        """Restore the state that `saved_rows` returned."""
 
     def forget_saved_rows(self, path: Path) -> None:  # noqa: B027 (most engines write no such files)
         """Remove the files that `saved_rows` has written beside the checkpoint."""

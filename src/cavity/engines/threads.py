@@ -102,7 +102,7 @@ def thread_count(n_jobs: int | None) -> int:
 
 
 class Threads:
-    """A pool that yields results in the order of its items, holding at most two rounds of them."""
+    """A pool that yields results in the order of its items, with two pending items a thread at most."""
 
     def __init__(self, n_threads: int) -> None:
         expect_large_arrays()  # of the tiles

@@ -45,9 +45,9 @@ LEAST_PROBABILITY = 0.1
 SUBSAMPLED_BATCH = 128
 """Fewest rows of a minibatch that is subsampled."""
 CALIBRATION_FRACTION = 0.05
-"""Share of the rows that minibatches leave out, so that they can calibrate the probabilities …"""
+"""Share of the rows that minibatches leave out for the calibration of the probabilities."""
 CALIBRATION_ROWS = 25_000
-"""… if there are more rows than this."""
+"""With more rows than this, some are left out for the calibration."""
 SUMMED_SITES_ROWS = 2
 """Rows of a minibatch, per inducing point and latent function, from which the gradient through K_mm
 comes from the summed sites."""

@@ -111,7 +111,7 @@ class DaskEngine(Engine):
         return Message(self._settings, row_pass, sampler, number, self._states.live)
 
     def commit(self) -> None:
-        """Let the rows keep what the last pass has found."""
+        """Let the rows keep the sites and scores of the last pass."""
         if self._pending is not None:
             keys, result, whole = self._pending
             self._pending = None

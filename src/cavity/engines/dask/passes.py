@@ -123,7 +123,7 @@ class GroupStates:
 
 
 class PassResult(NamedTuple):
-    """What a pass has come to."""
+    """The result of a pass."""
 
     sums: Sums
     """Packed sums of all shards."""

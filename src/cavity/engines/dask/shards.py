@@ -27,9 +27,9 @@ from cavity.typing import AnyArray, Array, ClassWeight, IntArray
 LEAST_ROWS = 1_024
 """Fewest rows of a shard, if there are several: products are fast with about a thousand rows."""
 MOST_ROWS = 131_072
-"""Most rows of a shard: it bounds the loss with a worker, and the memory of a task."""
+"""Most rows of a shard, which limits what is lost with a worker and the memory of a task."""
 PLENTY = 256
-"""Number of shards from which on they grow with the rows, up to the most rows of a shard."""
+"""Number of shards from which more rows make the shards larger, up to MOST_ROWS, not more."""
 GROUPS_PER_WORKER = 2
 """Groups of shards per worker at the start, so that workers that join later can be given some."""
 

@@ -40,9 +40,9 @@ from cavity.memory import freed_memory_kept
 from cavity.typing import Array, IntArray
 
 _held: dict[str, dict[str, Future]] = {}
-"""By fit and key: futures that keep the states alive which this worker has made."""
+"""Futures by fit and key: while they exist, Dask keeps the states that this worker has made."""
 _clients: dict[str, Client] = {}
-"""By worker: its client, as Dask notifies the scheduler whenever a task asks for a client."""
+"""Client of each worker, by address. Asking Dask for it in every task would notify the scheduler."""
 _lock = Lock()
 _SWITCH_SECONDS = 5e-4
 """Interval at which threads take turns in the interpreter while a task runs."""
