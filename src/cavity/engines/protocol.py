@@ -49,7 +49,7 @@ class Pass(ABC):
 
     @abstractmethod
     def __call__(self, rows: Rows, sites: Sites) -> tuple[RefinedRows | None, Sums]:
-        """New sites and scores for the rows to keep (None if there are none), and the sums of the tile."""
+        """New sites and scores of the rows (None if the pass has none), and the sums of the tile."""
 
     def finding_sites(self) -> Pass:
         """The pass that computes the sites of rows anew, after they were lost with a worker."""

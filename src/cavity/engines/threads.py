@@ -105,7 +105,7 @@ class Threads:
     """A pool that yields results in the order of its items, with two pending items a thread at most."""
 
     def __init__(self, n_threads: int) -> None:
-        expect_large_arrays()  # of the tiles
+        expect_large_arrays()
         self.n_threads = n_threads
         self._pool = (
             ThreadPoolExecutor(n_threads, initializer=limit_blas_here) if n_threads > 1 else None

@@ -190,7 +190,7 @@ def _whitened(Z: Array, X: Array, kernel: Kernel) -> Array:
 def median_distance(Z: Array, rng: np.random.RandomState, weight: Array | None = None) -> float:
     """Median distance between the rows of Z [m, d], from 500 of them at most; 1 if there is none.
 
-    Weights [m] count a row so many times.
+    weight: [m]; a weight w counts its row w times.
     """
     if len(Z) > 500:
         chosen = rng.choice(len(Z), 500, replace=False)

@@ -135,7 +135,7 @@ def _grades(log_proba: Array, c: int) -> IntArray:
 
 
 def _area(counts: Array) -> float | None:
-    """Share of pairs of a row of the class and another that are ranked rightly; ties count half."""
+    """Share of the pairs (row of the class, other row) in the right order; ties count half."""
     others, positive = counts
     if not others.any() or not positive.any():
         return None

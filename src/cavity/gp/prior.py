@@ -37,9 +37,9 @@ class ParameterGradient(NamedTuple):
 
 @dataclass(frozen=True)
 class RowPrior:
-    """What a pass over rows needs of a `Prior`, for a process that has not made the prior itself.
+    """The part of a `Prior` that a pass over rows needs, which can be sent to another process.
 
-    The bound kernel is part of it: a worker need not know how to bind a kernel that a user registered.
+    It has the bound kernel, so that workers need not know how to bind a kernel that a user registered.
     """
 
     rows_kernel: BoundKernel

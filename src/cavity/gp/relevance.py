@@ -80,7 +80,7 @@ class Relevance:
 
     @cached_property
     def lengthscale(self) -> Array:
-        """Lengthscales [d] in the units of X; NaN where there is not just one."""
+        """Lengthscales [d] in the units of X; NaN where the kernel has none or several for a feature."""
         standardizer = self._model.standardizer
         if standardizer.whitening_matrix is not None:  # then those of the kernel mix the features
             return np.full(len(self), np.nan)

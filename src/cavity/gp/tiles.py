@@ -73,10 +73,10 @@ class Sites(NamedTuple):
 
 
 class RefinedRows(NamedTuple):
-    """What a pass leaves with the rows themselves."""
+    """New sites and scores that a pass computes for rows."""
 
     sites: Sites | None
-    """The refined sites; None leaves the rows with those that they have."""
+    """The refined sites; None if the rows keep their old ones."""
     log_predictive: Array
     """[t]: log probability of each label with its row left out."""
 
