@@ -219,7 +219,7 @@ def test_a_parquet_part_without_values_may_have_another_type(tmp_path):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (pd.DataFrame({0: [1]}), "named 0, which is no string"),
+        (pd.DataFrame({0: [1]}), "named 0, which is not a string"),
         (pd.DataFrame({"a": []}), "no rows"),
         (pd.DataFrame({"a": [1, "x"]}), "cannot be read"),
     ],
@@ -230,7 +230,7 @@ def test_frames_that_are_no_tables_are_explained(data, words):
 
 
 def test_what_is_no_table_at_all():
-    with pytest.raises(TypeError, match="a list is no table"):
+    with pytest.raises(TypeError, match="a list is not a table"):
         open_table([1, 2])
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from cavity.data.labels import encode_labels, require_one_kind
@@ -27,13 +27,13 @@ from cavity.data.source import (
 )
 from cavity.data.weights import rows_with_weight, validated_sample_weight
 from cavity.errors import SourceError
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, Array, ArrayOrSparse, InputLabels, InputWeights, IntArray
 
 _BATCHES_AHEAD = 2
 """Minibatches of a file that are read before they are asked for."""
 
 
-def is_mapped(X: Any) -> bool:
+def is_mapped(X: ArrayOrSparse) -> bool:
     """Whether the values of X, an array or sparse matrix, lie in a file that is mapped into memory.
 
     scikit-learn's validation turns memmaps into plain arrays whose values are still in the file.
@@ -116,13 +116,13 @@ class ArraySource(Source):
 
     def __init__(
         self,
-        X: Any,
+        X: ArrayOrSparse,
         labels: IntArray,
         weight: Array | None = None,
         *,
         rows: IntArray | None = None,
-        classes: Any = None,
-        feature_names: Any = None,
+        classes: ArrayLike | None = None,
+        feature_names: Sequence[str] | AnyArray | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
         X = X if hasattr(X, "shape") else np.asarray(X)
@@ -185,7 +185,7 @@ class ArraySource(Source):
         return ArrayBlock(self, numbers).load()
 
 
-def open_npy(path: str | os.PathLike[str]) -> Any:
+def open_npy(path: str | os.PathLike[str]) -> AnyArray:
     """The array in a .npy file as a read-only `np.memmap`: nothing is read yet.
 
     >>> import tempfile
@@ -197,7 +197,8 @@ def open_npy(path: str | os.PathLike[str]) -> Any:
     path = Path(path)
     try:
         with explain_permission_error(path):
-            return np.load(path, mmap_mode="r", allow_pickle=False)
+            mapped: AnyArray = np.load(path, mmap_mode="r", allow_pickle=False)
+            return mapped
     except SourceError:
         raise
     except FileNotFoundError as error:
@@ -209,7 +210,9 @@ def open_npy(path: str | os.PathLike[str]) -> Any:
         ) from error
 
 
-def npy_source(path: str | os.PathLike[str], y: Any, sample_weight: Any = None) -> ArraySource:
+def npy_source(
+    path: str | os.PathLike[str], y: InputLabels, sample_weight: InputWeights = None
+) -> ArraySource:
     """Rows X [n, d] of a .npy file with labels y [n], an array or the path of another .npy file.
 
     The weights [n], if any, are likewise an array or a path; rows of no weight are left out.
@@ -238,7 +241,7 @@ def npy_source(path: str | os.PathLike[str], y: Any, sample_weight: Any = None) 
     return ArraySource(X, codes, weight, rows=rows, classes=classes, path=path)
 
 
-def _opened(given: Any, name: str) -> tuple[str, Any]:
+def _opened(given: InputLabels, name: str) -> tuple[str, InputLabels]:
     """What errors call an argument, and its value: an array, or that of the .npy file at a path."""
     if isinstance(given, (str, os.PathLike)):
         return os.fspath(given), open_npy(given)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from cavity.data.arrays import ArraySource
 from cavity.data.labels import LabelScan
@@ -56,7 +57,11 @@ from cavity.data.source import (
 )
 from cavity.data.weights import check_total_weight
 from cavity.errors import SourceError
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, AnyDtype, Array, InputRows, IntArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow.dataset import Dataset
 
 _BATCH_BYTES = 2_000_000
 """Bytes of the record batches that are read at a time."""
@@ -77,7 +82,7 @@ class WindowRows:
 
 
 def read_windows(
-    windows: Iterable[Window], layout: TableLayout, row_numbers: np.dtype[Any]
+    windows: Iterable[Window], layout: TableLayout, row_numbers: AnyDtype
 ) -> Generator[WindowRows, None, None]:
     """The rows of each window; every slice of a row group is read once, from window to window."""
     columns, groups = layout.columns, layout.groups
@@ -132,7 +137,7 @@ class _SliceReader:
         self._batches = (
             without_nulls(group, names, batch) for batch in files.batches(group, names, size)
         )
-        self._rest: Any = None
+        self._rest: pa.RecordBatch | None = None
         while start > 0:  # rows before the start must be decoded to be skipped
             start -= len(self._take(start))
 
@@ -149,8 +154,8 @@ class _SliceReader:
             done = part.stop
         check_finite(X, self._group, self._columns.features)
 
-    def _take(self, most: int) -> Any:
-        """The next rows of a record batch, at most so many."""
+    def _take(self, most: int) -> pa.RecordBatch:
+        """The next rows of the current record batch, at most `most` of them."""
         batch = next(self._batches, None) if self._rest is None else self._rest
         if batch is None:
             raise SourceError(f"{self._group}: has fewer rows than its footer says; the file is damaged")
@@ -171,17 +176,17 @@ def check_finite(X: Array, place: object, names: Sequence[str]) -> None:
 
 
 BUFFER_ROWS = 200_000
-"""Rows of the shuffle buffer …"""
+"""Most rows of the shuffle buffer, unless BUFFER_GROUPS row groups have more."""
 BUFFER_BYTES = 48_000_000
-"""… if they take no more than this. The next buffer is read while this one is used: there are two."""
+"""Most bytes of the shuffle buffer. There are two: the next is filled while this one is used."""
 BUFFER_GROUPS = 4
-"""More rows, to make it so many row groups …"""
+"""Row groups for which the buffer may have more than BUFFER_ROWS rows, so that they are mixed."""
 BUFFER_GROUPS_BYTES = 16_000_000
-"""… if that takes no more than this."""
+"""Most bytes of a buffer that was enlarged for this many row groups."""
 _READER_BYTES = 32_000_000
-"""What the row groups that are read at the same time may hold."""
+"""Most bytes that the readers of all open row groups may hold together."""
 _IN_ORDER_BYTES = 4_000_000
-"""Of a window in a pass in order; three of them are in memory."""
+"""Bytes of a window in a pass in order; three windows are in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -247,24 +252,25 @@ class ParquetSource(Source):
 
     def __init__(
         self,
-        path: Any,
+        path: str | os.PathLike[str] | Dataset,
         target: str,
         *,
         columns: Sequence[str] | None = None,
         weight: str | None = None,
-        classes: Any = None,
+        classes: ArrayLike | None = None,
     ) -> None:
         self.path = path
+        name: object = path
+        schema: pa.Schema | None = None
         if is_dataset(path):
             name, parts, schema = "the dataset", parts_of_dataset(path), path.schema
         else:
             files = find_files(path, (PARQUET, FEATHER))
-            name, schema = path, None
             parts = parts_of_files(files, [hive_keys(path, file) for file in files])
         self._layout = layout_of(parts, schema, target, columns, weight)
         self._scan = scan_target(self._layout, name, target, classes)
         self._group_rows: list[int] = [group.rows for group in self._layout.groups]
-        self.classes: NDArray[Any] = self._scan.classes
+        self.classes: AnyArray = self._scan.classes
         self.labels: IntArray = self._scan.codes
         self.is_checked = type(self) is ParquetSource  # rows are checked as they are read
         self.feature_names = np.array(self._layout.columns.features, dtype=object)
@@ -368,26 +374,26 @@ class ParquetSource(Source):
             del window
 
 
-def is_dataset(X: Any) -> bool:
+def is_dataset(X: object) -> TypeGuard[Dataset]:
     """Whether X is a `pyarrow.dataset.Dataset`."""
     module = sys.modules.get("pyarrow.dataset")
     return module is not None and isinstance(X, module.Dataset)
 
 
-def is_arrow_stream(X: Any) -> bool:
-    """Whether X gives up its record batches once only, so that it is nothing but a table."""
+def is_arrow_stream(X: object) -> bool:
+    """Whether X is an Arrow stream, whose record batches can be read only once."""
     module = sys.modules.get("pyarrow")
     return module is not None and isinstance(X, module.RecordBatchReader)
 
 
-def is_table(X: Any) -> bool:
-    """Whether X is an Arrow table or record batches, or speaks Arrow's C interface (polars, pandas)."""
+def is_table(X: object) -> bool:
+    """Whether X is an Arrow table or record batches, or has Arrow's C interface (polars, pandas)."""
     if isinstance(X, (list, tuple)):
         return bool(X) and all(hasattr(part, "__arrow_c_array__") for part in X)
     return hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
 
 
-def table_source(X: Any, target: str, weight: str | None = None) -> ArraySource:
+def table_source(X: InputRows, target: str, weight: str | None = None) -> ArraySource:
     """The rows of a table as a source; target and weight are columns of it.
 
     >>> import pyarrow
@@ -430,7 +436,7 @@ def table_source(X: Any, target: str, weight: str | None = None) -> ArraySource:
     return source
 
 
-def _as_table(X: Any, name: str) -> Any:
+def _as_table(X: InputRows, name: str) -> pa.Table:
     pyarrow, _ = import_arrow()
     try:
         if isinstance(X, (list, tuple)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,13 @@ from cavity.errors import SourceError
 from cavity.text import shown
 from cavity.typing import Array, IntArray
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 NUMERIC, BOOLEAN, CATEGORICAL, DATE = "numeric", "boolean", "categorical", "date"
 
 
-def kind_of_type(kind: Any) -> str | None:
+def kind_of_type(kind: pa.DataType) -> str | None:
     """The kind of an Arrow type, or None if such a column cannot be used.
 
     >>> import pyarrow
@@ -71,14 +74,14 @@ class TextTypes:
         self._seen: set[str] = set()
 
     @property
-    def types(self) -> dict[str, Any]:
+    def types(self) -> dict[str, pa.DataType]:
         """The Arrow type of each column, as far as its cells are known."""
         pa, _ = import_arrow()
         return {
             name: kinds[0] if name in self._seen else pa.null() for name, kinds in self._possible.items()
         }
 
-    def read(self, chunk: Any) -> Any:
+    def read(self, chunk: pa.RecordBatch) -> pa.RecordBatch:
         """The next record batch of strings, in the types that all cells so far can be read as."""
         pa, _ = import_arrow()
         arrays = []
@@ -93,7 +96,7 @@ class TextTypes:
         return pa.RecordBatch.from_arrays(arrays, names=chunk.schema.names)
 
 
-def _castable(array: Any, kind: Any) -> bool:
+def _castable(array: pa.Array, kind: pa.DataType) -> bool:
     pa, _ = import_arrow()
     try:
         array.cast(kind)
@@ -102,7 +105,7 @@ def _castable(array: Any, kind: Any) -> bool:
     return True
 
 
-def coerced(array: Any, kind: str, column: str) -> Any:
+def coerced(array: pa.Array, kind: str, column: str) -> pa.Array:
     """An Arrow array converted to doubles, booleans, strings or timestamps in microseconds."""
     pa, _ = import_arrow()
     wanted = {
@@ -141,12 +144,12 @@ def coerced(array: Any, kind: str, column: str) -> Any:
         ) from None
 
 
-def _refused(value: Any, wanted: Any) -> bool:
+def _refused(value: object, wanted: pa.DataType) -> bool:
     pa, _ = import_arrow()
     return value is not None and not _castable(pa.array([value]), wanted)
 
 
-def _number_words(array: Any) -> Any:
+def _number_words(array: pa.Array) -> pa.Array:
     """Numbers as strings, whole ones without a decimal point: missing cells make floats of integers."""
     pa, _ = import_arrow()
     values = array.cast(pa.float64()).to_pylist()
@@ -202,7 +205,7 @@ class Encoder(Protocol):
         """Names of the features that it becomes."""
         ...
 
-    def encode(self, array: Any, out: Array) -> None:
+    def encode(self, array: pa.Array, out: Array) -> None:
         """Write the features of an Arrow array [t] into out [t, n_features]."""
         ...
 
@@ -223,7 +226,7 @@ class NumericEncoder:
         """The column, and whether it is missing."""
         return (self.column, f"{self.column} (missing)") if self.marks_missing else (self.column,)
 
-    def encode(self, array: Any, out: Array) -> None:
+    def encode(self, array: pa.Array, out: Array) -> None:
         """Write the numbers."""
         values = coerced(array, self.kind, self.column)
         if self.kind == BOOLEAN:
@@ -279,11 +282,11 @@ class CategoricalEncoder:
             rows[n + 1, -1] = 1.0
         return rows
 
-    def encode(self, array: Any, out: Array) -> None:
+    def encode(self, array: pa.Array, out: Array) -> None:
         """Write the levels."""
         out[:] = self._rows_of_codes[self.codes(array)]
 
-    def codes(self, array: Any) -> NDArray[np.int64]:
+    def codes(self, array: pa.Array) -> NDArray[np.int64]:
         """The positions of levels [t]: n_levels for others, n_levels + 1 for missing values."""
         pa, _ = import_arrow()
         values = coerced(array, CATEGORICAL, self.column)
@@ -295,7 +298,7 @@ class CategoricalEncoder:
         indices = encoded.indices.cast(pa.int32())  # a smaller type may have no room for one more
         return np.asarray(lookup[indices.fill_null(len(words)).to_numpy()], dtype=np.int64)
 
-    def unseen(self, array: Any) -> set[str]:
+    def unseen(self, array: pa.Array) -> set[str]:
         """Values that are not among the levels, unless rare levels of training were joined as others."""
         if self.has_other:
             return set()
@@ -331,7 +334,7 @@ class DateEncoder:
             names += [name] if part == PARTS[0] else [f"{name} (sin)", f"{name} (cos)"]
         return tuple(names)
 
-    def encode(self, array: Any, out: Array) -> None:
+    def encode(self, array: pa.Array, out: Array) -> None:
         """Write the parts."""
         pa, _ = import_arrow()
         values = coerced(array, DATE, self.column)

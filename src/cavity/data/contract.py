@@ -6,36 +6,45 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from cavity.data.shuffle import read_ahead
 from cavity.data.source import Block, LoadedBlock, RawRows, Source
 from cavity.data.weights import is_weight
 from cavity.errors import SourceError
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, Array, IntArray
 
 MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches")
 
 
-def check_members(source: Any) -> None:
+UserSource: TypeAlias = Any
+"""An object with the members of a `Source`, which need not inherit from it."""
+
+
+def missing_members(source: object) -> list[str]:
+    """Names of the members of a source that an object lacks."""
+    return [name for name in MEMBERS if not hasattr(source, name)]
+
+
+def check_members(source: UserSource) -> None:
     """Raise if members of a source are missing or wrong; reads no row."""
-    missing = [name for name in MEMBERS if not hasattr(source, name)]
+    missing = missing_members(source)
     require(not missing, f"{type(source).__name__} has no {', '.join(missing)}")
-    for name in ("n_rows", "n_features"):
-        value = getattr(source, name)
+    for name, value in (("n_rows", source.n_rows), ("n_features", source.n_features)):
         positive = isinstance(value, (int, np.integer)) and bool(value > 0)
         require(positive, f"{name} is {value!r}, not a positive integer")
     require(
         _is_real(source.dtype),
         f"dtype is {source.dtype!r}, neither float32 nor float64",
     )
-    names = getattr(source, "feature_names", None)
+    names = _optional(source, "feature_names")
     if names is not None:
         good = len(names) == source.n_features and all(isinstance(name, str) for name in names)
         require(good, f"feature_names is {names!r}, not {source.n_features} strings")
-    classes = getattr(source, "classes", None)
+    classes = _optional(source, "classes")
     if classes is not None:
         require(len(classes) >= 2, f"classes is {classes!r}: fewer than two")
         require(
@@ -44,7 +53,7 @@ def check_members(source: Any) -> None:
         )
 
 
-def check_total_weight(source: Any) -> None:
+def check_total_weight(source: UserSource) -> None:
     """Raise if the total weight of a source is not a positive number; reads no row."""
     total = source.total_weight
     good = isinstance(total, Real) and 0.0 < float(total) < np.inf
@@ -87,7 +96,7 @@ def check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
     labels = np.asarray(labels)
     good = labels.shape == (n,) and labels.dtype.kind in "iu"
     require(good, f"{where}: labels is {labels.dtype}{labels.shape}, not {n} integers")
-    classes = getattr(source, "classes", None)
+    classes = _optional(source, "classes")
     most = np.inf if classes is None else len(classes) - 1
     low, high = int(labels.min()), int(labels.max())
     wanted = "0, 1, …" if classes is None else f"0 … {most}"
@@ -97,11 +106,16 @@ def check_rows(source: Source, rows: RawRows, n: int, where: str) -> None:
         require(good, f"{where}: weight is not {n} finite numbers that are not negative")
 
 
-def _is_real(dtype: Any) -> bool:
+def _is_real(dtype: DTypeLike) -> bool:
     try:
         return np.dtype(dtype) in (np.float32, np.float64)
     except TypeError:
         return False
+
+
+def _optional(source: UserSource, name: str, default: object = None) -> Any:
+    """An optional member of a source, or the default."""
+    return getattr(source, name, default)
 
 
 def require(condition: bool, message: str) -> None:
@@ -118,7 +132,7 @@ _BATCHES_AHEAD = 2
 class _Checked:
     """A block whose rows are checked when they are read."""
 
-    source: Any
+    source: UserSource
     block: Block
     where: str
 
@@ -133,8 +147,8 @@ class _Checked:
 class GuardedSource(Source):
     """A user's source, whose rows are checked as they are read.
 
-    It need not be a `Source`: members that are optional are looked for here, once. Only cheap checks are
-    made; `check_source` checks the whole contract.
+    The source need not inherit from `Source`; its optional members may be missing. Only cheap checks
+    are made here. `check_source` checks the whole contract.
 
     >>> from cavity.data import ArraySource
     >>> source = GuardedSource(ArraySource(np.eye(3), np.array([0, 1, -1])))
@@ -145,7 +159,7 @@ class GuardedSource(Source):
 
     is_checked = True
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: UserSource) -> None:
         check_members(source)
         check_total_weight(source)
         self.source = source
@@ -153,31 +167,32 @@ class GuardedSource(Source):
         self.n_features = int(source.n_features)
         self.total_weight = float(source.total_weight)
         self.dtype = np.dtype(source.dtype)
-        self.classes = getattr(source, "classes", None)
-        self.feature_names = getattr(source, "feature_names", None)
+        self.classes = _optional(source, "classes")
+        self.feature_names = _optional(source, "feature_names")
         self.labels = self._of_each_row("labels", "iu")
         self.weight = self._of_each_row("weight", "fiu")
         self._name = type(source).__name__
 
-    def _of_each_row(self, name: str, kinds: str) -> Any:
+    def _of_each_row(self, name: str, kinds: str) -> AnyArray | None:
         """An array [n] of some kinds that the source has under this name; None for anything else."""
-        values: Any = getattr(self.source, name, None)
+        values = _optional(self.source, name)
         known = isinstance(values, np.ndarray) and values.shape == (self.n_rows,)
         return values if known and values.dtype.kind in kinds else None
 
     @property
     def class_totals(self) -> Array | None:
         """Total weight of each class [C], if the source knows it."""
-        return getattr(self.source, "class_totals", None)
+        totals: Array | None = _optional(self.source, "class_totals")
+        return totals
 
     @property
     def arrangement(self) -> str:
         """What the order of minibatches depends on, besides seed, size and number of rows."""
-        return str(getattr(self.source, "arrangement", self._name))
+        return str(_optional(self.source, "arrangement", self._name))
 
     def label_digests(self) -> list[str] | None:
         """Digests of the labels, if the source offers them."""
-        own = getattr(self.source, "label_digests", None)
+        own = _optional(self.source, "label_digests")
         return None if own is None else list(own())
 
     def of_all_rows(self, values: Array) -> Array:
@@ -335,15 +350,17 @@ def _check_sample(source: Source) -> None:
     require(same, "sample is not the same for generators of equal state")
 
 
-def _pick(rows: RawRows, positions: Any) -> RawRows:
+def _pick(rows: RawRows, positions: IntArray) -> RawRows:
     weight: Array | None = None if rows.weight is None else rows.weight[positions]
     return RawRows(rows.X[positions], rows.labels[positions], weight)
 
 
 def _equal(a: RawRows, b: RawRows) -> bool:
-    if (a.weight is None) != (b.weight is None):
-        return False
-    return all(np.array_equal(x, z) for x, z in zip(a, b, strict=True) if x is not None)
+    if a.weight is None or b.weight is None:
+        same_weight = a.weight is b.weight
+    else:
+        same_weight = np.array_equal(a.weight, b.weight)
+    return same_weight and np.array_equal(a.X, b.X) and np.array_equal(a.labels, b.labels)
 
 
 def _rng(seed: int) -> np.random.Generator:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from cavity.data.shuffle import read_ahead
 from cavity.data.table import Table
 from cavity.errors import SourceError
 from cavity.memory import available_bytes
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, Array, IntArray
 
 MEMORY_SHARE = 0.25
 """Share of the available memory that the features of all rows may take."""
@@ -103,7 +103,7 @@ def _in_memory(
     n_rows: int,
     preprocessor: TablePreprocessor,
     classes: Classes,
-    names: Any,
+    names: AnyArray,
 ) -> ArraySource:
     X = np.empty((n_rows, preprocessor.n_features_out_), np.dtype(preprocessor.dtype_))
     codes = np.empty(n_rows, classes.code_type)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from cavity.data.parts import import_arrow
 from cavity.errors import SourceError
 from cavity.text import listed, shown
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, AnyDtype, Array, IntArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Label: TypeAlias = bool | int | str
+"""A class value of a target column."""
 
 MOST_CLASSES = 1_000
 """More different labels than this are refused, unless the classes were listed by the user."""
 FEW_CLASSES = 20
-"""So many classes are never too many, even if there are few rows."""
+"""Up to this many classes are accepted, however few rows there are."""
 
 
-def code_type(n_classes: int) -> np.dtype[Any]:
+def code_type(n_classes: int) -> AnyDtype:
     """The type of label codes: one byte a row, if that is enough.
 
     >>> code_type(128), code_type(129)
@@ -28,7 +34,7 @@ def code_type(n_classes: int) -> np.dtype[Any]:
     return np.dtype(np.int8 if n_classes <= 128 else np.int32)
 
 
-def encode_labels(y: NDArray[Any], classes: NDArray[Any] | None = None) -> tuple[NDArray[Any], IntArray]:
+def encode_labels(y: AnyArray, classes: AnyArray | None = None) -> tuple[AnyArray, IntArray]:
     """Class values [C], sorted, and the codes of labels y [n]; with `classes`, y has no others.
 
     >>> encode_labels(np.array(["b", "a", "b"]))
@@ -41,7 +47,7 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any] | None = None) -> tuple
     return classes, codes.astype(code_type(len(classes)))
 
 
-def check_classes(classes: NDArray[Any], n_rows: int, *, listed_by_user: bool = False) -> NDArray[Any]:
+def check_classes(classes: AnyArray, n_rows: int, *, listed_by_user: bool = False) -> AnyArray:
     """Return the classes [C] of n rows, or raise if there is one only, or too many to be classes."""
     if len(classes) < 2:
         raise SourceError(
@@ -57,7 +63,7 @@ def check_classes(classes: NDArray[Any], n_rows: int, *, listed_by_user: bool = 
     return classes
 
 
-def require_one_kind(y: NDArray[Any], name: str = "y") -> None:
+def require_one_kind(y: AnyArray, name: str = "y") -> None:
     """Raise if some of the labels y [n] are missing, or if they cannot be sorted.
 
     >>> require_one_kind(np.array(["b", None], dtype=object))
@@ -82,7 +88,7 @@ kind: drop the rows without a label, or convert the others, for instance with y.
         ) from error
 
 
-def _any_missing(y: NDArray[Any]) -> bool:
+def _any_missing(y: AnyArray) -> bool:
     """Whether one of the labels y [n] is NaN or NaT."""
     if y.dtype.kind in "Mm":
         return bool(np.isnat(y).any())
@@ -100,7 +106,7 @@ class Classes:
 
     target: str
     """Name of the column."""
-    values: NDArray[Any]
+    values: AnyArray
     """[C], sorted."""
     counts: IntArray
     """[C]: number of training rows of each class."""
@@ -110,17 +116,17 @@ class Classes:
     """Number of training rows without a label, which were left out."""
 
     @property
-    def arrow_type(self) -> Any:
+    def arrow_type(self) -> pa.DataType:
         """The type in which to read the target of a text file."""
         pa, _ = import_arrow()
         return {"b": pa.bool_(), "i": pa.int64()}.get(self.values.dtype.kind, pa.string())
 
     @property
-    def code_type(self) -> np.dtype[Any]:
+    def code_type(self) -> AnyDtype:
         """The type of the codes."""
         return code_type(len(self.values))
 
-    def codes(self, array: Any) -> IntArray:
+    def codes(self, array: pa.Array) -> IntArray:
         """Codes [t] of an Arrow array, −1 where the label is missing."""
         values, positions = _distinct(array)
         code_of = {_text(value): code for code, value in enumerate(self.values.tolist())}
@@ -139,7 +145,7 @@ class Classes:
 class LabelScan:
     """Finds the classes of a target column that is read chunk by chunk."""
 
-    def __init__(self, target: str, table: str | None = None, classes: Any = None) -> None:
+    def __init__(self, target: str, table: str | None = None, classes: ArrayLike | None = None) -> None:
         """table: what errors call the table; classes: all values that may occur, if they are known."""
         self.target = target
         self.table = table
@@ -148,16 +154,16 @@ class LabelScan:
         """Number of rows that were left out because their weight is 0."""
         self._is_open = classes is None
         known = [] if classes is None else np.unique(np.asarray(classes)).tolist()
-        self._code_of: dict[Any, int] = {value: code for code, value in enumerate(known)}
+        self._code_of: dict[Label, int] = {value: code for code, value in enumerate(known)}
         self._counts = np.zeros(len(known), np.int64)
-        self._totals = np.zeros(len(known))
+        self._totals: AnyArray = np.zeros(len(known))
 
     @property
     def is_empty(self) -> bool:
         """Whether no row has been counted yet, with or without a label."""
         return not self._counts.any() and not self.missing
 
-    def add(self, array: Any, weights: Array | None = None, place: object = None) -> IntArray:
+    def add(self, array: pa.Array, weights: Array | None = None, place: object = None) -> IntArray:
         """Count the next labels, an Arrow array [t] of rows with weights [t].
 
         Returns codes [t] in the order in which the classes were found, −1 for a missing label; `sorted`
@@ -211,7 +217,7 @@ class LabelScan:
         place = self.table if place is None else place
         return f"the target {self.target!r}" if place is None else f"{place}: the target {self.target!r}"
 
-    def _code(self, value: Any, where: str) -> int:
+    def _code(self, value: object, where: str) -> int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, (bool, int, str)):
@@ -236,11 +242,11 @@ class LabelScan:
         return self._code_of[value]
 
 
-def _padded(values: NDArray[Any], n: int) -> NDArray[Any]:
+def _padded(values: AnyArray, n: int) -> AnyArray:
     return np.concatenate([values, np.zeros(n - len(values), values.dtype)])
 
 
-def _distinct(array: Any) -> tuple[list[Any], IntArray]:
+def _distinct(array: pa.Array) -> tuple[list[object], IntArray]:
     """The different values of an Arrow array [t], the last of them None, and their positions [t]."""
     pa, _ = import_arrow()
     if pa.types.is_decimal(array.type):
@@ -252,7 +258,8 @@ def _distinct(array: Any) -> tuple[list[Any], IntArray]:
     return [*values, None], positions
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """A label as text, the same whether a whole number was read as an integer or a float."""
-    whole = isinstance(value, float) and value.is_integer()
-    return str(int(value)) if whole else str(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from cavity.data.labels import LabelScan
 from cavity.data.locations import File
@@ -16,7 +16,11 @@ from cavity.data.source import tile_precision
 from cavity.data.weights import check_total_weight, check_weights
 from cavity.errors import SourceError
 from cavity.text import suggestion
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, AnyDtype, Array, Dtype, IntArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow.parquet import RowGroupMetaData
 
 _PAGE_BYTES = 2**20
 """Bytes of a page by pyarrow's default: what a reader holds of each column."""
@@ -29,7 +33,7 @@ class Columns:
     features: tuple[str, ...]
     target: str
     weight: str | None
-    dtype: np.dtype[Any]
+    dtype: Dtype
     """Precision of the features: float32 or float64."""
 
     @property
@@ -39,7 +43,7 @@ class Columns:
 
 
 def find_columns(
-    schema: Any, path: Any, target: str, columns: Sequence[str] | None, weight: str | None
+    schema: pa.Schema, path: object, target: str, columns: Sequence[str] | None, weight: str | None
 ) -> Columns:
     """The columns to be used of a file with that schema."""
     names: list[str] = schema.names
@@ -67,7 +71,9 @@ def find_columns(
     return Columns(tuple(features), target, weight, tile_precision(np.result_type(*dtypes)))
 
 
-def _check_same_schema(schema: Any, path: Any, first: Any, first_name: str, columns: Columns) -> None:
+def _check_same_schema(
+    schema: pa.Schema, path: object, first: pa.Schema, first_name: str, columns: Columns
+) -> None:
     """Raise if the used columns of a file are not those of the first."""
     for name in columns.used:
         if name not in schema.names:
@@ -80,7 +86,7 @@ def _check_same_schema(schema: Any, path: Any, first: Any, first_name: str, colu
             )
 
 
-def _check_no_more_columns(schema: Any, path: Any, first: Any, first_name: str) -> None:
+def _check_no_more_columns(schema: pa.Schema, path: object, first: pa.Schema, first_name: str) -> None:
     """Raise if a file has columns that the first has not: they might be features."""
     extra = [name for name in schema.names if name not in (*first.names, *_index_columns(schema))]
     if extra:
@@ -90,9 +96,9 @@ def _check_no_more_columns(schema: Any, path: Any, first: Any, first_name: str) 
         )
 
 
-def _feature_dtypes(schema: Any, path: Any, names: Sequence[str]) -> list[np.dtype[Any]]:
+def _feature_dtypes(schema: pa.Schema, path: object, names: Sequence[str]) -> list[AnyDtype]:
     types = import_arrow()[0].types
-    dtypes: list[np.dtype[Any]] = []
+    dtypes: list[AnyDtype] = []
     refused = []
     for name in names:
         kind = schema.field(name).type
@@ -113,7 +119,7 @@ def _feature_dtypes(schema: Any, path: Any, names: Sequence[str]) -> list[np.dty
     return dtypes
 
 
-def _index_columns(schema: Any) -> list[str]:
+def _index_columns(schema: pa.Schema) -> list[str]:
     """Columns in which pandas has written the index of a frame; they are not features."""
     index = (schema.pandas_metadata or {}).get("index_columns", [])
     return [name for name in index if isinstance(name, str)]
@@ -121,7 +127,7 @@ def _index_columns(schema: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """What is known of a table on disk before its rows are read."""
+    """Columns, row groups and files of a table on disk, known before its rows are read."""
 
     columns: Columns
     groups: list[FilePart]
@@ -138,7 +144,7 @@ class TableLayout:
 
 def layout_of(
     parts: Sequence[FilePart],
-    schema: Any,
+    schema: pa.Schema | None,
     target: str,
     columns: Sequence[str] | None,
     weight: str | None,
@@ -166,6 +172,7 @@ def layout_of(
         for group, metadata in found:
             if part.file is not None and schema is not None and not _same_types(own, schema, used, part):
                 # The dataset casts the columns of this file, or fills missing ones.
+                assert part.fragment is not None
                 some = part.fragment.subset(row_group_ids=list(group.row_groups or ()))
                 group = replace(group, file=None, fragment=some, keys={})
             if group.rows:
@@ -176,9 +183,10 @@ def layout_of(
     return TableLayout(used, groups, held, versions)
 
 
-def _row_groups(part: FilePart) -> tuple[Any, list[tuple[FilePart, Any]]]:
+def _row_groups(part: FilePart) -> tuple[pa.Schema, list[tuple[FilePart, RowGroupMetaData | None]]]:
     """The schema of a part and its row groups with their metadata; None of other formats."""
     if part.file is None:
+        assert part.fragment is not None
         with reading(part.place):
             return part.schema, [(replace(part, rows=part.fragment.count_rows()), None)]
     with open_parquet(part.file) as file:
@@ -191,7 +199,7 @@ def _row_groups(part: FilePart) -> tuple[Any, list[tuple[FilePart, Any]]]:
         return file.schema_arrow, groups
 
 
-def _with_key_fields(schema: Any, part: FilePart) -> Any:
+def _with_key_fields(schema: pa.Schema, part: FilePart) -> pa.Schema:
     """A schema with the keys of a hive folder as columns."""
     pa, _ = import_arrow()
     for name, value in part.keys.items():
@@ -199,7 +207,7 @@ def _with_key_fields(schema: Any, part: FilePart) -> Any:
     return schema
 
 
-def _same_types(schema: Any, dataset_schema: Any, columns: Columns, part: FilePart) -> bool:
+def _same_types(schema: pa.Schema, dataset_schema: pa.Schema, columns: Columns, part: FilePart) -> bool:
     inside = [name for name in columns.used if name not in part.keys]
     return all(
         name in schema.names and schema.field(name).type == dataset_schema.field(name).type
@@ -211,8 +219,8 @@ def _name(place: str | None) -> str:
     return str(place).rpartition("/")[2]
 
 
-def _held_bytes(metadata: Any, group: FilePart, used: Columns) -> int:
-    """Bytes that reading a group holds; raises for nulls that its statistics tell of."""
+def _held_bytes(metadata: RowGroupMetaData | None, group: FilePart, used: Columns) -> int:
+    """Bytes that reading a group holds; raises if its statistics count null values."""
     if metadata is None:
         return _PAGE_BYTES * len(used.features)
     held = 0
@@ -224,7 +232,7 @@ def _held_bytes(metadata: Any, group: FilePart, used: Columns) -> int:
     return max(held, 1)
 
 
-def without_nulls(place: object, columns: Sequence[str], batch: Any) -> Any:
+def without_nulls(place: object, columns: Sequence[str], batch: pa.RecordBatch) -> pa.RecordBatch:
     """The record batch; raises if one of these columns has null values."""
     for name in columns:
         # Counted here and not in the footer: its statistics are optional.
@@ -248,14 +256,14 @@ _SCAN_ROWS = 2**17
 class TargetScan:
     """The classes of a table on disk and the labels of all its rows."""
 
-    classes: NDArray[Any]
+    classes: AnyArray
     codes: IntArray
     """[n]: one byte a row, so that the target need not be read again."""
     class_totals: Array
     """[C]: total weight of each class."""
 
 
-def scan_target(layout: TableLayout, name: object, target: str, classes: Any) -> TargetScan:
+def scan_target(layout: TableLayout, name: object, target: str, classes: ArrayLike | None) -> TargetScan:
     """Read the target and the weights once; `name` is what errors call the table."""
     used = layout.columns
     n_rows = sum(group.rows for group in layout.groups)
@@ -284,7 +292,7 @@ def scan_target(layout: TableLayout, name: object, target: str, classes: Any) ->
     return TargetScan(found.values, labels.sorted(np.concatenate(codes)), found.totals)
 
 
-def add_labels(labels: LabelScan, column: Any, weights: Array | None, place: object) -> IntArray:
+def add_labels(labels: LabelScan, column: pa.Array, weights: Array | None, place: object) -> IntArray:
     """Codes [t] of the next labels, as `LabelScan.add` gives them; none may be missing."""
     codes = labels.add(column, weights, place)
     if labels.missing:
@@ -294,15 +302,16 @@ def add_labels(labels: LabelScan, column: Any, weights: Array | None, place: obj
     return codes
 
 
-def numbers(column: Any) -> Any:
+def numbers(column: pa.Array) -> AnyArray:
     """The values of a numeric Arrow column as an array."""
     pyarrow, _ = import_arrow()
     if pyarrow.types.is_decimal(column.type):
         column = column.cast(pyarrow.float64())
-    return column.to_numpy(zero_copy_only=False)
+    values: AnyArray = column.to_numpy(zero_copy_only=False)
+    return values
 
 
-def column_weights(batch: Any, name: str | None, place: object) -> Array | None:
+def column_weights(batch: pa.RecordBatch, name: str | None, place: object) -> Array | None:
     """The weights [t] in a column of a record batch, checked; None if there is no such column."""
     if name is None:
         return None

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from glob import glob
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlparse
 from urllib.request import url2pathname
 
 from cavity.errors import SourceError
 from cavity.text import suggestion
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 PARQUET, FEATHER, TEXT = "Parquet", "Feather", "CSV"
 FORMATS = (TEXT, PARQUET, FEATHER)
@@ -84,7 +87,7 @@ class RemoteFile:
     url: str
     path: str
     """In its file system."""
-    filesystem: Any
+    filesystem: FileSystem
 
     @property
     def name(self) -> str:
@@ -253,7 +256,7 @@ def _remote_files(url: str, formats: Sequence[str]) -> list[RemoteFile]:
     return [RemoteFile(f"{url}/{name}", f"{root}/{name}", filesystem) for name in names]
 
 
-def _file_system(url: str) -> tuple[Any, str]:
+def _file_system(url: str) -> tuple[FileSystem, str]:
     """A pyarrow file system and the path in it: through fsspec, or pyarrow's own."""
     from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
@@ -261,7 +264,7 @@ def _file_system(url: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
 
         if _is_web(url):
-            # A copy, for as long as it is read: servers may send no parts, and every epoch asks again.
+            # A local copy: some servers cannot send parts of a file, and every epoch reads it again.
             copy = {"simplecache": {"skip_instance_cache": True}}
             filesystem, root = url_to_fs(f"simplecache::{url}", **copy)
         else:

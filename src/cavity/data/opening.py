@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.data.arrays import ArraySource, npy_source
 from cavity.data.arrow import ParquetSource, is_arrow_stream, is_dataset, is_table, table_source
-from cavity.data.contract import MEMBERS, GuardedSource, check_members, loaded, require
+from cavity.data.contract import (
+    GuardedSource,
+    UserSource,
+    check_members,
+    loaded,
+    missing_members,
+    require,
+)
 from cavity.data.labels import check_classes, encode_labels, require_one_kind
 from cavity.data.locations import (
     FEATHER,
@@ -30,7 +36,15 @@ from cavity.data.weights import (
     weighted_source,
 )
 from cavity.errors import SourceError
-from cavity.typing import Array
+from cavity.typing import (
+    AnyArray,
+    Array,
+    ArrayOrSparse,
+    ClassWeight,
+    InputLabels,
+    InputRows,
+    InputWeights,
+)
 
 
 class OpenedRows(NamedTuple):
@@ -44,12 +58,12 @@ class OpenedRows(NamedTuple):
 
 
 def open_rows(
-    X: Any,
-    y: Any = None,
-    sample_weight: Any = None,
+    X: InputRows,
+    y: InputLabels = None,
+    sample_weight: InputWeights = None,
     *,
-    class_weight: Any = None,
-    validate: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+    class_weight: ClassWeight = None,
+    validate: Callable[[InputRows, InputLabels], tuple[ArrayOrSparse, AnyArray]] | None = None,
 ) -> OpenedRows:
     """Turn whatever `fit` accepts into a source with labels, classes and weights, checked once.
 
@@ -76,21 +90,21 @@ def open_rows(
     return OpenedRows(rows, check_classes(classes, rows.n_rows), were_arrays=True)
 
 
-def _check_targets(y: Any) -> None:
+def _check_targets(y: AnyArray) -> None:
     """Raise if labels y [n] are continuous, or have several columns."""
     from sklearn.utils.multiclass import check_classification_targets  # slow to import
 
     check_classification_targets(y)
 
 
-def _checked_arrays(X: Any, y: Any) -> tuple[Any, Any]:
+def _checked_arrays(X: InputRows, y: InputLabels) -> tuple[ArrayOrSparse, AnyArray]:
     from sklearn.utils import check_X_y
 
-    checked: tuple[Any, Any] = check_X_y(X, y, accept_sparse="csr", dtype="numeric")
+    checked: tuple[ArrayOrSparse, AnyArray] = check_X_y(X, y, accept_sparse="csr", dtype="numeric")
     return checked
 
 
-def numbers(X: Any) -> Any:
+def numbers(X: ArrayOrSparse) -> ArrayOrSparse:
     """X, with truth values as 0 and 1; an array is not copied.
 
     >>> numbers(np.array([[True, False]]))
@@ -101,7 +115,9 @@ def numbers(X: Any) -> Any:
     return X.astype(np.uint8) if sparse.issparse(X) else X.view(np.uint8)
 
 
-def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | None:
+def open_source(
+    X: InputRows, y: InputLabels = None, sample_weight: InputWeights = None
+) -> Source | None:
     """The source that X and y mean, or None if they are arrays, to be validated as such.
 
     X is the path or URL of a Parquet file or of a folder of them, an Arrow table or dataset, with y the
@@ -147,7 +163,11 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
 
 
 def weighted_arrays(
-    X: Any, y: Array, sample_weight: Array | None, class_weight: Any, classes: Array | None = None
+    X: ArrayOrSparse,
+    y: AnyArray,
+    sample_weight: Array | None,
+    class_weight: ClassWeight,
+    classes: AnyArray | None = None,
 ) -> tuple[ArraySource, Array]:
     """The source of rows X [n, d] that have any weight, and the classes behind its label codes.
 
@@ -176,17 +196,16 @@ def _check_arrays(source: ArraySource) -> None:
     """Raise if the arrays of a user's `ArraySource` break the contract, in one pass over them."""
     check_members(source)
     n, name = source.n_rows, type(source).__name__
-    for what in ("labels", "weight"):
-        values: Any = getattr(source, what)
-        fits = values is None or np.shape(values) == (n,)
-        require(fits, f"{name}: {what} has shape {np.shape(values)}, but there are {n} rows")
+    for what, values in (("labels", source.labels), ("weight", source.weight)):
+        shape = (n,) if values is None else np.shape(values)
+        require(shape == (n,), f"{name}: {what} has shape {shape}, but there are {n} rows")
     if source.path is None:  # else its rows are checked whenever they are read
         for block in source.blocks(rows_to_look_at(source.n_features)):
             loaded(source, block, name)
 
 
-def _refuse_paths(X: Any, y: Any) -> None:
-    """Raise for a list of paths, which would else be taken for an array of text."""
+def _refuse_paths(X: InputRows, y: InputLabels) -> None:
+    """Raise for a list of paths, which would otherwise be read as an array of strings."""
     if not isinstance(X, (list, tuple)) or not X:
         return
     if not all(isinstance(path, (str, os.PathLike)) for path in X):
@@ -199,12 +218,12 @@ def _refuse_paths(X: Any, y: Any) -> None:
         )
 
 
-def is_source(X: Any) -> bool:
+def is_source(X: object) -> bool:
     """Whether an object has the members of a `Source`; `check_source` tells whether they are right."""
-    return not isinstance(X, type) and all(hasattr(X, name) for name in MEMBERS)
+    return not isinstance(X, type) and not missing_members(X)
 
 
-def class_values(source: Any) -> NDArray[Any]:
+def class_values(source: UserSource) -> AnyArray:
     """The class values of a source: its own `classes`, or else the label codes found in one pass.
 
     >>> from cavity.data import ArraySource
@@ -214,7 +233,7 @@ def class_values(source: Any) -> NDArray[Any]:
     source = source if isinstance(source, Source) else GuardedSource(source)
     if source.classes is not None:
         return np.asarray(source.classes)
-    seen: NDArray[Any] = np.zeros(0, np.int64)
+    seen: AnyArray = np.zeros(0, np.int64)
     for block in source.blocks(rows_to_look_at(source.n_features)):
         seen = np.union1d(seen, block.load().labels)
     require(len(seen) > 0, f"{type(source).__name__}: blocks has no rows")
@@ -226,7 +245,7 @@ def class_values(source: Any) -> NDArray[Any]:
     return seen
 
 
-def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Source:
+def _open_path(given: str | os.PathLike[str], y: InputLabels, sample_weight: InputWeights) -> Source:
     path = local_path(given)
     what = f"the Parquet data in {given}"
     if path is None:
@@ -244,13 +263,13 @@ def _open_path(given: str | os.PathLike[str], y: Any, sample_weight: Any) -> Sou
     return ParquetSource(path, _target_name(y, what), weight=_weight_name(sample_weight, what))
 
 
-def _target_name(y: Any, what: str) -> str:
+def _target_name(y: InputLabels, what: str) -> str:
     if not isinstance(y, str):
         raise SourceError(f"y={_short(y)}: for {what}, y is the name of the target column")
     return y
 
 
-def _weight_name(sample_weight: Any, what: str) -> str | None:
+def _weight_name(sample_weight: InputWeights, what: str) -> str | None:
     if sample_weight is not None and not isinstance(sample_weight, str):
         raise SourceError(
             f"sample_weight={_short(sample_weight)}: for {what}, sample_weight is the name of the "
@@ -266,5 +285,5 @@ def _is_parquet(path: Path) -> bool:
         return file.read(4) == b"PAR1"
 
 
-def _short(y: Any) -> str:
+def _short(y: object) -> str:
     return repr(y) if y is None or isinstance(y, str) else f"<{type(y).__name__}>"

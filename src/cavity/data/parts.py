@@ -10,13 +10,22 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 from cavity.data.locations import FEATHER, File, RemoteFile, explain_permission_error, format_of
 from cavity.errors import SourceError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow.dataset import Dataset, Fragment
+    from pyarrow.parquet import ParquetFile
 
-def import_arrow() -> tuple[Any, Any]:
+Key: TypeAlias = int | str
+"""The value of a key in the name of a hive folder, such as 2013 in ``year=2013``."""
+
+
+def import_arrow() -> tuple[ModuleType, ModuleType]:
     """The modules pyarrow and pyarrow.compute, which are an optional dependency."""
     try:
         import pyarrow
@@ -40,13 +49,13 @@ class FilePart:
     """What errors call them."""
     file: File | None
     """The Parquet file; None if the fragment is read instead."""
-    fragment: Any = None
-    """A `pyarrow.dataset.Fragment`."""
-    schema: Any = None
+    fragment: Fragment | None = None
+    """The fragment of a dataset; None for a file outside of one."""
+    schema: pa.Schema | None = None
     """The schema that the fragment is read in."""
     row_groups: tuple[int, ...] | None = None
     """Numbers of the row groups; None is all rows of the file."""
-    keys: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Key] = field(default_factory=dict)
     """Values of columns that are the same in all rows: the keys of a hive folder."""
     first: int = 0
     """Number of the first row in the table, if it was counted."""
@@ -65,13 +74,13 @@ def parts_of_files(files: Sequence[File], keys: Sequence[Mapping[str, str]] = ()
     return [FilePart(str(file), file, keys=some) for file, some in zip(files, values, strict=True)]
 
 
-def _typed_keys(keys: Mapping[str, str], every: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def _typed_keys(keys: Mapping[str, str], every: Sequence[Mapping[str, str]]) -> dict[str, Key]:
     """The keys of a file, as whole numbers where those of all files are."""
     whole = {name: all(re.fullmatch(r"-?\d+", some.get(name, "")) for some in every) for name in keys}
     return {name: int(value) if whole[name] else value for name, value in keys.items()}
 
 
-def _feather_part(file: File, keys: Mapping[str, Any]) -> FilePart:
+def _feather_part(file: File, keys: Mapping[str, Key]) -> FilePart:
     import_arrow()
     from pyarrow import dataset, fs
 
@@ -85,7 +94,7 @@ def _feather_part(file: File, keys: Mapping[str, Any]) -> FilePart:
     return FilePart(str(file), None, fragment, schema, keys=keys)
 
 
-def parts_of_dataset(dataset: Any) -> list[FilePart]:
+def parts_of_dataset(dataset: Dataset) -> list[FilePart]:
     """The fragments of a `pyarrow.dataset.Dataset` as parts."""
     from pyarrow.dataset import ParquetFileFragment, get_partition_keys
 
@@ -133,8 +142,8 @@ _REMOTE_STREAM_BYTES = 2**20
 """The same for remote files, where a request costs more than its bytes."""
 
 
-def open_parquet(path: File) -> Any:
-    """A `pyarrow.parquet.ParquetFile` that streams its row groups."""
+def open_parquet(path: File) -> ParquetFile:
+    """A Parquet file that streams its row groups."""
     pa, _ = import_arrow()
     from pyarrow import parquet
 
@@ -158,7 +167,7 @@ def open_parquet(path: File) -> Any:
 
 
 class PartReader:
-    """Reads parts of a table, and keeps at most so many Parquet files open; for one thread.
+    """Reads parts of a table in one thread, and keeps at most `most` Parquet files open.
 
     versions: what the files were when the table was opened; a file that has changed since is refused.
     """
@@ -166,12 +175,12 @@ class PartReader:
     def __init__(self, most: int = 1, versions: Mapping[File, FileVersion] | None = None) -> None:
         self._most = most
         self._versions = versions
-        self._files: dict[File, Any] = {}
+        self._files: dict[File, ParquetFile] = {}
 
-    def batches(self, part: FilePart, columns: Sequence[str], rows: int) -> Iterator[Any]:
+    def batches(self, part: FilePart, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Arrow record batches of at most `rows` rows: some columns of a part, in order."""
 
-        def read(names: list[str]) -> Iterator[Any]:
+        def read(names: list[str]) -> Iterator[pa.RecordBatch]:
             return self._read(part, names, rows)
 
         def damage() -> str:
@@ -187,9 +196,10 @@ class PartReader:
             if len(batch):
                 yield batch
 
-    def _read(self, part: FilePart, columns: list[str], rows: int) -> Iterator[Any]:
+    def _read(self, part: FilePart, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         inside = [name for name in columns if name not in part.keys]
         if part.file is None:
+            assert part.fragment is not None
             batches = part.fragment.scanner(
                 schema=part.schema,
                 columns=inside,
@@ -205,7 +215,7 @@ class PartReader:
         return (with_keys(batch, part.keys, columns) if part.keys else batch for batch in batches)
 
     def _damage(self, part: FilePart, columns: Sequence[str], rows: int) -> str:
-        """Where a part cannot be read: the row group and the column, as far as they can be told."""
+        """Which row group and column of a part cannot be read, as far as that can be found out."""
         several = [part]
         if part.file is not None and part.row_groups is None:
             groups = range(self._get(part.file).num_row_groups)
@@ -220,8 +230,8 @@ class PartReader:
                     return f"{group}, column {name!r}"
         return ""
 
-    def _get(self, path: File) -> Any:
-        """An open file, unless it has changed."""
+    def _get(self, path: File) -> ParquetFile:
+        """An open Parquet file; raises if it has changed since the table was opened."""
         if path in self._files:
             self._files[path] = self._files.pop(path)
             return self._files[path]
@@ -245,7 +255,7 @@ class PartReader:
 def reading(place: str, damage: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Turn what Arrow raises on a damaged file into an error that names the place.
 
-    damage: tells more of the place, such as the column that cannot be read.
+    damage: describes the place more closely, such as the column that cannot be read.
     """
     pa, _ = import_arrow()
     try:
@@ -264,23 +274,31 @@ def reading(place: str, damage: Callable[[], str] = lambda: "") -> Iterator[None
         raise SourceError(f"{place}{damage()}: cannot be read ({words}); {way_out}") from error
 
 
-def with_keys(batch: Any, keys: Mapping[str, Any], columns: Sequence[str] | Mapping[str, Any]) -> Any:
-    """A record batch with the keys of its file as columns, in the order of `columns`."""
+def with_keys(
+    batch: pa.RecordBatch,
+    keys: Mapping[str, Key],
+    columns: Sequence[str] | Mapping[str, pa.DataType],
+) -> pa.RecordBatch:
+    """A record batch with the keys of its file as columns, in the order of `columns`.
+
+    columns: names, or names with the types that keys are cast to.
+    """
     pa, _ = import_arrow()
     types = columns if isinstance(columns, Mapping) else {}
+    arrays = []
+    for name in columns:
+        if name in keys:
+            values = pa.repeat(pa.scalar(keys[name]), len(batch))
+            arrays.append(values.cast(types[name]) if name in types else values)
+        else:
+            arrays.append(batch.column(name))
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
-    def column(name: str) -> Any:
-        if name not in keys:
-            return batch.column(name)
-        values = pa.repeat(pa.scalar(keys[name]), len(batch))
-        return values.cast(types[name]) if name in types else values
 
-    return pa.RecordBatch.from_arrays([column(name) for name in columns], names=list(columns))
-
-
-def schema_and_rows(part: FilePart) -> tuple[Any, int]:
+def schema_and_rows(part: FilePart) -> tuple[pa.Schema, int]:
     """The schema of a part's file and the number of its rows."""
     if part.file is None:
+        assert part.fragment is not None
         with reading(part.place):
             return part.schema, part.fragment.count_rows()
     with open_parquet(part.file) as file:

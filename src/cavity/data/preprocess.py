@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -33,10 +32,13 @@ from cavity.data.table import Table, as_arrow, open_table
 from cavity.data.weights import check_total_weight, check_weights
 from cavity.errors import SourceError
 from cavity.text import listed, suggestion
-from cavity.typing import Array
+from cavity.typing import AnyArray, Array, InputRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-def weighted_rows(chunk: Any, weight: str | None) -> tuple[Any, Array | None]:
+def weighted_rows(chunk: pa.RecordBatch, weight: str | None) -> tuple[pa.RecordBatch, Array | None]:
     """The rows of a record batch whose weight is positive, and their weights [t].
 
     weight: name of the column of weights; None keeps all rows. Rows of weight 0 are left out before
@@ -80,7 +82,7 @@ class Decision(NamedTuple):
 class ColumnScan(Protocol):
     """What is known of a column so far."""
 
-    def add(self, array: Any) -> None:
+    def add(self, array: pa.Array) -> None:
         """Look at the next Arrow array."""
         ...
 
@@ -99,7 +101,7 @@ class NumericScan:
         self.mean = self.squares = 0.0
         self.sample = Sample()
 
-    def add(self, array: Any) -> None:
+    def add(self, array: pa.Array) -> None:
         """Look at the next numbers."""
         values = coerced(array, self.kind, self.column)
         if self.kind == BOOLEAN:
@@ -167,7 +169,7 @@ class LevelScan:
         self.counts: Counter[str] = Counter()
         self.forgot = False
 
-    def add(self, array: Any) -> None:
+    def add(self, array: pa.Array) -> None:
         """Count the next values."""
         _, pc = import_arrow()
         values = coerced(array, CATEGORICAL, self.column)
@@ -220,7 +222,7 @@ class DateScan:
         self.low, self.high = np.full(len(PARTS), np.inf), np.full(len(PARTS), -np.inf)
         self.sum = np.zeros(2 * len(PARTS) - 1)
 
-    def add(self, array: Any) -> None:
+    def add(self, array: pa.Array) -> None:
         """Look at the next dates."""
         pa, _ = import_arrow()
         values = coerced(array, DATE, self.column)
@@ -275,9 +277,9 @@ class TableScan:
         self._kinds: dict[str, str] = {}
         self._missing: dict[str, int] = {}
         """Rows of columns that have had no value yet."""
-        self._unusable: dict[str, Any] = {}
+        self._unusable: dict[str, pa.DataType] = {}
 
-    def add(self, chunk: Any, weights: Array | None, weightless: int) -> None:
+    def add(self, chunk: pa.RecordBatch, weights: Array | None, weightless: int) -> None:
         """Look at the next record batch, whose rows have weights [t].
 
         weightless: number of rows of weight 0 that were left out of it.
@@ -291,7 +293,7 @@ class TableScan:
             self.labels.add(array, weights)
             self.labels.weightless += weightless
 
-    def _add(self, name: str, array: Any) -> None:
+    def _add(self, name: str, array: pa.Array) -> None:
         pa, _ = import_arrow()
         if array.type == pa.null():
             self._missing[name] = self._missing.get(name, 0) + len(array)
@@ -306,7 +308,7 @@ class TableScan:
                 self.columns[name].add(pa.nulls(self._missing[name], array.type))
         self.columns[name].add(array)
 
-    def _is_new_kind(self, name: str, found: Any) -> bool:
+    def _is_new_kind(self, name: str, found: pa.DataType) -> bool:
         """Whether a column had values of another kind before; it is outdated then."""
         pa, _ = import_arrow()
         if found == pa.null():
@@ -378,6 +380,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     ["'year' is always 2013 and is left out"]
     """
 
+    ignored_: Sequence[str] = ()
+    """Columns of the training table that are not used; `check_columns` does not report them as new."""
+
     def __init__(
         self, *, max_levels: int = 20, drop: Sequence[str] = (), categorical: Sequence[str] = ()
     ) -> None:
@@ -385,7 +390,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         self.drop = drop
         self.categorical = categorical
 
-    def fit(self, X: Any, y: Any = None) -> TablePreprocessor:
+    def fit(self, X: InputRows, y: object = None) -> TablePreprocessor:
         """Learn from a data frame, or from the files at a path or URL."""
         self.learn(open_table(X), None)
         return self
@@ -419,7 +424,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         target: str | None,
         weight: str | None,
         text: TextTypes | None,
-        types: Mapping[str, Any],
+        types: Mapping[str, pa.DataType],
     ) -> TableScan:
         """One pass over some columns of a table."""
         scan = TableScan(names, self.categorical, self.max_levels)
@@ -456,7 +461,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         self.columns_ = list(used)
         self.dtype_ = "float32" if all(d.single for d in used.values()) else "float64"
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+    def get_feature_names_out(self, input_features: object = None) -> AnyArray:
         """Names [d] of the features."""
         check_is_fitted(self)
         return np.array([name for encoder in self.encoders_ for name in encoder.features], dtype=object)
@@ -466,7 +471,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         """Number d of the features."""
         return sum(len(encoder.features) for encoder in self.encoders_)
 
-    def text_types(self) -> dict[str, Any]:
+    def text_types(self) -> dict[str, pa.DataType]:
         """The Arrow types in which to read the columns of a text file."""
         pa, _ = import_arrow()
         types = {NUMERIC: pa.float64()}
@@ -482,19 +487,19 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
                 f"{name} lacks {'columns' if len(missing) > 1 else 'the column'} {listed(missing)}, "
                 f"which the model was trained on{words if 'mean' in words else ''}"
             )
-        known = {*self.columns_, *self.drop, *getattr(self, "ignored_", ())}
+        known = {*self.columns_, *self.drop, *self.ignored_}
         return [column for column in columns if column not in known]
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: InputRows) -> Array:
         """The features [n, d] of a data frame or Arrow table, finite."""
         table = as_arrow(X)
         self.check_columns(table.schema.names, "the data frame")
         if table.num_rows == 0:
             return np.empty((0, self.n_features_out_), np.dtype(self.dtype_))
-        batches: Iterator[Any] = iter(table.select(self.columns_).combine_chunks().to_batches())
+        batches = table.select(self.columns_).combine_chunks().to_batches()
         return np.vstack([self.encode(batch) for batch in batches])
 
-    def encode(self, batch: Any) -> Array:
+    def encode(self, batch: pa.RecordBatch) -> Array:
         """The features [t, d] of an Arrow record batch that has the columns."""
         out = np.empty((batch.num_rows, self.n_features_out_), np.dtype(self.dtype_))
         first = 0

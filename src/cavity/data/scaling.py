@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +62,8 @@ class Standardizer:
     whitening_matrix: Array | None = None
     """[d, d], upper triangular: decorrelates the features."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: vars(self)[field.name] for field in fields(self)}  # no caches
 
     @classmethod
     def identity(cls, n_features: int) -> Standardizer:
@@ -126,13 +125,13 @@ class Extreme:
 
     @classmethod
     def of(cls, X: Array, weight: Array | None, value: Array, sign: float = 1.0) -> Extreme:
-        """Of sign·X [t, d], with weights [t], where `value` [d] is the smallest or largest of X."""
+        """The smallest value of sign·X [t, d] with weights [t]; value [d]: the same without the sign."""
         there = value == X
         count = np.count_nonzero(there, axis=0) if weight is None else weight @ there
         return cls(sign * value.astype(np.float64), count.astype(np.float64))
 
     def merged_with(self, other: Extreme) -> Extreme:
-        """That of both sets of rows together."""
+        """The smallest value of both sets of rows together."""
         value = np.minimum(self.value, other.value)
         weight = np.where(self.value == value, self.weight, 0.0)
         return Extreme(value, weight + np.where(other.value == value, other.weight, 0.0))
@@ -142,7 +141,7 @@ class Extreme:
 class Moments:
     """Weight, mean and summed squared deviations of some rows, column by column.
 
-    Kept in units of `unit` [d], a power of two that is 1 unless the column is so large or so small
+    They are in units of `unit` [d], a power of two. It is 1 unless the column is so large or so small
     that its square would leave the range of a float.
     """
 
@@ -151,9 +150,9 @@ class Moments:
     mean: Array
     squares: Array
     smallest: Extreme
-    """Of X, in its own units."""
+    """The smallest values of X, in the units of X."""
     largest: Extreme
-    """Of −X."""
+    """The smallest values of −X, which are the largest of X with the other sign."""
     products: Array | None = None
     """[d, d]: summed products of the deviations of two columns, if they are asked for."""
 

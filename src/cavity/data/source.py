@@ -9,25 +9,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.typing import Array, Dtype, IntArray
+from cavity.typing import AnyArray, AnyDtype, Array, Dtype, IntArray
 
 
 class RawRows(NamedTuple):
     """Some rows as the source has them."""
 
-    X: Any
+    X: AnyArray
     """[t, d], any real dtype; dense and finite."""
     labels: IntArray
     """[t]: class codes 0, 1, …"""
     weight: Array | None
     """[t], not negative, or None if every row counts once."""
 
-    def take(self, positions: Any) -> RawRows:
+    def take(self, positions: slice | IntArray | NDArray[np.bool_]) -> RawRows:
         """The rows at some positions, or where a mask is true."""
         weight = None if self.weight is None else self.weight[positions]
         return RawRows(self.X[positions], self.labels[positions], weight)
@@ -55,7 +55,7 @@ class RowSource(ABC):
     """Number of columns of X."""
     total_weight: float
     """Sum of the weights of all rows; their number, if the rows have no weights."""
-    dtype: np.dtype[Any]
+    dtype: Dtype
     """float32 or float64: the precision in which X loses nothing."""
 
     @abstractmethod
@@ -68,9 +68,9 @@ class RowSource(ABC):
 
     # Optional members, with defaults.
 
-    classes: NDArray[Any] | None = None
+    classes: AnyArray | None = None
     """Class values [C] in sorted order, whose positions are the label codes; None if unknown."""
-    feature_names: NDArray[Any] | None = None
+    feature_names: AnyArray | None = None
     """Names [d] of the columns of X; None if they have none."""
     labels: IntArray | None = None
     """Class codes [n] of all rows, if they are in memory."""
@@ -157,7 +157,7 @@ def joined(parts: list[RawRows]) -> RawRows:
     )
 
 
-def tile_precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def tile_precision(dtype: AnyDtype) -> Dtype:
     """The precision that holds values of `dtype`: float32 if it holds them exactly, else float64.
 
     >>> tile_precision(np.dtype(np.uint8)), tile_precision(np.dtype(np.int64))
@@ -175,7 +175,7 @@ def rows_to_look_at(n_features: int) -> int:
     return int(np.clip(16_000_000 // (8 * n_features), 256, 65_536))
 
 
-def row_number_type(n_rows: int) -> np.dtype[Any]:
+def row_number_type(n_rows: int) -> np.dtype[np.signedinteger]:
     """The smaller integer type that can number that many rows.
 
     >>> row_number_type(10_000_000), row_number_type(3_000_000_000)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cavity.data.locations import (
     FORMATS,
@@ -34,12 +34,18 @@ from cavity.data.parts import (
 )
 from cavity.errors import SourceError
 from cavity.text import listed
+from cavity.typing import InputRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import NativeFile
+    from pyarrow.csv import CSVStreamingReader
 
 CHUNK_ROWS = 65_536
 """Rows of a table that are in memory at a time."""
 
 
-def as_arrow(data: Any) -> Any:
+def as_arrow(data: InputRows) -> pa.Table:
     """A data frame (pandas, polars, Arrow or a dictionary of columns) as an Arrow table.
 
     >>> as_arrow({"age": [31, None], "name": ["Ada", "Bob"]}).schema.names
@@ -63,15 +69,15 @@ def as_arrow(data: Any) -> Any:
             raise
         raise SourceError(f"the data frame cannot be read: {one_line(error)}") from error
     raise TypeError(
-        f"a {type(data).__name__} is no table; pass a data frame, an Arrow table or a dict of columns"
+        f"a {type(data).__name__} is not a table; pass a data frame, an Arrow table or a dict of columns"
     )
 
 
-def _check_names(names: list[Any]) -> None:
+def _check_names(names: list[object]) -> None:
     strange = [name for name in names if not isinstance(name, str)]
     if strange:
         raise SourceError(
-            f"the data frame has a column named {strange[0]!r}, which is no string; rename it, for "
+            f"the data frame has a column named {strange[0]!r}, which is not a string; rename it, for "
             "instance with frame.rename(columns=str)"
         )
 
@@ -89,14 +95,16 @@ class Table(ABC):
     """Number of rows, if it is known without reading them."""
 
     @abstractmethod
-    def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
+    def chunks(
+        self, columns: Sequence[str], types: Mapping[str, pa.DataType]
+    ) -> Iterator[pa.RecordBatch]:
         """Arrow record batches with these columns, of at most `CHUNK_ROWS` rows, all rows in order.
 
         types: Arrow types in which to read columns of text files; columns without one come as strings.
         """
 
 
-def open_table(data: Any) -> Table:
+def open_table(data: InputRows) -> Table:
     """The table that a path, URL, pattern or data frame means.
 
     A path, URL or pattern is that of a CSV, TSV, Parquet or Feather file, or of a folder of files of one
@@ -144,7 +152,7 @@ def _require_bytes(path: File) -> None:
 class FrameTable(Table):
     """A table that is in memory."""
 
-    def __init__(self, data: Any, name: str = "the data frame") -> None:
+    def __init__(self, data: InputRows, name: str = "the data frame") -> None:
         self.name = name
         self.table = as_arrow(data)
         self.columns = self.table.schema.names
@@ -153,7 +161,9 @@ class FrameTable(Table):
         if self.table.num_rows == 0:
             raise SourceError(f"{name} has no rows")
 
-    def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
+    def chunks(
+        self, columns: Sequence[str], types: Mapping[str, pa.DataType]
+    ) -> Iterator[pa.RecordBatch]:
         """Record batches of at most `CHUNK_ROWS` rows."""
         pa, _ = import_arrow()
         table = self.table.select(list(columns)).combine_chunks()
@@ -204,7 +214,9 @@ class TextTable(Table):
             for file, keys in zip(self.files, self.keys, strict=True)
         ]
 
-    def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
+    def chunks(
+        self, columns: Sequence[str], types: Mapping[str, pa.DataType]
+    ) -> Iterator[pa.RecordBatch]:
         """Record batches of about 4 MB of text, cut to at most `CHUNK_ROWS` rows."""
         pa, _ = import_arrow()
         wanted = {name: types.get(name, pa.string()) for name in columns}
@@ -220,7 +232,7 @@ class TextTable(Table):
         if not found:
             raise SourceError(f"{self.name} has no rows below its line of names")
 
-    def _open(self, path: File, types: Mapping[str, Any]) -> Any:
+    def _open(self, path: File, types: Mapping[str, pa.DataType]) -> CSVStreamingReader:
         import_arrow()
         from pyarrow import csv
 
@@ -266,7 +278,7 @@ class TextTable(Table):
         return best if counts[best] else delimiter or ","
 
 
-def _stream(path: File) -> Any:
+def _stream(path: File) -> NativeFile:
     """The bytes of a file, unpacked if its name says that they are packed."""
     if isinstance(path, RemoteFile):
         return path.filesystem.open_input_stream(path.path, compression="detect")
@@ -338,7 +350,9 @@ class ArrowTable(Table):
                 piece.n_rows = None
                 yield piece
 
-    def chunks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
+    def chunks(
+        self, columns: Sequence[str], types: Mapping[str, pa.DataType]
+    ) -> Iterator[pa.RecordBatch]:
         """Record batches of at most `CHUNK_ROWS` rows."""
         wanted = {name: self.types[name] for name in columns}
         reader = PartReader()
@@ -372,8 +386,10 @@ def _absolute(path: File) -> File:
     return path.absolute() if isinstance(path, Path) else path
 
 
-def _as_the_first(batch: Any, types: Mapping[str, Any], path: object) -> Any:
-    """The batch in the types of the first file: a part whose column is all missing has another."""
+def _as_the_first(
+    batch: pa.RecordBatch, types: Mapping[str, pa.DataType], path: object
+) -> pa.RecordBatch:
+    """The batch in the types of the first file; a column without any value may have another type."""
     if all(batch.schema.field(name).type == kind for name, kind in types.items()):
         return batch
     pa, _ = import_arrow()
@@ -390,7 +406,7 @@ def _as_the_first(batch: Any, types: Mapping[str, Any], path: object) -> Any:
 
 
 def check_columns(columns: Sequence[str], name: str) -> None:
-    """Raise if a table has no columns, or several of the same name."""
+    """Raise for a table without columns, or with several columns of the same name."""
     seen: set[str] = set()
     repeated = sorted({column for column in columns if column in seen or seen.add(column)})  # type: ignore[func-returns-value]
     if repeated:
@@ -402,7 +418,7 @@ def check_columns(columns: Sequence[str], name: str) -> None:
 def check_same_columns(
     path: object, columns: Sequence[str], first: object, wanted: Sequence[str]
 ) -> None:
-    """Raise if the columns of a file are not those of the first file."""
+    """Raise for a file of a folder whose columns are not those of the first file."""
     missing = [name for name in wanted if name not in columns]
     more = [name for name in columns if name not in wanted]
     if missing or more:

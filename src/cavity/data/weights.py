@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cavity.data.source import ClassWeightedSource, Source, class_totals, row_number_type
 from cavity.errors import SourceError
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, Array, ClassWeight, InputWeights, IntArray
 
 
 def check_weights(
@@ -55,7 +55,7 @@ def check_total_weight(total: float, name: str = "sample_weight", place: object 
 
 
 def validated_sample_weight(
-    sample_weight: Any, n_rows: int, *, some: bool = True, name: str = "sample_weight"
+    sample_weight: InputWeights, n_rows: int, *, some: bool = True, name: str = "sample_weight"
 ) -> Array | None:
     """Weights [n] of n rows, finite and not negative, or None if every row counts once.
 
@@ -98,7 +98,7 @@ def rows_with_weight(weight: Array | None) -> tuple[IntArray | None, Array | Non
     return rows, weight[rows]
 
 
-def class_factors(class_weight: Any, classes: Array, totals: Array) -> Array | None:
+def class_factors(class_weight: ClassWeight, classes: AnyArray, totals: Array) -> Array | None:
     """What `class_weight` multiplies the weights of each class by [C]; totals [C]: their weight so far.
 
     "balanced" gives all classes the same total weight and keeps the sum.
@@ -115,7 +115,7 @@ def class_factors(class_weight: Any, classes: Array, totals: Array) -> Array | N
     return _factors_of_mapping(class_weight, classes)
 
 
-def _factors_of_mapping(class_weight: Mapping[Any, Any], classes: Array) -> Array:
+def _factors_of_mapping(class_weight: Mapping[Any, float], classes: AnyArray) -> Array:
     values = classes.tolist()
     unknown = [key for key in class_weight if key not in values]
     if unknown and any(value not in class_weight for value in values):
@@ -138,7 +138,12 @@ def _factors_of_mapping(class_weight: Mapping[Any, Any], classes: Array) -> Arra
     return factors
 
 
-def any_weight(y: Array, sample_weight: Array | None, class_weight: Any, classes: Array) -> bool:
+def any_weight(
+    y: AnyArray,
+    sample_weight: Array | None,
+    class_weight: ClassWeight,
+    classes: AnyArray,
+) -> bool:
     """Whether one of the rows with labels y [n] has a positive weight.
 
     >>> any_weight(np.array(["a", "a"]), None, {"a": 0.0}, np.array(["a", "b"]))
@@ -146,11 +151,13 @@ def any_weight(y: Array, sample_weight: Array | None, class_weight: Any, classes
     """
     counted = np.ones(len(y)) if sample_weight is None else sample_weight
     if class_weight is not None:
-        counted = counted * _factors_of_mapping(class_weight, classes)[np.searchsorted(classes, y)]
+        assert not isinstance(class_weight, str)  # "balanced" would need the rows of all parts
+        factors = _factors_of_mapping(class_weight, classes)
+        counted = counted * factors[np.searchsorted(classes, y)]
     return bool(counted.any())
 
 
-def weighted_source(source: Source, classes: Array, class_weight: Any) -> Source:
+def weighted_source(source: Source, classes: AnyArray, class_weight: ClassWeight) -> Source:
     """A source with the weights of its classes multiplied; two of them must keep some weight."""
     if len(classes) < 2 or (class_weight is None and source.class_totals is None):
         return source
@@ -161,7 +168,7 @@ def weighted_source(source: Source, classes: Array, class_weight: Any) -> Source
     return ClassWeightedSource(source, factors, float(totals @ factors))
 
 
-def checked_class_factors(class_weight: Any, classes: Array, totals: Array) -> Array | None:
+def checked_class_factors(class_weight: ClassWeight, classes: AnyArray, totals: Array) -> Array | None:
     """As `class_factors`; raises unless two classes have some weight left, if there are two."""
     factors = class_factors(class_weight, classes, totals)
     left = totals if factors is None else totals * factors
@@ -173,6 +180,6 @@ def checked_class_factors(class_weight: Any, classes: Array, totals: Array) -> A
     return factors
 
 
-def weighted_mean(values: Any, source: Source) -> float:
+def weighted_mean(values: Array, source: Source) -> float:
     """Mean of values [k], one a row of the source, each row counted by its weight."""
     return float(np.average(values, weights=source.weight))

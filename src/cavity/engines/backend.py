@@ -1,25 +1,25 @@
 """Where a fit runs: `LocalBackend` is this process, `cavity.engines.dask.backend` a Dask cluster.
 
-A backend knows how to read a source once for its scaling, how to hold rows out, and which engine runs
-the passes. A fit is handed one and does not ask which.
+A backend reads a source once for its scaling, holds rows out, and makes the engine that runs the passes.
+A fit is the same code with either backend.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Moments, Standardizer, learn_standardizer
-from cavity.data.source import Block, RawRows, Source, joined, tile_rows
+from cavity.data.source import Block, RawRows, RowSource, Source, joined, tile_rows
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 from cavity.typing import IntArray
 
 MOST_HELD_OUT = 10_000
+"""Most rows that are held out for validation."""
 _ROWS_TO_SHUFFLE = 1_000_000
+"""Most rows for which all row numbers are shuffled in order to draw a few."""
 
 
 class LocalBackend:
@@ -28,7 +28,7 @@ class LocalBackend:
     def __init__(self, threads: Threads) -> None:
         self.threads = threads
 
-    def standardizer(self, source: Any, scaling: str | None) -> Standardizer:
+    def standardizer(self, source: RowSource, scaling: str | None) -> Standardizer:
         """Centre and scale of the columns of a source, in one streaming pass."""
         if scaling is None:
             return Standardizer.identity(source.n_features)
@@ -38,22 +38,25 @@ class LocalBackend:
             rows = block.load()
             return Moments.of(rows.X, rows.weight, products=whiten)
 
+        assert isinstance(source, Source)
         size = tile_rows(1, source.n_features, np.dtype(np.float64))
         return learn_standardizer(self.threads.map(moments, source.blocks(size)))
 
-    def hold_out(self, source: Any, fraction: float, rng: np.random.RandomState) -> HeldOut:
+    def hold_out(self, source: RowSource, fraction: float, rng: np.random.RandomState) -> HeldOut:
         """A random share of the rows, at most 10,000, read in one streaming pass."""
+        assert isinstance(source, Source)
         return hold_out(source, fraction, rng)
 
     def engine(
         self,
-        source: Any,
+        source: RowSource,
         standardizer: Standardizer,
         n_latents: int,
         held_out: HeldOut | None = None,
         stored_directions: int = 0,
     ) -> Engine:
         """The engine that runs passes over a source and keeps its sites."""
+        assert isinstance(source, Source)
         return LocalEngine(source, standardizer, n_latents, self.threads, held_out, stored_directions)
 
     def status(self, rows_per_second: float) -> str:

@@ -101,7 +101,7 @@ class LocalEngine(Engine):
         return total
 
     def commit(self) -> None:
-        """Let the rows keep what the last pass has found."""
+        """Let the rows keep the sites and scores of the last pass."""
         for index, refined in self._pending:
             if refined.sites is not None:
                 self.sites.put(index, refined.sites)

@@ -1,7 +1,7 @@
 """What an engine is, and what a pass is that an engine runs.
 
-An engine knows where rows and their sites are. A pass knows what to do with a tile of them. Neither
-knows more of the other than is said here.
+An engine knows where the rows and their sites are. A pass knows what to compute from a tile of rows.
+This module is all that they know about each other.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,9 +20,12 @@ from cavity.engines.threads import Threads
 from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
 from cavity.typing import Array, Dtype
 
+if TYPE_CHECKING:
+    import dask.array
+
 
 class Pass(ABC):
-    """What is done with each tile of rows; it is called from several threads at once."""
+    """The computation for one tile of rows; it is called from several threads at once."""
 
     @property
     @abstractmethod
@@ -46,22 +49,25 @@ class Pass(ABC):
 
     @abstractmethod
     def __call__(self, rows: Rows, sites: Sites) -> tuple[RefinedRows | None, Sums]:
-        """What rows and their sites come to: what the rows are to keep (None: nothing), and sums."""
+        """New sites and scores of the rows (None if the pass has none), and the sums of the tile."""
 
     def finding_sites(self) -> Pass:
-        """The pass that finds sites of rows again, from nothing, after theirs were lost."""
+        """The pass that computes the sites of rows anew, after they were lost with a worker."""
         return self
 
     @abstractmethod
     def packed(self, *, directions: bool) -> Callable[[], Pass]:
-        """The pass in a small form to be sent, which is the pass again when it is called.
+        """The pass in a small form for sending; calling that gives the pass again.
 
-        directions: whether the sites store their directions; the pass may need more then.
+        directions: whether the sites store their directions, for which the pass may need more.
         """
 
 
 Batch: TypeAlias = Any
-"""A minibatch: what it is made of is known only to the engine that it comes from."""
+"""A minibatch, in the form of the engine that made it; no other code reads it."""
+
+RowValues: TypeAlias = "Array | dask.array.Array"
+"""[n]: one number for each row; a Dask array where the rows are with the workers of a cluster."""
 
 
 class Engine(ABC):
@@ -115,12 +121,12 @@ class Engine(ABC):
     def run(self, row_pass: Pass, batch: Batch | None = None, sampler: RowSampler = EVERY_ROW) -> Sums:
         """Run a pass over all rows, or over those that the sampler takes of one of the `batches`.
 
-        What the rows are to keep waits for `commit`: a pass that is not committed changes nothing.
+        The rows keep their new sites and scores only after `commit`.
         """
 
     @abstractmethod
     def commit(self) -> None:
-        """Let the rows keep what the last pass has found."""
+        """Let the rows keep the sites and scores of the last pass."""
 
     @abstractmethod
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
@@ -132,10 +138,10 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def log_predictive(self) -> Any:
+    def log_predictive(self) -> RowValues:
         """[n]: log probability of each label with its row left out; NaN for rows not visited."""
 
-    def of_all_rows(self, values: Any) -> Any:
+    def of_all_rows(self, values: RowValues) -> RowValues:
         """Values [n], one a row, for as many rows as the user passed; NaN for rows left out before."""
         return values
 
@@ -156,7 +162,7 @@ class Engine(ABC):
 
     @abstractmethod
     def restore_rows(self, path: Path, arrays: dict[str, Array]) -> None:
-        """Take back what `saved_rows` gave."""
+        """Restore the state that `saved_rows` returned."""
 
     def forget_saved_rows(self, path: Path) -> None:  # noqa: B027 (most engines write no such files)
         """Remove the files that `saved_rows` has written beside the checkpoint."""

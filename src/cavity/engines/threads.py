@@ -13,18 +13,27 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from cavity.memory import expect_large_arrays
 
+if TYPE_CHECKING:
+    from threadpoolctl import LibController
+
 
 @lru_cache(maxsize=1)
-def _blas_libraries() -> list[Any]:
+def _blas_libraries() -> list[LibController]:
     # The search for loaded libraries takes milliseconds, and its result does not change.
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+class _Depth(threading.local):
+    """How many limits the current thread is inside."""
+
+    depth = 0
 
 
 class _OneBlasThread:
@@ -38,10 +47,10 @@ class _OneBlasThread:
         self._lock = threading.Lock()
         self._users = 0
         self._before: list[int] = []
-        self._here = threading.local()
+        self._here = _Depth()
 
     def __enter__(self) -> None:
-        depth = getattr(self._here, "depth", 0)
+        depth = self._here.depth
         self._here.depth = depth + 1
         if depth:
             return
@@ -93,10 +102,10 @@ def thread_count(n_jobs: int | None) -> int:
 
 
 class Threads:
-    """A pool that yields results in the order of its items, holding at most two rounds of them."""
+    """A pool that yields results in the order of its items, with two pending items a thread at most."""
 
     def __init__(self, n_threads: int) -> None:
-        expect_large_arrays()  # of the tiles
+        expect_large_arrays()
         self.n_threads = n_threads
         self._pool = (
             ThreadPoolExecutor(n_threads, initializer=limit_blas_here) if n_threads > 1 else None

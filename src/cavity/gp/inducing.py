@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,6 +15,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from cavity.gp.kernels import bind
 from cavity.gp.prior import Prior
 from cavity.typing import Array
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 ROWS_TO_COUNT = 10_000
 """Rows up to which equal rows are counted, so that copies and weights give the same start."""
@@ -69,7 +72,7 @@ def distinct_rows(X: Array, weight: Array | None) -> tuple[Array, Array | None]:
 
 
 def initial_inducing_points(
-    X: Array, weight: Array | None, m: int, how: str, kernel: Any, rng: np.random.RandomState
+    X: Array, weight: Array | None, m: int, how: str, kernel: Kernel, rng: np.random.RandomState
 ) -> Array:
     """m inducing points [m, d] from a sample of standardised rows X [t, d].
 
@@ -118,7 +121,7 @@ def _means(X: Array, weight: Array | None, group: Array, m: int) -> Array:
     return np.asarray(means)
 
 
-def greedy_conditional_variance(X: Array, m: int, kernel: Any, rng: np.random.RandomState) -> Array:
+def greedy_conditional_variance(X: Array, m: int, kernel: Kernel, rng: np.random.RandomState) -> Array:
     """Indices [m] of rows of X [t, d], each of the largest variance given those before; O(t·m²)."""
     order = rng.permutation(len(X))
     nothing = np.zeros((0, len(X)))
@@ -128,7 +131,7 @@ def greedy_conditional_variance(X: Array, m: int, kernel: Any, rng: np.random.Ra
     return np.asarray(order[np.append(np.array(chosen, dtype=int), unused)])
 
 
-def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Any) -> Array:
+def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Kernel) -> Array:
     """Inducing points Z [k, d] and m − k rows of X [t, d] more, chosen one by one; O(t·m²).
 
     Each is the row of the largest conditional variance given those before, times its `precision` [t]:
@@ -140,7 +143,7 @@ def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Any)
 
 
 def _pivots(
-    X: Array, n_pivots: int, kernel: Any, known: Array, weight: Array, negligible: float
+    X: Array, n_pivots: int, kernel: Kernel, known: Array, weight: Array, negligible: float
 ) -> list[int]:
     """Rows of X [t, d] that a pivoted Cholesky factorisation of the kernel matrix chooses.
 
@@ -165,7 +168,7 @@ def _pivots(
     return chosen
 
 
-def conditional_variance(Z: Array, X: Array, kernel: Any) -> Array:
+def conditional_variance(Z: Array, X: Array, kernel: Kernel) -> Array:
     """Variance [t] that is left at X [t, d] when the latent values at Z [m, d] are known; O(t·m²).
 
     >>> kernel = RBF(1.0)
@@ -178,7 +181,7 @@ def conditional_variance(Z: Array, X: Array, kernel: Any) -> Array:
     return np.asarray(np.maximum(left, 0.0))
 
 
-def _whitened(Z: Array, X: Array, kernel: Any) -> Array:
+def _whitened(Z: Array, X: Array, kernel: Kernel) -> Array:
     """L⁻¹k(Z, X) [m, t]."""
     prior = Prior(kernel, Z, np.dtype(np.float64))
     return np.asarray(prior.L_inverse @ prior.rows_kernel.cross(X)[0].T, dtype=np.float64)
@@ -187,7 +190,7 @@ def _whitened(Z: Array, X: Array, kernel: Any) -> Array:
 def median_distance(Z: Array, rng: np.random.RandomState, weight: Array | None = None) -> float:
     """Median distance between the rows of Z [m, d], from 500 of them at most; 1 if there is none.
 
-    Weights [m] count a row so many times.
+    weight: [m]; a weight w counts its row w times.
     """
     if len(Z) > 500:
         chosen = rng.choice(len(Z), 500, replace=False)
@@ -212,7 +215,7 @@ def _weighted_median(values: Array, weight: Array) -> float:
     return float(0.5 * (values[low] + values[min(high, len(values) - 1)]))
 
 
-def default_kernel(n_features: int, lengthscale: float) -> Any:
+def default_kernel(n_features: int, lengthscale: float) -> Kernel:
     """Amplitude × ARD squared exponential, with a bounded amplitude and without white noise.
 
     With a probit likelihood, amplitude and noise are only defined up to a common scale, and the evidence

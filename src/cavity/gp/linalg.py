@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import isqrt
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, cython_blas, cython_lapack, lapack
 
 from cavity.errors import NumericalError
-from cavity.typing import Array
+from cavity.typing import Array, Dtype
 
 
 def triangle(M: Array) -> Array:
@@ -146,7 +147,7 @@ def cholesky_factor(A: Array) -> Array | None:
     return A.T if info.value == 0 else None
 
 
-def _require_square(A: Array, dtypes: Iterable[np.dtype[Any]]) -> None:
+def _require_square(A: Array, dtypes: Iterable[Dtype]) -> None:
     """Refuse an array whose memory is not the square matrix that a routine will read and write."""
     square = A.ndim == 2 and A.shape[0] == A.shape[1]
     if not (square and A.dtype in tuple(dtypes) and A.flags.carray):
@@ -176,7 +177,7 @@ def _multiplied(out: Array, L: Array, side: bytes, transposed: bytes) -> Array:
     return out
 
 
-def _routine(module: Any, name: str, arguments: str) -> Callable[..., None]:
+def _routine(module: ModuleType, name: str, arguments: str) -> Callable[..., None]:
     """A routine of SciPy's BLAS or LAPACK; each letter of `arguments` is a type in `_POINTERS`."""
     api, capsule = ctypes.pythonapi, module.__pyx_capi__[name]
     api.PyCapsule_GetName.restype = ctypes.c_char_p
@@ -197,8 +198,8 @@ _POINTERS: dict[str, Any] = {
     "x": ctypes.c_void_p,  # numbers of either precision
 }
 _TRMM_ARGUMENTS, _LAUUM_ARGUMENTS, _GER_ARGUMENTS = "cccciixxixi", "cixii", "iixxixixi"
-_SINGLE: np.dtype[Any] = np.dtype(np.float32)
-_DOUBLE: np.dtype[Any] = np.dtype(np.float64)
+_SINGLE: Dtype = np.dtype(np.float32)
+_DOUBLE: Dtype = np.dtype(np.float64)
 _TRMM = {
     _SINGLE: _routine(cython_blas, "strmm", _TRMM_ARGUMENTS),
     _DOUBLE: _routine(cython_blas, "dtrmm", _TRMM_ARGUMENTS),

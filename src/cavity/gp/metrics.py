@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from cavity.typing import Array, IntArray
+from cavity.typing import Array, IntArray, JsonObject
 
 BINS = 15
 """Bins of equal width in which the calibration error compares confidence and accuracy."""
@@ -93,7 +93,7 @@ class ScoreSums:
         """Classes whose log odds rank the rows: the second of two, or all."""
         return (1,) if self.n_classes == 2 else range(self.n_classes)
 
-    def scores(self, training_counts: Array | IntArray) -> dict[str, Any]:
+    def scores(self, training_counts: Array | IntArray) -> JsonObject:
         """Compute the scores by name, and those of a baseline.
 
         The baseline predicts the class frequencies of `training_counts` [C] for every row.
@@ -135,7 +135,7 @@ def _grades(log_proba: Array, c: int) -> IntArray:
 
 
 def _area(counts: Array) -> float | None:
-    """Share of pairs of a row of the class and another that are ranked rightly; ties count half."""
+    """Share of the pairs (row of the class, other row) in the right order; ties count half."""
     others, positive = counts
     if not others.any() or not positive.any():
         return None
@@ -143,7 +143,7 @@ def _area(counts: Array) -> float | None:
     return float((positive @ below) / (float(positive.sum()) * float(others.sum())))
 
 
-def score(log_proba: Array, labels: IntArray, training_counts: IntArray) -> dict[str, Any]:
+def score(log_proba: Array, labels: IntArray, training_counts: IntArray) -> JsonObject:
     """Score log probabilities [n, C] against class codes [n]; see `ScoreSums.scores`.
 
     >>> log_proba = np.log([[0.01, 0.99], [0.5, 0.5]])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import sparse
 
 from cavity.data.scaling import Standardizer
 from cavity.data.source import tile_rows
@@ -14,14 +15,17 @@ from cavity.gp.kernels import bind, noise_free
 from cavity.gp.likelihoods import Likelihood
 from cavity.gp.posterior import MapFunction, Posterior, marginals
 from cavity.gp.prior import Prior
-from cavity.typing import Array, Dtype
+from cavity.typing import Array, ArrayOrSparse, Dtype
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 
 @dataclass(frozen=True)
 class Model:
     """Kernel, inducing points, q and likelihood: closed-form predictions at any inputs."""
 
-    kernel: Any
+    kernel: Kernel
     Z: Array
     """[m, d], standardised."""
     posterior: Posterior
@@ -56,15 +60,15 @@ class Model:
             inverse_temperature,
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: vars(self)[field.name] for field in fields(self)}  # no caches
 
     @cached_property
     def prior(self) -> Prior:
         """The prior at the inducing points."""
         return Prior(self.kernel, self.Z, self.dtype, self.jitter)
 
-    def latent_moments(self, X: Any, map_function: MapFunction = map) -> tuple[Array, Array]:
+    def latent_moments(self, X: ArrayOrSparse, map_function: MapFunction = map) -> tuple[Array, Array]:
         """Mean and variance [C, n] of the latent functions at raw inputs X [n, d].
 
         map_function: `map` or a parallel equivalent, which goes over tiles of rows.
@@ -80,7 +84,7 @@ class Model:
         parts = list(map_function(moments, range(0, n, size)))
         return np.hstack([mean for mean, _ in parts]), np.hstack([var for _, var in parts])
 
-    def joint_moments(self, X: Any) -> tuple[Array, Array]:
+    def joint_moments(self, X: ArrayOrSparse) -> tuple[Array, Array]:
         """Means [C, n] and full covariances [C, n, n] at raw inputs X [n, d]; O(n²) memory."""
         inputs = self._inputs(X).astype(np.float64)
         prior = Prior(self.kernel, self.Z, np.dtype(np.float64), self.jitter)
@@ -90,7 +94,9 @@ class Model:
         covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
         return self.inverse_temperature * self.posterior.mean @ A.T, covariance
 
-    def sample(self, X: Any, n_samples: int, rng: np.random.Generator | np.random.RandomState) -> Array:
+    def sample(
+        self, X: ArrayOrSparse, n_samples: int, rng: np.random.Generator | np.random.RandomState
+    ) -> Array:
         """Joint draws [C, n, n_samples] of the latent functions at raw inputs X [n, d]; O(n²) memory.
 
         They are free of the kernel's white noise, and independent of each other.
@@ -100,11 +106,11 @@ class Model:
         roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
         return np.asarray(mean[:, :, None] + roots @ rng.standard_normal((*mean.shape, n_samples)))
 
-    def noise_variance(self, X: Any) -> Array:
+    def noise_variance(self, X: ArrayOrSparse) -> Array:
         """Variance [n] of the kernel's white noise at raw inputs X [n, d]."""
         return self._prior_variance(X)[1]
 
-    def remaining_variance_share(self, X: Any, variance: Array) -> Array:
+    def remaining_variance_share(self, X: ArrayOrSparse, variance: Array) -> Array:
         """Share [C, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.
 
         variance: [C, n], of the latent functions at X.
@@ -119,16 +125,16 @@ class Model:
             np.divide(remaining, prior, out=share[:, rows], where=known)
         return np.clip(share, 0.0, 1.0)
 
-    def _prior_variance(self, X: Any) -> tuple[Array, Array]:
+    def _prior_variance(self, X: ArrayOrSparse) -> tuple[Array, Array]:
         """Prior variances [t] of the latent function and of the white noise, at raw inputs X [t, d]."""
         inputs, point = self._inputs(X), self.Z[:1].astype(self.dtype)
         smooth = bind(noise_free(self.kernel), point).diagonal(inputs)[0].astype(np.float64)
         both = bind(self.kernel, point).diagonal(inputs)[0].astype(np.float64)
         return smooth, both - smooth
 
-    def _inputs(self, X: Any) -> Array:
+    def _inputs(self, X: ArrayOrSparse) -> Array:
         """Standardised rows [t, d] of raw inputs X [t, d], dense or sparse."""
-        dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+        dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
         # Squared distances must stay finite: a row beyond this bound is infinitely far anyway.
         farthest = 1e-4 * np.sqrt(np.finfo(self.dtype).max)
         return np.clip(self.standardizer.apply(dense, self.dtype), -farthest, farthest)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cavity.gp.kernels.base import theta_setter
+from cavity.gp.kernels.base import SetTheta, theta_setter
 from cavity.gp.prior import ParameterGradient
 from cavity.typing import Array, IntArray
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,15 @@ class ParameterSpace:
     learned, by Z row by row.
     """
 
-    kernel: Any
+    kernel: Kernel
     """A scikit-learn kernel; its theta is the start."""
     Z: Array
     """[m, d]: the inducing points at the start; they stay if they are not learned."""
     learn_kernel: bool = True
     learn_inducing: bool = True
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: vars(self)[field.name] for field in fields(self)}  # no caches
 
     @cached_property
     def n_theta(self) -> int:
@@ -83,7 +85,7 @@ class ParameterSpace:
         """The vector of a gradient."""
         return self.pack(gradient.theta, gradient.Z)
 
-    def unpack(self, x: Array) -> tuple[Any, Array]:
+    def unpack(self, x: Array) -> tuple[Kernel, Array]:
         """Kernel and inducing points of a vector."""
         kernel = self.kernel
         if self.n_theta:
@@ -92,7 +94,7 @@ class ParameterSpace:
         return kernel, Z
 
     @cached_property
-    def _with_theta(self) -> Callable[[Array], Any]:
+    def _with_theta(self) -> SetTheta:
         return theta_setter(self.kernel)
 
     @cached_property

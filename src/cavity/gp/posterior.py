@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -24,8 +24,16 @@ from cavity.gp.linalg import (
 from cavity.gp.prior import Prior, RowPrior
 from cavity.typing import FLOAT64, Array, Dtype
 
-MapFunction: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""`map`, or a parallel equivalent that keeps the order."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class MapFunction(Protocol):
+    """`map`, or a parallel equivalent that keeps the order."""
+
+    def __call__(self, function: Callable[[Item], Result], items: Iterable[Item], /) -> Iterable[Result]:
+        """function(item) for every item."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -80,8 +88,8 @@ class Posterior:
     """R [C, m, m], lower triangular with covariance RRᵀ. Set only in a q for a variational pass, which
     needs neither covariance nor naturals: these are then empty."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: vars(self)[field.name] for field in fields(self)}  # no caches
 
     @classmethod
     def from_naturals(

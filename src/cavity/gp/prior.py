@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from cavity.gp.linalg import (
 )
 from cavity.typing import Array, Dtype
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 JITTER = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-8}
 """Relative jitter that keeps |L⁻¹| small enough for tiles of that precision."""
 
@@ -34,9 +37,9 @@ class ParameterGradient(NamedTuple):
 
 @dataclass(frozen=True)
 class RowPrior:
-    """What a pass over rows needs of a `Prior`, for a process that has not made the prior itself.
+    """The part of a `Prior` that a pass over rows needs, which can be sent to another process.
 
-    The bound kernel is part of it: a worker need not know how to bind a kernel that a user registered.
+    It has the bound kernel, so that workers need not know how to bind a kernel that a user registered.
     """
 
     rows_kernel: BoundKernel
@@ -77,7 +80,7 @@ class Prior:
     Kernel and Z are read once: do not change a `Prior`.
     """
 
-    def __init__(self, kernel: Any, Z: Array, dtype: Dtype, jitter: float | None = None) -> None:
+    def __init__(self, kernel: Kernel, Z: Array, dtype: Dtype, jitter: float | None = None) -> None:
         self.kernel = kernel
         self.Z = np.asarray(Z, dtype=np.float64)
         self.dtype = np.dtype(dtype)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from cavity.gp.linalg import cholesky
 from cavity.gp.model import Model
 from cavity.text import html_table, text_table
 from cavity.typing import Array
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 N_DRAWS = 200
 """Functions drawn from q."""
@@ -77,7 +80,7 @@ class Relevance:
 
     @cached_property
     def lengthscale(self) -> Array:
-        """Lengthscales [d] in the units of X; NaN where there is not just one."""
+        """Lengthscales [d] in the units of X; NaN where the kernel has none or several for a feature."""
         standardizer = self._model.standardizer
         if standardizer.whitening_matrix is not None:  # then those of the kernel mix the features
             return np.full(len(self), np.nan)
@@ -192,7 +195,7 @@ def _feature_scale(model: Model) -> Array:
     return np.ones(model.Z.shape[1])
 
 
-def lengthscales(kernel: Any, d: int) -> Array:
+def lengthscales(kernel: Kernel, d: int) -> Array:
     """The lengthscale [d] of each feature in the kernel's own units; NaN if there is not just one.
 
     >>> from sklearn.gaussian_process.kernels import RBF, DotProduct

@@ -73,10 +73,10 @@ class Sites(NamedTuple):
 
 
 class RefinedRows(NamedTuple):
-    """What a pass leaves with the rows themselves."""
+    """New sites and scores that a pass computes for rows."""
 
     sites: Sites | None
-    """The refined sites; None leaves the rows with those that they have."""
+    """The refined sites; None if the rows keep their old ones."""
     log_predictive: Array
     """[t]: log probability of each label with its row left out."""
 
@@ -131,9 +131,10 @@ class Sums:
         return Naturals(self.precision, self.shift)
 
     def __iadd__(self, other: Sums) -> Sums:
+        others = vars(other)
         for name, value in vars(self).items():
             if value is not None:
-                setattr(self, name, iadd(value, getattr(other, name)))  # arrays in place
+                setattr(self, name, iadd(value, others[name]))  # arrays in place
         return self
 
     def __imul__(self, factor: float) -> Sums:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from cavity.engines.protocol import Engine
+from cavity.engines.protocol import Batch, Engine
 from cavity.errors import NumericalError
 from cavity.inference.converge import FixedPoint
 from cavity.inference.rule import Rule
@@ -66,7 +65,7 @@ def calibrated(
     called = time.monotonic()
     leverage = point.max_leverage if point.converged else LAGGING_LEVERAGE
 
-    def score(log_inverse_temperature: float, rows: Any) -> tuple[float, float]:
+    def score(log_inverse_temperature: float, rows: Batch | None) -> tuple[float, float]:
         # With a damping of 0 the pass does not change the sites.
         options = SweepOptions(
             0.0, leverage, gradient=False, inverse_temperature=float(np.exp(log_inverse_temperature))
@@ -108,7 +107,7 @@ def calibrated(
     return point
 
 
-def _deciding_rows(engine: Engine, seed: int, hold_out: float, most: int) -> Any:
+def _deciding_rows(engine: Engine, seed: int, hold_out: float, most: int) -> Batch | None:
     """The rows that the factor is fitted to, as a minibatch; None for all rows."""
     rng = np.random.default_rng(seed)
     if hold_out:

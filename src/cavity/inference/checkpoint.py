@@ -24,6 +24,7 @@ from cavity.inference.history import Iteration, Progress, StepInfo
 from cavity.inference.schedule import Monitor
 from cavity.inference.trainer import Trainer, TrainingState
 from cavity.inference.updates import PosteriorUpdate
+from cavity.typing import AnyArray, JsonObject
 
 
 def found(path: Path) -> bool:
@@ -46,7 +47,8 @@ def found(path: Path) -> bool:
     except NotADirectoryError as error:
         raise _unusable(path, f"{str(path.parent)!r} is not a folder") from error
     except (OSError, ValueError) as error:
-        raise _unusable(path, getattr(error, "strerror", None) or str(error)) from error
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise _unusable(path, reason or str(error)) from error
     return True
 
 
@@ -77,7 +79,7 @@ def _unusable(path: Path, why: str) -> CheckpointError:
     )
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read(path: Path) -> tuple[dict[str, AnyArray], JsonObject]:
     """The arrays of a checkpoint and its description."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -195,7 +197,7 @@ class Checkpointer:
         """Write a checkpoint; the previous one stays intact until the new one is complete."""
         require_own(path, self._writer)
         engine = trainer.engine
-        arrays = {
+        arrays: dict[str, Any] = {
             **_state_arrays("state", state, trainer.update),
             **engine.saved_rows(path),
             "history": np.array([list(asdict(entry).values()) for entry in progress.history]),
@@ -246,8 +248,8 @@ class Checkpointer:
     def _restore(
         self,
         path: Path,
-        arrays: dict[str, Any],
-        about: dict[str, Any],
+        arrays: dict[str, AnyArray],
+        about: JsonObject,
         trainer: Trainer,
         progress: Progress,
         monitor: Monitor,
@@ -271,7 +273,7 @@ class Checkpointer:
             remove(self.path)
             engine.forget_saved_rows(self.path)
 
-    def _check(self, path: Path, about: dict[str, Any]) -> None:
+    def _check(self, path: Path, about: JsonObject) -> None:
         if about.get("format") != FORMAT:
             raise CheckpointError(
                 f"{str(path)!r} has checkpoint format {about.get('format')}, this version of cavity "
@@ -285,7 +287,7 @@ class Checkpointer:
             )
 
 
-def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) -> dict[str, Any]:
+def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) -> dict[str, AnyArray]:
     last_x, last_q = state.previous
     values = {
         "x": state.x,
@@ -298,12 +300,12 @@ def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) ->
     return {f"{prefix}.{name}": np.asarray(value) for name, value in values.items()}
 
 
-def _state_from(prefix: str, arrays: dict[str, Any], trainer: Trainer) -> TrainingState:
+def _state_from(prefix: str, arrays: dict[str, AnyArray], trainer: Trainer) -> TrainingState:
     def get(name: str) -> Any:
         value = arrays[f"{prefix}.{name}"]
         return value.item() if value.ndim == 0 else value
 
-    def group(name: str) -> dict[str, Any]:
+    def group(name: str) -> JsonObject:
         start = f"{prefix}.{name}."
         return {
             key[len(start) :]: get(key[len(prefix) + 1 :]) for key in arrays if key.startswith(start)

@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 from cavity.text import suggestion
+from cavity.typing import JsonObject
 
 ALL_ROWS = 10_000
 """Rows up to which batch_size="auto" means that every step sees all of them."""
@@ -44,9 +45,9 @@ LEAST_PROBABILITY = 0.1
 SUBSAMPLED_BATCH = 128
 """Fewest rows of a minibatch that is subsampled."""
 CALIBRATION_FRACTION = 0.05
-"""Share of the rows that minibatches leave out, so that they can calibrate the probabilities …"""
+"""Share of the rows that minibatches leave out for the calibration of the probabilities."""
 CALIBRATION_ROWS = 25_000
-"""… if there are more rows than this."""
+"""With more rows than this, some are left out for the calibration."""
 SUMMED_SITES_ROWS = 2
 """Rows of a minibatch, per inducing point and latent function, from which the gradient through K_mm
 comes from the summed sites."""
@@ -137,7 +138,7 @@ class TrainingConfig:
         """Number of latent functions: one for two classes, else one per class."""
         return 1 if self.n_classes == 2 else self.n_classes
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """The settings as plain values, ready for JSON."""
         plain = {**asdict(self), "optimizer": None if self.optimizer is None else repr(self.optimizer)}
         return {name: None if value == math.inf else value for name, value in plain.items()}
@@ -334,13 +335,13 @@ def _optimizer(
 
 def _check_together(
     method: str,
-    optimizer: Any,
-    damping: Any,
+    optimizer: Optimizer | str | None,
+    damping: float | str,
     posterior_update: str,
     site_storage: str,
     exact_gradient: bool,
-    residual_scale: Any,
-    trace_penalty: Any,
+    residual_scale: float | str,
+    trace_penalty: float | str,
     calibration: str | None,
     early_stopping: str | None,
 ) -> None:
@@ -378,7 +379,9 @@ def _check_together(
                 raise ValueError(f"{name}={value!r} belongs to EP; leave it out, or use SEPClassifier")
 
 
-def _check_lbfgs(optimizer: Any, early_stopping: str | None, **fields: Any) -> None:
+def _check_lbfgs(
+    optimizer: Optimizer | str | None, early_stopping: str | None, **fields: float | str
+) -> None:
     """Raise for settings that a run of L-BFGS over all rows cannot follow.
 
     fields: those that only steps follow, by name, each with its default of "auto" or False.
@@ -398,31 +401,34 @@ def _check_lbfgs(optimizer: Any, early_stopping: str | None, **fields: Any) -> N
         )
 
 
-Condition = tuple[Callable[[Any], bool], str]
+Test: TypeAlias = Callable[[object], bool]
+"""Whether a parameter may have a value."""
+
+Condition: TypeAlias = tuple[Test, str]
 """A test that a value must pass, and the words that describe the values which do."""
 
 
-def check_value(name: str, value: Any, condition: Condition) -> None:
+def check_value(name: str, value: object, condition: Condition) -> None:
     """Raise for a value that does not meet its condition."""
     possible, words = condition
     if not possible(value):
         raise ValueError(f"{name}={value!r} is not possible; it must be {words}")
 
 
-def one_of(*values: object) -> Callable[[Any], bool]:
+def one_of(*values: object) -> Test:
     """A test for some words, or None."""
     return lambda value: any(value is one or (isinstance(value, str) and value == one) for one in values)
 
 
-def whole_from(least: int) -> Callable[[Any], bool]:
+def whole_from(least: int) -> Test:
     """A test for whole numbers."""
     return lambda value: isinstance(value, Integral) and not is_flag(value) and int(value) >= least
 
 
-def number_in(least: float, most: float = math.inf, *, open_left: bool = False) -> Callable[[Any], bool]:
+def number_in(least: float, most: float = math.inf, *, open_left: bool = False) -> Test:
     """A test for numbers in an interval, with its left end unless `open_left`."""
 
-    def inside(value: Any) -> bool:
+    def inside(value: object) -> bool:
         if not isinstance(value, Real) or is_flag(value):
             return False
         number = float(value)
@@ -431,12 +437,12 @@ def number_in(least: float, most: float = math.inf, *, open_left: bool = False) 
     return inside
 
 
-def any_of(*tests: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def any_of(*tests: Test) -> Test:
     """A test that passes what one of some tests passes."""
     return lambda value: any(test(value) for test in tests)
 
 
-def is_flag(value: Any) -> bool:
+def is_flag(value: object) -> bool:
     """Whether a value is a truth value, of Python or of NumPy."""
     return isinstance(value, (bool, np.bool_))
 
@@ -469,7 +475,7 @@ _FIELDS: dict[str, Condition] = {
     "calibration": (one_of("auto", "temperature", None), '"auto", "temperature" or None'),
     "early_stopping": (one_of("auto", "loo", "validation", None), '"loo", "validation" or None'),
     "validation_fraction": (
-        lambda value: value is None or (number_in(0, open_left=True)(value) and value < 1),
+        lambda value: value is None or (number_in(0, 1, open_left=True)(value) and value != 1),
         "a number in (0, 1) or None",
     ),
     "checkpoint_interval": (number_in(0), "a number of seconds from 0"),
@@ -480,7 +486,7 @@ SETTABLE = frozenset(_FIELDS) - {"n_rows", "n_classes", "method", "seed", "searc
 """Fields that `config=` of an estimator may set."""
 
 
-def check_fields(given: Mapping[str, Any]) -> None:
+def check_fields(given: Mapping[str, object]) -> None:
     """Raise for a field that does not exist or has a value that it cannot have.
 
     >>> check_fields({"damping": 2.0})

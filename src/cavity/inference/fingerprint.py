@@ -10,14 +10,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from cavity.data.source import ClassWeightedSource, RawRows
+from cavity.data.source import ClassWeightedSource, RawRows, RowSource
 from cavity.inference.config import TrainingConfig
 from cavity.inference.trainer import Problem
+from cavity.typing import AnyArray, Array, ClassWeight, JsonObject
 
 
 @dataclass(frozen=True)
@@ -33,30 +33,31 @@ class Fingerprint:
     'its parameters are others: tol is 0.2, and 0.1 now'
     """
 
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: JsonObject = field(default_factory=dict)
     """Parameters by name: numbers, strings, and lists and dictionaries of these."""
-    table: dict[str, Any] = field(default_factory=dict)
+    table: JsonObject = field(default_factory=dict)
     """Number and kind of the rows."""
     contents: dict[str, str] = field(default_factory=dict)
     """Digests of arrays by name."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """The fingerprint as plain dictionaries, as a checkpoint stores it."""
         return asdict(self)
 
-    def difference(self, stored: Any) -> str | None:
+    def difference(self, stored: object) -> str | None:
         """How a stored fingerprint differs from this one, in words; None if it does not."""
         theirs = stored if isinstance(stored, Mapping) else {}
-        for what in ("parameters", "table"):
-            mine, other = getattr(self, what), theirs.get(what) or {}
+        for what, mine, other in (
+            ("parameters", self.parameters, theirs.get("parameters") or {}),
+            ("rows", self.table, theirs.get("table") or {}),
+        ):
             changed = [
                 f"{name} is {other.get(name)!r}, and {value!r} now"
                 for name, value in mine.items()
                 if other.get(name) != value
             ]
             if changed:
-                name = "rows" if what == "table" else what
-                return f"its {name} are others: {'; '.join(changed)}"
+                return f"its {what} are others: {'; '.join(changed)}"
         return self._other_contents(theirs.get("contents") or {})
 
     def _other_contents(self, theirs: Mapping[str, str]) -> str | None:
@@ -83,7 +84,11 @@ _FEW = 20
 
 
 def fingerprint(
-    config: TrainingConfig, problem: Problem, kernel: Any, inducing_points: Any, class_weight: Any
+    config: TrainingConfig,
+    problem: Problem,
+    kernel: Kernel | None,
+    inducing_points: Array | str | None,
+    class_weight: ClassWeight,
 ) -> Fingerprint:
     """The fingerprint of a fit, from its settings and some rows of its source.
 
@@ -120,7 +125,7 @@ def fingerprint(
     )
 
 
-def digest(*arrays: Any) -> str:
+def digest(*arrays: AnyArray | None) -> str:
     """A hash of the values and shapes of arrays; None differs from every array.
 
     >>> digest(np.eye(2)) == digest(np.eye(2)), digest(np.eye(2)) == digest(np.ones(4))
@@ -133,7 +138,7 @@ def digest(*arrays: Any) -> str:
     return whole.hexdigest()[:16]
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A parameter as a JSON value, equal for values that mean the same.
 
     >>> plain(np.int64(3)) == plain(3.0), plain([1, 2]), plain(np.bool_(True))
@@ -171,7 +176,7 @@ def _kernel(kernel: Kernel) -> str:
     return f"{type(kernel).__name__}({', '.join(parts)})"
 
 
-def _labels(table: Any, sample: RawRows) -> str:
+def _labels(table: RowSource, sample: RawRows) -> str:
     """Digest of all labels, if the source has them in memory, and otherwise of the sample's labels."""
     some = np.asarray(sample.labels, dtype=np.int32)
     if (elsewhere := table.label_digests()) is not None:
@@ -179,7 +184,7 @@ def _labels(table: Any, sample: RawRows) -> str:
     return digest(some, None if table.labels is None else table.labels.astype(np.int32))
 
 
-def _weights(table: Any, sample: RawRows) -> str:
+def _weights(table: RowSource, sample: RawRows) -> str:
     """Digest of all weights, if the source has them in memory, and otherwise of the sample's weights."""
     some = None if sample.weight is None else np.asarray(sample.weight, dtype=np.float64)
     return digest(some, None if table.weight is None else table.weight.astype(np.float64))

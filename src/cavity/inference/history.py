@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, astuple, dataclass
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Iteration:
     epochs: float
     """Passes over the data so far."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, float]:
         """The record as a plain dictionary, ready for JSON or a data frame."""
         return asdict(self)
 
@@ -53,21 +53,25 @@ class InducingCandidate:
     """Mean penalty of a row for the variance that the points leave unexplained, ¼ν̃s. Candidates are
     compared by `loo_score - penalty`: few points have learned more from the row that is left out."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, float]:
         """The record as a plain dictionary, ready for JSON or a data frame."""
         return asdict(self)
 
 
 class Reporter(Protocol):
-    """An object that is called after every iteration of a fit, such as a progress bar.
-
-    If it has a method `sweep(number, change)`, that is called after every exact sweep after training,
-    with the number of the sweep, from 1, and the change that another sweep would still make to the
-    sites.
-    """
+    """An object that is called after every iteration of a fit, such as a progress bar."""
 
     def update(self, iteration: Iteration, share: float | None) -> None:
         """Called after an iteration; share: part of the budget that is used, None without a budget."""
+        ...
+
+
+@runtime_checkable
+class SweepReporter(Reporter, Protocol):
+    """A reporter that is also called after every exact sweep after training."""
+
+    def sweep(self, number: int, change: float) -> None:
+        """Called after sweep `number`, from 1; change: by how much another would move the sites."""
         ...
 
 
@@ -195,9 +199,8 @@ class Progress:
 
     def swept(self, number: int, change: float) -> None:
         """Report an exact sweep after training; the history does not record it."""
-        tell = getattr(self._reporter, "sweep", None)
-        if tell is not None:
-            tell(number, change)
+        if isinstance(self._reporter, SweepReporter):
+            self._reporter.sweep(number, change)
 
     def _show(self, entry: Iteration) -> None:
         pause = 1.0 if self.verbose == 1 else 0.0
@@ -217,7 +220,7 @@ class Progress:
         self._last_record = (entry.epochs, entry.seconds)
         return self._status(self._n_rows * max(0.0, epochs) / max(seconds, 1e-9))
 
-    def say(self, *words: Any) -> None:
+    def say(self, *words: object) -> None:
         """Print a line for the user, if `verbose`."""
         if self.verbose:
             print(*words, file=sys.stderr, flush=True)

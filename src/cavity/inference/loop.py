@@ -23,7 +23,7 @@ _WINDOW = 10
 """Iterations whose median objective is compared with that of the window before."""
 _RECORDS_PER_EPOCH = 50
 _MOST_BOOST = 2.5
-"""Largest factor on the steps of a run that has few of them."""
+"""Largest factor by which a run of few steps lengthens them."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Course:
         self.config = config
         self.whole_budget = budget
         self.budget = budget
-        """The budget of the steps, without what comes after them; shorter once training is to end."""
+        """The budget of the training steps alone; it becomes shorter once training has converged."""
         self.share = 1.0 if config.batch_size is None else config.batch_size / n_rows
         """Share of the rows that a batch has."""
         self.resumed = resumed

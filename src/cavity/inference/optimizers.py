@@ -7,29 +7,34 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from cavity.typing import Array
+
+OptimizerState: TypeAlias = Any
+"""A frozen dataclass of numbers and arrays; only the optimiser that made it reads its fields."""
 
 
 @runtime_checkable
 class Optimizer(Protocol):
     """Turns gradients into steps uphill. States are values: a step returns a new one."""
 
-    def initial(self, n_parameters: int) -> Any:
+    def initial(self, n_parameters: int) -> OptimizerState:
         """The state before the first step."""
         ...
 
-    def step(self, state: Any, gradient: Array, rate: float = 1.0) -> tuple[Array, Any]:
+    def step(
+        self, state: OptimizerState, gradient: Array, rate: float = 1.0
+    ) -> tuple[Array, OptimizerState]:
         """The step to add to the parameters, and the next state.
 
         `rate` scales this step: schedules lower it towards the end of a budget.
         """
         ...
 
-    def shrunk(self, state: Any) -> Any:
+    def shrunk(self, state: OptimizerState) -> OptimizerState:
         """The state with its step sizes halved, after a step that failed."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from cavity.inference.config import TrainingConfig
 from cavity.inference.start import chosen_start, prepare
 from cavity.inference.train import make_rule, make_trainer
 from cavity.inference.trainer import Trainer
-from cavity.typing import Array
+from cavity.typing import Array, InputLabels, InputRows, InputWeights
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,11 @@ class TrainingRows:
 
 @contextmanager
 def open_rows(
-    X: Any, y: Any = None, sample_weight: Any = None, *, n_jobs: int | None = None
+    X: InputRows,
+    y: InputLabels = None,
+    sample_weight: InputWeights = None,
+    *,
+    n_jobs: int | None = None,
 ) -> Iterator[TrainingRows]:
     """Open rows X [n, d] with labels y [n] and weights [n] for training; takes what `fit` takes.
 
@@ -54,7 +61,11 @@ def open_rows(
 
 
 def prepare_trainer(
-    rows: TrainingRows, config: TrainingConfig, *, kernel: Any = None, inducing_points: Any = None
+    rows: TrainingRows,
+    config: TrainingConfig,
+    *,
+    kernel: Kernel | None = None,
+    inducing_points: Array | None = None,
 ) -> Trainer:
     """Learn the scaling, choose kernel and inducing points, and make the trainer for these rows.
 

@@ -136,8 +136,8 @@ class Rule(ABC):
 def centred(terms: RowTerms, mean: Array) -> RowTerms:
     """Move sites so that the latent means [C, t] of a row come to add up to zero.
 
-    For likelihoods that do not change when all C latent values rise by the same amount. Then Σ_c α_c = 0
-    and, at the fixed point, the means of q add up to zero everywhere. Each site alone holds its own
-    function where it is, and q would approach that over very many sweeps. The fixed point is the same.
+    This is for likelihoods that do not change when all C latent values rise by the same amount. Then
+    Σ_c α_c = 0 and, at the fixed point, the means of q add up to zero everywhere. The fixed point is the
+    same without this move, but sites that are refined one by one reach it only after very many sweeps.
     """
     return terms._replace(shift=terms.shift - terms.precision * mean.mean(axis=0))

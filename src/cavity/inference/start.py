@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
 
+from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Standardizer
 from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
@@ -31,6 +32,9 @@ from cavity.inference.trainer import Problem, make_problem
 from cavity.memory import require_memory
 from cavity.typing import Array
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 
 @dataclass(frozen=True)
 class Start:
@@ -49,7 +53,7 @@ class Start:
 class PreviousFit:
     """What a warm start takes over from an earlier fit."""
 
-    kernel: Any
+    kernel: Kernel
     inducing_points: Array
     """[m, d], in the units of the user."""
     model: Model
@@ -66,7 +70,7 @@ def prepare(
     standardizer: Standardizer,
     start: Start,
     rule: Rule,
-    held_out: Any = None,
+    held_out: HeldOut | None = None,
 ) -> Problem:
     """The problem of fitting a source from a start: engine, parameter space and hyper-prior."""
     m = len(start.space.Z)
@@ -92,7 +96,7 @@ def chosen_start(
     config: TrainingConfig,
     rng: np.random.RandomState,
     *,
-    kernel: Any = None,
+    kernel: Kernel | None = None,
     inducing_points: Array | None = None,
     centre_theta: Array | None = None,
 ) -> Start:
@@ -130,12 +134,12 @@ def starting_point(
     source: RowSource,
     standardizer: Standardizer,
     *,
-    kernel: Any,
+    kernel: Kernel | None,
     inducing_points: Array | None,
     n_inducing: int,
     inducing_init: str,
     rng: np.random.RandomState,
-) -> tuple[Any, Array]:
+) -> tuple[Kernel, Array]:
     """Kernel and standardised inducing points [m, d] to start from."""
     kernel = None if kernel is None else clone(kernel)
     if inducing_points is not None:

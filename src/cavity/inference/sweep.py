@@ -103,7 +103,7 @@ class _PriorPass(Pass):
 
 @dataclass(frozen=True)
 class Sweep(_PriorPass):
-    """The pass that refines the sites of rows and sums up what they say of q and of the parameters."""
+    """The pass that refines the sites of rows and sums their parts of q and of the gradient."""
 
     posterior: Posterior
     rule: Rule
@@ -127,7 +127,7 @@ class Sweep(_PriorPass):
         return replace(self, options=options)
 
     def packed(self, *, directions: bool) -> Callable[[], Sweep]:
-        """The pass in a small form to be sent, which is the pass again when it is called."""
+        """The pass in a small form for sending; calling that gives the pass again."""
         assert isinstance(self.prior, Prior)
         # The exact gradient has terms that are computed in float64, whatever the tiles have.
         dtype = FLOAT64 if self.options.exact else self.prior.dtype
@@ -147,7 +147,7 @@ class Sweep(_PriorPass):
         terms = self._terms(rows, own, at)
         if rows.importance_weight is not None:
             weight = weight * rows.importance_weight
-        # A row without weight is absent from q: it must have no site to be taken out of it.
+        # A row without weight is not part of q, so it must not have a site to divide out of q.
         step = options.damping * (weight > 0)
         refined = Sites(
             sites.precision + step * (terms.precision - sites.precision),
@@ -170,7 +170,7 @@ class Sweep(_PriorPass):
             P = _row_gradient(at, terms, weight, posterior)
             half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
             correction = None
-            if half_gamma.any():  # not if the residual has no part in the likelihood
+            if half_gamma.any():  # it is zero if the likelihood does not use the residual
                 correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
                 P += correction
             if options.bracket:
@@ -185,7 +185,7 @@ class Sweep(_PriorPass):
         return RefinedRows(refined if self.refines else None, terms.log_predictive), sums
 
     def _terms(self, rows: Rows, own: Sites, at: Marginals) -> RowTerms:
-        """What the rule says of rows whose sites in q are `own`."""
+        """The terms of rows whose sites in q are `own`."""
         options = self.options
 
         def terms_without(share: Array | float) -> RowTerms:
@@ -206,7 +206,7 @@ class Sweep(_PriorPass):
             # moments match as the gradient assumes.
             terms = terms_without(np.sign(rows.weight))
             if (rows.weight < 1.0).any():
-                # The probability of the label leaves out no more of the row than q holds.
+                # For the leave-one-out probability, a row of weight w < 1 is divided out w times.
                 left_out = terms_without(np.minimum(rows.weight, 1.0)).log_predictive
                 terms = terms._replace(log_predictive=left_out)
         if options.residual_scale != 1.0:  # γ is minus twice the derivative by s, of which κs is a part
@@ -219,7 +219,7 @@ class SiteSum(_PriorPass):
     """The pass that sums up the sites of rows as they are, and changes nothing."""
 
     def packed(self, *, directions: bool) -> Callable[[], SiteSum]:
-        """The pass in a small form to be sent, which is the pass again when it is called."""
+        """The pass in a small form for sending; calling that gives the pass again."""
         assert isinstance(self.prior, Prior)
         return partial(_unpacked_site_sum, self.prior.packed(directions=False))
 

@@ -78,7 +78,7 @@ def make_trainer(problem: Problem, config: TrainingConfig) -> Trainer:
 
 
 def sweep_options(config: TrainingConfig) -> SweepOptions:
-    """What a pass of training needs to know."""
+    """The options of the passes of training."""
     return SweepOptions(
         damping=config.damping,
         exact=config.exact_gradient,
@@ -160,10 +160,10 @@ def _stepped(
     state, position = checkpointer.resume(trainer, progress, monitor)
     trained = run(trainer, config, budget, state, progress, monitor, checkpointer, position)
     try:
-        prior, posterior = _arrived(problem, trainer, trained.state, config)
-    except KeyboardInterrupt:  # what has been learned is worth another moment
+        prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
+    except KeyboardInterrupt:  # the state is kept, and its posterior still computed
         trained = replace(trained, interrupted=True)
-        prior, posterior = _arrived(problem, trainer, trained.state, config)
+        prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
     deadline = config.max_seconds
     if trained.interrupted:
         deadline = min(deadline, progress.seconds + GRACE_SECONDS)
@@ -179,7 +179,7 @@ def _stepped(
 def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Model:
     """The model of a state after exact sweeps over all rows at its parameters, calibrated if wanted."""
     problem, progress = trainer.problem, Progress()
-    prior, posterior = _arrived(problem, trainer, state, config)
+    prior, posterior = _final_prior_and_posterior(problem, trainer, state, config)
     arrived = Trained(state, 0, converged=True, interrupted=False)
     point = _polish(problem, config, prior, posterior, arrived, progress, np.inf)
     point = _calibrate(problem, config, point, progress, np.inf)
@@ -192,12 +192,12 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     )
 
 
-def _arrived(
+def _final_prior_and_posterior(
     problem: Problem, trainer: Trainer, state: TrainingState, config: TrainingConfig
 ) -> tuple[Prior, Posterior]:
-    """The prior and posterior that training has come to, in the precision of what follows."""
+    """Prior and posterior at the end of training, in the precision of the sweeps that follow."""
     if config.batch_size is not None:
-        return_freed_memory()  # of shuffled rows: the sweeps that follow read in order
+        return_freed_memory()  # shuffled rows took it; the sweeps that follow read in order
         problem = replace(problem, dtype=np.dtype(np.float64))
     # The same jitter gives the same whitened coordinates, in which q was trained.
     prior = problem.prior(state.x, trainer.problem.prior(state.x).jitter)
@@ -251,7 +251,7 @@ def _calibrate(
     """Fit the inverse temperature, if the configuration wants one."""
     try:
         if config.batch_size is not None:
-            return_freed_memory()  # of all rows' refined sites: calibration draws few rows
+            return_freed_memory()  # the sites of all rows took it; calibration needs few rows
     except KeyboardInterrupt:
         return point._replace(interrupted=True)
     if config.calibration is None or point.interrupted:

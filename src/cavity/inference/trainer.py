@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -22,10 +21,10 @@ from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.history import StepInfo
-from cavity.inference.optimizers import Optimizer
+from cavity.inference.optimizers import Optimizer, OptimizerState
 from cavity.inference.rule import Rule
 from cavity.inference.sweep import SiteSum, Sweep, SweepOptions
-from cavity.inference.updates import Evaluation, NaturalUpdate, PosteriorUpdate, objective
+from cavity.inference.updates import Evaluation, NaturalUpdate, PosteriorForm, PosteriorUpdate, objective
 from cavity.typing import FLOAT64, Array, Dtype
 
 
@@ -90,11 +89,11 @@ class TrainingState:
 
     x: Array
     """Kernel theta and inducing points, see `ParameterSpace`."""
-    q: Any
+    q: PosteriorForm
     """The posterior, in the form of the trainer's `PosteriorUpdate`."""
-    optimizer_state: Any
+    optimizer_state: OptimizerState
     damping: float
-    previous: tuple[Array, Any]
+    previous: tuple[Array, PosteriorForm]
     """x and q before the last step, to which a failed step returns."""
 
 
@@ -183,7 +182,7 @@ class Trainer:
         )
 
     def evaluate(
-        self, x: Array, q: Any, damping: float, batch: Block | None = None
+        self, x: Array, q: PosteriorForm, damping: float, batch: Block | None = None
     ) -> Evaluation | None:
         """Objective and gradient at a point; None if the batch has no weight.
 
@@ -219,7 +218,9 @@ class Trainer:
         )
         return Evaluation(sums, share, prior, np.concatenate([slope, by_q]), info)
 
-    def _prior_and_posterior(self, x: Array, q: Any, dtype: Dtype) -> tuple[Prior, Any, Posterior]:
+    def _prior_and_posterior(
+        self, x: Array, q: PosteriorForm, dtype: Dtype
+    ) -> tuple[Prior, PosteriorForm, Posterior]:
         """Prior at x, q (rebuilt from the sites if wanted) and its moments, the covariance in
         `dtype`."""
         if self.update.is_whitened and not self.rebuild and len(self.problem.space.Z) >= WORTH_A_THREAD:

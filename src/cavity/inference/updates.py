@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -152,10 +152,14 @@ def bound_gradient(
     return by_parameters, space.pack(sums.pull - mean, stacked(by_factors))
 
 
+PosteriorForm: TypeAlias = Any
+"""The q of an update: `Naturals`, or one vector in `GradientUpdate`. Only the update itself reads it."""
+
+
 class PosteriorUpdate(Protocol):
     """How a trainer represents q and moves it; each update has its own type of `q`."""
 
-    def start(self, posterior: Posterior, prior: Prior) -> Any:
+    def start(self, posterior: Posterior, prior: Prior) -> PosteriorForm:
         """The q to start from."""
         ...
 
@@ -168,38 +172,38 @@ class PosteriorUpdate(Protocol):
         """The options of a pass with a damping."""
         ...
 
-    def posterior(self, q: Any, prior: Prior | None = None) -> Posterior:
+    def posterior(self, q: PosteriorForm, prior: Prior | None = None) -> Posterior:
         """Moments of q in the whitened coordinates of a prior; a whitened q does not need the prior."""
         ...
 
-    def moments(self, q: Any, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+    def moments(self, q: PosteriorForm, dtype: Dtype, prior: Prior | None = None) -> Posterior:
         """Moments of q for a pass, with the covariance only in `dtype`.
 
         The naturals may be missing, if no rule needs them.
         """
         ...
 
-    def gradients(self, q: Any, sums: Sums, prior: Prior, posterior: Posterior) -> tuple[
-        ParameterGradient, Array
-    ]:  # fmt: skip
+    def gradients(
+        self, q: PosteriorForm, sums: Sums, prior: Prior, posterior: Posterior
+    ) -> tuple[ParameterGradient, Array]:
         """Gradient by kernel and inducing points, and by the parameters of q that the optimiser
         moves."""
         ...
 
-    def moved(self, q: Any, evaluation: Evaluation, gain: float, move: Array) -> Any:
+    def moved(self, q: PosteriorForm, evaluation: Evaluation, gain: float, move: Array) -> PosteriorForm:
         """The next q, from the result of a pass and the optimiser's move."""
         ...
 
-    def retreated(self, q: Any, before: Any) -> Any:
+    def retreated(self, q: PosteriorForm, before: PosteriorForm) -> PosteriorForm:
         """The q to continue with after a pass at q has failed; `before` is the q before the last
         step."""
         ...
 
-    def as_arrays(self, q: Any) -> dict[str, Array]:
+    def as_arrays(self, q: PosteriorForm) -> dict[str, Array]:
         """q as arrays for a file."""
         ...
 
-    def from_arrays(self, arrays: dict[str, Array]) -> Any:
+    def from_arrays(self, arrays: dict[str, Array]) -> PosteriorForm:
         """q from a file."""
         ...
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Standardizer
+from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend, held_out_numbers
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.engine import DaskEngine
+from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
 
@@ -22,27 +22,28 @@ class DaskBackend(LocalBackend):
         super().__init__(threads)
         self.cluster = cluster
 
-    def standardizer(self, source: Any, scaling: str | None) -> Standardizer:
+    def standardizer(self, source: RowSource, scaling: str | None) -> Standardizer:
         """Centre and scale of the columns, summed over the shards."""
         if scaling is None:
             return Standardizer.identity(source.n_features)
-        standardizer: Standardizer = source.standardizer(whiten=scaling == "whiten")
-        return standardizer
+        assert isinstance(source, ShardedSource)
+        return source.standardizer(whiten=scaling == "whiten")
 
-    def hold_out(self, source: Any, fraction: float, rng: np.random.RandomState) -> HeldOut:
+    def hold_out(self, source: RowSource, fraction: float, rng: np.random.RandomState) -> HeldOut:
         """A random share of the rows, at most 10,000, sent to this process."""
         numbers = held_out_numbers(source.n_rows, fraction, rng)
         return HeldOut(numbers, source.take(numbers))
 
     def engine(
         self,
-        source: Any,
+        source: RowSource,
         standardizer: Standardizer,
         n_latents: int,
         held_out: HeldOut | None = None,
         stored_directions: int = 0,
     ) -> Engine:
         """The engine that sends passes to the workers."""
+        assert isinstance(source, ShardedSource)
         return DaskEngine(source, standardizer, n_latents, self.threads, held_out, stored_directions)
 
     def status(self, rows_per_second: float) -> str:

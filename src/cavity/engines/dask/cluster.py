@@ -1,6 +1,7 @@
 """The cluster of a fit: the user's, or one on this machine that is closed after the fit.
 
-Work is repeated when workers are lost. An error is raised when there have been none for some time."""
+Work is repeated when workers are lost. A fit ends with an error if there is no worker for some time.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ WORKER_TIMEOUT = 60.0
 _POLL = 0.5
 """Seconds between two looks at the workers."""
 _MOST_DEATHS = 3
-"""Times in a row that Dask may give a task up because workers died while they ran it."""
+"""Number of times in a row that workers may die while they run a task, before the fit ends."""
 
 FAULTS = (CancelledError, KilledWorker, CommClosedError)
 """Errors of Dask that mean lost data or workers, not an error of the work itself."""
@@ -112,7 +113,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster_for(client: Client | None, n_workers: int, checkpoint: Any) -> Iterator[Cluster]:
+def cluster_for(
+    client: Client | None, n_workers: int, checkpoint: str | os.PathLike[str] | None
+) -> Iterator[Cluster]:
     """The client's cluster, or a new one of `n_workers` processes with one thread each."""
     if client is not None:
         if not isinstance(client, Client):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import dask
 import dask.array
@@ -20,13 +21,24 @@ from cavity.data.source import tile_precision
 from cavity.data.table import ArrowTable, Table, TextTable
 from cavity.data.weights import check_weights
 from cavity.errors import SourceError
+from cavity.typing import AnyArray, AnyDtype, Array, InputLabels, InputRows, InputWeights
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from dask.delayed import Delayed
+
+DaskColumn: TypeAlias = "dask.array.Array | dask.dataframe.Series"
+"""Labels or weights, in the partitions of X."""
+
+PartitionRows: TypeAlias = Any
+"""Rows of one partition as the worker has them: a pandas DataFrame, an array or a sparse matrix."""
 
 
 class Partition(NamedTuple):
     """Some rows of a table, checked, as arrays."""
 
-    X: NDArray[Any]
-    y: NDArray[Any]
+    X: AnyArray
+    y: AnyArray
     weight: NDArray[np.float64] | None = None
 
 
@@ -35,22 +47,22 @@ class PartitionSummary(NamedTuple):
 
     n_rows: int
     n_features: int
-    classes: NDArray[Any]
+    classes: AnyArray
     totals: NDArray[np.float64]
     """Weight of each of the classes."""
-    dtype: np.dtype[Any]
+    dtype: AnyDtype
 
 
 @dataclass(frozen=True)
 class LazyTable:
     """A table in partitions that have not been read."""
 
-    partitions: list[Any]
+    partitions: list[Delayed]
     """Delayed `Partition`s."""
-    feature_names: NDArray[Any] | None
+    feature_names: AnyArray | None
 
 
-def lazy_table(X: Any, y: Any, sample_weight: Any = None) -> LazyTable:
+def lazy_table(X: InputRows, y: InputLabels, sample_weight: InputWeights = None) -> LazyTable:
     """The partitions of X, y and their weights; reads no rows."""
     if isinstance(X, (str, os.PathLike)):
         X, y, sample_weight = _parquet(os.fspath(X), y, sample_weight)
@@ -73,7 +85,9 @@ def summarise(partition: Partition) -> PartitionSummary:
     return PartitionSummary(X.shape[0], X.shape[1], classes, totals, X.dtype)
 
 
-def _parquet(path: str, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+def _parquet(
+    path: str, y: InputLabels, sample_weight: InputWeights
+) -> tuple[dask.dataframe.DataFrame, dask.dataframe.Series, dask.dataframe.Series | None]:
     if not isinstance(y, str):
         what = repr(y) if y is None else f"<{type(y).__name__}>"
         raise SourceError(
@@ -95,7 +109,7 @@ def _parquet(path: str, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     return table.drop(columns=[y, sample_weight]), table[y], table[sample_weight]
 
 
-def _from_frame(X: Any, y: Any, sample_weight: Any) -> LazyTable:
+def _from_frame(X: dask.dataframe.DataFrame, y: InputLabels, sample_weight: InputWeights) -> LazyTable:
     dtype = _frame_precision(X)
     if isinstance(y, str):
         raise SourceError(f"y={y!r}: with a Dask DataFrame, y is a Series, for instance frame[{y!r}]")
@@ -107,7 +121,7 @@ def _from_frame(X: Any, y: Any, sample_weight: Any) -> LazyTable:
     return LazyTable(_partitions(blocks, *columns, dtype, list(names)), names if named else None)
 
 
-def _from_array(X: Any, y: Any, sample_weight: Any) -> LazyTable:
+def _from_array(X: dask.array.Array, y: InputLabels, sample_weight: InputWeights) -> LazyTable:
     if X.ndim != 2:
         raise ValueError(f"X has {X.ndim} dimensions; it must have two, [n, d]")
     if X.dtype.kind not in "biuf":
@@ -117,7 +131,7 @@ def _from_array(X: Any, y: Any, sample_weight: Any) -> LazyTable:
     return LazyTable(_partitions(X.to_delayed().ravel(), *columns, None, None), None)
 
 
-def _chunked_like(X: Any, column: Any) -> Any:
+def _chunked_like(X: dask.array.Array, column: DaskColumn) -> DaskColumn:
     if (
         isinstance(column, dask.array.Array)
         and not np.isnan(X.shape[0])
@@ -129,18 +143,20 @@ def _chunked_like(X: Any, column: Any) -> Any:
     return column
 
 
-def _columns_of(y: Any, sample_weight: Any) -> tuple[Any, Any]:
+def _columns_of(
+    y: DaskColumn, sample_weight: DaskColumn | None
+) -> tuple[Sequence[Delayed], Sequence[Delayed] | None]:
     weight = None if sample_weight is None else _column_blocks(sample_weight, "sample_weight")
     return _column_blocks(y, "y"), weight
 
 
-def _column_blocks(column: Any, name: str) -> Any:
+def _column_blocks(column: DaskColumn, name: str) -> list[Delayed]:
     if isinstance(column, dask.dataframe.Series):
-        return column.to_delayed(optimize_graph=False)
+        return list(column.to_delayed(optimize_graph=False))
     if isinstance(column, dask.array.Array):
         if column.ndim != 1:
             raise ValueError(f"{name} has {column.ndim} dimensions; it must have one, [n]")
-        return column.to_delayed().ravel()
+        return list(column.to_delayed().ravel())
     raise TypeError(
         f"{name} is a {type(column).__name__}; with Dask rows it must be a Dask array or Series, "
         "partitioned as X is"
@@ -148,8 +164,12 @@ def _column_blocks(column: Any, name: str) -> Any:
 
 
 def _partitions(
-    X: Any, y: Any, weight: Any, dtype: np.dtype[Any] | None, names: list[Any] | None
-) -> list[Any]:
+    X: Sequence[Delayed],
+    y: Sequence[Delayed],
+    weight: Sequence[Delayed] | None,
+    dtype: AnyDtype | None,
+    names: list[str] | None,
+) -> list[Delayed]:
     for name, column in (("y", y), ("sample_weight", weight)):
         if column is not None and len(X) != len(column):
             raise ValueError(
@@ -157,13 +177,18 @@ def _partitions(
                 "way, for instance by taking both from one frame, or with rechunk or repartition"
             )
     prepare = dask.delayed(_checked_partition)
-    weight = [None] * len(X) if weight is None else weight
-    blocks = zip(X, y, weight, strict=True)
+    weights = [None] * len(X) if weight is None else weight
+    blocks = zip(X, y, weights, strict=True)
     return [prepare(x, labels, w, i, dtype, names) for i, (x, labels, w) in enumerate(blocks)]
 
 
 def _checked_partition(
-    X: Any, y: Any, weight: Any, number: int, dtype: np.dtype[Any] | None, names: list[Any] | None
+    X: PartitionRows,
+    y: pd.Series | AnyArray,
+    weight: pd.Series | AnyArray | None,
+    number: int,
+    dtype: AnyDtype | None,
+    names: list[str] | None,
 ) -> Partition:
     """Check blocks of X, y and weights, and make arrays of them; runs on a worker."""
     if dtype is not None:
@@ -185,7 +210,9 @@ def _checked_partition(
     return Partition(X, _checked_labels(labels, number), _checked_weight(weight, len(X), number))
 
 
-def _checked_weight(weight: Any, n_rows: int, number: int) -> NDArray[np.float64] | None:
+def _checked_weight(
+    weight: pd.Series | AnyArray | None, n_rows: int, number: int
+) -> NDArray[np.float64] | None:
     if weight is None:
         return None
     values: NDArray[np.float64] = np.asarray(weight, dtype=np.float64)
@@ -195,7 +222,7 @@ def _checked_weight(weight: Any, n_rows: int, number: int) -> NDArray[np.float64
     return values
 
 
-def _checked_labels(labels: NDArray[Any], number: int) -> NDArray[Any]:
+def _checked_labels(labels: AnyArray, number: int) -> AnyArray:
     missing = labels != labels if labels.dtype.kind == "f" else np.zeros(0, bool)
     if labels.dtype.kind == "O":
         missing = np.array([value is None or value != value for value in labels], dtype=bool)
@@ -206,7 +233,7 @@ def _checked_labels(labels: NDArray[Any], number: int) -> NDArray[Any]:
     return labels
 
 
-def _frame_precision(X: Any) -> np.dtype[Any]:
+def _frame_precision(X: dask.dataframe.DataFrame) -> AnyDtype:
     dtypes, refused = [], []
     for name, kind in zip(X.columns, X.dtypes, strict=True):
         plain = getattr(kind, "numpy_dtype", kind)
@@ -231,9 +258,9 @@ _PIECE_ROWS = 500_000
 class TableRows(NamedTuple):
     """Features [t, d], class values [t] and, if there are any, weights [t]."""
 
-    X: Any
-    y: Any
-    sample_weight: Any
+    X: Array | dask.array.Array
+    y: AnyArray | dask.array.Array
+    sample_weight: Array | dask.array.Array | None
 
 
 def dask_rows(
@@ -254,7 +281,7 @@ def dask_rows(
     rows = [encode(piece, preprocessor, classes, weight) for piece in tables]
     dtype, d = np.dtype(preprocessor.dtype_), preprocessor.n_features_out_
 
-    def joined(parts: list[Any], shape: tuple[float, ...], kind: Any) -> Any:
+    def joined(parts: list[Delayed], shape: tuple[float, ...], kind: AnyDtype) -> dask.array.Array:
         arrays = [dask.array.from_delayed(part, shape=shape, dtype=kind) for part in parts]
         return dask.array.concatenate(arrays, allow_unknown_chunksizes=True)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isqrt
 from typing import Any, NamedTuple, TypeVar
@@ -157,7 +157,7 @@ def _size_of_partial_sum(sums: PartialSum) -> int:
 
 
 def _size_of_sums(sums: Sums) -> int:
-    return sum(sizeof(getattr(sums, part.name)) for part in fields(sums))
+    return sum(map(sizeof, vars(sums).values()))
 
 
 def _size_of_message(message: PackedMessage) -> int:

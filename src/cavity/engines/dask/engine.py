@@ -18,7 +18,7 @@ from distributed import Client, Future
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
 from cavity.data.scaling import Standardizer
 from cavity.engines.dask.comm import FitSettings, Message, unpack_sums
-from cavity.engines.dask.passes import Assignment, GroupStates, MakeTask, PassResult, PassRunner
+from cavity.engines.dask.passes import Assignment, GroupStates, MakeTask, PassResult, PassRunner, Task
 from cavity.engines.dask.recovery import (
     RecoveryLog,
     make_folder,
@@ -92,7 +92,7 @@ class DaskEngine(Engine):
             keys.update({i: state_key(self._settings.fit, message.number, i) for i in groups})
             return message, make_task
 
-        def make_task(assignment: Assignment, sent: Future | str) -> tuple[Any, ...]:
+        def make_task(assignment: Assignment, sent: Future | str) -> Task:
             rows = [self.source.rows[i] for i in assignment.groups]
             states = [self._states[i] for i in assignment.groups]
             own, extent = [keys[i] for i in assignment.groups], assignment.extent
@@ -111,7 +111,7 @@ class DaskEngine(Engine):
         return Message(self._settings, row_pass, sampler, number, self._states.live)
 
     def commit(self) -> None:
-        """Let the rows keep what the last pass has found."""
+        """Let the rows keep the sites and scores of the last pass."""
         if self._pending is not None:
             keys, result, whole = self._pending
             self._pending = None
@@ -131,7 +131,7 @@ class DaskEngine(Engine):
         return {shard: sample._replace(hold_out=hold_out) for shard, sample in batch.items()}
 
     @property
-    def log_predictive(self) -> Any:
+    def log_predictive(self) -> dask.array.Array:
         """[n], a Dask array: log probability of each label with its row left out."""
         futures = [
             self._client.submit(leave_one_out, *self._inputs(i), pure=False)

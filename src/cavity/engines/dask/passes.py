@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import dask
 from distributed import Client, Future
@@ -32,14 +32,17 @@ class Assignment(NamedTuple):
     """The worker that should run the task."""
 
 
-MakeTask = Callable[[Assignment, "Future | str"], tuple[Any, ...]]
-"""From an assignment and the place of the message to a task as Dask writes it."""
+Task: TypeAlias = tuple[Any, ...]
+"""A task as Dask writes it: a function and its arguments."""
+
+MakeTask: TypeAlias = Callable[[Assignment, "Future | str"], Task]
+"""From an assignment and the place of the message to a task."""
 
 
 class PassGraph(NamedTuple):
     """A Dask graph, and where its tasks should run."""
 
-    tasks: dict[str, tuple[Any, ...]]
+    tasks: dict[str, Task]
     workers: dict[str, str | None]
     """By key: the worker that should run the task."""
     roots: list[str]
@@ -71,9 +74,7 @@ def pass_graph(
     return PassGraph(graph, workers, list(extents))
 
 
-def _next_level(
-    graph: dict[str, tuple[Any, ...]], extents: dict[str, range], name: str
-) -> dict[str, range]:
+def _next_level(graph: dict[str, Task], extents: dict[str, range], name: str) -> dict[str, range]:
     keys, above = list(extents), {}
     for i in range(0, len(keys), FAN_IN):
         below = keys[i : i + FAN_IN]
@@ -122,7 +123,7 @@ class GroupStates:
 
 
 class PassResult(NamedTuple):
-    """What a pass has come to."""
+    """The result of a pass."""
 
     sums: Sums
     """Packed sums of all shards."""

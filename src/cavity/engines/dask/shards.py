@@ -10,11 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from distributed import Future
-from numpy.typing import NDArray
 
 from cavity.data.labels import encode_labels
 from cavity.data.scaling import Standardizer, learn_standardizer
@@ -24,14 +22,14 @@ from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import LazyTable, Partition, PartitionSummary, summarise
 from cavity.engines.dask.comm import GroupRows, identity
 from cavity.engines.dask.worker import ShardSample, shard_moments, take_rows
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, Array, ClassWeight, IntArray
 
 LEAST_ROWS = 1_024
 """Fewest rows of a shard, if there are several: products are fast with about a thousand rows."""
 MOST_ROWS = 131_072
-"""Most rows of a shard: it bounds the loss with a worker, and the memory of a task."""
+"""Most rows of a shard, which limits what is lost with a worker and the memory of a task."""
 PLENTY = 256
-"""Number of shards from which on they grow with the rows, up to the most rows of a shard."""
+"""Number of shards from which more rows make the shards larger, up to MOST_ROWS, not more."""
 GROUPS_PER_WORKER = 2
 """Groups of shards per worker at the start, so that workers that join later can be given some."""
 
@@ -163,7 +161,7 @@ def shard_batches(
 class ShardedSource(RowSource):
     """The rows of a lazy table, held by the workers; the driver has counts, classes and samples."""
 
-    def __init__(self, table: LazyTable, cluster: Cluster, class_weight: Any = None) -> None:
+    def __init__(self, table: LazyTable, cluster: Cluster, class_weight: ClassWeight = None) -> None:
         self.table = table
         self.cluster = cluster
         self.feature_names = table.feature_names
@@ -175,7 +173,7 @@ class ShardedSource(RowSource):
             raise ValueError("X has no rows: found array with 0 sample(s), at least 1 is required")
         self.n_features: int = found[0].n_features
         self.dtype = tile_precision(np.result_type(*(part.dtype for part in found)))
-        self.classes: NDArray[Any] = np.unique(np.concatenate([p.classes for p in found if p.n_rows]))
+        self.classes: AnyArray = np.unique(np.concatenate([p.classes for p in found if p.n_rows]))
         totals = _class_totals(found, self.classes)
         factors = checked_class_factors(class_weight, self.classes, totals)
         self._factors = factors
@@ -219,7 +217,7 @@ class ShardedSource(RowSource):
     def _home(self, group: int, places: list[str]) -> str | None:
         return places[slot_of(group, len(self.groups), len(places))] if places else None
 
-    def _wish(self, home: str | None) -> dict[str, Any]:
+    def _wish(self, home: str | None) -> dict[str, list[str] | bool]:
         return {} if home is None else {"workers": [home], "allow_other_workers": True}
 
     def _load(self) -> None:
@@ -286,7 +284,7 @@ def read_group(
     pieces: list[list[tuple[int, int, int]]],
     first: int,
     starts: tuple[int, ...],
-    classes: NDArray[Any],
+    classes: AnyArray,
     factors: Array | None,
 ) -> GroupRows:
     """The rows of some shards from the partitions that contain them; runs on a worker."""
@@ -327,7 +325,7 @@ def _weights(
     return weight if factors is None else weight * factors[codes]
 
 
-def _class_totals(found: list[PartitionSummary], classes: NDArray[Any]) -> Array:
+def _class_totals(found: list[PartitionSummary], classes: AnyArray) -> Array:
     totals = np.zeros(len(classes))
     for part in found:
         totals[np.searchsorted(classes, part.classes)] += part.totals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cavity.gp.tiles import Sums
@@ -43,9 +43,9 @@ class PartialSum:
 
 def added(a: Sums, b: Sums) -> Sums:
     """a + b as a new object: the cluster may still need both."""
+    others = vars(b)
     values: dict[str, Any] = {
-        field.name: None if (mine := getattr(a, field.name)) is None else mine + getattr(b, field.name)
-        for field in fields(a)
+        name: None if mine is None else mine + others[name] for name, mine in vars(a).items()
     }
     return Sums(**values)
 

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from distributed import Client, Future, get_client, get_worker
-from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.sampling import HeldOut, calibration_part
@@ -38,12 +37,12 @@ from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.tiles import Sites, Sums
 from cavity.memory import freed_memory_kept
-from cavity.typing import IntArray
+from cavity.typing import Array, IntArray
 
 _held: dict[str, dict[str, Future]] = {}
-"""By fit and key: futures that keep the states alive which this worker has made."""
+"""Futures by fit and key: while they exist, Dask keeps the states that this worker has made."""
 _clients: dict[str, Client] = {}
-"""By worker: its client, as Dask notifies the scheduler whenever a task asks for a client."""
+"""Client of each worker, by address. Asking Dask for it in every task would notify the scheduler."""
 _lock = Lock()
 _SWITCH_SECONDS = 5e-4
 """Interval at which threads take turns in the interpreter while a task runs."""
@@ -200,7 +199,7 @@ def take_rows(rows: GroupRows, numbers: IntArray) -> RawRows:
     return joined(parts)
 
 
-def leave_one_out(rows: GroupRows, state: GroupState | None) -> NDArray[np.floating[Any]]:
+def leave_one_out(rows: GroupRows, state: GroupState | None) -> Array:
     """Log probabilities of the labels of a group with their rows left out; NaN where unknown."""
     return np.concatenate(
         [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,11 +11,14 @@ from cavity.gp.kernels.basic import BoundConstant, BoundWhite, Scaled
 from cavity.gp.kernels.stationary import Stationary
 from cavity.typing import Array
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 
 class BoundSum:
     """k = k₁ + k₂; theta is that of k₁ followed by that of k₂."""
 
-    def __init__(self, kernel: Any, Z: Array) -> None:
+    def __init__(self, kernel: Kernel, Z: Array) -> None:
         """Bind the kernel to Z: [m, d]."""
         self._left, self._right = bind(kernel.k1, Z), bind(kernel.k2, Z)
 
@@ -44,7 +47,7 @@ class BoundSum:
         return np.concatenate([left, self._right.pull_back_diagonal(tape[1], g)])
 
 
-def bind_product(kernel: Any, Z: Array) -> BoundKernel:
+def bind_product(kernel: Kernel, Z: Array) -> BoundKernel:
     """k = k₁k₂; a positive constant and a stationary kernel become one (see `Scaled`)."""
     left, right = bind(kernel.k1, Z), bind(kernel.k2, Z)
     for constant, other in ((left, right), (right, left)):
@@ -87,7 +90,7 @@ class BoundProduct:
 class BoundPower:
     """k = k₁^p, where ∂F/∂K₁ = G∘p K₁^(p−1); p is not a hyperparameter."""
 
-    def __init__(self, kernel: Any, Z: Array) -> None:
+    def __init__(self, kernel: Kernel, Z: Array) -> None:
         """Bind the kernel to Z: [m, d]."""
         self._base = bind(kernel.kernel, Z)
         self._power = float(kernel.exponent)

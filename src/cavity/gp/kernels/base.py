@@ -14,11 +14,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar, overload, runtime_checkabl
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.gaussian_process.kernels import Exponentiation, KernelOperator
+from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator
 
 from cavity.typing import Array, Dtype
 
 Array64: TypeAlias = NDArray[np.float64]
+
+SetTheta: TypeAlias = Callable[[Array], Kernel]
+"""Gives a copy of a kernel with another theta [p]."""
 
 Tape: TypeAlias = Any
 """What a forward call keeps for its pull-back; only the kernel that made it reads it."""
@@ -87,7 +90,7 @@ def inner(G: Array, K: Array) -> float:
     return float(np.einsum("ij,ij->i", G, K).sum(dtype=np.float64))
 
 
-def is_fixed(kernel: Any, name: str) -> bool:
+def is_fixed(kernel: Kernel, name: str) -> bool:
     """Whether a hyperparameter is fixed: `kernel.hyperparameter_<name>.fixed`, without its cost."""
     return isinstance(getattr(kernel, f"{name}_bounds"), str)
 
@@ -97,7 +100,7 @@ def if_free(fixed: bool, value: float) -> Array64:
     return np.empty(0) if fixed else np.array([value], dtype=np.float64)
 
 
-def theta_setter(kernel: Any) -> Callable[[Array], Any]:
+def theta_setter(kernel: Kernel) -> SetTheta:
     """A function from theta [p] to a copy of the kernel with that theta.
 
     >>> from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -111,10 +114,10 @@ def theta_setter(kernel: Any) -> Callable[[Array], Any]:
     return _leaf_setter(kernel)
 
 
-def _operator_setter(kernel: Any) -> Callable[[Array], Any]:
+def _operator_setter(kernel: Kernel) -> SetTheta:
     first, second, split = theta_setter(kernel.k1), theta_setter(kernel.k2), kernel.k1.n_dims
 
-    def with_theta(theta: Array) -> Any:
+    def with_theta(theta: Array) -> Kernel:
         changed = shallow_copy(kernel)
         changed.k1, changed.k2 = first(theta[:split]), second(theta[split:])
         return changed
@@ -122,8 +125,8 @@ def _operator_setter(kernel: Any) -> Callable[[Array], Any]:
     return with_theta
 
 
-def _part_setter(kernel: Any, name: str, part: Callable[[Array], Any]) -> Callable[[Array], Any]:
-    def with_theta(theta: Array) -> Any:
+def _part_setter(kernel: Kernel, name: str, part: SetTheta) -> SetTheta:
+    def with_theta(theta: Array) -> Kernel:
         changed = shallow_copy(kernel)
         setattr(changed, name, part(theta))
         return changed
@@ -131,10 +134,10 @@ def _part_setter(kernel: Any, name: str, part: Callable[[Array], Any]) -> Callab
     return with_theta
 
 
-def _leaf_setter(kernel: Any) -> Callable[[Array], Any]:
+def _leaf_setter(kernel: Kernel) -> SetTheta:
     free = [(h.name, h.n_elements) for h in kernel.hyperparameters if not h.fixed]
 
-    def with_theta(theta: Array) -> Any:
+    def with_theta(theta: Array) -> Kernel:
         changed, values, start = shallow_copy(kernel), np.exp(theta), 0
         for name, n_elements in free:
             value = values[start : start + n_elements]
@@ -145,12 +148,12 @@ def _leaf_setter(kernel: Any) -> Callable[[Array], Any]:
     return with_theta
 
 
-Binder = Callable[[Any, Array], BoundKernel]
+Binder: TypeAlias = Callable[[Kernel, Array], BoundKernel]
 B = TypeVar("B", bound=Binder)
 
 
 @singledispatch
-def _binder(kernel: Any, Z: Array) -> BoundKernel:
+def _binder(kernel: Kernel, Z: Array) -> BoundKernel:
     name = type(kernel).__name__
     raise TypeError(
         f"kernel of type {name!r} is not registered; write a class with the methods of "
@@ -158,7 +161,7 @@ def _binder(kernel: Any, Z: Array) -> BoundKernel:
     )
 
 
-def bind(kernel: Any, Z: Array) -> BoundKernel:
+def bind(kernel: Kernel, Z: Array) -> BoundKernel:
     """Bind a scikit-learn kernel to inducing points Z: [m, d], in the dtype of Z.
 
     >>> import numpy as np
@@ -186,7 +189,7 @@ def bind(kernel: Any, Z: Array) -> BoundKernel:
     return _binder_of(kernel_type)(kernel, Z)
 
 
-def bind_rounded(kernel: Any, Z: Array, dtype: Dtype, bound: BoundKernel) -> BoundKernel:
+def bind_rounded(kernel: Kernel, Z: Array, dtype: Dtype, bound: BoundKernel) -> BoundKernel:
     """Bind to Z in another precision, given what `bind` made of the same kernel and points.
 
     A bound kernel may have a method ``in_precision(dtype)`` that is cheaper than binding again.

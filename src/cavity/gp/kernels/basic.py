@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
 
 import numpy as np
-from sklearn.gaussian_process.kernels import Exponentiation, KernelOperator, WhiteKernel
+from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator, WhiteKernel
 
 from cavity.gp.kernels.base import Array64, Tape, if_free, is_fixed, shallow_copy, total
 from cavity.gp.kernels.stationary import Stationary
@@ -16,7 +15,7 @@ from cavity.typing import Array, Dtype
 class BoundConstant:
     """k(x, z) = c, and ∂k/∂log c = c. Its values are views of one number."""
 
-    def __init__(self, kernel: Any, Z: Array) -> None:
+    def __init__(self, kernel: Kernel, Z: Array) -> None:
         """Bind the kernel to Z: [m, d]."""
         self.value = float(kernel.constant_value)
         self._fixed = is_fixed(kernel, "constant_value")
@@ -48,7 +47,7 @@ class BoundConstant:
 class BoundWhite:
     """k(x, x) = σ², and k(x, z) = 0 for every inducing point: inducing values are noise free."""
 
-    def __init__(self, kernel: Any, Z: Array) -> None:
+    def __init__(self, kernel: Kernel, Z: Array) -> None:
         """Bind the kernel to Z: [m, d]."""
         self._noise = float(kernel.noise_level)
         self._fixed = is_fixed(kernel, "noise_level")
@@ -72,7 +71,7 @@ class BoundWhite:
         return if_free(self._fixed, self._noise * total(g))
 
 
-def noise_free(kernel: Any) -> Any:
+def noise_free(kernel: Kernel) -> Kernel:
     """A copy of the kernel in which white noise has the level zero.
 
     >>> from sklearn.gaussian_process.kernels import RBF
@@ -92,7 +91,7 @@ def noise_free(kernel: Any) -> Any:
 class BoundDotProduct:
     """k(x, z) = σ₀² + x·z, with ∂k/∂log σ₀ = 2σ₀² and ∂k/∂z = x."""
 
-    def __init__(self, kernel: Any, Z: Array) -> None:
+    def __init__(self, kernel: Kernel, Z: Array) -> None:
         """Bind the kernel to Z: [m, d]."""
         self._bias = float(kernel.sigma_0) ** 2
         self._fixed = is_fixed(kernel, "sigma_0")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cavity.gp.kernels.base import Array64, bind
 from cavity.typing import Array
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 _STEP = 1e-5
 """Step of the central differences: their truncation and rounding errors are both near 1e-10."""
@@ -17,7 +20,7 @@ _NOISE = 1e-9
 
 
 def check_kernel(
-    kernel: Any, X: Array64 | None = None, Z: Array64 | None = None, rtol: float = 1e-5
+    kernel: Kernel, X: Array64 | None = None, Z: Array64 | None = None, rtol: float = 1e-5
 ) -> None:
     """Check the bound form of a kernel against scikit-learn's own and finite differences.
 
@@ -53,7 +56,7 @@ def check_kernel(
     _check_diagonal_gradient(kernel, X, Z, g, rtol)
 
 
-def theta_names(kernel: Any) -> list[str]:
+def theta_names(kernel: Kernel) -> list[str]:
     """A name for each entry of ``kernel.theta``, such as ``k2__length_scale[0]``: p of them."""
     return [
         h.name if h.n_elements == 1 else f"{h.name}[{i}]"
@@ -63,7 +66,7 @@ def theta_names(kernel: Any) -> list[str]:
     ]
 
 
-def _check_values(kernel: Any, X: Array64, Z: Array64) -> None:
+def _check_values(kernel: Kernel, X: Array64, Z: Array64) -> None:
     for dtype, tolerance in ((np.float64, 1e-10), (np.float32, 1e-4)):
         Xt: Array = X.astype(dtype)
         Zt: Array = Z.astype(dtype)
@@ -87,7 +90,7 @@ def _check_values(kernel: Any, X: Array64, Z: Array64) -> None:
                 )
 
 
-def _check_cross_gradients(kernel: Any, X: Array64, Z: Array64, G: Array64, rtol: float) -> None:
+def _check_cross_gradients(kernel: Kernel, X: Array64, Z: Array64, G: Array64, rtol: float) -> None:
     bound = bind(kernel, Z)
     K, tape = bound.cross(X)
     floor = _NOISE * float(np.abs(G * K).sum())
@@ -113,7 +116,7 @@ def _check_cross_gradients(kernel: Any, X: Array64, Z: Array64, G: Array64, rtol
     )
 
 
-def _check_diagonal_gradient(kernel: Any, X: Array64, Z: Array64, g: Array64, rtol: float) -> None:
+def _check_diagonal_gradient(kernel: Kernel, X: Array64, Z: Array64, g: Array64, rtol: float) -> None:
     bound = bind(kernel, Z)
     k, tape = bound.diagonal(X)
     _compare(

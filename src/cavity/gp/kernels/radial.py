@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +11,11 @@ from cavity.gp.kernels.base import is_fixed
 from cavity.gp.kernels.stationary import Curve, Radial, Stationary
 from cavity.typing import Array
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
-def bind_rbf(kernel: Any, Z: Array) -> Stationary:
+
+def bind_rbf(kernel: Kernel, Z: Array) -> Stationary:
     """k(x, z) = exp(−½ Σ_k (x_k − z_k)²/l_k²), with one lengthscale or one per column."""
     return Stationary(kernel, Z, squared_exponential)
 
@@ -23,7 +26,7 @@ def squared_exponential(E: Array) -> Curve:
     return Curve(K, K)
 
 
-def bind_matern(kernel: Any, Z: Array) -> Stationary:
+def bind_matern(kernel: Kernel, Z: Array) -> Stationary:
     """A function of r = √(Σ_k (x_k − z_k)²/l_k²) whose samples are ⌈ν⌉ − 1 times differentiable."""
     if kernel.nu not in _MATERN:
         options = ", ".join(str(nu) for nu in _MATERN)
@@ -77,7 +80,7 @@ _MATERN: dict[float, Radial] = {
 }
 
 
-def bind_rational_quadratic(kernel: Any, Z: Array) -> Stationary:
+def bind_rational_quadratic(kernel: Kernel, Z: Array) -> Stationary:
     """k(x, z) = (1 + |x − z|²/(2αl²))^(−α).
 
     With u = −E/α the curve is f = (1 + u)^(−α) and

@@ -19,13 +19,16 @@ stay as they are: E = X(z_s/l)ᵀ − ½|x_s|² − ½|z_s|², with |x_s|² = Σ
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from cavity.gp.kernels.base import Array64, Tape, inner, is_fixed, shallow_copy
 from cavity.memory import cached_rows
 from cavity.typing import Array, Dtype
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 _MANY_COLUMNS = 64
 """Columns from which rows are not copied."""
@@ -60,10 +63,10 @@ class ScaledPoints:
         partner[:, :d], partner[:, d], partner[:, d + 1] = self.Zs, 1, self.half_norms
         return partner
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "partner"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         # On a cluster every pass sends these points: the partner is cheaper to make than to send.
         vars(self).update(state)
         self.partner = self._partner()
@@ -188,7 +191,7 @@ class Stationary:
     """c f(E) for a curve f with f(0) = 1 and the lengthscales ``kernel.length_scale``."""
 
     def __init__(
-        self, kernel: Any, Z: Array, radial: Radial, *, kink: bool = False, n_shapes: int = 0
+        self, kernel: Kernel, Z: Array, radial: Radial, *, kink: bool = False, n_shapes: int = 0
     ) -> None:
         """Bind a kernel with a `length_scale`, one or one per column, to Z: [m, d].
 

@@ -37,9 +37,9 @@ _FAR = -45.0
 _N_HERMITE = 10
 """Gauss–Hermite nodes for narrow normals."""
 _WIDE = 0.4
-"""√V from which E[log Φ] uses the table …"""
+"""√V from which E[log Φ] uses the table, except in the left tail."""
 _LEFT_TAIL = -7.0
-"""… unless e/√V is below this."""
+"""e/√V below which E[log Φ] does not use the table, however large √V is."""
 _STEP, _SCALE = 0.06, 4.5
 """h and c of the table's nodes."""
 _REACH = 8.5
