@@ -25,10 +25,10 @@ STOCHASTIC = {"batch_size": 50, "max_epochs": 4}
 KINDS = {
     "sep": (SEPClassifier, BATCH),
     "sep, minibatches": (SEPClassifier, STOCHASTIC),
-    "sep, validation": (SEPClassifier, {**BATCH, "early_stopping": "validation"}),
+    "sep, validation": (SEPClassifier, {**BATCH, "validation_fraction": 0.1}),
     "svi": (SVIClassifier, BATCH),
     "svi, minibatches": (SVIClassifier, STOCHASTIC),
-    "gfitc": (GFITCClassifier, {"max_epochs": 5}),
+    "gfitc": (GFITCClassifier, {"max_iter": 5}),
 }
 every_kind = pytest.mark.parametrize("name", KINDS)
 over_all_rows = pytest.mark.parametrize("name", [name for name in KINDS if "mini" not in name])
