@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,3 +18,24 @@ Dtype: TypeAlias = "np.dtype[np.floating[Any]]"
 """float32 or float64: the precision of a tile."""
 
 FLOAT64: Dtype = np.dtype(np.float64)
+
+AnyArray: TypeAlias = NDArray[Any]
+"""An array of any dtype: labels as the user gave them, names, or rows not converted yet."""
+
+AnyDtype: TypeAlias = "np.dtype[Any]"
+"""The dtype of an `AnyArray`."""
+
+InputRows: TypeAlias = Any
+"""Rows as a user may give them: an array, sparse matrix, data frame, Arrow table, file name or `Source`."""
+
+InputLabels: TypeAlias = Any
+"""Labels as a user may give them: an array, a series, the name of a column, or None."""
+
+InputWeights: TypeAlias = Any
+"""Weights of rows as a user may give them: an array, a series, the name of a column, or None."""
+
+ClassWeight: TypeAlias = "Mapping[Any, float] | str | None"
+"""The parameter `class_weight`: a factor by class, "balanced", or None."""
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A dictionary of plain values by name, ready for JSON."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import os
 from abc import ABCMeta
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral
 from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,16 +23,21 @@ from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
 from cavity.estimators.facts import NotebookRepr
+from cavity.estimators.state import (
+    RELEVANCE_CACHE,
+    State,
+    restored_state,
+    rollback_on_error,
+    saved_state,
+)
 from cavity.estimators.validation import (
     check_common_parameters,
-    require_weight_on_both_sides,
     validated_inducing_points,
     validated_rows,
     validated_source,
 )
 from cavity.export.model_file import save
 from cavity.gp.model import Model
-from cavity.gp.parameters import ParameterSpace
 from cavity.gp.prior import Prior
 from cavity.gp.relevance import Relevance
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
@@ -41,76 +45,17 @@ from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import SETTABLE, TrainingConfig, check_fields, resolve
 from cavity.inference.converge import FitResult, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
-from cavity.inference.history import InducingCandidate, Iteration, Progress
-from cavity.inference.inducing_search import DEFAULT_POINTS, halfway_kernel, search_inducing_points
-from cavity.inference.start import PreviousFit, Start, chosen_start, continued_start, prepare
+from cavity.inference.history import InducingCandidate, Progress
+from cavity.inference.inducing_search import DEFAULT_POINTS, choose_start
+from cavity.inference.start import PreviousFit, hold_out_rows, learn_scaling, prepare
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_before_training, train
 from cavity.inference.trainer import Problem
 from cavity.inference.updates import gradient
-from cavity.memory import require_memory
 from cavity.typing import Array
 
-_CACHE = "_relevance_cache"
-"""Attribute that keeps `relevance_`, which can be computed again."""
-_WHITENING_SQUARES = 4
-"""Arrays [d, d] that whitening holds, about."""
 _OTHER_NAMES = {"inducing_init": "inducing_points", "max_epochs": "max_iter", "seed": "random_state"}
 """Parameters of classifiers that set a field of another name."""
-
-
-def saved_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an estimator in the form in which they are saved.
-
-    Training rows and caches are left out. The rest is small, plain data: a history is saved as columns,
-    a path as text.
-    """
-    state = {name: value for name, value in state.items() if name != _CACHE}
-    if "_training" in state:
-        state["_training"] = None
-    if "history_" in state:
-        state["history_"] = _columns(state["history_"])
-    if "inducing_search_" in state:
-        state["inducing_search_"] = [tried.as_dict() for tried in state["inducing_search_"]]
-    if isinstance(state.get("checkpoint"), os.PathLike):
-        state["checkpoint"] = os.fspath(state["checkpoint"])
-    if not isinstance(state.get("inducing_points"), (str, type(None))):
-        state["inducing_points"] = np.asarray(state["inducing_points"])
-    return state
-
-
-def restored_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an estimator, from what `saved_state` gave."""
-    state, history = dict(state), state.get("history_")
-    if isinstance(history, dict):
-        state["history_"] = _iterations(history)
-    if "inducing_search_" in state:
-        state["inducing_search_"] = [InducingCandidate(**tried) for tried in state["inducing_search_"]]
-    return state
-
-
-@contextmanager
-def rollback_on_error(estimator: Any) -> Iterator[None]:
-    """Give the estimator its earlier attributes back if the block fails or is interrupted."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
-
-
-def _columns(history: list[Iteration]) -> dict[str, Any]:
-    return {
-        field.name: np.array([getattr(entry, field.name) for entry in history])
-        for field in fields(Iteration)
-    }
-
-
-def _iterations(columns: dict[str, Any]) -> list[Iteration]:
-    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [Iteration(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
 def warn_not_converged(name: str, tol: float, result: FitResult) -> None:
@@ -174,64 +119,34 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     def _fit_source(self, source: RowSource, backend: LocalBackend) -> FitResult:
         """Fit to an opened source, wherever its rows are."""
         config = self._resolve(source.n_rows)
+        checkpoint = self._checkpoint_path(config)
         rng = np.random.RandomState(config.seed)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
-        if config.scaling == "whiten":
-            what = f'scaling="whiten" for {source.n_features:,} features'
-            needed = _WHITENING_SQUARES * 8 * source.n_features**2
-            require_memory(needed, what, instead='scaling="standard"')
-        standardizer = backend.standardizer(source, config.scaling)
-        held_out = None
-        if config.early_stopping == "validation":
-            held_out = backend.hold_out(source, config.validation_fraction, rng)
-        kernel, centre, start, candidates, interrupted = self.kernel, None, None, None, False
-        if self.warm_start and hasattr(self, "model_"):
-            start = continued_start(self._previous_fit(source.n_features), standardizer, config)
-        elif self._searches:
-            found = search_inducing_points(
-                source,
-                standardizer,
-                config,
-                make_rule(config, sites=True),
-                backend.threads,
-                rng,
-                progress,
-                kernel,
-            )
-            candidates, interrupted = found.candidates, found.interrupted
-            # The search has seen the held-out rows: then only its number of points is used.
-            goes_on = found.on_all_rows and held_out is None
-            config = self._resolve(source.n_rows, len(found.Z), searched=goes_on, seed=config.seed)
-            if goes_on:
-                space = ParameterSpace(found.kernel, found.Z, config.learn_kernel, config.learn_inducing)
-                start = Start(space, space.pack(found.theta, found.Z), None, found.engine)
-            elif held_out is None:
-                kernel, centre = halfway_kernel(found), found.theta
-        if start is None:
-            start = chosen_start(
-                source,
-                standardizer,
-                config,
-                rng,
-                kernel=kernel,
-                inducing_points=self._own_points(),
-                centre_theta=centre,
-            )
-        problem = prepare(
+        standardizer = learn_scaling(source, config, backend)
+        held_out = hold_out_rows(source, config, backend, rng)
+        start, config, candidates, interrupted = choose_start(
             source,
+            standardizer,
             config,
-            backend,
-            standardizer=standardizer,
-            start=start,
-            rule=make_rule(config),
-            held_out=held_out,
+            rng,
+            kernel=self.kernel,
+            inducing_points=self._own_points(),
+            previous=self._previous_fit(source.n_features),
+            resolve_found=self._resolve_found(source.n_rows, config.seed),
+            holds_out=held_out is not None,
+            threads=backend.threads,
+            clock=progress,
         )
-        if held_out is not None:
-            require_weight_on_both_sides(problem.engine, config.validation_fraction)
+        problem = prepare(
+            source, config, backend, standardizer=standardizer, start=start, held_out=held_out
+        )
         if interrupted:
             result = stopped_before_training(problem, progress)
         else:
-            result = train(problem, config, progress, self._checkpointer(problem, config))
+            saver = Checkpointer(
+                checkpoint, config.checkpoint_interval, self._fingerprint_of(problem, config)
+            )
+            result = train(problem, config, progress, saver)
         self._store(problem, config, result, progress, candidates)
         return result
 
@@ -296,7 +211,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             points = self._own_points()
             if points is not None:
                 n_inducing = len(points)
-            elif self.warm_start and hasattr(self, "model_"):
+            elif self._continues:
                 n_inducing = len(self.model_.Z)
         return resolve(
             n_rows,
@@ -308,6 +223,12 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             **given,
             **(self.config or {}),
         )
+
+    def _resolve_found(self, n_rows: int, seed: int) -> Callable[[int, bool], TrainingConfig] | None:
+        """What gives the configuration after the search for inducing points; None without a search."""
+        if not self._searches:
+            return None
+        return lambda m, goes_on: self._resolve(n_rows, m, searched=goes_on, seed=seed)
 
     def _fields(self) -> dict[str, Any]:
         """Constructor parameters that are fields of `TrainingConfig`."""
@@ -336,8 +257,15 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         pinned = isinstance(self.config, TrainingConfig)
         return self.n_inducing == "auto" and self._given_points is None and not pinned
 
-    def _previous_fit(self, n_features: int) -> PreviousFit:
-        """What a warm start takes over."""
+    @property
+    def _continues(self) -> bool:
+        """Whether `fit` goes on from an earlier fit."""
+        return self.warm_start and self.__sklearn_is_fitted__()
+
+    def _previous_fit(self, n_features: int) -> PreviousFit | None:
+        """What a warm start takes over, if this is one."""
+        if not self._continues:
+            return None
         before = self.inducing_points_.shape[1]
         if before != n_features:
             raise ValueError(
@@ -348,11 +276,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             self.kernel_, self.inducing_points_, self.model_, self._centre, self._training
         )
 
-    def _checkpointer(self, problem: Problem, config: TrainingConfig) -> Checkpointer:
-        """Saves nothing, unless a subclass has a parameter for it."""
-        return Checkpointer(None, config.checkpoint_interval, self._fingerprinted(problem, config))
+    def _checkpoint_path(self, config: TrainingConfig) -> Path | None:
+        """Where training is saved: nowhere, unless a subclass has a parameter for it."""
+        return None
 
-    def _fingerprinted(self, problem: Problem, config: TrainingConfig) -> Callable[[], Fingerprint]:
+    def _fingerprint_of(self, problem: Problem, config: TrainingConfig) -> Callable[[], Fingerprint]:
         """A function that takes the fingerprint of a fit, which reads some rows."""
         points, weights = self._given_points, self.class_weight
         return lambda: fingerprint(config, problem, self.kernel, points, weights)
@@ -378,10 +306,9 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
+        vars(self).pop("inducing_search_", None)
         if candidates is not None:
             self.inducing_search_ = candidates
-        elif hasattr(self, "inducing_search_"):
-            del self.inducing_search_
         self.log_marginal_likelihood_value_ = point.objective
         self.loo_log_proba_: Any = engine.of_all_rows(engine.log_predictive)
         self.loo_log_loss_ = -point.mean_log_predictive
@@ -472,10 +399,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         Its numbers are computed when first asked for. See `cavity.gp.relevance`.
         """
         check_is_fitted(self, "model_")
-        cached: tuple[Any, Relevance] | None = self.__dict__.get(_CACHE)
+        cached: tuple[Any, Relevance] | None = self.__dict__.get(RELEVANCE_CACHE)
         if cached is None or cached[0] is not self.model_:
             cached = self.model_, Relevance(self.model_, self._feature_names())
-            self.__dict__[_CACHE] = cached
+            self.__dict__[RELEVANCE_CACHE] = cached
         return cached[1]
 
     def _feature_names(self) -> list[str]:
@@ -525,10 +452,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             sums = engine.run(Sweep(prior, point.posterior, rule, replace(options, damping=0.0)))
             return point.objective, gradient(sums, prior, point.posterior).theta
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __sklearn_is_fitted__(self) -> bool:
+        return "model_" in vars(self)
+
+    def __getstate__(self) -> State:
         return saved_state(super().__getstate__())
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: State) -> None:
         super().__setstate__(restored_state(state))
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -30,8 +30,9 @@ from cavity.engines.dask.cluster import Cluster, cluster_for
 from cavity.engines.dask.collections import lazy_table
 from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.threads import compute_context, thread_count
-from cavity.estimators.base import restored_state, rollback_on_error, warn_not_converged
+from cavity.estimators.base import warn_not_converged
 from cavity.estimators.sep import SEPClassifier
+from cavity.estimators.state import restored_state, rollback_on_error
 from cavity.estimators.streaming import TrainedGPClassifier
 from cavity.estimators.svi import SVIClassifier
 from cavity.gp.uncertainty import Uncertainty

@@ -23,11 +23,11 @@ from cavity.engines.backend import LocalBackend
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
-from cavity.estimators.base import SparseGPClassifier, rollback_on_error
+from cavity.estimators.base import SparseGPClassifier
+from cavity.estimators.state import rollback_on_error
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
-from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import BATCH_PER_POINT, STREAM_RATE, TrainingConfig
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.optimizers import Adam, Optimizer
@@ -237,14 +237,15 @@ class TrainedGPClassifier(SparseGPClassifier):
                 "same place; give n_inducing a number, or max_epochs instead of max_seconds"
             )
 
-    def _checkpointer(self, problem: Problem, config: TrainingConfig) -> Checkpointer:
-        path = None if self.checkpoint is None else Path(self.checkpoint)
-        if path is not None and config.schedule == "lbfgs":
+    def _checkpoint_path(self, config: TrainingConfig) -> Path | None:
+        if self.checkpoint is None:
+            return None
+        if config.schedule == "lbfgs":
             raise ValueError(
-                f"checkpoint={str(path)!r} does not go with L-BFGS over all rows; use batch_size, or "
-                'posterior_update="natural"'
+                f"checkpoint={str(self.checkpoint)!r} does not go with L-BFGS over all rows; use "
+                'batch_size, or posterior_update="natural"'
             )
-        return Checkpointer(path, config.checkpoint_interval, self._fingerprinted(problem, config))
+        return Path(self.checkpoint)
 
     @available_if(_can_stream)
     def partial_fit(
@@ -261,7 +262,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         self._check_parameters()
         check_stream_parameters(self)
         check_chunk(X)
-        first = not hasattr(self, "model_")
+        first = not self.__sklearn_is_fitted__()
         with rollback_on_error(self):
             X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
             require_one_kind(y)
@@ -294,7 +295,7 @@ class TrainedGPClassifier(SparseGPClassifier):
             return replace(config, optimizer=config.optimizer or Adam(STREAM_RATE), damping=1.0)
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
         # A stream goes on with the residual scale of its fit; without one it is the paper's model.
-        before = self.config_.residual_scale if hasattr(self, "config_") else 1.0
+        before = self.config_.residual_scale if self.__sklearn_is_fitted__() else 1.0
         given = self.config or {}
         return replace(
             config,
@@ -318,7 +319,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         """A trainer for the next chunk, and where the stream stands before it."""
         record: StreamRecord | None = None
         posterior, jitter, seen = None, None, 0.0
-        if hasattr(self, "model_"):
+        if self.__sklearn_is_fitted__():
             # What moves is what the parameters say now, from where the last chunk or fit has ended.
             record, standardizer = self._stream, self.model_.standardizer
             space = ParameterSpace(
@@ -361,7 +362,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         assert isinstance(engine, LocalEngine)  # a chunk is an array
         self._stream, self._weight_seen = record, stream.seen
         self._centre = problem.hyperprior.centre
-        if not hasattr(self, "model_"):
+        if not self.__sklearn_is_fitted__():
             self.inverse_temperature_, self.n_iter_ = 1.0, 0
             self.history_: list[Iteration] = []
         self.config_ = config

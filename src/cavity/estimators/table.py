@@ -18,9 +18,9 @@ from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
-from cavity.estimators.base import rollback_on_error
 from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.sep import SEPClassifier
+from cavity.estimators.state import rollback_on_error
 from cavity.export.model_file import save
 from cavity.memory import peak_bytes
 from cavity.text import listed

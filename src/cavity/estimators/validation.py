@@ -13,7 +13,6 @@ from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
 from cavity.data.opening import numbers, open_rows
-from cavity.engines.protocol import Engine
 from cavity.inference.config import (
     AUTO,
     NONE,
@@ -131,17 +130,4 @@ def validated_kernel(kernel: Any) -> None:
         raise TypeError(
             f"kernel={kernel!r} is a {type(kernel).__name__}; pass a kernel object of "
             "sklearn.gaussian_process.kernels, for instance ConstantKernel(1.0) * RBF(1.0), or None"
-        )
-
-
-def require_weight_on_both_sides(engine: Engine, fraction: float) -> None:
-    """Raise if the held-out rows, or the others, have no weight."""
-    assert engine.held_out is not None
-    rows = engine.held_out.rows
-    judging = len(rows.labels) if rows.weight is None else float(rows.weight.sum())
-    if judging <= 0.0 or engine.total_weight <= 0.0:
-        raise ValueError(
-            f"validation_fraction={fraction!r} of {engine.n_rows:,} rows leaves no weight to "
-            f"{'judge' if judging <= 0.0 else 'learn'} by; pass another fraction, or rows without those "
-            "of weight 0"
         )

@@ -19,7 +19,7 @@ gains, but is at most the last gain and at least half of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -40,8 +40,9 @@ from cavity.inference.history import InducingCandidate, Progress
 from cavity.inference.optimizers import Adam
 from cavity.inference.rule import Rule
 from cavity.inference.schedule import Budget
-from cavity.inference.start import starting_point
+from cavity.inference.start import PreviousFit, Start, chosen_start, continued_start, starting_point
 from cavity.inference.sweep import SweepOptions
+from cavity.inference.train import make_rule
 from cavity.inference.trainer import Batch, Problem, Trainer, make_problem
 from cavity.memory import available_bytes
 from cavity.typing import Array
@@ -415,3 +416,57 @@ def _affordable(numbers: list[int], n_latents: int) -> list[int]:
             "Free some memory, or give n_inducing a number"
         )
     return numbers[:count]
+
+
+class ChosenStart(NamedTuple):
+    """Where training begins, and with which configuration."""
+
+    start: Start
+    config: TrainingConfig
+    candidates: list[InducingCandidate] | None = None
+    """The numbers of inducing points that were tried; None without a search."""
+    interrupted: bool = False
+    """Whether the user has stopped the search."""
+
+
+def choose_start(
+    source: RowSource,
+    standardizer: Standardizer,
+    config: TrainingConfig,
+    rng: np.random.RandomState,
+    *,
+    kernel: Any = None,
+    inducing_points: Array | None = None,
+    previous: PreviousFit | None = None,
+    resolve_found: Callable[[int, bool], TrainingConfig] | None = None,
+    holds_out: bool = False,
+    threads: Threads,
+    clock: Progress,
+) -> ChosenStart:
+    """Begin where an earlier fit ended, where a search for inducing points ended, or at chosen points.
+
+    resolve_found: the configuration for the number of points that a search has found, and whether
+    training goes on from the searched points; None does not search.
+    holds_out: whether training must not see some of the rows.
+    """
+    if previous is not None:
+        return ChosenStart(continued_start(previous, standardizer, config), config)
+    if resolve_found is None:
+        start = chosen_start(
+            source, standardizer, config, rng, kernel=kernel, inducing_points=inducing_points
+        )
+        return ChosenStart(start, config)
+    rule = make_rule(config, sites=True)
+    found = search_inducing_points(source, standardizer, config, rule, threads, rng, clock, kernel)
+    # A search has also seen the rows that training holds out: then only its number of points is used.
+    goes_on = found.on_all_rows and not holds_out
+    config = resolve_found(len(found.Z), goes_on)
+    if goes_on:
+        space = ParameterSpace(found.kernel, found.Z, config.learn_kernel, config.learn_inducing)
+        start = Start(space, space.pack(found.theta, found.Z), None, found.engine)
+    elif holds_out:
+        start = chosen_start(source, standardizer, config, rng, kernel=kernel)
+    else:
+        kernel = halfway_kernel(found)
+        start = chosen_start(source, standardizer, config, rng, kernel=kernel, centre_theta=found.theta)
+    return ChosenStart(start, config, found.candidates, found.interrupted)
