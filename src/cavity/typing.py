@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,8 +25,11 @@ AnyArray: TypeAlias = NDArray[Any]
 AnyDtype: TypeAlias = "np.dtype[Any]"
 """The dtype of an `AnyArray`."""
 
+ArrayOrSparse: TypeAlias = Any
+"""[n, d]: an array of any real dtype, or a SciPy sparse matrix."""
+
 InputRows: TypeAlias = Any
-"""Rows as a user may give them: an array, sparse matrix, data frame, Arrow table, file name or `Source`."""
+"""Rows as a user may give them: array, sparse matrix, data frame, Arrow table, path or `Source`."""
 
 InputLabels: TypeAlias = Any
 """Labels as a user may give them: an array, a series, the name of a column, or None."""
@@ -39,3 +42,9 @@ ClassWeight: TypeAlias = "Mapping[Any, float] | str | None"
 
 JsonObject: TypeAlias = dict[str, Any]
 """A dictionary of plain values by name, ready for JSON."""
+
+RandomSeed: TypeAlias = "int | np.random.RandomState | None"
+"""The parameter `random_state`, as in scikit-learn."""
+
+FeatureNames: TypeAlias = "Sequence[str] | AnyArray | None"
+"""Names of the features as a user may give them; None leaves them to the estimator."""

@@ -121,7 +121,7 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
         **budget,
     }
     if request.whiten:
-        parameters["standardize"] = "whiten"
+        parameters["scaling"] = "whiten"
     if request.method == "gfitc":
         if "max_epochs" in budget:
             raise CommandError(
@@ -135,10 +135,12 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
             )
         return parameters
     _check_checkpoint(request, force)
+    if "max_iter" in parameters:  # on all rows an iteration is an epoch
+        parameters["max_epochs"] = float(parameters.pop("max_iter"))
     return {
         **parameters,
         "checkpoint": str(request.checkpoint),
-        "checkpoint_interval": CHECKPOINT_SECONDS,
+        "config": {"checkpoint_interval": CHECKPOINT_SECONDS},
     }
 
 

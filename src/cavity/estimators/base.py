@@ -9,12 +9,14 @@ from dataclasses import replace
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.source import RowSource
@@ -45,6 +47,7 @@ from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import SETTABLE, TrainingConfig, check_fields, resolve
 from cavity.inference.converge import FitResult, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
+from cavity.inference.fitted import names_of_features
 from cavity.inference.history import InducingCandidate, Progress
 from cavity.inference.inducing_search import DEFAULT_POINTS, choose_start
 from cavity.inference.start import PreviousFit, hold_out_rows, learn_scaling, prepare
@@ -52,8 +55,21 @@ from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_before_training, train
 from cavity.inference.trainer import Problem
 from cavity.inference.updates import gradient
-from cavity.typing import Array
+from cavity.typing import (
+    AnyArray,
+    Array,
+    ClassWeight,
+    InputLabels,
+    InputRows,
+    InputWeights,
+    RandomSeed,
+)
 
+if TYPE_CHECKING:
+    from cavity.estimators.streaming import StreamRecord
+
+ConfigFields: TypeAlias = dict[str, Any]
+"""Fields of `TrainingConfig` by name."""
 _OTHER_NAMES = {"inducing_init": "inducing_points", "max_epochs": "max_iter", "seed": "random_state"}
 """Parameters of classifiers that set a field of another name."""
 
@@ -85,18 +101,20 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     _config_fields: ClassVar[tuple[str, ...]] = ()
     """Constructor parameters that are fields of `TrainingConfig` under the same name."""
 
-    kernel: Any
+    kernel: Kernel | None
     n_inducing: int | str
-    inducing_points: Any
-    class_weight: Any
-    config: TrainingConfig | dict[str, Any] | None
+    inducing_points: str | ArrayLike
+    class_weight: ClassWeight
+    config: TrainingConfig | ConfigFields | None
     warm_start: bool
-    random_state: Any
+    random_state: RandomSeed
     n_jobs: int | None
     verbose: int
-    classes_: Array
+    classes_: AnyArray
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPClassifier:
+    def fit(
+        self, X: InputRows, y: InputLabels = None, sample_weight: InputWeights = None
+    ) -> SparseGPClassifier:
         """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
 
         X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
@@ -159,7 +177,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         elif self.config is not None:
             self._check_further_fields(self.config)
 
-    def _check_further_fields(self, config: dict[str, Any]) -> None:
+    def _check_further_fields(self, config: ConfigFields) -> None:
         """Raise for fields that cannot be set, or that have a parameter of their own."""
         check_fields(config)
         taken = {*self._fields(), "n_inducing", "inducing_init"}
@@ -177,10 +195,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         names = [name for name in (*self._config_fields, "n_inducing", "max_iter") if name in parameters]
         if isinstance(self.inducing_points, str):
             names.append("inducing_points")
+        given = self.get_params(deep=False)
         for name in names:
-            if getattr(self, name) != parameters[name].default:
+            if given[name] != parameters[name].default:
                 raise ValueError(
-                    f"{name}={getattr(self, name)!r} and a whole TrainingConfig, which sets it too; "
+                    f"{name}={given[name]!r} and a whole TrainingConfig, which sets it too; "
                     "leave one of them out, or change the configuration by dataclasses.replace"
                 )
 
@@ -230,9 +249,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             return None
         return lambda m, goes_on: self._resolve(n_rows, m, searched=goes_on, seed=seed)
 
-    def _fields(self) -> dict[str, Any]:
+    def _fields(self) -> ConfigFields:
         """Constructor parameters that are fields of `TrainingConfig`."""
-        given = {name: getattr(self, name) for name in self._config_fields}
+        parameters = self.get_params(deep=False)
+        given = {name: parameters[name] for name in self._config_fields}
         if isinstance(self.inducing_points, str):
             given["inducing_init"] = self.inducing_points
         return given
@@ -243,7 +263,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         return int(check_random_state(self.random_state).randint(2**31))
 
     @property
-    def _given_points(self) -> Any:
+    def _given_points(self) -> ArrayLike | None:
         """The user's own inducing points, or None."""
         return None if isinstance(self.inducing_points, str) else self.inducing_points
 
@@ -306,11 +326,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
-        vars(self).pop("inducing_search_", None)
+        self.__dict__.pop("inducing_search_", None)
         if candidates is not None:
             self.inducing_search_ = candidates
         self.log_marginal_likelihood_value_ = point.objective
-        self.loo_log_proba_: Any = engine.of_all_rows(engine.log_predictive)
+        self.loo_log_proba_ = engine.of_all_rows(engine.log_predictive)
         self.loo_log_loss_ = -point.mean_log_predictive
         self.inverse_temperature_ = point.inverse_temperature
         self.n_iter_ = result.n_iter
@@ -319,9 +339,9 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self._weight_seen = engine.total_weight
         self._centre: Array | None = problem.hyperprior.centre
         self._training: Engine | None = engine
-        self._stream: Any = None
+        self._stream: StreamRecord | None = None
 
-    def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
+    def latent_mean_and_variance(self, X: InputRows) -> tuple[Array, Array]:
         """Posterior mean [n] and variance [n] of the latent function at X [n, d].
 
         With three classes or more, means [n, C] and variances [n, C], a column for each class.
@@ -332,23 +352,23 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         mean, variance = self._latent_moments(X)
         return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
 
-    def _latent_moments(self, X: Any) -> tuple[Array, Array]:
+    def _latent_moments(self, X: InputRows) -> tuple[Array, Array]:
         """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
         with compute_context(thread_count(self.n_jobs)) as threads:
             return self.model_.latent_moments(X, threads.map)
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: InputRows) -> Array:
         """Log probabilities [n, C] of the classes, in the order of `classes_`."""
         mean, variance = self._latent_moments(X)
         return self.model_.likelihood.predict_log_proba(mean, variance)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: InputRows) -> Array:
         """Probabilities [n, C] of the classes, in the order of `classes_`."""
         return np.exp(self.predict_log_proba(X))
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: InputRows) -> Array:
         """A score [n] that rises with the probability of the second class and is 0 at one half.
 
         For the probit, z with probability Φ(z): mean/√(1 + variance); for the logit, the log-odds.
@@ -357,13 +377,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         mean, variance = self._latent_moments(X)
         return self.model_.likelihood.decision_score(mean, variance)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: InputRows) -> Array:
         """The most probable class of each row [n]."""
         scores = self.decision_function(X)
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
-    def predict_uncertainty(self, X: Any) -> Uncertainty:
+    def predict_uncertainty(self, X: InputRows) -> Uncertainty:
         """Predictive entropy at X [n, d] in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
 
         The aleatoric part is E[H[p(y | f)]], what would remain if the latent function were known. The
@@ -381,7 +401,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         mean, variance = self._latent_moments(X)
         return split_uncertainty(self.model_.likelihood, mean, variance)
 
-    def ood_score(self, X: Any) -> Array:
+    def ood_score(self, X: InputRows) -> Array:
         """How far X [n, d] is from what was learned: [n], from 0 (known) to 1 (nothing is known).
 
         The share of the latent function's prior variance k(x, x) that the data have not taken away,
@@ -399,17 +419,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         Its numbers are computed when first asked for. See `cavity.gp.relevance`.
         """
         check_is_fitted(self, "model_")
-        cached: tuple[Any, Relevance] | None = self.__dict__.get(RELEVANCE_CACHE)
+        cached: tuple[Model, Relevance] | None = self.__dict__.get(RELEVANCE_CACHE)
         if cached is None or cached[0] is not self.model_:
-            cached = self.model_, Relevance(self.model_, self._feature_names())
+            cached = self.model_, Relevance(self.model_, names_of_features(self))
             self.__dict__[RELEVANCE_CACHE] = cached
         return cached[1]
 
-    def _feature_names(self) -> list[str]:
-        d = self.model_.Z.shape[1]
-        return [str(name) for name in getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])]
-
-    def sample_latent(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Array:
+    def sample_latent(self, X: InputRows, n_samples: int = 1, random_state: RandomSeed = None) -> Array:
         """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory.
 
         With three classes or more, draws [n, C, n_samples]: the latent functions are independent.
@@ -421,7 +437,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
 
     def log_marginal_likelihood(
-        self, theta: Any = None, eval_gradient: bool = False
+        self, theta: ArrayLike | None = None, eval_gradient: bool = False
     ) -> float | tuple[float, Array]:
         """The method's estimate of log p(y) at kernel parameters theta (log scale), and its gradient.
 
@@ -465,7 +481,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         """Write the fitted model to one file that `cavity.load` reads; see `cavity.save`."""
         save(self, path)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
