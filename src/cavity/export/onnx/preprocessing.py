@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
@@ -20,7 +21,7 @@ from cavity.data.columns import PARTS, CategoricalEncoder, DateEncoder, Encoder,
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
 from cavity.export.onnx.graph import Graph, Value
-from cavity.typing import AnyDtype, Array
+from cavity.typing import Array
 
 
 @singledispatch
@@ -88,7 +89,7 @@ _NOT_A_TIME = np.iinfo(np.int64).min
 
 
 def table_features(
-    graph: Graph, preprocessor: TablePreprocessor, dtype: AnyDtype, rows: int | str
+    graph: Graph, preprocessor: TablePreprocessor, dtype: DTypeLike, rows: int | str
 ) -> Value:
     """Encode the columns of a table as features [N, d] in float64, as the preprocessor does."""
     X = graph.concat([_encoded(encoder, graph, dtype, rows) for encoder in preprocessor.encoders_])
@@ -97,7 +98,7 @@ def table_features(
 
 
 @singledispatch
-def _encoded(encoder: Encoder, graph: Graph, dtype: AnyDtype, rows: int | str) -> Value:
+def _encoded(encoder: Encoder, graph: Graph, dtype: DTypeLike, rows: int | str) -> Value:
     """Add the input of one column to the graph, and encode it as features [N, k]."""
     raise TypeError(
         f"column {encoder.column!r} is encoded by {type(encoder).__name__!r}, which has no ONNX form; "
@@ -106,7 +107,7 @@ def _encoded(encoder: Encoder, graph: Graph, dtype: AnyDtype, rows: int | str) -
 
 
 @_encoded.register
-def _numeric(encoder: NumericEncoder, graph: Graph, dtype: AnyDtype, rows: int | str) -> Value:
+def _numeric(encoder: NumericEncoder, graph: Graph, dtype: DTypeLike, rows: int | str) -> Value:
     x = graph.input(encoder.column, dtype, [rows, 1]).cast(np.float64)
     missing = graph.op("Or", x.op("IsNaN"), x.op("IsInf"))
     filled = missing.where(encoder.fill, x)
@@ -114,7 +115,7 @@ def _numeric(encoder: NumericEncoder, graph: Graph, dtype: AnyDtype, rows: int |
 
 
 @_encoded.register
-def _categorical(encoder: CategoricalEncoder, graph: Graph, dtype: AnyDtype, rows: int | str) -> Value:
+def _categorical(encoder: CategoricalEncoder, graph: Graph, dtype: DTypeLike, rows: int | str) -> Value:
     """Look up the features of a level by its code: levels, then any other value, then missing cells."""
     levels = list(encoder.levels)
     other, missing = len(levels), len(levels) + 1
@@ -143,7 +144,7 @@ def _features_of_codes(encoder: CategoricalEncoder) -> Array:
 
 
 @_encoded.register
-def _date(encoder: DateEncoder, graph: Graph, dtype: AnyDtype, rows: int | str) -> Value:
+def _date(encoder: DateEncoder, graph: Graph, dtype: DTypeLike, rows: int | str) -> Value:
     time = graph.input(encoder.column, np.int64, [rows, 1])
     missing = time.op("Equal", np.int64(_NOT_A_TIME))
     parts = _parts(missing.op("Where", np.int64(0), time))
