@@ -244,7 +244,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         )
 
     def _resolve_found(self, n_rows: int, seed: int) -> Callable[[int, bool], TrainingConfig] | None:
-        """What gives the configuration after the search for inducing points; None without a search."""
+        """A function that gives the configuration after a search; see `choose_start`."""
         if not self._searches:
             return None
         return lambda m, goes_on: self._resolve(n_rows, m, searched=goes_on, seed=seed)
@@ -301,7 +301,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         return None
 
     def _fingerprint_of(self, problem: Problem, config: TrainingConfig) -> Callable[[], Fingerprint]:
-        """A function that takes the fingerprint of a fit, which reads some rows."""
+        """A function that makes the fingerprint of a fit; it is called only if there is a checkpoint."""
         points, weights = self._given_points, self.class_weight
         return lambda: fingerprint(config, problem, self.kernel, points, weights)
 
@@ -404,9 +404,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     def ood_score(self, X: InputRows) -> Array:
         """How far X [n, d] is from what was learned: [n], from 0 (known) to 1 (nothing is known).
 
-        The share of the latent function's prior variance k(x, x) that the data have not taken away,
-        without the kernel's white noise; with several latent functions, the mean of theirs. It nears 1
-        far from all rows if the kernel forgets with distance, as RBF, Matérn and rational quadratic do.
+        It is the posterior variance of the latent function as a share of its prior variance k(x, x),
+        both without the kernel's white noise; with several latent functions, the mean of their shares.
+        Far from all rows it approaches 1 if the kernel decreases to 0 with distance, as RBF, Matérn and
+        rational quadratic do.
         """
         _, variance = self._latent_moments(X)
         inputs = validated_rows(self, X, reset=False)
@@ -451,8 +452,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             return float(self.log_marginal_likelihood_value_)
         if self._training is None:
             raise ValueError(
-                "log_marginal_likelihood(theta) needs the training rows, which are kept neither in a "
-                "saved or copied estimator nor of a stream; call fit first"
+                "log_marginal_likelihood(theta) needs the training rows, and an estimator that was "
+                "saved, copied or trained by partial_fit does not keep them; call fit first"
             )
         engine, rule = self._training.fresh(), make_rule(self.config_, sites=True)
         with compute_context(thread_count(self.n_jobs)) as engine.threads:

@@ -188,5 +188,5 @@ def _is_fitted(classifier: BaseEstimator) -> bool:
 
 
 def _finite(value: float) -> float | None:
-    """The number, or None, which JSON has, for NaN, which it has not."""
+    """The number, or None for NaN and infinity, which JSON cannot hold."""
     return float(value) if np.isfinite(value) else None

@@ -103,9 +103,9 @@ def warn_few_points(m: int, wanted: int) -> None:
     """Warn if the first chunk of a stream gave fewer inducing points than were asked for."""
     if m < wanted:
         warn_user(
-            f"the first chunk has too few different rows for n_inducing={wanted}: this stream has {m} "
-            f"inducing points for good; begin with {wanted} rows at least, better a few thousand, or "
-            "pass inducing_points"
+            f"the first chunk has too few different rows for n_inducing={wanted}: this stream keeps {m} "
+            f"inducing points; begin with at least {wanted} rows, better a few thousand, or pass "
+            "inducing_points"
         )
 
 

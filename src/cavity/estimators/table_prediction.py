@@ -126,7 +126,7 @@ def predictions(
 
 
 def warn_of_new_columns(model: TableClassifier, table: Table, weight: str | None = None) -> None:
-    """Raise if columns are missing; warn of columns that neither the model uses nor is the weight."""
+    """Raise if columns are missing; warn of columns that are ignored, except that of the weights."""
     unknown = model.preprocessor_.check_columns(table.columns, table.name)
     more = [name for name in unknown if name != weight]
     if more:
@@ -146,7 +146,7 @@ class EncodedChunk(NamedTuple):
     weights: Array | None
     """[t], if there is a column of them."""
     n_read: int
-    """Rows that were read, t and those of no weight."""
+    """Number of rows that were read: t, and those of weight 0, which are left out."""
 
 
 def encoded_chunks(
@@ -219,7 +219,8 @@ class UnseenLevels:
         for column, values in self._found.items():
             if values:
                 warnings.warn(
-                    f"{name}: column {column!r} has values that training had not: "
-                    f"{listed(sorted(values), most=5)}; they count as none of the known ones",
+                    f"{name}: column {column!r} has values that did not occur in "
+                    f"training: {listed(sorted(values), most=5)}; they are treated as none of the known "
+                    "values",
                     stacklevel=2,
                 )

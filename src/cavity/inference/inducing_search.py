@@ -443,11 +443,12 @@ def choose_start(
     threads: Threads,
     clock: Progress,
 ) -> ChosenStart:
-    """Begin where an earlier fit ended, where a search for inducing points ended, or at chosen points.
+    """Where training begins: where an earlier fit or a search has ended, or at points that are chosen.
 
-    resolve_found: the configuration for the number of points that a search has found, and whether
-    training goes on from the searched points; None does not search.
-    holds_out: whether training must not see some of the rows.
+    resolve_found: None if there is no search for the number of inducing points. Otherwise
+    ``resolve_found(m, goes_on)`` is the configuration after a search that has found m points, and
+    `goes_on` says whether training goes on from these points or chooses m points anew.
+    holds_out: whether some rows are held out of training.
     """
     if previous is not None:
         return ChosenStart(continued_start(previous, standardizer, config), config)
@@ -458,7 +459,7 @@ def choose_start(
         return ChosenStart(start, config)
     rule = make_rule(config, sites=True)
     found = search_inducing_points(source, standardizer, config, rule, threads, rng, clock, kernel)
-    # A search has also seen the rows that training holds out: then only its number of points is used.
+    # The search has seen all rows, also those that are held out. Then only its number of points is used.
     goes_on = found.on_all_rows and not holds_out
     config = resolve_found(len(found.Z), goes_on)
     if goes_on:
