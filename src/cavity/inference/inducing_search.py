@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,9 @@ from cavity.inference.train import make_rule
 from cavity.inference.trainer import Batch, Problem, Trainer, make_problem
 from cavity.memory import available_bytes
 from cavity.typing import Array
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
 
 CANDIDATES = (25, 50, 100, 200, 400)
 """Numbers of inducing points that are tried."""
@@ -91,7 +94,7 @@ _SQUARES = 8
 class SearchResult(NamedTuple):
     """The accepted candidate, and all candidates that were tried."""
 
-    kernel: Any
+    kernel: Kernel
     Z: Array
     """[m, d]: the inducing points, standardised."""
     sites: Sites
@@ -166,7 +169,7 @@ class InducingSearch:
         self,
         engine: LocalEngine,
         rule: Rule,
-        kernel: Any,
+        kernel: Kernel,
         X: Array,
         numbers: Sequence[int],
         clock: Progress,
@@ -190,7 +193,7 @@ class InducingSearch:
         return SearchResult(prior.kernel, prior.Z, found.best.sites, found.candidates, interrupted)
 
     def _try_in_turn(
-        self, found: _Found, trials: _Trials, kernel: Any, numbers: Sequence[int], clock: Progress
+        self, found: _Found, trials: _Trials, kernel: Kernel, numbers: Sequence[int], clock: Progress
     ) -> None:
         """Try candidates as long as they gain enough; `found` is up to date at any interruption."""
         begun, engine, X = clock.seconds, trials.engine, trials.X
@@ -253,7 +256,7 @@ class _Trials:
     centre: Array
     """Kernel theta on which the hyper-prior is centred."""
 
-    def round(self, kernel: Any, Z: Array) -> _Trial:
+    def round(self, kernel: Kernel, Z: Array) -> _Trial:
         """A few steps from a kernel and points, then EP at the parameters that they lead to."""
         search, engine = self.search, self.engine
         space = ParameterSpace(kernel, Z, search.learn_kernel, search.learn_inducing)
@@ -301,7 +304,7 @@ class _Trials:
 class SearchedStart(NamedTuple):
     """Where training begins after the search for the number of inducing points."""
 
-    kernel: Any
+    kernel: Kernel
     Z: Array
     """[m, d], standardised."""
     theta: Array
@@ -322,7 +325,7 @@ def search_inducing_points(
     threads: Threads,
     rng: np.random.RandomState,
     clock: Progress,
-    kernel: Any = None,
+    kernel: Kernel | None = None,
 ) -> SearchedStart:
     """Find how many inducing points these rows need, and a kernel that fits them."""
     kernel, _ = starting_point(
@@ -360,7 +363,7 @@ def search_inducing_points(
     )
 
 
-def halfway_kernel(start: SearchedStart) -> Any:
+def halfway_kernel(start: SearchedStart) -> Kernel:
     """The kernel half way, in log scale, between the one before and the one after a search on a sample.
 
     All rows show more detail than a sample, also in features that do not seem to matter in it.
@@ -435,7 +438,7 @@ def choose_start(
     config: TrainingConfig,
     rng: np.random.RandomState,
     *,
-    kernel: Any = None,
+    kernel: Kernel | None = None,
     inducing_points: Array | None = None,
     previous: PreviousFit | None = None,
     resolve_found: Callable[[int, bool], TrainingConfig] | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
@@ -32,6 +32,9 @@ from cavity.inference.trainer import Problem, make_problem
 from cavity.memory import require_memory
 from cavity.typing import Array
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 
 @dataclass(frozen=True)
 class Start:
@@ -50,7 +53,7 @@ class Start:
 class PreviousFit:
     """What a warm start takes over from an earlier fit."""
 
-    kernel: Any
+    kernel: Kernel
     inducing_points: Array
     """[m, d], in the units of the user."""
     model: Model
@@ -127,7 +130,7 @@ def chosen_start(
     config: TrainingConfig,
     rng: np.random.RandomState,
     *,
-    kernel: Any = None,
+    kernel: Kernel | None = None,
     inducing_points: Array | None = None,
     centre_theta: Array | None = None,
 ) -> Start:
@@ -165,12 +168,12 @@ def starting_point(
     source: RowSource,
     standardizer: Standardizer,
     *,
-    kernel: Any,
+    kernel: Kernel | None,
     inducing_points: Array | None,
     n_inducing: int,
     inducing_init: str,
     rng: np.random.RandomState,
-) -> tuple[Any, Array]:
+) -> tuple[Kernel, Array]:
     """Kernel and standardised inducing points [m, d] to start from."""
     kernel = None if kernel is None else clone(kernel)
     if inducing_points is not None:
