@@ -302,7 +302,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
 
     def _fingerprint_of(self, problem: Problem, config: TrainingConfig) -> Callable[[], Fingerprint]:
         """A function that makes the fingerprint of a fit; it is called only if there is a checkpoint."""
-        points, weights = self._given_points, self.class_weight
+        points, weights = self._own_points(), self.class_weight
         return lambda: fingerprint(config, problem, self.kernel, points, weights)
 
     def _store(

@@ -218,7 +218,8 @@ class DaskClassifier(TrainedGPClassifier):
         """Write the leave-one-out scores to temporary files before their cluster is closed."""
         folder = tempfile.mkdtemp(prefix="cavity-loo-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        blocks = self.loo_log_proba_.to_delayed().ravel()
+        lazy: dask.array.Array = self.loo_log_proba_
+        blocks = lazy.to_delayed().ravel()
         paths = [str(Path(folder) / f"{i}.npy") for i in range(len(blocks))]
         save = dask.delayed(np.save)
         saved = [save(path, block) for path, block in zip(paths, blocks, strict=True)]
