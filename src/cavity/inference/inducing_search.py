@@ -15,6 +15,9 @@ A candidate is accepted if its gain exceeds the required gain by more than one s
 required gain grows with the square of the number of points, as the time of a step does. The next
 candidate is tried only if it promises enough: its expected gain lies on a line through the last two
 gains, but is at most the last gain and at least half of it.
+
+`choose_start` decides where training begins: after such a search, after an earlier fit, or at chosen
+points.
 """
 
 from __future__ import annotations
