@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -67,7 +68,9 @@ def remove_unfinished(path: str | os.PathLike[str]) -> None:
 def _unfinished(target: Path) -> tuple[Path, int]:
     """Create a temporary file beside `target`, open for writing and locked."""
     # The user's umask decides who may read it, as for any other file.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    if sys.platform == "win32":
+        flags |= os.O_BINARY
     while True:
         name = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
         descriptor = os.open(name, flags, 0o666)

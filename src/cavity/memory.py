@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 """Parameters of glibc's `mallopt`."""
@@ -88,7 +88,7 @@ def _set(mmap_threshold: int, trim_threshold: int, top_pad: int) -> bool:
     return all(done)
 
 
-def _glibc() -> Any:
+def _glibc() -> ctypes.CDLL | None:
     """The C library if it is glibc, else None."""
     if not sys.platform.startswith("linux"):
         return None

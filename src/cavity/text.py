@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Sequence
 from datetime import date
 from html import escape
-from typing import Any
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -70,7 +69,7 @@ def listed(names: Sequence[str], most: int = _FEW) -> str:
     return words if len(names) <= most else f"{words} and {len(names) - most} more"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Format the value of a cell as people write it.
 
     >>> shown("many"), shown(0.5), shown(date(2013, 1, 31))

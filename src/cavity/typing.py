@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,3 +42,9 @@ ClassWeight: TypeAlias = "Mapping[Any, float] | str | None"
 
 JsonObject: TypeAlias = dict[str, Any]
 """A dictionary of plain values by name, ready for JSON."""
+
+RandomSeed: TypeAlias = "int | np.random.RandomState | None"
+"""The parameter `random_state`, as in scikit-learn."""
+
+FeatureNames: TypeAlias = "Sequence[str] | AnyArray | None"
+"""Names of the features as a user may give them; None leaves them to the estimator."""

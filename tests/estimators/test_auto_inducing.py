@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.estimators import base
 from cavity.inference import config as configuration
 from cavity.inference import inducing_search as growing
 from cavity.inference.config import resolve
@@ -147,8 +146,8 @@ def test_a_pilot_is_half_believed(monkeypatch):
     monkeypatch.setattr(growing, "WHOLE_ROWS", 100)
     monkeypatch.setattr(growing, "PILOT_ROWS", 60)
     grown, starts = [], []
-    monkeypatch.setattr(base, "search_inducing_points", noted(base.search_inducing_points, grown))
-    monkeypatch.setattr(base, "chosen_start", noted(base.chosen_start, starts))
+    monkeypatch.setattr(growing, "search_inducing_points", noted(growing.search_inducing_points, grown))
+    monkeypatch.setattr(growing, "chosen_start", noted(growing.chosen_start, starts))
     model = auto(batch_size=50, max_epochs=1).fit(X, LABELS)
     (pilot,), (start,) = grown, starts
     theta = start.space.kernel.theta

@@ -234,6 +234,15 @@ def test_seconds_go_on_counting(tmp_path, monkeypatch):
     assert [entry.iteration for entry in model.history_] == list(range(1, len(seconds) + 1))
 
 
+def test_a_checkpoint_with_lbfgs_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("cavity.estimators.base.learn_scaling", lambda *_: pytest.fail("rows were read"))
+    model = SVIClassifier(
+        checkpoint=tmp_path / "fit.ckpt", random_state=0, config={"posterior_update": "gradient"}
+    )
+    with pytest.raises(ValueError, match=r"checkpoint=.* does not go with L-BFGS"):
+        model.fit(X, LABELS)
+
+
 WAYS = {
     "sep": SEPClassifier(batch_size=None, max_epochs=100),
     "sep, minibatches": SEPClassifier(batch_size=30, max_epochs=10),

@@ -39,7 +39,7 @@ def test_facts_are_those_of_the_estimator_and_json_holds_them(fitted):
 
 def test_the_classifier_in_a_pipeline_is_found():
     X, y = make_moons(60, noise=0.2, random_state=0)
-    pipeline = make_pipeline(StandardScaler(), SEPClassifier(n_inducing=3, tol=1e-1, random_state=0))
+    pipeline = make_pipeline(StandardScaler(), SEPClassifier(n_inducing=3, random_state=0))
     assert fitted_classifier(pipeline.fit(X, y)) is pipeline[-1]
     assert fit_facts(pipeline).rows == 60
     with pytest.raises(TypeError, match="estimator is a LogisticRegression"):

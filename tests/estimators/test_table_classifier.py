@@ -246,7 +246,7 @@ def test_more_than_two_classes():
 
 def test_unseen_levels_are_warned_of_once(model):
     table = open_table(NEW.assign(carrier="ZZ"))
-    with pytest.warns(UserWarning, match="values that training had not: 'ZZ'") as caught:
+    with pytest.warns(UserWarning, match="values that did not occur in training: 'ZZ'") as caught:
         list(predictions(model, table))
     assert len(caught) == 1
 

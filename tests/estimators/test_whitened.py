@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.metrics import log_loss
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.estimators import base
+from cavity.inference.start import WHITENING_ARRAYS
 from support import make
 
 QUICK = {"n_inducing": 15, "max_epochs": 40, "random_state": 0, "n_jobs": 1}
@@ -76,4 +76,4 @@ def test_more_features_than_memory_holds_pairs_of_are_refused(monkeypatch):
         MemoryError, match=r'scaling="whiten" for 3 features needs 288 bytes.*"standard"'
     ):
         make(SEPClassifier, scaling="whiten", **QUICK).fit(X, Y)
-    assert base._WHITENING_SQUARES * 8 * 9 == 288
+    assert WHITENING_ARRAYS * 8 * 9 == 288

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 from textwrap import fill
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from cavity.datasets import nycflights13
 from cavity.datasets.nycflights13 import Flights
 from cavity.estimators.sep import SEPClassifier
 from cavity.gp.metrics import score
-from cavity.typing import Array
+from cavity.typing import Array, JsonObject
 
 SEED = 2013
 N_TEST = 10_000
@@ -64,7 +64,7 @@ def run(
     n_test: int = N_TEST,
     report: Path | None = None,
     quiet: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, JsonObject]:
     """Train the model on all flights but `n_test`, print the results to `out` and return the scores."""
     order = np.random.default_rng(SEED).permutation(len(flights.y))
     test, train = order[:n_test], order[n_test:]
@@ -96,7 +96,7 @@ def run(
     return rows
 
 
-def table(rows: dict[str, dict[str, Any]]) -> str:
+def table(rows: dict[str, JsonObject]) -> str:
     """Format the scores, one method per line."""
     lines = [f"{'':22}{'test NLL':>10}{'error':>10}{'calibration error':>20}"]
     for name, scores in rows.items():
@@ -105,7 +105,7 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def explanation(baseline: dict[str, Any], model: dict[str, Any]) -> str:
+def explanation(baseline: JsonObject, model: JsonObject) -> str:
     """Say in words what the table means."""
     wrong, wrong_baseline = 100 * model["error"], 100 * baseline["error"]
     mean, mean_baseline = np.exp(-model["nll"]), np.exp(-baseline["nll"])

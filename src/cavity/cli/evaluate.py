@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cavity.cli.guard import CommandError, Settings, say
@@ -14,6 +12,7 @@ from cavity.estimators.table import TableClassifier
 from cavity.estimators.table_prediction import LabelledRows, encoded_chunks, warn_of_new_columns
 from cavity.gp.metrics import ScoreSums
 from cavity.text import suggestion
+from cavity.typing import JsonObject
 
 _NAMES = {
     "nll": "negative log-likelihood",
@@ -79,7 +78,7 @@ def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: 
     return sums
 
 
-def as_text(scores: dict[str, Any]) -> str:
+def as_text(scores: JsonObject) -> str:
     """Format the scores as a table."""
     weighted = isinstance(scores["confusion"][0][0], float)
     total = f" with a total weight of {scores['weight']:,.15g}" if weighted else ""
@@ -114,15 +113,23 @@ def run_report(
         watcher.stage(f"reading {data}")
         rows = LabelledRows(model, table)
         warn_if_training_rows(model, data, np.bincount(rows.codes, minlength=len(model.classes_)))
-        training_rows: dict[str, Any] = {}
+        fitted = None
         if training is not None:
             watcher.stage(f"reading {training}")
             whole = with_target(model, model_path, open_table(training), training)
-            fitted = LabelledRows(model, whole, getattr(model, "weight_", None))
-            training_rows = {"X_train": fitted, "y_train": fitted.labels}
+            fitted = LabelledRows(model, whole, model.weight_)
         watcher.stage("writing the report")
         title = f"Predicting {model.target_}"
-        write_report(model, path, rows, rows.labels, max_rows=MOST_ROWS, title=title, **training_rows)
+        write_report(
+            model,
+            path,
+            rows,
+            rows.labels,
+            X_train=fitted,
+            y_train=None if fitted is None else fitted.labels,
+            max_rows=MOST_ROWS,
+            title=title,
+        )
     n_rows = rows.shape[0]
     if n_rows > MOST_ROWS:
         say(f"the report uses {MOST_ROWS:,} of {n_rows:,} rows, drawn at random")

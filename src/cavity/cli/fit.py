@@ -12,18 +12,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cavity.cli.guard import CommandError, InterruptedFitError, Settings, say
 from cavity.cli.inspect import description
 from cavity.cli.io import checked_output, print_json
 from cavity.cli.progress import progress_shown, shown_until_interrupted
-from cavity.data.table import open_table
+from cavity.data.table import Table, open_table
 from cavity.errors import ModelFileError
 from cavity.estimators.gfitc import GFITCClassifier
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.svi import SVIClassifier
 from cavity.estimators.table import TableClassifier
+from cavity.typing import JsonObject
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 CHECKPOINT_SECONDS = 30.0
 """Time between two checkpoints of a fit."""
@@ -102,7 +106,7 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
         say(as_text(summary))
 
 
-def as_text(summary: dict[str, Any]) -> str:
+def as_text(summary: JsonObject) -> str:
     """Format the summary of a fit as one line."""
     training = summary["training"]
     loo = training["leave_one_out_nll"]
@@ -117,7 +121,7 @@ def as_text(summary: dict[str, Any]) -> str:
 def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     """Parameters of the classifier; options that contradict each other are refused."""
     budget = parsed_budget(request.budget)
-    parameters = {
+    parameters: dict[str, Any] = {
         "n_inducing": request.inducing,
         "likelihood": request.likelihood,
         "random_state": request.seed,
@@ -166,7 +170,7 @@ _UNIT_SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "m
 _UNIT_SECONDS |= {"h": 3_600.0, "hour": 3_600.0}
 
 
-def parsed_budget(words: str | None) -> dict[str, Any]:
+def parsed_budget(words: str | None) -> dict[str, float]:
     """Turn a budget as people write it into parameters of a classifier.
 
     >>> parsed_budget("90s"), parsed_budget("1.5 hours")
@@ -222,7 +226,7 @@ def _interrupt_explained(request: FitRequest) -> Iterator[None]:
 
 
 def _train_on_cluster(
-    request: FitRequest, model: TableClassifier, table: Any, parameters: dict[str, Any]
+    request: FitRequest, model: TableClassifier, table: Table, parameters: dict[str, Any]
 ) -> None:
     """Train a table classifier on a Dask cluster; the result does not need one."""
     from cavity.engines.dask.collections import dask_rows
@@ -238,7 +242,7 @@ def _train_on_cluster(
 
 
 @contextmanager
-def _client(request: FitRequest) -> Iterator[Any]:
+def _client(request: FitRequest) -> Iterator[Client]:
     """Connect to the cluster at --scheduler, or start one of --workers on this machine."""
     from distributed import Client, LocalCluster
 

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import typer
 
@@ -50,7 +49,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     """Make a command end with an exit status and, after an error, with one sentence."""
 
     @functools.wraps(command)
-    def run(context: typer.Context, **options: Any) -> None:
+    def run(context: typer.Context, **options: object) -> None:
         with _warnings_in_a_line(), _terminated_cleanly():
             keep_freed_memory()
             try:
@@ -107,7 +106,7 @@ def _sentence(error: BaseException) -> str:
 def _warnings_in_a_line() -> Iterator[None]:
     """Print each warning as one line, without those that only developers need."""
 
-    def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         if category.__name__ == "ConvergenceWarning":  # by name: scikit-learn may not be loaded
             message = "training ended before it converged; a larger --budget may do better"
         if not issubclass(category, (DeprecationWarning, FutureWarning, ResourceWarning)):
@@ -123,7 +122,7 @@ def _warnings_in_a_line() -> Iterator[None]:
 def _terminated_cleanly() -> Iterator[None]:
     """Let SIGTERM end the block as an exception would, so that temporary files are removed."""
 
-    def terminate(*_: Any) -> None:
+    def terminate(*_: object) -> None:
         raise SystemExit(TERMINATED)
 
     try:

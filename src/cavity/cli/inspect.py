@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
 from cavity.cli.guard import Settings
 from cavity.cli.io import loaded_model, print_json
+from cavity.estimators.table import TableClassifier
+from cavity.typing import JsonObject
 
 _MOST_FEATURES = 20
 """Most features whose relevance is shown as text."""
@@ -26,7 +27,7 @@ def run_inspect(path: str, settings: Settings) -> None:
         print(as_text(path, description(model), file))
 
 
-def description(model: Any) -> dict[str, Any]:
+def description(model: TableClassifier) -> JsonObject:
     """Describe a model as plain data."""
     classifier, labels = model.classifier_, model.labels_
     loo = np.asarray(classifier.loo_log_proba_)
@@ -64,7 +65,7 @@ def _evidence(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _relevance(model: Any) -> list[dict[str, Any]]:
+def _relevance(model: TableClassifier) -> list[JsonObject]:
     """List the features and their relevance, the most relevant first."""
     found = model.classifier_.relevance_
     names = model.get_feature_names_out()
@@ -79,7 +80,7 @@ def _relevance(model: Any) -> list[dict[str, Any]]:
     ]
 
 
-def as_text(path: str, what: dict[str, Any], file: dict[str, Any]) -> str:
+def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
     """Format the description of a model."""
     training = what["training"]
     classes = ", ".join(f"{c['value']} ({c['rows']:,} rows)" for c in what["classes"])

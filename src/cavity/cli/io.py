@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from cavity.cli.guard import CommandError, say
 
 if TYPE_CHECKING:
     from cavity.data.table import Table
     from cavity.estimators.table import TableClassifier
+    from cavity.typing import IntArray, JsonObject
 
 
 def loaded_model(path: str, jobs: int | None = None) -> TableClassifier:
@@ -52,7 +53,7 @@ def with_target(model: TableClassifier, model_path: str, table: Table, data: str
     return table
 
 
-def warn_if_training_rows(model: TableClassifier, data: str, counts: Any) -> None:
+def warn_if_training_rows(model: TableClassifier, data: str, counts: IntArray) -> None:
     """Warn if the rows of each class [C] are as many as in training: it may be the same table."""
     if counts.tolist() == model.labels_.counts.tolist():
         say(
@@ -86,7 +87,7 @@ def checked_output(path: str, force: bool) -> Path:
     return target
 
 
-def print_json(values: Any) -> None:
+def print_json(values: JsonObject) -> None:
     """Print one JSON document on standard output."""
     numpy_values = operator.methodcaller("tolist")
     print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False, default=numpy_values))

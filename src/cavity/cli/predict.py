@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from cavity.cli.guard import CommandError, Settings
 from cavity.cli.io import STDOUT, checked_output, loaded_model, output_stream, print_json
 from cavity.cli.progress import progress_shown
+
+if TYPE_CHECKING:
+    from pyarrow import Schema
+    from pyarrow.csv import CSVWriter
+    from pyarrow.parquet import ParquetWriter
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _PARQUET = {".parquet", ".parq", ".pq"}
@@ -71,7 +76,7 @@ def _checked_suffix(output: str, json: bool) -> str:
     return suffix
 
 
-def _writer(stream: IO[bytes], suffix: str, schema: Any) -> Any:
+def _writer(stream: IO[bytes], suffix: str, schema: Schema) -> CSVWriter | ParquetWriter:
     """A writer of Arrow record batches in the format of the suffix."""
     if suffix in _PARQUET:
         from pyarrow import parquet

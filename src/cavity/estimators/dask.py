@@ -9,17 +9,21 @@ import tempfile
 import weakref
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 try:
     import dask
     import dask.array
     import dask.dataframe
-    import distributed  # noqa: F401
     from dask.base import is_dask_collection
+    from dask.delayed import Delayed
+    from distributed import Client
 except ImportError as error:
     raise ImportError("the Dask classifiers need Dask: pip install 'cavity[dask]'") from error
 import numpy as np
+import pandas
+from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,20 +31,36 @@ from cavity.data.labels import check_classes
 from cavity.data.source import tile_precision
 from cavity.engines.dask.backend import DaskBackend
 from cavity.engines.dask.cluster import Cluster, cluster_for
-from cavity.engines.dask.collections import lazy_table
+from cavity.engines.dask.collections import LazyTable, lazy_table
 from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.threads import compute_context, thread_count
-from cavity.estimators.base import restored_state, rollback_on_error, warn_not_converged
+from cavity.estimators.base import ConfigFields, warn_not_converged
 from cavity.estimators.sep import SEPClassifier
+from cavity.estimators.state import State, restored_state, rollback_on_error
 from cavity.estimators.streaming import TrainedGPClassifier
 from cavity.estimators.svi import SVIClassifier
 from cavity.gp.uncertainty import Uncertainty
 from cavity.inference.config import TrainingConfig
 from cavity.inference.optimizers import Optimizer
-from cavity.typing import Array
+from cavity.typing import (
+    AnyArray,
+    Array,
+    ClassWeight,
+    InputLabels,
+    InputRows,
+    InputWeights,
+    RandomSeed,
+)
+
+LazyArray: TypeAlias = "Array | dask.array.Array"
+"""Predictions: a NumPy array, or a lazy Dask array for Dask collections."""
+Prediction: TypeAlias = Any
+"""What a method of a classifier predicts: an array, or a tuple of them."""
 
 
-def lazily(model: Any, method: str, X: Any) -> Any:
+def lazily(
+    model: TrainedGPClassifier, method: str, X: dask.array.Array | dask.dataframe.DataFrame
+) -> Prediction:
     """A Dask array, or a tuple of them, of `model.method` for the rows of X."""
     n_features = model.n_features_in_
     if X.shape[1] != n_features:
@@ -60,11 +80,11 @@ def lazily(model: Any, method: str, X: Any) -> Any:
             _array([dask.delayed(_item)(part, i) for part in parts], lengths, one)
             for i, one in enumerate(sample)
         ]
-        return type(sample)(*arrays) if hasattr(sample, "_fields") else tuple(arrays)
+        return Uncertainty(*arrays) if isinstance(sample, Uncertainty) else tuple(arrays)
     return _array(parts, lengths, sample)
 
 
-def _array(parts: list[Any], lengths: tuple[float, ...], sample: Any) -> Any:
+def _array(parts: list[Delayed], lengths: tuple[float, ...], sample: AnyArray) -> dask.array.Array:
     return dask.array.concatenate(
         [
             dask.array.from_delayed(part, (length, *sample.shape[1:]), dtype=sample.dtype)
@@ -74,13 +94,13 @@ def _array(parts: list[Any], lengths: tuple[float, ...], sample: Any) -> Any:
     )
 
 
-def _item(values: Any, i: int) -> Any:
+def _item(values: tuple[Array, ...], i: int) -> Array:
     return values[i]
 
 
-def _call(model: Any, method: str, block: Any) -> Any:
+def _call(model: TrainedGPClassifier, method: str, block: Array | pandas.DataFrame) -> Prediction:
     """The method's result for a block of rows, which may be empty."""
-    if hasattr(block, "columns"):
+    if isinstance(block, pandas.DataFrame):
         kinds = [getattr(kind, "numpy_dtype", kind) for kind in block.dtypes]
         names = list(block.columns)
         values = block.to_numpy(dtype=tile_precision(np.result_type(*kinds)), na_value=np.nan)
@@ -92,12 +112,12 @@ def _call(model: Any, method: str, block: Any) -> Any:
             return tuple(part[:0] for part in nothing)
         return nothing[:0]
     bare = copy.copy(model)  # the names were compared above
-    vars(bare).pop("feature_names_in_", None)
+    bare.__dict__.pop("feature_names_in_", None)
     return getattr(bare, method)(block)
 
 
-def _check_names(model: Any, names: list[Any]) -> None:
-    known = getattr(model, "feature_names_in_", None)
+def _check_names(model: TrainedGPClassifier, names: list[str]) -> None:
+    known = vars(model).get("feature_names_in_")
     if known is not None and list(known) != names:
         raise ValueError(
             f"the columns are {names}, but {type(model).__name__} was fitted on {list(known)}; select "
@@ -112,26 +132,26 @@ class DaskClassifier(TrainedGPClassifier):
 
     def __init__(
         self,
-        kernel: Any = None,
+        kernel: Kernel | None = None,
         *,
         likelihood: str = "probit",
         n_inducing: int | str = 100,
-        inducing_points: Any = "kmeans",
+        inducing_points: str | ArrayLike = "kmeans",
         scaling: str | None = "standard",
         batch_size: int | str | None = "auto",
         optimizer: Optimizer | str | None = "adam",
         max_epochs: float | None = None,
         max_seconds: float | None = None,
         validation_fraction: float | None = None,
-        class_weight: Any = None,
-        config: TrainingConfig | dict[str, Any] | None = None,
+        class_weight: ClassWeight = None,
+        config: TrainingConfig | ConfigFields | None = None,
         warm_start: bool = False,
         window_size: float | None = None,
         checkpoint: str | PathLike[str] | None = None,
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         verbose: int = 0,
-        client: Any = None,
+        client: Client | None = None,
     ) -> None:
         super().__init__(
             kernel,
@@ -155,7 +175,9 @@ class DaskClassifier(TrainedGPClassifier):
         )
         self.client = client
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> DaskClassifier:
+    def fit(
+        self, X: InputRows, y: InputLabels = None, sample_weight: InputWeights = None
+    ) -> DaskClassifier:
         """Fit to rows of a Dask array or DataFrame X [n, d] with labels y [n], partitioned alike.
 
         X may also be the path or URL of a Parquet file, or of a folder of them, with y the name of the
@@ -174,7 +196,7 @@ class DaskClassifier(TrainedGPClassifier):
         warn_not_converged(type(self).__name__, self.config_.tol, result)
         return self
 
-    def _opened(self, table: Any, cluster: Cluster) -> ShardedSource:
+    def _opened(self, table: LazyTable, cluster: Cluster) -> ShardedSource:
         """The shards of a table, with its classes and feature names."""
         source = ShardedSource(table, cluster, self.class_weight)
         check_classification_targets(source.classes)
@@ -182,8 +204,8 @@ class DaskClassifier(TrainedGPClassifier):
         self.n_features_in_ = source.n_features
         if source.feature_names is not None:
             self.feature_names_in_ = source.feature_names
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        else:
+            self.__dict__.pop("feature_names_in_", None)
         if self.verbose:
             print(
                 f"{cluster.n_workers} workers, {len(source.groups)} tasks a pass; dashboard: "
@@ -196,7 +218,8 @@ class DaskClassifier(TrainedGPClassifier):
         """Write the leave-one-out scores to temporary files before their cluster is closed."""
         folder = tempfile.mkdtemp(prefix="cavity-loo-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        blocks = self.loo_log_proba_.to_delayed().ravel()
+        lazy: dask.array.Array = self.loo_log_proba_
+        blocks = lazy.to_delayed().ravel()
         paths = [str(Path(folder) / f"{i}.npy") for i in range(len(blocks))]
         save = dask.delayed(np.save)
         saved = [save(path, block) for path, block in zip(paths, blocks, strict=True)]
@@ -208,47 +231,47 @@ class DaskClassifier(TrainedGPClassifier):
         )
         self._training = None
 
-    def latent_mean_and_variance(self, X: Any) -> tuple[Any, Any]:
+    def latent_mean_and_variance(self, X: InputRows) -> tuple[LazyArray, LazyArray]:
         """As on one machine; lazy Dask arrays for Dask collections."""
         mean, variance = self._predicted("latent_mean_and_variance", X)
         return mean, variance
 
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: InputRows) -> LazyArray:
         """Log probabilities of the classes; lazy for Dask collections."""
         return self._predicted("predict_log_proba", X)
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: InputRows) -> LazyArray:
         """Probabilities of the classes; lazy for Dask collections."""
         return self._predicted("predict_proba", X)
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: InputRows) -> LazyArray:
         """The score of the classes; lazy for Dask collections."""
         return self._predicted("decision_function", X)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: InputRows) -> LazyArray:
         """The most probable class of each row; lazy for Dask collections."""
         return self._predicted("predict", X)
 
-    def predict_uncertainty(self, X: Any) -> Uncertainty:
+    def predict_uncertainty(self, X: InputRows) -> Uncertainty:
         """Entropy of the predictions, split as on one machine; lazy for Dask collections."""
         split: Uncertainty = self._predicted("predict_uncertainty", X)
         return split
 
-    def ood_score(self, X: Any) -> Any:
+    def ood_score(self, X: InputRows) -> LazyArray:
         """How far rows are from what was learned; lazy for Dask collections."""
         return self._predicted("ood_score", X)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: InputRows, y: InputLabels, sample_weight: InputWeights = None) -> float:
         """Mean accuracy; computed on the cluster for Dask collections."""
         if not is_dask_collection(X):
             return float(super().score(X, y, sample_weight))
-        labels = y.to_dask_array() if hasattr(y, "to_dask_array") else y
+        labels = y.to_dask_array() if isinstance(y, dask.dataframe.Series) else y
         right = self.predict(X) == labels
         if sample_weight is None:
             return float(right.mean().compute())
         return float(((right * sample_weight).sum() / sample_weight.sum()).compute())
 
-    def _predicted(self, method: str, X: Any) -> Any:
+    def _predicted(self, method: str, X: InputRows) -> Prediction:
         check_is_fitted(self)
         if is_dask_collection(X):
             self.model_.prior  # noqa: B018  (computed here once: workers may not know a user's kernel)
@@ -257,27 +280,26 @@ class DaskClassifier(TrainedGPClassifier):
             return lazily(predictor, method, X)
         return getattr(super(), method)(X)
 
-    def to_local(self) -> Any:
+    def to_local(self) -> TrainedGPClassifier:
         """Return the fitted classifier of one machine, which needs no Dask and predicts the same.
 
         `loo_log_proba_` is brought here from the workers; it is NaN if their cluster has been closed.
         """
         check_is_fitted(self)
         local = self._as_local()
-        if hasattr(self, "loo_log_proba_"):
+        if "loo_log_proba_" in vars(self):
             local.loo_log_proba_ = self._collected(self.loo_log_proba_)
         return local
 
-    def _as_local(self) -> Any:
+    def _as_local(self) -> TrainedGPClassifier:
         """A local classifier with what a pickle would hold of this one."""
         state = self.__getstate__()
         del state["client"]
-        kind: Any = self._local
-        local = kind.__new__(kind)
-        vars(local).update(restored_state(state))
+        local = self._local.__new__(self._local)
+        local.__dict__.update(restored_state(state))
         return local
 
-    def _collected(self, values: Any) -> Array:
+    def _collected(self, values: dask.array.Array) -> Array:
         """The values of a lazy array [n], or NaN if the workers that held them are gone."""
         if isinstance(values, np.ndarray):  # of a chunk of a stream
             return values
@@ -287,11 +309,11 @@ class DaskClassifier(TrainedGPClassifier):
             return np.full(values.shape, np.nan)
         return np.asarray(self.client.compute(values).result())
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to one file, as a classifier of one machine; see `cavity.save`."""
         self.to_local().save(path)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> State:
         # Futures and files of a cluster mean nothing elsewhere; what predicts is kept.
         state = {**super().__getstate__(), "client": None}
         state.pop("loo_log_proba_", None)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn import get_config
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
@@ -97,13 +98,13 @@ class FitFacts:
         return lines
 
 
-def fit_facts(estimator: Any) -> FitFacts:
+def fit_facts(estimator: BaseEstimator) -> FitFacts:
     """Collect the facts of a fitted classifier, or of the one inside a pipeline or table classifier.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(100, noise=0.2, random_state=0)
-    >>> facts = fit_facts(SEPClassifier(n_inducing=5, tol=1e-2, random_state=0).fit(X, y))
+    >>> facts = fit_facts(SEPClassifier(n_inducing=5, random_state=0).fit(X, y))
     >>> facts.classes, facts.rows, facts.inducing_points
     (('0', '1'), 100, 5)
     """
@@ -132,7 +133,7 @@ def fit_facts(estimator: Any) -> FitFacts:
     )
 
 
-def fitted_classifier(estimator: Any) -> SparseGPClassifier:
+def fitted_classifier(estimator: BaseEstimator) -> SparseGPClassifier:
     """Return the fitted classifier of cavity in an estimator, a pipeline or a table classifier."""
     check_is_fitted(estimator)
     inner = estimator[-1] if isinstance(estimator, Pipeline) else estimator
@@ -161,14 +162,14 @@ class NotebookRepr:
     def _repr_html_inner(self) -> str:
         return html_of(self)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
         bundle = {"text/plain": repr(self)}
         if get_config()["display"] == "diagram":
             bundle["text/html"] = html_of(self)
         return bundle
 
 
-def html_of(estimator: Any) -> str:
+def html_of(estimator: BaseEstimator) -> str:
     """Return scikit-learn's diagram and, for a fitted estimator, a table of facts under it."""
     diagram: str = estimator_html_repr(estimator)
     if not _is_fitted(vars(estimator).get("classifier_", estimator)):
@@ -182,10 +183,10 @@ def html_of(estimator: Any) -> str:
     return f'{diagram}<table style="{_TABLE}">{caption}<tbody>{cells}</tbody></table>'
 
 
-def _is_fitted(classifier: Any) -> bool:
+def _is_fitted(classifier: BaseEstimator) -> bool:
     return isinstance(vars(classifier).get("model_"), Model)
 
 
 def _finite(value: float) -> float | None:
-    """The number, or None, which JSON has, for NaN, which it has not."""
+    """The number, or None for NaN and infinity, which JSON cannot hold."""
     return float(value) if np.isfinite(value) else None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from cavity.estimators.base import SparseGPClassifier
+from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
+
+from cavity.estimators.base import ConfigFields, SparseGPClassifier
 from cavity.inference.config import TrainingConfig, check_value, one_of
+from cavity.typing import ClassWeight, RandomSeed
 
 
 class GFITCClassifier(SparseGPClassifier):
@@ -50,20 +54,20 @@ class GFITCClassifier(SparseGPClassifier):
 
     def __init__(
         self,
-        kernel: Any = None,
+        kernel: Kernel | None = None,
         *,
         likelihood: str = "probit",
         n_inducing: int | str = 100,
-        inducing_points: Any = "kmeans",
+        inducing_points: str | ArrayLike = "kmeans",
         scaling: str | None = "standard",
         optimizer: str | None = "lbfgs",
         max_iter: int = 250,
         max_seconds: float | None = None,
         tol: float = 1e-6,
-        class_weight: Any = None,
-        config: TrainingConfig | dict[str, Any] | None = None,
+        class_weight: ClassWeight = None,
+        config: TrainingConfig | ConfigFields | None = None,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -87,6 +91,6 @@ class GFITCClassifier(SparseGPClassifier):
         super()._check_parameters()
         check_value("optimizer", self.optimizer, (one_of("lbfgs", None), '"lbfgs" or None'))
 
-    def _fields(self) -> dict[str, Any]:
+    def _fields(self) -> ConfigFields:
         # One iteration goes over all rows; there are no minibatches.
         return {**super()._fields(), "max_epochs": self.max_iter, "batch_size": None}

@@ -14,24 +14,29 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.weights import validated_sample_weight
+from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.sep import SEPClassifier
 from cavity.text import html_table, text_table
-from cavity.typing import Array
+from cavity.typing import Array, InputLabels, InputRows, InputWeights
+
+Thing = TypeVar("Thing")
 
 
 class Candidate(NamedTuple):
     """One model of a comparison. Scores are in nats a row; larger is better."""
 
     name: str
-    kernel: Any
+    kernel: Kernel
     """The fitted kernel, on scaled inputs."""
     n_inducing: int
     score: float
@@ -100,14 +105,14 @@ class _Scored(NamedTuple):
     """A fitted model with its score for each row."""
 
     name: str
-    kernel: Any
+    kernel: Kernel
     n_inducing: int
     log_evidence: float
     log_proba: Array
     """[n]"""
 
     @classmethod
-    def of(cls, name: str, model: Any) -> _Scored:
+    def of(cls, name: str, model: SparseGPClassifier) -> _Scored:
         return cls(
             name,
             model.kernel_,
@@ -117,7 +122,11 @@ class _Scored(NamedTuple):
         )
 
 
-def compare(models: Mapping[str, Any] | Sequence[Any], *, sample_weight: Any = None) -> Comparison:
+def compare(
+    models: Mapping[str, SparseGPClassifier] | Sequence[SparseGPClassifier],
+    *,
+    sample_weight: InputWeights = None,
+) -> Comparison:
     """Rank classifiers that were fitted to the same rows by leave-one-out log probability.
 
     Parameters
@@ -148,14 +157,14 @@ def compare(models: Mapping[str, Any] | Sequence[Any], *, sample_weight: Any = N
 
 
 def compare_kernels(
-    X: Any,
-    y: Any = None,
-    kernels: Mapping[str, Any] | Sequence[Any] = (None,),
+    X: InputRows,
+    y: InputLabels = None,
+    kernels: Mapping[str, Kernel | None] | Sequence[Kernel | None] = (None,),
     *,
     n_inducing: int | Sequence[int] | None = None,
-    inducing_points: Any = None,
-    estimator: Any = None,
-    sample_weight: Any = None,
+    inducing_points: ArrayLike | None = None,
+    estimator: SparseGPClassifier | None = None,
+    sample_weight: InputWeights = None,
 ) -> Comparison:
     """Score kernels and numbers of inducing points on rows X [n, d], y [n], without training.
 
@@ -207,23 +216,26 @@ def compare_kernels(
     return _ranked(scored, sample_weight)
 
 
-def _untrained(estimator: Any) -> Any:
+def _untrained(estimator: SparseGPClassifier | None) -> SparseGPClassifier:
     if estimator is None:
         estimator = SEPClassifier(random_state=0)
     parameters = {"optimizer": None, "warm_start": False, "checkpoint": None}
     known = estimator.get_params(deep=False)
-    return clone(estimator).set_params(**{k: v for k, v in parameters.items() if k in known})
+    untrained: SparseGPClassifier = clone(estimator)
+    untrained.set_params(**{name: value for name, value in parameters.items() if name in known})
+    return untrained
 
 
-def _fit_quietly(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
-    weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+def _fit_quietly(
+    model: SparseGPClassifier, X: InputRows, y: InputLabels, sample_weight: InputWeights
+) -> None:
     with warnings.catch_warnings():
         # If EP converges slowly for a kernel, its score is still good to the digits shown.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, y, **weights)
+        model.fit(X, y, sample_weight)
 
 
-def _named(things: list[Any], name_of: Callable[[Any], str]) -> dict[str, Any]:
+def _named(things: list[Thing], name_of: Callable[[Thing], str]) -> dict[str, Thing]:
     """Name things, with numbers where a name occurs more than once."""
     names = [name_of(thing) for thing in things]
     return {
@@ -232,11 +244,11 @@ def _named(things: list[Any], name_of: Callable[[Any], str]) -> dict[str, Any]:
     }
 
 
-def _kernel_name(kernel: Any) -> str:
+def _kernel_name(kernel: Kernel | None) -> str:
     return "default" if kernel is None else str(kernel)
 
 
-def _ranked(scored: list[_Scored], sample_weight: Any) -> Comparison:
+def _ranked(scored: list[_Scored], sample_weight: InputWeights) -> Comparison:
     if not scored:
         raise ValueError("there are no models to compare; pass at least one fitted classifier")
     lengths = {s.name: len(s.log_proba) for s in scored}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
@@ -23,11 +24,12 @@ from cavity.engines.backend import LocalBackend
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
-from cavity.estimators.base import SparseGPClassifier, rollback_on_error
+from cavity.estimators.base import ConfigFields, SparseGPClassifier
+from cavity.estimators.state import rollback_on_error
+from cavity.estimators.validation import is_stream
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
-from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import BATCH_PER_POINT, STREAM_RATE, TrainingConfig
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.optimizers import Adam, Optimizer
@@ -36,7 +38,7 @@ from cavity.inference.streaming import Stream, StreamSettings, absorb
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.train import make_rule
 from cavity.inference.trainer import Problem, Trainer, TrainingState, make_problem
-from cavity.typing import Array
+from cavity.typing import AnyArray, ClassWeight, InputLabels, InputRows, InputWeights, RandomSeed
 
 SETTLING_ROWS = 25
 """Rows for each inducing point after which the parameters of a stream have settled."""
@@ -54,9 +56,9 @@ def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
         )
 
 
-def check_chunk(X: Any) -> None:
+def check_chunk(X: InputRows) -> None:
     """Raise for inputs that only `fit` can read, and for iterators of chunks."""
-    if isinstance(X, Iterator) and not hasattr(X, "__array__"):
+    if is_stream(X):
         raise TypeError(
             f"X is a {type(X).__name__}; partial_fit takes the rows of one chunk: call it for each "
             "chunk that this yields"
@@ -69,11 +71,11 @@ def check_chunk(X: Any) -> None:
         )
 
 
-def stream_classes(y: Array, classes: Any) -> Array:
+def stream_classes(y: AnyArray, classes: ArrayLike | None) -> AnyArray:
     """The classes [C] of a stream that begins with labels y [n]."""
     if classes is not None:
         require_one_kind(np.asarray(classes), "classes")
-    known: Array = np.unique(np.unique(y) if classes is None else np.asarray(classes))
+    known: AnyArray = np.unique(np.unique(y) if classes is None else np.asarray(classes))
     if len(known) < 2:
         raise ValueError(
             f"the first call of partial_fit knows {len(known)} classes ({known.tolist()}); pass "
@@ -82,7 +84,7 @@ def stream_classes(y: Array, classes: Any) -> Array:
     return known
 
 
-def check_stream_classes(y: Array, classes: Any, known: Array) -> None:
+def check_stream_classes(y: AnyArray, classes: ArrayLike | None, known: AnyArray) -> None:
     """Raise for labels y [n], or announced classes, other than the known ones."""
     if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), known):
         raise ValueError(
@@ -101,9 +103,9 @@ def warn_few_points(m: int, wanted: int) -> None:
     """Warn if the first chunk of a stream gave fewer inducing points than were asked for."""
     if m < wanted:
         warn_user(
-            f"the first chunk has too few different rows for n_inducing={wanted}: this stream has {m} "
-            f"inducing points for good; begin with {wanted} rows at least, better a few thousand, or "
-            "pass inducing_points"
+            f"the first chunk has too few different rows for n_inducing={wanted}: this stream keeps {m} "
+            f"inducing points; begin with at least {wanted} rows, better a few thousand, or pass "
+            "inducing_points"
         )
 
 
@@ -142,7 +144,7 @@ class StreamRecord:
     """Where the stream began: the hyper-prior stays centred there."""
 
 
-def _sets(config: dict[str, Any], name: str) -> bool:
+def _sets(config: ConfigFields, name: str) -> bool:
     """Whether the user has decided a field."""
     return bool(config.get(name, "auto") != "auto")
 
@@ -172,23 +174,23 @@ class TrainedGPClassifier(SparseGPClassifier):
 
     def __init__(
         self,
-        kernel: Any = None,
+        kernel: Kernel | None = None,
         *,
         likelihood: str = "probit",
         n_inducing: int | str = 100,
-        inducing_points: Any = "kmeans",
+        inducing_points: str | ArrayLike = "kmeans",
         scaling: str | None = "standard",
         batch_size: int | str | None = "auto",
         optimizer: Optimizer | str | None = "adam",
         max_epochs: float | None = None,
         max_seconds: float | None = None,
         validation_fraction: float | None = None,
-        class_weight: Any = None,
-        config: TrainingConfig | dict[str, Any] | None = None,
+        class_weight: ClassWeight = None,
+        config: TrainingConfig | ConfigFields | None = None,
         warm_start: bool = False,
         window_size: float | None = None,
         checkpoint: str | PathLike[str] | None = None,
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -237,18 +239,23 @@ class TrainedGPClassifier(SparseGPClassifier):
                 "same place; give n_inducing a number, or max_epochs instead of max_seconds"
             )
 
-    def _checkpointer(self, problem: Problem, config: TrainingConfig) -> Checkpointer:
-        path = None if self.checkpoint is None else Path(self.checkpoint)
-        if path is not None and config.schedule == "lbfgs":
+    def _checkpoint_path(self, config: TrainingConfig) -> Path | None:
+        if self.checkpoint is None:
+            return None
+        if config.schedule == "lbfgs":
             raise ValueError(
-                f"checkpoint={str(path)!r} does not go with L-BFGS over all rows; use batch_size, or "
-                'posterior_update="natural"'
+                f"checkpoint={str(self.checkpoint)!r} does not go with L-BFGS over all rows; use "
+                'batch_size, or posterior_update="natural"'
             )
-        return Checkpointer(path, config.checkpoint_interval, self._fingerprinted(problem, config))
+        return Path(self.checkpoint)
 
     @available_if(_can_stream)
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+        self,
+        X: InputRows,
+        y: InputLabels,
+        classes: ArrayLike | None = None,
+        sample_weight: InputWeights = None,
     ) -> TrainedGPClassifier:
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
@@ -261,7 +268,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         self._check_parameters()
         check_stream_parameters(self)
         check_chunk(X)
-        first = not hasattr(self, "model_")
+        first = not self.__sklearn_is_fitted__()
         with rollback_on_error(self):
             X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
             require_one_kind(y)
@@ -294,7 +301,7 @@ class TrainedGPClassifier(SparseGPClassifier):
             return replace(config, optimizer=config.optimizer or Adam(STREAM_RATE), damping=1.0)
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
         # A stream goes on with the residual scale of its fit; without one it is the paper's model.
-        before = self.config_.residual_scale if hasattr(self, "config_") else 1.0
+        before = self.config_.residual_scale if self.__sklearn_is_fitted__() else 1.0
         given = self.config or {}
         return replace(
             config,
@@ -318,7 +325,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         """A trainer for the next chunk, and where the stream stands before it."""
         record: StreamRecord | None = None
         posterior, jitter, seen = None, None, 0.0
-        if hasattr(self, "model_"):
+        if self.__sklearn_is_fitted__():
             # What moves is what the parameters say now, from where the last chunk or fit has ended.
             record, standardizer = self._stream, self.model_.standardizer
             space = ParameterSpace(
@@ -361,7 +368,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         assert isinstance(engine, LocalEngine)  # a chunk is an array
         self._stream, self._weight_seen = record, stream.seen
         self._centre = problem.hyperprior.centre
-        if not hasattr(self, "model_"):
+        if not self.__sklearn_is_fitted__():
             self.inverse_temperature_, self.n_iter_ = 1.0, 0
             self.history_: list[Iteration] = []
         self.config_ = config

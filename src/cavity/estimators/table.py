@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -18,13 +18,14 @@ from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
-from cavity.estimators.base import rollback_on_error
+from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.sep import SEPClassifier
+from cavity.estimators.state import rollback_on_error
 from cavity.export.model_file import save
 from cavity.memory import peak_bytes
 from cavity.text import listed
-from cavity.typing import Array
+from cavity.typing import AnyArray, Array, FeatureNames, InputLabels, InputRows, InputWeights
 
 _LABELS, _WEIGHTS = "(target)", "(weight)"
 
@@ -72,7 +73,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        classifier: Any = None,
+        classifier: SparseGPClassifier | None = None,
         *,
         max_levels: int = 20,
         drop: Sequence[str] = (),
@@ -87,7 +88,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         self.max_memory = max_memory
         self.folder = folder
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TableClassifier:
+    def fit(self, X: InputRows, y: InputLabels, sample_weight: InputWeights = None) -> TableClassifier:
         """Fit to a table: a data frame, or the path, pattern or URL of files that `open_table` reads.
 
         y is the name of the target column, `sample_weight` that of a column with the weights of the
@@ -139,7 +140,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
                 classifier._training = None  # its rows are in a folder that will be gone
         self.keep(classifier)
 
-    def keep(self, classifier: Any) -> None:
+    def keep(self, classifier: SparseGPClassifier) -> None:
         """Take a classifier that was fitted to the features of the table."""
         self.classifier_ = classifier
         self.classes_ = self.labels_.values
@@ -152,11 +153,11 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         self.fit_seconds_ = seconds
         self.peak_memory_bytes_ = peak_bytes()
 
-    def get_feature_names_out(self, input_features: Any = None) -> Any:
+    def get_feature_names_out(self, input_features: FeatureNames = None) -> AnyArray:
         """Names of the features that the classifier sees."""
         return self.preprocessor_.get_feature_names_out()
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: InputRows) -> Array:
         """The features [n, d] of a data frame, as the classifier sees them."""
         check_is_fitted(self)
         table = as_arrow(X)
@@ -168,29 +169,29 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
             )
         return self.preprocessor_.transform(table)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: InputRows) -> Array:
         """Probabilities [n, C] of the classes of a data frame's rows, in the order of `classes_`."""
         return np.exp(self.predict_log_proba(X))
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: InputRows) -> Array:
         """Log probabilities [n, C] of the classes."""
         return self._at(X)[2]
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: InputRows) -> Array:
         """The most probable class of each row [n]."""
         return np.asarray(self.classes_[self._at(X)[2].argmax(axis=1)])
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: InputRows) -> Array:
         """The classifier's score of each row: [n] for two classes, [n, C] for more."""
         mean, variance, _ = self._at(X)
         return np.asarray(self.classifier_.model_.likelihood.decision_score(mean, variance))
 
-    def latent_mean_and_variance(self, X: Any) -> tuple[Array, Array]:
+    def latent_mean_and_variance(self, X: InputRows) -> tuple[Array, Array]:
         """Posterior mean and variance of the latent function: [n] for two classes, [n, C] for more."""
         mean, variance, _ = self._at(X)
         return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
 
-    def _at(self, X: Any) -> tuple[Array, Array, Array]:
+    def _at(self, X: InputRows) -> tuple[Array, Array, Array]:
         features = self.transform(X)
         with self.compute_context() as threads:
             return self.moments_and_log_proba(features, threads)
@@ -201,7 +202,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         mean, variance = model.latent_moments(features, threads.map)
         return mean, variance, model.likelihood.predict_log_proba(mean, variance)
 
-    def compute_context(self) -> Any:
+    def compute_context(self) -> AbstractContextManager[Threads]:
         """Threads for `moments_and_log_proba`, as many as the classifier's n_jobs says."""
         return compute_context(thread_count(self.classifier_.n_jobs))
 
@@ -210,7 +211,9 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         save(self, path)
 
 
-def _with_column(X: Any, values: Any, what: str, name: str) -> tuple[Table, str]:
+def _with_column(
+    X: InputRows, values: InputLabels | InputWeights, what: str, name: str
+) -> tuple[Table, str]:
     """The table with labels or weights as a column, and that column's name."""
     if isinstance(values, str):
         return open_table(X), values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,11 @@ from cavity.data.table import Table
 from cavity.errors import SourceError
 from cavity.estimators.table import TableClassifier
 from cavity.text import listed
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, Array, IntArray
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 
 class LabelledRows:
@@ -46,7 +50,7 @@ class LabelledRows:
         return len(self.codes), len(self.model.columns_)
 
     @property
-    def labels(self) -> Any:
+    def labels(self) -> _Labels:
         """[n], with as little memory as the codes take."""
         return _Labels(self.model.classes_, self.codes)
 
@@ -55,7 +59,7 @@ class LabelledRows:
         """The object to index with row numbers, as that of a data frame."""
         return self
 
-    def __getitem__(self, numbers: IntArray) -> Any:
+    def __getitem__(self, numbers: IntArray) -> pandas.DataFrame:
         pa, _ = import_arrow()
         wanted: IntArray = np.unique(numbers)
         unseen, parts, first = UnseenLevels(self.model), [], 0
@@ -74,7 +78,7 @@ class LabelledRows:
         frame.attrs["table"] = self.table.name
         return frame.iloc[np.searchsorted(wanted, numbers)]
 
-    def _chunks(self, columns: list[str]) -> Any:
+    def _chunks(self, columns: list[str]) -> Iterator[tuple[pyarrow.RecordBatch, IntArray, IntArray]]:
         """Record batches of rows that have a target, their class codes and their places in the table."""
         pa, _ = import_arrow()
         labels = self.model.labels_
@@ -96,18 +100,20 @@ class LabelledRows:
 class _Labels:
     """Class values [n], looked up from their codes when they are indexed."""
 
-    def __init__(self, classes: Any, codes: IntArray) -> None:
+    def __init__(self, classes: AnyArray, codes: IntArray) -> None:
         self._classes, self._codes = classes, codes
         self.shape = codes.shape
 
     def __len__(self) -> int:
         return len(self._codes)
 
-    def __getitem__(self, numbers: IntArray) -> Any:
+    def __getitem__(self, numbers: IntArray) -> AnyArray:
         return self._classes[self._codes[numbers]]
 
 
-def predictions(model: TableClassifier, table: Table, keep: Sequence[str] = ()) -> Iterator[Any]:
+def predictions(
+    model: TableClassifier, table: Table, keep: Sequence[str] = ()
+) -> Iterator[pyarrow.RecordBatch]:
     """Arrow record batches of predictions for all rows of a table, in order.
 
     Columns: those named in `keep`, copied; `label`, the most probable class; `probability_<class>` (of
@@ -120,7 +126,7 @@ def predictions(model: TableClassifier, table: Table, keep: Sequence[str] = ()) 
 
 
 def warn_of_new_columns(model: TableClassifier, table: Table, weight: str | None = None) -> None:
-    """Raise if columns are missing; warn of columns that neither the model uses nor is the weight."""
+    """Raise if columns are missing; warn of columns that are ignored, except that of the weights."""
     unknown = model.preprocessor_.check_columns(table.columns, table.name)
     more = [name for name in unknown if name != weight]
     if more:
@@ -135,16 +141,19 @@ class EncodedChunk(NamedTuple):
 
     features: Array
     """[t, d]"""
-    rows: Any
+    rows: pyarrow.RecordBatch
     """A record batch of t rows, with the columns that were asked for."""
     weights: Array | None
     """[t], if there is a column of them."""
     n_read: int
-    """Rows that were read, t and those of no weight."""
+    """Number of rows that were read: t, and those of weight 0, which are left out."""
 
 
 def encoded_chunks(
-    model: TableClassifier, table: Table, others: Mapping[str, Any], weight: str | None = None
+    model: TableClassifier,
+    table: Table,
+    others: Mapping[str, pyarrow.DataType],
+    weight: str | None = None,
 ) -> Iterator[EncodedChunk]:
     """The rows of a table whose weight is positive, read ahead, with other columns of given types."""
     pa, _ = import_arrow()
@@ -164,7 +173,9 @@ def encoded_chunks(
     unseen.warn(table.name)
 
 
-def _predicted(model: TableClassifier, table: Table, keep: Sequence[str]) -> Iterator[Any]:
+def _predicted(
+    model: TableClassifier, table: Table, keep: Sequence[str]
+) -> Iterator[pyarrow.RecordBatch]:
     pa, _ = import_arrow()
     others = {name: pa.string() for name in keep}
     words = [str(value) for value in model.classes_]
@@ -196,7 +207,7 @@ class UnseenLevels:
         ]
         self._found: dict[str, set[str]] = {}
 
-    def look_at(self, chunk: Any) -> None:
+    def look_at(self, chunk: pyarrow.RecordBatch) -> None:
         """Look for such values in a record batch."""
         for encoder in self._encoders:
             found = self._found.setdefault(encoder.column, set())
@@ -208,7 +219,8 @@ class UnseenLevels:
         for column, values in self._found.items():
             if values:
                 warnings.warn(
-                    f"{name}: column {column!r} has values that training had not: "
-                    f"{listed(sorted(values), most=5)}; they count as none of the known ones",
+                    f"{name}: column {column!r} has values that did not occur in "
+                    f"training: {listed(sorted(values), most=5)}; they are treated as none of the known "
+                    "values",
                     stacklevel=2,
                 )

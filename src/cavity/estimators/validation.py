@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
 from cavity.data.opening import numbers, open_rows
-from cavity.engines.protocol import Engine
 from cavity.inference.config import (
     AUTO,
     NONE,
@@ -26,21 +26,26 @@ from cavity.inference.config import (
     one_of,
     whole_from,
 )
-from cavity.typing import Array
+from cavity.typing import AnyArray, Array, InputLabels, InputRows, InputWeights
+
+if TYPE_CHECKING:
+    from cavity.estimators.base import SparseGPClassifier
 
 
-def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
+def validated_rows(estimator: SparseGPClassifier, X: InputRows, *, reset: bool) -> InputRows:
     """X as a dense array or CSR matrix in its own numeric dtype, finite, of the right width."""
     return numbers(validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric"))
 
 
-def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Source, Array]:
+def validated_source(
+    estimator: SparseGPClassifier, X: InputRows, y: InputLabels, sample_weight: InputWeights
+) -> tuple[Source, AnyArray]:
     """The source of rows that X and y mean, weighted, and the classes [C] behind its label codes."""
 
-    def validate(X: Any, y: Any) -> tuple[Any, Any]:
+    def validate(X: InputRows, y: InputLabels) -> tuple[InputRows, AnyArray]:
         _refuse_stream(estimator, X)
-        arrays: tuple[Any, Any] = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
-        return arrays
+        X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
+        return X, y
 
     rows = open_rows(X, y, sample_weight, class_weight=estimator.class_weight, validate=validate)
     if not rows.were_arrays:
@@ -48,13 +53,18 @@ def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
         if rows.source.feature_names is not None:
             estimator.feature_names_in_ = np.asarray(rows.source.feature_names, dtype=object)
         else:  # those of an earlier fit are not these columns'
-            vars(estimator).pop("feature_names_in_", None)
+            estimator.__dict__.pop("feature_names_in_", None)
     return rows.source, rows.classes
 
 
-def _refuse_stream(estimator: Any, X: Any) -> None:
-    """Raise for inputs that can be read only once, such as a generator of chunks."""
-    if not isinstance(X, Iterator) or hasattr(X, "__array__"):
+def is_stream(X: InputRows) -> bool:
+    """Whether rows can be read only once, such as those of a generator of chunks."""
+    return isinstance(X, Iterator) and not hasattr(X, "__array__")
+
+
+def _refuse_stream(estimator: SparseGPClassifier, X: InputRows) -> None:
+    """Raise for rows that can be read only once."""
+    if not is_stream(X):
         return
     way_out = "read its rows first"
     if hasattr(estimator, "partial_fit"):
@@ -65,7 +75,7 @@ def _refuse_stream(estimator: Any, X: Any) -> None:
     )
 
 
-def validated_inducing_points(Z: Any, n_features: int) -> Array | None:
+def validated_inducing_points(Z: ArrayLike | None, n_features: int) -> Array | None:
     """A user's own inducing points [m, d], if any."""
     if Z is None:
         return None
@@ -80,19 +90,19 @@ def validated_inducing_points(Z: Any, n_features: int) -> Array | None:
     return points
 
 
-def check_common_parameters(estimator: Any) -> None:
+def check_common_parameters(estimator: SparseGPClassifier) -> None:
     """Raise for parameters that are not fields of the configuration and have impossible values."""
     validated_kernel(estimator.kernel)
-    for name, condition in _CONDITIONS.items():
-        if name in vars(estimator):
-            check_value(name, getattr(estimator, name), condition)
+    for name, value in estimator.get_params(deep=False).items():
+        if name in _CONDITIONS:
+            check_value(name, value, _CONDITIONS[name])
 
 
-def _is_points(value: Any) -> bool:
+def _is_points(value: object) -> bool:
     return value in POINT_STARTS if isinstance(value, str) else value is not None
 
 
-def _is_class_weight(value: Any) -> bool:
+def _is_class_weight(value: object) -> bool:
     return isinstance(value, Mapping) or one_of("balanced", None)(value)
 
 
@@ -125,23 +135,10 @@ _CONDITIONS: dict[str, Condition] = {
 }
 
 
-def validated_kernel(kernel: Any) -> None:
+def validated_kernel(kernel: object) -> None:
     """Raise for a kernel that is not a scikit-learn kernel."""
     if kernel is not None and not isinstance(kernel, Kernel):
         raise TypeError(
             f"kernel={kernel!r} is a {type(kernel).__name__}; pass a kernel object of "
             "sklearn.gaussian_process.kernels, for instance ConstantKernel(1.0) * RBF(1.0), or None"
-        )
-
-
-def require_weight_on_both_sides(engine: Engine, fraction: float) -> None:
-    """Raise if the held-out rows, or the others, have no weight."""
-    assert engine.held_out is not None
-    rows = engine.held_out.rows
-    judging = len(rows.labels) if rows.weight is None else float(rows.weight.sum())
-    if judging <= 0.0 or engine.total_weight <= 0.0:
-        raise ValueError(
-            f"validation_fraction={fraction!r} of {engine.n_rows:,} rows leaves no weight to "
-            f"{'judge' if judging <= 0.0 else 'learn'} by; pass another fraction, or rows without those "
-            "of weight 0"
         )

@@ -204,14 +204,13 @@ def resolve(
     schedule = "steps" if learns else "converge"
     if optimizer == "lbfgs" or (gradient_steps and (size is None or not learns)):
         schedule = "lbfgs"
-        _check_lbfgs(
-            optimizer,
-            early_stopping,
-            damping=damping,
-            exact_gradient=exact_gradient,
-            residual_scale=residual_scale,
-            trace_penalty=trace_penalty,
-        )
+        followed: dict[str, tuple[float | str, float]] = {
+            "damping": (damping, 1.0),
+            "exact_gradient": (exact_gradient, False),
+            "residual_scale": (residual_scale, 1.0),
+            "trace_penalty": (trace_penalty, 0.0),
+        }
+        _check_lbfgs(optimizer, early_stopping, followed)
     if damping == "auto":
         lbfgs = schedule == "lbfgs"
         damping = 1.0 if lbfgs else _damping(method, n_classes, size, site_storage)
@@ -380,11 +379,13 @@ def _check_together(
 
 
 def _check_lbfgs(
-    optimizer: Optimizer | str | None, early_stopping: str | None, **fields: float | str
+    optimizer: Optimizer | str | None,
+    early_stopping: str | None,
+    fields: Mapping[str, tuple[float | str, float]],
 ) -> None:
     """Raise for settings that a run of L-BFGS over all rows cannot follow.
 
-    fields: those that only steps follow, by name, each with its default of "auto" or False.
+    fields: by name, each with its value and the only one that L-BFGS has.
     """
     unused = []
     if early_stopping is not None:
@@ -392,7 +393,7 @@ def _check_lbfgs(
     if isinstance(optimizer, Optimizer):
         unused.append(f"optimizer={optimizer!r}")
     unused += [
-        f"{name}={value!r}" for name, value in fields.items() if value is not False and value != "auto"
+        f"{name}={value!r}" for name, (value, only) in fields.items() if value not in ("auto", only)
     ]
     if unused:
         raise ValueError(

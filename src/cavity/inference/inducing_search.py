@@ -15,11 +15,14 @@ A candidate is accepted if its gain exceeds the required gain by more than one s
 required gain grows with the square of the number of points, as the time of a step does. The next
 candidate is tried only if it promises enough: its expected gain lies on a line through the last two
 gains, but is at most the last gain and at least half of it.
+
+`choose_start` decides where training begins: after such a search, after an earlier fit, or at chosen
+points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,8 +43,9 @@ from cavity.inference.history import InducingCandidate, Progress
 from cavity.inference.optimizers import Adam
 from cavity.inference.rule import Rule
 from cavity.inference.schedule import Budget
-from cavity.inference.start import starting_point
+from cavity.inference.start import PreviousFit, Start, chosen_start, continued_start, starting_point
 from cavity.inference.sweep import SweepOptions
+from cavity.inference.train import make_rule
 from cavity.inference.trainer import Batch, Problem, Trainer, make_problem
 from cavity.memory import available_bytes
 from cavity.typing import Array
@@ -418,3 +422,58 @@ def _affordable(numbers: list[int], n_latents: int) -> list[int]:
             "Free some memory, or give n_inducing a number"
         )
     return numbers[:count]
+
+
+class ChosenStart(NamedTuple):
+    """Where training begins, and with which configuration."""
+
+    start: Start
+    config: TrainingConfig
+    candidates: list[InducingCandidate] | None = None
+    """The numbers of inducing points that were tried; None without a search."""
+    interrupted: bool = False
+    """Whether the user has stopped the search."""
+
+
+def choose_start(
+    source: RowSource,
+    standardizer: Standardizer,
+    config: TrainingConfig,
+    rng: np.random.RandomState,
+    *,
+    kernel: Kernel | None = None,
+    inducing_points: Array | None = None,
+    previous: PreviousFit | None = None,
+    resolve_found: Callable[[int, bool], TrainingConfig] | None = None,
+    holds_out: bool = False,
+    threads: Threads,
+    clock: Progress,
+) -> ChosenStart:
+    """Where training begins: where an earlier fit or a search has ended, or at points that are chosen.
+
+    resolve_found: None if there is no search for the number of inducing points. Otherwise
+    ``resolve_found(m, goes_on)`` is the configuration after a search that has found m points, and
+    `goes_on` says whether training goes on from these points or chooses m points anew.
+    holds_out: whether some rows are held out of training.
+    """
+    if previous is not None:
+        return ChosenStart(continued_start(previous, standardizer, config), config)
+    if resolve_found is None:
+        start = chosen_start(
+            source, standardizer, config, rng, kernel=kernel, inducing_points=inducing_points
+        )
+        return ChosenStart(start, config)
+    rule = make_rule(config, sites=True)
+    found = search_inducing_points(source, standardizer, config, rule, threads, rng, clock, kernel)
+    # The search has seen all rows, also those that are held out. Then only its number of points is used.
+    goes_on = found.on_all_rows and not holds_out
+    config = resolve_found(len(found.Z), goes_on)
+    if goes_on:
+        space = ParameterSpace(found.kernel, found.Z, config.learn_kernel, config.learn_inducing)
+        start = Start(space, space.pack(found.theta, found.Z), None, found.engine)
+    elif holds_out:
+        start = chosen_start(source, standardizer, config, rng, kernel=kernel)
+    else:
+        kernel = halfway_kernel(found)
+        start = chosen_start(source, standardizer, config, rng, kernel=kernel, centre_theta=found.theta)
+    return ChosenStart(start, config, found.candidates, found.interrupted)

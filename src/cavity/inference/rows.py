@@ -14,8 +14,8 @@ from cavity.data.source import Source
 from cavity.engines.backend import LocalBackend
 from cavity.engines.threads import compute_context, thread_count
 from cavity.inference.config import TrainingConfig
-from cavity.inference.start import chosen_start, prepare
-from cavity.inference.train import make_rule, make_trainer
+from cavity.inference.start import chosen_start, hold_out_rows, learn_scaling, prepare
+from cavity.inference.train import make_trainer
 from cavity.inference.trainer import Trainer
 from cavity.typing import Array, InputLabels, InputRows, InputWeights
 
@@ -73,10 +73,8 @@ def prepare_trainer(
     ``early_stopping="validation"`` some rows are held out: `validation_log_loss` scores them.
     """
     rng = np.random.RandomState(config.seed)
-    standardizer = rows.backend.standardizer(rows.source, config.scaling)
-    held_out = None
-    if config.early_stopping == "validation":
-        held_out = rows.backend.hold_out(rows.source, config.validation_fraction, rng)
+    standardizer = learn_scaling(rows.source, config, rows.backend)
+    held_out = hold_out_rows(rows.source, config, rows.backend, rng)
     start = chosen_start(
         rows.source, standardizer, config, rng, kernel=kernel, inducing_points=inducing_points
     )
@@ -86,7 +84,6 @@ def prepare_trainer(
         rows.backend,
         standardizer=standardizer,
         start=start,
-        rule=make_rule(config),
         held_out=held_out,
     )
     return make_trainer(problem, config)

@@ -27,7 +27,7 @@ from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.config import TrainingConfig
-from cavity.inference.rule import Rule
+from cavity.inference.train import make_rule
 from cavity.inference.trainer import Problem, make_problem
 from cavity.memory import require_memory
 from cavity.typing import Array
@@ -62,6 +62,28 @@ class PreviousFit:
     engine: Engine | None
 
 
+WHITENING_ARRAYS = 4
+"""Arrays [d, d] that whitening holds, about."""
+
+
+def learn_scaling(source: RowSource, config: TrainingConfig, backend: LocalBackend) -> Standardizer:
+    """Learn centre and scale of the features; refuse to whiten more of them than memory allows."""
+    if config.scaling == "whiten":
+        d = source.n_features
+        what = f'scaling="whiten" for {d:,} features'
+        require_memory(WHITENING_ARRAYS * 8 * d**2, what, instead='scaling="standard"')
+    return backend.standardizer(source, config.scaling)
+
+
+def hold_out_rows(
+    source: RowSource, config: TrainingConfig, backend: LocalBackend, rng: np.random.RandomState
+) -> HeldOut | None:
+    """The rows that are held out to end training early, if the configuration asks for them."""
+    if config.early_stopping != "validation":
+        return None
+    return backend.hold_out(source, config.validation_fraction, rng)
+
+
 def prepare(
     source: RowSource,
     config: TrainingConfig,
@@ -69,11 +91,10 @@ def prepare(
     *,
     standardizer: Standardizer,
     start: Start,
-    rule: Rule,
     held_out: HeldOut | None = None,
 ) -> Problem:
     """The problem of fitting a source from a start: engine, parameter space and hyper-prior."""
-    m = len(start.space.Z)
+    m, rule = len(start.space.Z), make_rule(config)
     stored = m if config.site_storage == "factors" else 0
     if stored:
         require_memory(
@@ -82,12 +103,25 @@ def prepare(
             instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
         )
     engine = backend.engine(source, standardizer, rule.n_latents, held_out, stored)
+    if held_out is not None:
+        _require_weight_on_both_sides(engine, held_out, config.validation_fraction)
     adopted = engine.adopt(start.engine)
     # A posterior that is the sum of stored factors cannot begin with another one.
     posterior = None if stored and not adopted else start.posterior
     return make_problem(
         engine, rule, start.space, config.hyperprior_scale, centre=start.centre, posterior=posterior
     )
+
+
+def _require_weight_on_both_sides(engine: Engine, held_out: HeldOut, fraction: float) -> None:
+    """Raise if the held-out rows, or the others, have no weight."""
+    judging = held_out.weight
+    if judging <= 0.0 or engine.total_weight <= 0.0:
+        raise ValueError(
+            f"validation_fraction={fraction!r} of {engine.n_rows:,} rows leaves no weight to "
+            f"{'judge' if judging <= 0.0 else 'learn'} by; pass another fraction, or rows without those "
+            "of weight 0"
+        )
 
 
 def chosen_start(

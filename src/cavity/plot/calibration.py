@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cavity.gp.metrics import Bins, calibration_error, reliability_bins
+from cavity.inference.fitted import FittedClassifier
 from cavity.plot.canvas import Display, colour
-from cavity.typing import Array
+from cavity.typing import AnyArray, Array, InputLabels, InputRows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class CalibrationDisplay(Display):
@@ -17,7 +22,7 @@ class CalibrationDisplay(Display):
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
     >>> X, y = make_moons(300, noise=0.3, random_state=0)
-    >>> model = SEPClassifier(n_inducing=10, tol=1e-2, random_state=0).fit(X[:200], y[:200])
+    >>> model = SEPClassifier(n_inducing=10, random_state=0).fit(X[:200], y[:200])
     >>> display = CalibrationDisplay.from_estimator(model, X[200:], y[200:])
     >>> display.ax_.get_xlabel()
     'predicted probability of 1'
@@ -36,25 +41,43 @@ class CalibrationDisplay(Display):
         return calibration_error(self.bins)
 
     @classmethod
-    def from_estimator(cls, estimator: Any, X: Any, y: Any, *, ax: Any = None, **options: Any) -> Any:
-        """Predict rows X [n, d] and compare with y [n]; options are those of `from_predictions`."""
+    def from_estimator(
+        cls,
+        estimator: FittedClassifier,
+        X: InputRows,
+        y: InputLabels,
+        *,
+        pos_label: object = None,
+        n_bins: int = 10,
+        strategy: str = "uniform",
+        confidence: float = 0.95,
+        ax: Axes | None = None,
+    ) -> CalibrationDisplay:
+        """Predict rows X [n, d] and compare with y [n], as `from_predictions` does."""
         return cls.from_predictions(
-            y, estimator.predict_proba(X), classes=estimator.classes_, ax=ax, **options
+            y,
+            estimator.predict_proba(X),
+            classes=estimator.classes_,
+            pos_label=pos_label,
+            n_bins=n_bins,
+            strategy=strategy,
+            confidence=confidence,
+            ax=ax,
         )
 
     @classmethod
     def from_predictions(
         cls,
-        y: Any,
+        y: InputLabels,
         probability: Array,
         *,
-        classes: Any = None,
-        pos_label: Any = None,
+        classes: AnyArray | Sequence[object] | None = None,
+        pos_label: object = None,
         n_bins: int = 10,
         strategy: str = "uniform",
         confidence: float = 0.95,
-        ax: Any = None,
-    ) -> Any:
+        ax: Axes | None = None,
+    ) -> CalibrationDisplay:
         """Compare labels y [n] with probabilities [n] (of the second class) or [n, C].
 
         With two classes, or a `pos_label`, the diagram is about that class; with more it is about the
@@ -84,7 +107,7 @@ class CalibrationDisplay(Display):
         )
         return cls(bins, of=of, confidence=confidence).plot(ax)
 
-    def plot(self, ax: Any = None) -> CalibrationDisplay:
+    def plot(self, ax: Axes | None = None) -> CalibrationDisplay:
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
         bins = self.bins

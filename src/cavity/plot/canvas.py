@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
+from scipy.sparse import issparse
 
 from cavity.engines.threads import compute_context, thread_count
-from cavity.typing import Array, IntArray
+from cavity.inference.fitted import FittedClassifier
+from cavity.typing import AnyArray, Array, InputRows, IntArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure, SubFigure
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 """Okabe and Ito's colours, those of most contrast first."""
@@ -20,12 +29,12 @@ COLUMN = (3.6, 2.9)
 class Display:
     """Base class of the displays."""
 
-    ax_: Any
+    ax_: Axes
     """matplotlib's axes."""
-    figure_: Any
+    figure_: Figure | SubFigure
     """matplotlib's figure."""
 
-    def _begin(self, ax: Any) -> Any:
+    def _begin(self, ax: Axes | None) -> Axes:
         """Return the axes to draw on, those of a new figure if `ax` is None, and store them."""
         if ax is None:
             _, ax = pyplot().subplots(figsize=COLUMN, layout="constrained")
@@ -33,7 +42,7 @@ class Display:
         return ax
 
 
-def pyplot() -> Any:
+def pyplot() -> ModuleType:
     """Import `matplotlib.pyplot`; an ImportError names the extra to install."""
     require_matplotlib()
     import matplotlib.pyplot
@@ -66,35 +75,14 @@ def marker(position: int) -> str:
     return MARKERS[position % len(MARKERS)]
 
 
-def probability_colours() -> Any:
+def probability_colours() -> Colormap:
     """Colour map from blue (0) through near-white (½) to vermilion (1), light enough for markers."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("cavity", ["#4095c5", "#f9f9f9", "#e08640"])
 
 
-def names_of_features(estimator: Any, feature_names: Any = None) -> list[str]:
-    """Names [d] of the features: those given, those that the estimator was fitted with, or x0, x1, …
-
-    >>> from types import SimpleNamespace
-    >>> names_of_features(SimpleNamespace(n_features_in_=2))
-    ['x0', 'x1']
-    """
-    d = int(estimator.n_features_in_)
-    if feature_names is None:
-        feature_names = getattr(estimator, "feature_names_in_", None)
-    if feature_names is None:
-        return [f"x{i}" for i in range(d)]
-    names = [str(name) for name in feature_names]
-    if len(names) != d:
-        raise ValueError(
-            f"feature_names has {len(names)} names, but the estimator was fitted with {d} features; "
-            "give one name for each feature"
-        )
-    return names
-
-
-def feature_positions(features: Any, names: list[str]) -> tuple[int, int]:
+def feature_positions(features: Sequence[int | str], names: list[str]) -> tuple[int, int]:
     """Positions of two features that are given by number or by name.
 
     >>> feature_positions(("age", 0), ["distance", "age"])
@@ -117,21 +105,30 @@ def feature_positions(features: Any, names: list[str]) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def dense(X: Any) -> Any:
+@runtime_checkable
+class Frame(Protocol):
+    """A data frame or series, or what can be indexed like one."""
+
+    @property
+    def iloc(self) -> InputRows:
+        """The object to index with row numbers."""
+
+
+def dense(X: InputRows) -> AnyArray:
     """Convert X [n, d] of any kind to a dense array."""
-    return X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+    return np.asarray(X.toarray() if issparse(X) else X)
 
 
-def n_rows(X: Any) -> int:
+def n_rows(X: InputRows) -> int:
     """Number of rows of an array, a data frame or a list."""
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    return len(X) if isinstance(X, Sequence) else int(X.shape[0])
 
 
-def take_rows(X: Any, index: IntArray) -> Any:
+def take_rows(X: InputRows, index: IntArray) -> InputRows:
     """Select rows of an array, a data frame or a list by number."""
-    if hasattr(X, "iloc"):
+    if isinstance(X, Frame):
         return X.iloc[index]
-    return (X if hasattr(X, "shape") else np.asarray(X))[index]
+    return np.asarray(X)[index] if isinstance(X, Sequence) else X[index]
 
 
 def number(value: float) -> str:
@@ -150,27 +147,27 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def log_proba_at(estimator: Any, X: Array) -> Array:
+def log_proba_at(fitted: FittedClassifier, X: Array) -> Array:
     """Log class probabilities [n, C] at X [n, d]."""
-    with compute_context(thread_count(estimator.n_jobs)) as threads:
-        mean, variance = estimator.model_.latent_moments(X, threads.map)
-        return np.asarray(estimator.model_.likelihood.predict_log_proba(mean, variance))
+    with compute_context(thread_count(fitted.n_jobs)) as threads:
+        mean, variance = fitted.model_.latent_moments(X, threads.map)
+        return np.asarray(fitted.model_.likelihood.predict_log_proba(mean, variance))
 
 
-def proba_at(estimator: Any, X: Array) -> Array:
+def proba_at(fitted: FittedClassifier, X: Array) -> Array:
     """Class probabilities [n, C] at X [n, d]."""
-    return np.exp(log_proba_at(estimator, X))
+    return np.exp(log_proba_at(fitted, X))
 
 
 def latent_draws(
-    estimator: Any, X: Array, n_draws: int, rng: np.random.Generator
+    fitted: FittedClassifier, X: Array, n_draws: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Draw the latent functions jointly at X [n, d]: draws [L, n, n_draws] and a variance [L, n].
 
     The variance is that of a white kernel, whose noise is independent for each row, and is not part of
     the draws. Memory is O(n²).
     """
-    with compute_context(thread_count(estimator.n_jobs)):
-        draws = estimator.model_.sample(X, n_draws, rng)
-        noise = estimator.model_.noise_variance(X)
+    with compute_context(thread_count(fitted.n_jobs)):
+        draws = fitted.model_.sample(X, n_draws, rng)
+        noise = fitted.model_.noise_variance(X)
     return draws, np.broadcast_to(noise, draws.shape[:2])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cavity.plot.canvas import Display, colour, latent_draws, line_style, names_of_features, proba_at
+from cavity.inference.fitted import FittedClassifier, names_of_features
+from cavity.plot.canvas import Display, colour, latent_draws, line_style, proba_at
 from cavity.plot.plane import some_rows
-from cavity.typing import Array
+from cavity.typing import AnyArray, Array, FeatureNames, InputRows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Effect:
 
 
 def partial_effect(
-    estimator: Any,
+    estimator: FittedClassifier,
     X: Array,
     feature: int,
     *,
@@ -113,7 +117,7 @@ class PartialDependenceDisplay(Display):
     ('x1', 'probability of 1')
     """
 
-    def __init__(self, effect: Effect, *, name: str, classes: Any) -> None:
+    def __init__(self, effect: Effect, *, name: str, classes: AnyArray) -> None:
         self.effect = effect
         self.name = name
         self.classes = classes
@@ -121,25 +125,38 @@ class PartialDependenceDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
+        estimator: FittedClassifier,
+        X: InputRows,
         feature: int | str,
         *,
-        feature_names: Any = None,
-        ax: Any = None,
-        **options: Any,
-    ) -> Any:
-        """Vary `feature` (number or name) of rows X [n, d]; options are those of `partial_effect`."""
+        feature_names: FeatureNames = None,
+        n_grid: int = 24,
+        n_rows: int | None = None,
+        n_draws: int | None = None,
+        level: float = 0.9,
+        seed: int = 0,
+        ax: Axes | None = None,
+    ) -> PartialDependenceDisplay:
+        """Vary `feature` (number or name) of rows X [n, d]; the sizes are those of `partial_effect`."""
         names = names_of_features(estimator, feature_names)
         if isinstance(feature, str):
             if feature not in names:
                 raise ValueError(f"feature={feature!r} is not one of {names}")
             feature = names.index(feature)
         rows, _ = some_rows(X, None, 10_000)
-        effect = partial_effect(estimator, rows, feature, **options)
+        effect = partial_effect(
+            estimator,
+            rows,
+            feature,
+            n_grid=n_grid,
+            n_rows=n_rows,
+            n_draws=n_draws,
+            level=level,
+            seed=seed,
+        )
         return cls(effect, name=names[feature], classes=estimator.classes_).plot(ax)
 
-    def plot(self, ax: Any = None) -> PartialDependenceDisplay:
+    def plot(self, ax: Axes | None = None) -> PartialDependenceDisplay:
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
         two = len(self.classes) == 2

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cavity.inference.fitted import FittedClassifier, names_of_features
 from cavity.plot.canvas import (
     Display,
     colour,
@@ -13,12 +15,14 @@ from cavity.plot.canvas import (
     feature_positions,
     marker,
     n_rows,
-    names_of_features,
     proba_at,
     probability_colours,
     take_rows,
 )
-from cavity.typing import Array
+from cavity.typing import AnyArray, Array, FeatureNames, InputLabels, InputRows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 """Probabilities of the contour lines."""
@@ -45,10 +49,10 @@ class DecisionBoundaryDisplay(Display):
         y: Array,
         probability: Array,
         *,
-        classes: Any,
+        classes: AnyArray,
         names: tuple[str, str],
         rows: Array | None = None,
-        labels: Any = None,
+        labels: AnyArray | None = None,
         points: Array | None = None,
     ) -> None:
         self.x = x
@@ -63,17 +67,17 @@ class DecisionBoundaryDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
-        y: Any = None,
+        estimator: FittedClassifier,
+        X: InputRows,
+        y: InputLabels = None,
         *,
-        features: Any = (0, 1),
-        feature_names: Any = None,
+        features: Sequence[int | str] = (0, 1),
+        feature_names: FeatureNames = None,
         grid_resolution: int = 100,
         margin: float = 0.05,
         max_rows: int = 1_000,
-        ax: Any = None,
-    ) -> Any:
+        ax: Axes | None = None,
+    ) -> DecisionBoundaryDisplay:
         """Predict on a grid over the range of rows X [n, d] in two of the features.
 
         features: two columns, by number or name; margin: how far the grid goes beyond the rows, as a
@@ -96,7 +100,7 @@ class DecisionBoundaryDisplay(Display):
             points=estimator.inducing_points_[:, [first, second]],
         ).plot(ax)
 
-    def plot(self, ax: Any = None, *, colorbar: bool = True) -> DecisionBoundaryDisplay:
+    def plot(self, ax: Axes | None = None, *, colorbar: bool = True) -> DecisionBoundaryDisplay:
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
         if len(self.classes) == 2:
@@ -113,7 +117,7 @@ class DecisionBoundaryDisplay(Display):
         outside_legend(ax)
         return self
 
-    def _plot_two(self, ax: Any, colorbar: bool) -> None:
+    def _plot_two(self, ax: Axes, colorbar: bool) -> None:
         p = self.probability[..., 1]
         image = ax.imshow(
             p,
@@ -138,7 +142,7 @@ class DecisionBoundaryDisplay(Display):
             bar = self.figure_.colorbar(image, ax=ax, pad=0.02)
             bar.set_label(f"probability of {self.classes[1]}")
 
-    def _plot_many(self, ax: Any) -> None:
+    def _plot_many(self, ax: Axes) -> None:
         from matplotlib.colors import to_rgb
 
         likeliest = self.probability.argmax(axis=2)
@@ -179,8 +183,8 @@ class InducingPointsDisplay(Display):
         names: tuple[str, str],
         *,
         rows: Array | None = None,
-        labels: Any = None,
-        classes: Any = None,
+        labels: AnyArray | None = None,
+        classes: AnyArray | None = None,
     ) -> None:
         self.points = points
         self.names = names
@@ -191,15 +195,15 @@ class InducingPointsDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any = None,
-        y: Any = None,
+        estimator: FittedClassifier,
+        X: InputRows = None,
+        y: InputLabels = None,
         *,
-        features: Any = (0, 1),
-        feature_names: Any = None,
+        features: Sequence[int | str] = (0, 1),
+        feature_names: FeatureNames = None,
         max_rows: int = 1_000,
-        ax: Any = None,
-    ) -> Any:
+        ax: Axes | None = None,
+    ) -> InducingPointsDisplay:
         """Show `inducing_points_` [m, d] and up to `max_rows` of the rows X [n, d], by label y [n]."""
         names = names_of_features(estimator, feature_names)
         first, second = feature_positions(features, names)
@@ -215,7 +219,7 @@ class InducingPointsDisplay(Display):
             classes=estimator.classes_,
         ).plot(ax)
 
-    def plot(self, ax: Any = None) -> InducingPointsDisplay:
+    def plot(self, ax: Axes | None = None) -> InducingPointsDisplay:
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
         if self.rows is not None:
@@ -227,22 +231,23 @@ class InducingPointsDisplay(Display):
         return self
 
 
-def some_rows(X: Any, y: Any, max_rows: int) -> tuple[Array, Any]:
+def some_rows(X: InputRows, y: InputLabels, max_rows: int) -> tuple[Array, AnyArray | None]:
     """Select up to `max_rows` evenly spaced rows of X [n, d] and y [n]."""
     n = n_rows(X)
     chosen = np.unique(np.linspace(0, n - 1, min(n, max_rows)).astype(int))
     return dense(take_rows(X, chosen)), None if y is None else np.asarray(y)[chosen]
 
 
-def draw_rows(ax: Any, rows: Array, labels: Any, classes: Any) -> None:
+def draw_rows(ax: Axes, rows: Array, labels: AnyArray | None, classes: AnyArray | None) -> None:
     """Draw rows [n, 2] as small markers, with one colour and shape for each class."""
-    if labels is None:
-        ax.scatter(*rows.T, s=6, color="0.6", lw=0, label="rows")
+    if labels is None or classes is None:
+        ax.scatter(rows[:, 0], rows[:, 1], s=6, color="0.6", lw=0, label="rows")
         return
     for code, value in enumerate(classes):
         of_class = rows[np.asarray(labels) == value]
         ax.scatter(
-            *of_class.T,
+            of_class[:, 0],
+            of_class[:, 1],
             s=14,
             color=colour(code),
             marker=marker(code),
@@ -252,15 +257,16 @@ def draw_rows(ax: Any, rows: Array, labels: Any, classes: Any) -> None:
         )
 
 
-def draw_points(ax: Any, points: Array) -> None:
+def draw_points(ax: Axes, points: Array) -> None:
     """Draw inducing points [m, 2] as crosses with a white outline."""
     from matplotlib.patheffects import withStroke
 
-    marks = ax.scatter(*points.T, s=30, marker="x", color="black", lw=1.2, label="inducing points")
+    x, y = points.T
+    marks = ax.scatter(x, y, s=30, marker="x", color="black", lw=1.2, label="inducing points")
     marks.set_path_effects([withStroke(linewidth=2.6, foreground="white")])
 
 
-def outside_legend(ax: Any) -> None:
+def outside_legend(ax: Axes) -> None:
     """Draw a legend above the axes, where it hides nothing."""
     legend = ax.legend(
         loc="lower left",

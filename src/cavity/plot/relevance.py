@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cavity.gp.relevance import Relevance
-from cavity.plot.canvas import Display, colour, names_of_features, number
+from cavity.inference.fitted import FittedClassifier, names_of_features
+from cavity.plot.canvas import Display, colour, number
+from cavity.typing import Array, FeatureNames, IntArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class RelevanceDisplay(Display):
@@ -31,8 +36,13 @@ class RelevanceDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, feature_names: Any = None, max_features: int = 20, ax: Any = None
-    ) -> Any:
+        cls,
+        estimator: FittedClassifier,
+        *,
+        feature_names: FeatureNames = None,
+        max_features: int = 20,
+        ax: Axes | None = None,
+    ) -> RelevanceDisplay:
         """Show `relevance_` of the `max_features` most relevant features."""
         names = names_of_features(estimator, feature_names)
         return cls(estimator.relevance_, names, max_features=max_features).plot(ax)
@@ -42,7 +52,7 @@ class RelevanceDisplay(Display):
         """Positions of the features that are shown, the most relevant first."""
         return [int(i) for i in np.argsort(-self.relevance.value, kind="stable")[: self.max_features]]
 
-    def plot(self, ax: Any = None) -> RelevanceDisplay:
+    def plot(self, ax: Axes | None = None) -> RelevanceDisplay:
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
         order = self.order
@@ -57,7 +67,7 @@ class RelevanceDisplay(Display):
         self._lengthscales(ax, at, self.relevance.lengthscale[order])
         return self
 
-    def _lengthscales(self, ax: Any, at: Any, scales: Any) -> None:
+    def _lengthscales(self, ax: Axes, at: IntArray, scales: Array) -> None:
         """Write the kernel's lengthscales, in the units of the features, in a column on the right."""
         if not np.isfinite(scales).any():
             return

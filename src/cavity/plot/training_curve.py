@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cavity.inference.fitted import FittedClassifier
 from cavity.inference.history import Iteration
 from cavity.plot.canvas import Display, colour
 from cavity.typing import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _Y = {
     "leave_one_out": "leave-one-out NLL (nats a row)",
@@ -44,15 +49,25 @@ class TrainingCurveDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, y: str = "leave_one_out", x: str = "seconds", ax: Any = None
-    ) -> Any:
+        cls,
+        estimator: FittedClassifier,
+        *,
+        y: str = "leave_one_out",
+        x: str = "seconds",
+        ax: Axes | None = None,
+    ) -> TrainingCurveDisplay:
         """Draw the curve of one fitted estimator."""
         return cls.from_estimators([estimator], y=y, x=x, ax=ax)
 
     @classmethod
     def from_estimators(
-        cls, estimators: Any, *, y: str = "leave_one_out", x: str = "seconds", ax: Any = None
-    ) -> Any:
+        cls,
+        estimators: Mapping[str, FittedClassifier] | Sequence[FittedClassifier],
+        *,
+        y: str = "leave_one_out",
+        x: str = "seconds",
+        ax: Axes | None = None,
+    ) -> TrainingCurveDisplay:
         """Draw the curves of several fitted estimators: a list, or a dictionary by name."""
         if not isinstance(estimators, Mapping):
             estimators = _named(list(estimators))
@@ -63,11 +78,11 @@ class TrainingCurveDisplay(Display):
         history = self.histories[name]
         sign = -1.0 if self.y == "leave_one_out" else 1.0
         return (
-            np.array([getattr(entry, self.x) for entry in history], dtype=float),
-            sign * np.array([getattr(entry, self.y) for entry in history], dtype=float),
+            np.array([*map(attrgetter(self.x), history)], dtype=float),
+            sign * np.array([*map(attrgetter(self.y), history)], dtype=float),
         )
 
-    def plot(self, ax: Any = None) -> TrainingCurveDisplay:
+    def plot(self, ax: Axes | None = None) -> TrainingCurveDisplay:
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
         for position, name in enumerate(self.histories):
@@ -81,7 +96,7 @@ class TrainingCurveDisplay(Display):
         return self
 
 
-def _named(estimators: list[Any]) -> dict[str, Any]:
+def _named(estimators: list[FittedClassifier]) -> dict[str, FittedClassifier]:
     """Name estimators by their types, numbered where a type occurs more than once."""
     types = [type(one).__name__ for one in estimators]
     names = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import scipy
@@ -17,13 +17,19 @@ from cavity.plot.partial_dependence import Effect, partial_effect
 from cavity.report import figures, tables
 from cavity.report.scores import Evaluation, held_out_evaluation, left_out_evaluation, scores
 from cavity.report.target import GivenRows, ReportRows, ReportTarget, rows_at, sample_index
-from cavity.typing import Array, IntArray
+from cavity.typing import Array, InputLabels, InputRows, IntArray
 from cavity.version import __version__
 
 _MAX_FEATURES = 20
 """Features in the table of the data and in the figure of their relevance."""
 _MAX_COLUMNS = 8
 """Columns in the table of the hardest rows."""
+
+
+LabelledInput: TypeAlias = tuple[InputRows, InputLabels]
+"""Rows X [n, d] and their labels y [n] as the user gave them; both None if there are none."""
+PageVariables: TypeAlias = dict[str, object]
+"""Variables of the template, by name."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,11 @@ class ReportData:
 
 
 def contents(
-    target: ReportTarget, held_out: tuple[Any, Any], training: tuple[Any, Any], options: ReportOptions
-) -> dict[str, Any]:
-    """Compute the variables of the template from held-out and training rows (X, y), either None."""
+    target: ReportTarget, held_out: LabelledInput, training: LabelledInput, options: ReportOptions
+) -> PageVariables:
+    """Compute the variables of the template from held-out and training rows."""
     data = collect_data(target, held_out, training, options)
-    page: dict[str, Any] = {
+    page: PageVariables = {
         "facts": tables.fitted_facts(target),
         "kernel": str(target.classifier.kernel_),
         "parameters": tables.chosen_parameters(target.classifier),
@@ -87,7 +93,7 @@ def contents(
 
 
 def collect_data(
-    target: ReportTarget, held_out: tuple[Any, Any], training: tuple[Any, Any], options: ReportOptions
+    target: ReportTarget, held_out: LabelledInput, training: LabelledInput, options: ReportOptions
 ) -> ReportData | None:
     """Draw the rows of a report; None if there are neither held-out nor training rows."""
     evaluation, shown = None, None
@@ -135,7 +141,7 @@ def _training_data(
     )
 
 
-def training_rows(target: ReportTarget, X: Any, y: Any) -> GivenRows | Source | None:
+def training_rows(target: ReportTarget, X: InputRows, y: InputLabels) -> GivenRows | Source | None:
     """Return the training rows: those given, or those that the classifier still holds."""
     if X is None:
         return training_source(target.classifier)
@@ -148,7 +154,7 @@ def training_rows(target: ReportTarget, X: Any, y: Any) -> GivenRows | Source | 
     return given
 
 
-def performance_part(target: ReportTarget, data: ReportData | None) -> dict[str, Any]:
+def performance_part(target: ReportTarget, data: ReportData | None) -> PageVariables:
     """Scores and curves; empty if there are no predictions to judge."""
     evaluation = None if data is None else data.evaluation
     if evaluation is None:
@@ -166,7 +172,7 @@ def performance_part(target: ReportTarget, data: ReportData | None) -> dict[str,
     }
 
 
-def data_part(target: ReportTarget, data: ReportData, order: IntArray) -> dict[str, Any]:
+def data_part(target: ReportTarget, data: ReportData, order: IntArray) -> PageVariables:
     """Classes and features of the data; order [d]: the features, the most relevant first."""
     return {
         "training": data.rows_are_training,

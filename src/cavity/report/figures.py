@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_curve
@@ -23,6 +23,9 @@ from cavity.plot.partial_dependence import Effect
 from cavity.report.scores import Evaluation
 from cavity.report.target import ReportRows, ReportTarget
 from cavity.typing import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _INK, _RULE = "#010203", "#040506"
 """Placeholders for colours of the page, which are known only when it is shown."""
@@ -56,7 +59,7 @@ _STYLE: dict[Any, Any] = {
 
 def drawn(
     name: str,
-    draw: Callable[..., Any],
+    draw: Callable[..., object],
     description: str,
     *,
     width: float = 4.4,
@@ -113,7 +116,7 @@ def convergence(target: ReportTarget) -> Figure:
     history = fit.history_
     x = "seconds" if len({entry.epochs for entry in history}) < len(history) else "epochs"
 
-    def draw(left: Any, right: Any) -> None:
+    def draw(left: Axes, right: Axes) -> None:
         TrainingCurveDisplay.from_estimator(fit, y="leave_one_out", x=x, ax=left)
         TrainingCurveDisplay.from_estimator(fit, y="objective", x=x, ax=right)
         objective = [entry.objective for entry in history]
@@ -144,7 +147,7 @@ def reliability(target: ReportTarget, evaluation: Evaluation) -> Figure:
     labels = np.asarray(fitted.classes_)[evaluation.codes]
     n_bins = int(np.clip(len(labels) // 40, 4, 10))
 
-    def draw(left: Any, right: Any) -> None:
+    def draw(left: Axes, right: Axes) -> None:
         CalibrationDisplay.from_predictions(
             labels, evaluation.proba, classes=fitted.classes_, n_bins=n_bins, ax=left
         )
@@ -160,7 +163,7 @@ def reliability(target: ReportTarget, evaluation: Evaluation) -> Figure:
     return Figure(drawn("reliability", draw, text, width=9.0, height=4.0, columns=2), caption)
 
 
-def _spread(ax: Any, target: ReportTarget, evaluation: Evaluation) -> None:
+def _spread(ax: Axes, target: ReportTarget, evaluation: Evaluation) -> None:
     """Draw histograms of the probabilities, by true class or by right and wrong predictions."""
     p = evaluation.proba
     if len(target.classes) == 2:
@@ -189,7 +192,7 @@ def _judged(evaluation: Evaluation) -> list[int]:
 def roc(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """True against false positive rate, a class against the rest."""
 
-    def draw(ax: Any) -> None:
+    def draw(ax: Axes) -> None:
         ax.plot([0, 1], [0, 1], color="0.5", lw=1, ls="--")
         for code in _judged(evaluation):
             x, y, _ = roc_curve(evaluation.codes == code, evaluation.log_proba[:, code])
@@ -209,7 +212,7 @@ def roc(target: ReportTarget, evaluation: Evaluation) -> Figure:
 def precision_recall(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """Precision against recall, a class against the rest."""
 
-    def draw(ax: Any) -> None:
+    def draw(ax: Axes) -> None:
         for code in _judged(evaluation):
             true = evaluation.codes == code
             precision, recall, _ = precision_recall_curve(true, evaluation.log_proba[:, code])
@@ -238,7 +241,7 @@ def relevance(target: ReportTarget, max_features: int) -> Figure:
     display = RelevanceDisplay(target.classifier.relevance_, target.names, max_features=max_features)
     shown, d = len(display.order), len(target.names)
 
-    def draw(ax: Any) -> None:
+    def draw(ax: Axes) -> None:
         display.plot(ax)
         ax.grid(visible=False, axis="y")
 
@@ -255,7 +258,7 @@ def partial_dependence(target: ReportTarget, effect: Effect) -> Figure:
     """One feature's effect with its band."""
     name = target.names[effect.feature]
 
-    def draw(ax: Any) -> None:
+    def draw(ax: Axes) -> None:
         PartialDependenceDisplay(effect, name=name, classes=target.classifier.classes_).plot(ax)
 
     text = (
@@ -271,7 +274,7 @@ def plane(target: ReportTarget, rows: ReportRows, features: tuple[int, int]) -> 
     fitted = target.classifier
     names = [target.names[feature] for feature in features]
 
-    def draw(ax: Any) -> None:
+    def draw(ax: Axes) -> None:
         ax.grid(visible=False)
         DecisionBoundaryDisplay.from_estimator(
             fitted,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process import kernels
 
 from cavity.estimators.facts import training_source
@@ -13,6 +14,9 @@ from cavity.memory import peak_bytes
 from cavity.plot.canvas import number, proba_at
 from cavity.report.target import ReportRows, ReportTarget
 from cavity.typing import Array, IntArray
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class Cells(NamedTuple):
@@ -31,7 +35,7 @@ def cells_of_features(X: Array, names: list[str], order: IntArray, most: int) ->
     return Cells([names[i] for i in shown], rows, len(names))
 
 
-def cells_of_frame(frame: Any, names: list[str], order: IntArray, most: int) -> Cells:
+def cells_of_frame(frame: pandas.DataFrame, names: list[str], order: IntArray, most: int) -> Cells:
     """Format the columns of a data frame from which the most relevant features were made.
 
     >>> import pandas
@@ -54,7 +58,7 @@ def _rank(column: str, ranked: list[str]) -> int:
     return len(ranked)
 
 
-def as_words(value: Any) -> str:
+def as_words(value: object) -> str:
     """Format a cell of a table.
 
     >>> as_words(3.14159), as_words(np.True_), as_words(None), as_words("x" * 50)[-3:]
@@ -70,7 +74,7 @@ def as_words(value: Any) -> str:
     return words if len(words) <= 40 else f"{words[:39]}…"
 
 
-def kernel_in_words(kernel: Any) -> str:
+def kernel_in_words(kernel: kernels.Kernel) -> str:
     """Describe a scikit-learn kernel in words.
 
     >>> from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -102,12 +106,12 @@ feature (1 to 2), plus independent noise of variance 0.1'
     return f"a kernel of type {type(kernel).__name__}"
 
 
-def _factor(kernel: Any) -> str:
+def _factor(kernel: kernels.Kernel) -> str:
     words = kernel_in_words(kernel)
     return f"({words})" if isinstance(kernel, kernels.Sum) else words
 
 
-def _lengthscales(kernel: Any) -> str:
+def _lengthscales(kernel: kernels.RBF) -> str:
     scales = np.atleast_1d(kernel.length_scale)
     if len(scales) == 1:
         return f"with the lengthscale {number(scales[0])}"
@@ -147,7 +151,7 @@ def fitted_facts(target: ReportTarget) -> dict[str, str]:
     return facts | {"Kernel": f"{words[0].upper()}{words[1:]}."}
 
 
-def chosen_parameters(estimator: Any) -> dict[str, str]:
+def chosen_parameters(estimator: BaseEstimator) -> dict[str, str]:
     """Parameters that differ from their defaults."""
     defaults = {
         name: parameter.default
@@ -313,12 +317,12 @@ def _chance(probability: float) -> str:
     return f"{probability:.1%}" if probability >= 0.001 else f"{probability:.1e}"
 
 
-def _short(value: Any) -> str:
-    words = repr(value)
-    if hasattr(value, "shape") or isinstance(value, list):
-        words = f"array of shape {np.shape(value)}"
+def _short(value: object) -> str:
+    words, shape = repr(value), np.asarray(value).shape
+    if shape:
+        words = f"array of shape {shape}"
     return words if len(words) <= 200 else f"{words[:199]}…"
 
 
-def _same(value: Any, default: Any) -> bool:
+def _same(value: object, default: object) -> bool:
     return value is default or (np.isscalar(value) and bool(value == default))

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
 from cavity.data.source import Source
 from cavity.estimators.facts import FitFacts, fit_facts, fitted_classifier
 from cavity.estimators.validation import validated_rows
-from cavity.plot.canvas import dense, n_rows, names_of_features, take_rows
-from cavity.typing import Array, IntArray
+from cavity.inference.fitted import names_of_features
+from cavity.plot.canvas import Frame, dense, n_rows, take_rows
+from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray
+
+if TYPE_CHECKING:
+    import pandas
+
+    from cavity.estimators.base import SparseGPClassifier
 
 
 @dataclass(frozen=True)
 class ReportTarget:
     """A fitted classifier of cavity, on its own or inside a table classifier or a pipeline."""
 
-    classifier: Any
+    classifier: SparseGPClassifier
     names: list[str]
     """[d]: names of the classifier's inputs."""
-    prepare: Callable[[Any], Array]
+    prepare: Callable[[InputRows], Array]
     """Turns rows of the user [n, …] into inputs [n, d]."""
     transforms: bool
     """Whether the inputs differ from the columns of the user's rows."""
@@ -34,7 +41,7 @@ class ReportTarget:
         """Names of the classes."""
         return [str(value) for value in self.classifier.classes_]
 
-    def codes(self, y: Any) -> IntArray:
+    def codes(self, y: InputLabels) -> IntArray:
         """Positions of labels y [n] among the classes."""
         labels, known = np.asarray(y), np.asarray(self.classifier.classes_)
         codes = np.searchsorted(known, labels).clip(0, len(known) - 1)
@@ -47,14 +54,14 @@ class ReportTarget:
         return codes
 
 
-def report_target(estimator: Any, feature_names: Any = None) -> ReportTarget:
+def report_target(estimator: BaseEstimator, feature_names: FeatureNames = None) -> ReportTarget:
     """Find the classifier in an estimator, a scikit-learn pipeline or a table classifier."""
     classifier, facts = fitted_classifier(estimator), fit_facts(estimator)
     if classifier is estimator:
         names = names_of_features(classifier, feature_names)
 
-        def validated(X: Any) -> Array:
-            return np.asarray(dense(validated_rows(classifier, X, reset=False)))
+        def validated(X: InputRows) -> Array:
+            return dense(validated_rows(classifier, X, reset=False))
 
         return ReportTarget(classifier, names, validated, False, facts)
     before = estimator[:-1] if isinstance(estimator, Pipeline) else estimator
@@ -69,9 +76,9 @@ class GivenRows:
     """Rows of the user."""
 
     target: ReportTarget
-    X: Any
+    X: InputRows
     """[n, …]: an array, or a data frame or what has the `shape` and `iloc` of one."""
-    y: Any
+    y: InputLabels
     """[n]"""
 
     @property
@@ -90,7 +97,7 @@ class ReportRows:
     """[k, d]: inputs of the classifier."""
     codes: IntArray
     """[k]: positions of their labels among the classes."""
-    frame: Any = None
+    frame: pandas.DataFrame | None = None
     """The same rows as a data frame of the user, if the inputs were made from its columns."""
 
     def at(self, positions: IntArray) -> ReportRows:
@@ -114,7 +121,7 @@ def rows_at(rows: GivenRows | Source, numbers: IntArray) -> ReportRows:
     wanted: IntArray = np.unique(numbers)
     if isinstance(rows, GivenRows):
         target, X = rows.target, take_rows(rows.X, wanted)
-        frame = X if target.transforms and hasattr(X, "iloc") else None
+        frame = X if target.transforms and isinstance(X, Frame) else None
         return ReportRows(wanted, target.prepare(X), target.codes(take_rows(rows.y, wanted)), frame)
     found = rows.take(wanted)
     return ReportRows(wanted, found.X, found.labels)

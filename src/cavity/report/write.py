@@ -6,23 +6,25 @@ import os
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+
+from sklearn.base import BaseEstimator
 
 from cavity.files import written_atomically
 from cavity.plot.canvas import require_matplotlib
 from cavity.report.contents import ReportOptions, contents
 from cavity.report.target import report_target
+from cavity.typing import FeatureNames, InputLabels, InputRows
 
 
 def write_report(
-    estimator: Any,
+    estimator: BaseEstimator,
     path: str | os.PathLike[str],
-    X: Any = None,
-    y: Any = None,
+    X: InputRows = None,
+    y: InputLabels = None,
     *,
-    X_train: Any = None,
-    y_train: Any = None,
-    feature_names: Any = None,
+    X_train: InputRows = None,
+    y_train: InputLabels = None,
+    feature_names: FeatureNames = None,
     title: str | None = None,
     max_rows: int = 10_000,
     n_hardest: int = 15,
@@ -99,7 +101,7 @@ def _check_path(path: Path) -> None:
         raise IsADirectoryError(f"path={str(path)!r} is a folder; give the name of a file in it")
 
 
-def _check_pair(**rows: Any) -> None:
+def _check_pair(**rows: InputRows | InputLabels) -> None:
     missing = [name for name, value in rows.items() if value is None]
     if len(missing) == 1:
         raise ValueError(f"{' and '.join(rows)} belong together; {missing[0]} is missing")

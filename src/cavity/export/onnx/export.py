@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,20 +17,19 @@ from cavity.export.onnx.likelihoods import probabilities
 from cavity.export.onnx.preprocessing import table_features, transformed
 from cavity.files import written_atomically
 from cavity.gp.model import Model
-from cavity.typing import Array
+from cavity.inference.fitted import FittedClassifier, names_of_features
+from cavity.typing import AnyArray, AnyDtype
 from cavity.version import __version__
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 OUTPUTS = ("label", "probabilities", "latent_mean", "latent_variance")
 """Names of the outputs of the graph."""
 
 
-class FittedClassifier(Protocol):
-    """The attributes of a fitted classifier that an export uses."""
-
-    classes_: Array
-    kernel_: Any
-    model_: Model
-    n_features_in_: int
+Step: TypeAlias = BaseEstimator | str | None
+"""A step of a scikit-learn pipeline before the classifier; a string or None changes nothing."""
 
 
 class InputLayout(NamedTuple):
@@ -38,12 +38,12 @@ class InputLayout(NamedTuple):
     names: list[str] | None
     """A name for each column, or None for one matrix "X"."""
     n_columns: int
-    dtype: np.dtype[Any]
+    dtype: AnyDtype
     rows: int | str
     """Number of rows of a call, or the name of that dimension if it is open."""
 
 
-def split_off_classifier(estimator: Any) -> tuple[list[Any], FittedClassifier]:
+def split_off_classifier(estimator: BaseEstimator) -> tuple[list[Step], FittedClassifier]:
     """Split an estimator into the steps before the classifier and the fitted classifier."""
     check_is_fitted(estimator)
     if isinstance(estimator, Pipeline):
@@ -61,7 +61,7 @@ def split_off_classifier(estimator: Any) -> tuple[list[Any], FittedClassifier]:
 
 
 def input_layout(
-    before: list[Any],
+    before: list[Step],
     classifier: FittedClassifier,
     inputs: str | None,
     input_dtype: str | None,
@@ -81,11 +81,12 @@ def input_layout(
         columns = list(before[0].columns_)
         check_names(columns)
         return InputLayout(columns, len(columns), np.dtype(input_dtype or before[0].dtype_), rows)
-    first = next(step for step in [*before, classifier] if hasattr(step, "n_features_in_"))
+    steps = [step for step in before if isinstance(step, BaseEstimator)]
+    first = steps[0] if steps else classifier
     d = int(first.n_features_in_)
     names = None
     if inputs == "columns":
-        names = [str(n) for n in getattr(first, "feature_names_in_", [f"x{j}" for j in range(d)])]
+        names = names_of_features(first)
         check_names(names)
     return InputLayout(names, d, np.dtype(input_dtype or "float32"), rows)
 
@@ -100,7 +101,7 @@ def check_names(names: list[str]) -> None:
             )
 
 
-def preprocessed(graph: Graph, before: list[Any], layout: InputLayout) -> Value:
+def preprocessed(graph: Graph, before: list[Step], layout: InputLayout) -> Value:
     """Add the inputs and the preprocessing to the graph; returns rows [N, d] in float64."""
     rows, dtype = layout.rows, layout.dtype
     if before and isinstance(before[0], TablePreprocessor):
@@ -116,13 +117,13 @@ def preprocessed(graph: Graph, before: list[Any], layout: InputLayout) -> Value:
 
 
 def to_onnx(
-    estimator: Any,
+    estimator: BaseEstimator,
     path: str | PathLike[str] | None = None,
     *,
     inputs: str | None = None,
     input_dtype: str | None = None,
     batch: int | None = None,
-) -> Any:
+) -> ModelProto:
     """Export a fitted classifier as an ONNX model, and write it to `path` if there is one.
 
     Standardisation, kernel and probabilities are inside the graph, computed in float64: in ONNX Runtime
@@ -205,7 +206,7 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
 def _outputs(
     graph: Graph,
     classifier: FittedClassifier,
-    classes: Any,
+    classes: AnyArray,
     p: Value,
     latents: LatentMoments,
     layout: InputLayout,

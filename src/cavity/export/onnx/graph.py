@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
-from cavity.typing import Array, IntArray
+from cavity.typing import IntArray
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 OPSET = 17
 ML_OPSET = 3
@@ -15,7 +20,7 @@ IR_VERSION = 8
 """The file version that belongs to the opset: older runtimes refuse newer files."""
 
 
-def require_onnx() -> Any:
+def require_onnx() -> ModuleType:
     """Import onnx; an ImportError names the extra to install."""
     try:
         import onnx
@@ -31,29 +36,29 @@ class Graph:
 
     def __init__(self) -> None:
         self._onnx = require_onnx()
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
-        self._inputs: list[Any] = []
-        self._outputs: list[Any] = []
+        self._nodes: list[NodeProto] = []
+        self._constants: list[TensorProto] = []
+        self._inputs: list[ValueInfoProto] = []
+        self._outputs: list[ValueInfoProto] = []
         self._domains: set[str] = {""}
 
-    def input(self, name: str, dtype: Any, shape: Sequence[int | str]) -> Value:
+    def input(self, name: str, dtype: DTypeLike, shape: Sequence[int | str]) -> Value:
         """Declare an input of the given NumPy dtype (object: strings)."""
         helper = self._onnx.helper
         element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         self._inputs.append(helper.make_tensor_value_info(name, element, list(shape)))
         return Value(self, name)
 
-    def output(self, value: Value, name: str, dtype: Any, shape: Sequence[int | str]) -> None:
+    def output(self, value: Value, name: str, dtype: DTypeLike, shape: Sequence[int | str]) -> None:
         """Declare a value as an output of that name."""
         helper = self._onnx.helper
         self._nodes.append(helper.make_node("Identity", [value.name], [name]))
         element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         self._outputs.append(helper.make_tensor_value_info(name, element, list(shape)))
 
-    def constant(self, array: Any) -> Value:
+    def constant(self, values: ArrayLike) -> Value:
         """Add a constant array to the graph; floats become float64."""
-        array = np.asarray(array)
+        array = np.asarray(values)
         if array.dtype.kind == "f":
             array = array.astype(np.float64)
         elif array.dtype.kind in "US":
@@ -62,7 +67,7 @@ class Graph:
         self._constants.append(self._onnx.numpy_helper.from_array(array, name))
         return Value(self, name)
 
-    def op(self, kind: str, *operands: Operand, domain: str = "", **attributes: Any) -> Value:
+    def op(self, kind: str, *operands: Operand, domain: str = "", **attributes: Attribute) -> Value:
         """Add a node with one result; operands that are not values are added as constants."""
         names = [self.value(operand).name for operand in operands]
         name = f"_{len(self._nodes)}_{kind}"
@@ -78,11 +83,11 @@ class Graph:
         """Join columns side by side."""
         return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=1)
 
-    def model(self, description: str, metadata: dict[str, str]) -> Any:
+    def model(self, description: str, metadata: dict[str, str]) -> ModelProto:
         """Finish and check the ModelProto."""
         helper = self._onnx.helper
         versions = {"": OPSET, "ai.onnx.ml": ML_OPSET}
-        model = helper.make_model(
+        model: ModelProto = helper.make_model(
             helper.make_graph(self._nodes, "cavity", self._inputs, self._outputs, self._constants),
             opset_imports=[helper.make_opsetid(domain, versions[domain]) for domain in self._domains],
             ir_version=IR_VERSION,
@@ -107,9 +112,9 @@ class Value:
         self.graph = graph
         self.name = name
 
-    def op(self, kind: str, *others: Operand, **attributes: Any) -> Value:
+    def op(self, kind: str, *others: Operand, domain: str = "", **attributes: Attribute) -> Value:
         """Apply an ONNX operator with this value as the first operand."""
-        return self.graph.op(kind, self, *others, **attributes)
+        return self.graph.op(kind, self, *others, domain=domain, **attributes)
 
     def __add__(self, other: Operand) -> Value:
         return self.op("Add", _number(other))
@@ -186,7 +191,7 @@ class Value:
         """Select columns by number."""
         return self.op("Gather", np.asarray(index, dtype=np.int64), axis=1)
 
-    def cast(self, dtype: Any) -> Value:
+    def cast(self, dtype: DTypeLike) -> Value:
         """Convert to another element type."""
         onnx = self.graph._onnx
         return self.op("Cast", to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
@@ -197,5 +202,7 @@ def _number(operand: Operand) -> Operand:
     return operand if isinstance(operand, Value) else np.asarray(operand, dtype=np.float64)
 
 
-Operand: TypeAlias = "Value | Array | float | Any"
+Operand: TypeAlias = Value | ArrayLike
 """Operand of an operator: a value of the graph, or anything that NumPy can convert to an array."""
+Attribute: TypeAlias = int | float | str | Sequence[int] | Sequence[str]
+"""Attribute of an ONNX operator."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import singledispatch
 from math import inf, sqrt
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
-from sklearn.gaussian_process import kernels as sklearn_kernels
+from sklearn.gaussian_process import kernels
+from sklearn.gaussian_process.kernels import Kernel
 
 from cavity.export.onnx.graph import Value
 from cavity.typing import Array
@@ -23,12 +24,12 @@ class Covariances(NamedTuple):
     """k(x, x) [N, 1], white noise included."""
 
 
-Emitter = Callable[[Any, Value, Array], Covariances]
+Emitter = Callable[[Kernel, Value, Array], Covariances]
 E = TypeVar("E", bound=Emitter)
 
 
 @singledispatch
-def _emitter(kernel: Any, X: Value, Z: Array) -> Covariances:
+def _emitter(kernel: object, X: Value, Z: Array) -> Covariances:
     name = type(kernel).__name__
     raise TypeError(
         f"kernel of type {name!r} has no ONNX form; write a function (kernel, X, Z) -> "
@@ -36,7 +37,7 @@ def _emitter(kernel: Any, X: Value, Z: Array) -> Covariances:
     )
 
 
-def covariances(kernel: Any, X: Value, Z: Array) -> Covariances:
+def covariances(kernel: Kernel, X: Value, Z: Array) -> Covariances:
     """Covariances of rows X [N, d] and inducing points Z [m, d], both scaled."""
     # A subclass uses the emitter of its parent only if it computes the same function.
     owner = next(t for t in type(kernel).__mro__ if t in _emitter.registry)
@@ -78,30 +79,30 @@ def _constant(value: float, X: Value, Z: Array) -> Value:
     return X @ np.zeros(Z.T.shape) + value
 
 
-@register(sklearn_kernels.ConstantKernel)
-def _emit_constant(kernel: Any, X: Value, Z: Array) -> Covariances:
+@register(kernels.ConstantKernel)
+def _emit_constant(kernel: kernels.ConstantKernel, X: Value, Z: Array) -> Covariances:
     value = float(kernel.constant_value)
     return Covariances(_constant(value, X, Z), _constant(value, X, Z[:1]))
 
 
-@register(sklearn_kernels.WhiteKernel)
-def _emit_white(kernel: Any, X: Value, Z: Array) -> Covariances:
+@register(kernels.WhiteKernel)
+def _emit_white(kernel: kernels.WhiteKernel, X: Value, Z: Array) -> Covariances:
     return Covariances(_constant(0.0, X, Z), _constant(float(kernel.noise_level), X, Z[:1]))
 
 
-@register(sklearn_kernels.DotProduct)
-def _emit_dot_product(kernel: Any, X: Value, Z: Array) -> Covariances:
+@register(kernels.DotProduct)
+def _emit_dot_product(kernel: kernels.DotProduct, X: Value, Z: Array) -> Covariances:
     bias = float(kernel.sigma_0) ** 2
     return Covariances(X @ Z.T + bias, (X * X).sum() + bias)
 
 
-@register(sklearn_kernels.RBF)
-def _emit_rbf(kernel: Any, X: Value, Z: Array) -> Covariances:
+@register(kernels.RBF)
+def _emit_rbf(kernel: kernels.RBF, X: Value, Z: Array) -> Covariances:
     return _stationary(_exponent(kernel, X, Z).exp(), X, Z)
 
 
-@register(sklearn_kernels.Matern)
-def _emit_matern(kernel: Any, X: Value, Z: Array) -> Covariances:
+@register(kernels.Matern)
+def _emit_matern(kernel: kernels.Matern, X: Value, Z: Array) -> Covariances:
     exponent = _exponent(kernel, X, Z)
     if kernel.nu == inf:
         return _stationary(exponent.exp(), X, Z)
@@ -114,14 +115,14 @@ def _emit_matern(kernel: Any, X: Value, Z: Array) -> Covariances:
     return _stationary(cross, X, Z)
 
 
-@register(sklearn_kernels.RationalQuadratic)
-def _emit_rational_quadratic(kernel: Any, X: Value, Z: Array) -> Covariances:
+@register(kernels.RationalQuadratic)
+def _emit_rational_quadratic(kernel: kernels.RationalQuadratic, X: Value, Z: Array) -> Covariances:
     alpha = float(kernel.alpha)
     base = 1.0 - _exponent(kernel, X, Z) / alpha
     return _stationary((base.log() * -alpha).exp(), X, Z)
 
 
-def _exponent(kernel: Any, X: Value, Z: Array) -> Value:
+def _exponent(kernel: Kernel, X: Value, Z: Array) -> Value:
     """E = −½ Σ_k (x_k − z_k)²/l_k² [N, m]."""
     lengthscale = np.asarray(kernel.length_scale, dtype=np.float64)
     centre = Z.mean(axis=0)  # keeps the distances, and avoids cancellation for large offsets
@@ -136,19 +137,19 @@ def _stationary(cross: Value, X: Value, Z: Array) -> Covariances:
     return Covariances(cross, _constant(1.0, X, Z[:1]))
 
 
-@register(sklearn_kernels.Sum)
-def _emit_sum(kernel: Any, X: Value, Z: Array) -> Covariances:
+@register(kernels.Sum)
+def _emit_sum(kernel: kernels.Sum, X: Value, Z: Array) -> Covariances:
     left, right = covariances(kernel.k1, X, Z), covariances(kernel.k2, X, Z)
     return Covariances(left.cross + right.cross, left.diagonal + right.diagonal)
 
 
-@register(sklearn_kernels.Product)
-def _emit_product(kernel: Any, X: Value, Z: Array) -> Covariances:
+@register(kernels.Product)
+def _emit_product(kernel: kernels.Product, X: Value, Z: Array) -> Covariances:
     left, right = covariances(kernel.k1, X, Z), covariances(kernel.k2, X, Z)
     return Covariances(left.cross * right.cross, left.diagonal * right.diagonal)
 
 
-@register(sklearn_kernels.Exponentiation)
-def _emit_power(kernel: Any, X: Value, Z: Array) -> Covariances:
+@register(kernels.Exponentiation)
+def _emit_power(kernel: kernels.Exponentiation, X: Value, Z: Array) -> Covariances:
     base, exponent = covariances(kernel.kernel, X, Z), float(kernel.exponent)
     return Covariances(base.cross**exponent, base.diagonal**exponent)

@@ -11,13 +11,13 @@ Each column of a table is an input [N, 1] under its own name:
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from cavity.data.columns import PARTS, CategoricalEncoder, DateEncoder, NumericEncoder
+from cavity.data.columns import PARTS, CategoricalEncoder, DateEncoder, Encoder, NumericEncoder
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
 from cavity.export.onnx.graph import Graph, Value
@@ -25,7 +25,7 @@ from cavity.typing import Array
 
 
 @singledispatch
-def transformed(step: Any, X: Value) -> Value:
+def transformed(step: object, X: Value) -> Value:
     """Apply a fitted scikit-learn transformer to X [N, d]."""
     raise TypeError(
         f"step of type {type(step).__name__!r} has no ONNX form; StandardScaler, MinMaxScaler, "
@@ -35,7 +35,7 @@ def transformed(step: Any, X: Value) -> Value:
 
 @transformed.register(str)
 @transformed.register(type(None))
-def _passthrough(step: Any, X: Value) -> Value:
+def _passthrough(step: str | None, X: Value) -> Value:
     return X
 
 
@@ -89,7 +89,7 @@ _NOT_A_TIME = np.iinfo(np.int64).min
 
 
 def table_features(
-    graph: Graph, preprocessor: TablePreprocessor, dtype: np.dtype[Any], rows: int | str
+    graph: Graph, preprocessor: TablePreprocessor, dtype: DTypeLike, rows: int | str
 ) -> Value:
     """Encode the columns of a table as features [N, d] in float64, as the preprocessor does."""
     X = graph.concat([_encoded(encoder, graph, dtype, rows) for encoder in preprocessor.encoders_])
@@ -98,7 +98,7 @@ def table_features(
 
 
 @singledispatch
-def _encoded(encoder: Any, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
+def _encoded(encoder: Encoder, graph: Graph, dtype: DTypeLike, rows: int | str) -> Value:
     """Add the input of one column to the graph, and encode it as features [N, k]."""
     raise TypeError(
         f"column {encoder.column!r} is encoded by {type(encoder).__name__!r}, which has no ONNX form; "
@@ -107,7 +107,7 @@ def _encoded(encoder: Any, graph: Graph, dtype: np.dtype[Any], rows: int | str) 
 
 
 @_encoded.register
-def _numeric(encoder: NumericEncoder, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
+def _numeric(encoder: NumericEncoder, graph: Graph, dtype: DTypeLike, rows: int | str) -> Value:
     x = graph.input(encoder.column, dtype, [rows, 1]).cast(np.float64)
     missing = graph.op("Or", x.op("IsNaN"), x.op("IsInf"))
     filled = missing.where(encoder.fill, x)
@@ -115,9 +115,7 @@ def _numeric(encoder: NumericEncoder, graph: Graph, dtype: np.dtype[Any], rows: 
 
 
 @_encoded.register
-def _categorical(
-    encoder: CategoricalEncoder, graph: Graph, dtype: np.dtype[Any], rows: int | str
-) -> Value:
+def _categorical(encoder: CategoricalEncoder, graph: Graph, dtype: DTypeLike, rows: int | str) -> Value:
     """Look up the features of a level by its code: levels, then any other value, then missing cells."""
     levels = list(encoder.levels)
     other, missing = len(levels), len(levels) + 1
@@ -146,7 +144,7 @@ def _features_of_codes(encoder: CategoricalEncoder) -> Array:
 
 
 @_encoded.register
-def _date(encoder: DateEncoder, graph: Graph, dtype: np.dtype[Any], rows: int | str) -> Value:
+def _date(encoder: DateEncoder, graph: Graph, dtype: DTypeLike, rows: int | str) -> Value:
     time = graph.input(encoder.column, np.int64, [rows, 1])
     missing = time.op("Equal", np.int64(_NOT_A_TIME))
     parts = _parts(missing.op("Where", np.int64(0), time))
