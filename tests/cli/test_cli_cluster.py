@@ -41,7 +41,7 @@ def fit(folder, output, *options):
 def check_model(folder, output):
     """The model is that of one machine, and needs no cluster."""
     ours, local = (cavity.load(folder / name) for name in (output, "local.cavity"))
-    assert type(ours.classifier_) is cavity.SEPClassifier
+    assert type(ours.estimator_) is cavity.SEPClassifier
     frame = flights(100, seed=1)
     assert np.allclose(ours.predict_proba(frame), local.predict_proba(frame), rtol=1e-3)
 

@@ -58,7 +58,7 @@ def test_a_fit_leaves_nothing_but_its_model(folder):
     model = cavity.load(folder / "flights.cavity")
     assert str(folder) not in repr(model.get_params())
     assert model.folder is None
-    for classifier in (model.classifier, model.classifier_):
+    for classifier in (model.estimator, model.estimator_):
         assert classifier.checkpoint is None
         assert classifier.checkpoint_interval == cavity.SEPClassifier().checkpoint_interval
 

@@ -89,7 +89,7 @@ def test_of_many_levels_the_commonest_are_kept():
     levels = [f"c{i:03d}" for i in range(100)]
     share = 0.9 ** np.arange(100)
     column = rng.choice(levels, 5_000, p=share / share.sum())
-    preprocessor, features = learned(pd.DataFrame({"city": column}), max_levels=5)
+    preprocessor, features = learned(pd.DataFrame({"city": column}), max_categories=5)
     assert list(features) == [*(f"city=c00{i}" for i in range(5)), "city=(other)"]
     assert (features.sum(axis=1) == 1).all()
     assert f"{len(set(column))} levels" in preprocessor.notes_[0]
@@ -109,7 +109,7 @@ def test_levels_beyond_memory_are_forgotten_but_common_ones_are_not(monkeypatch)
 
 def test_codes_may_be_declared_categorical():
     frame = pd.DataFrame({"month": [1.0, 2.0, 12.0, None] * 5, "x": range(20)})
-    preprocessor, features = learned(frame, categorical=["month"])
+    preprocessor, features = learned(frame, categorical_features=["month"])
     assert list(features)[:3] == ["month=1", "month=12", "month=2"]
     again = preprocessor.transform(pd.DataFrame({"month": [12, 3], "x": [0, 0]}))
     assert again[:, :4].tolist() == [[0, 1, 0, 0], [0, 0, 0, 0]]
@@ -199,7 +199,7 @@ def test_text_in_a_column_of_numbers_is_named():
     assert preprocessor.transform({"x": ["1.5"]}).tolist() == [[1.5]]
 
 
-@pytest.mark.parametrize("option", ["drop", "categorical"])
+@pytest.mark.parametrize("option", ["drop_features", "categorical_features"])
 def test_options_name_columns_that_exist(option):
     with pytest.raises(SourceError, match="did you mean 'hour'"):
         TablePreprocessor(**{option: ["houre"]}).fit({"hour": [1, 2]})
@@ -211,8 +211,12 @@ def test_a_table_without_any_use():
 
 
 def test_it_is_a_scikit_learn_transformer():
-    preprocessor = clone(TablePreprocessor(max_levels=3, drop=("a",)))
-    assert preprocessor.get_params() == {"max_levels": 3, "drop": ("a",), "categorical": ()}
+    preprocessor = clone(TablePreprocessor(max_categories=3, drop_features=("a",)))
+    assert preprocessor.get_params() == {
+        "max_categories": 3,
+        "drop_features": ("a",),
+        "categorical_features": (),
+    }
     X = preprocessor.fit_transform({"a": [1, 2], "b": [3, 4]})
     assert X.tolist() == [[3], [4]]
     assert preprocessor.transform(pd.DataFrame({"b": []})).shape == (0, 1)

@@ -28,7 +28,7 @@ def fitted(X, y, weight=None, **options):
 
 
 def source_of(model):
-    return model.classifier_._training.source
+    return model.estimator_._training.source
 
 
 def test_a_column_of_weights_is_no_feature_and_reaches_the_rows(frame, tmp_path):
@@ -40,16 +40,17 @@ def test_a_column_of_weights_is_no_feature_and_reaches_the_rows(frame, tmp_path)
 
     frame.assign(copies=COPIES).to_csv(tmp_path / "t.csv", index=False)
     for model in (
-        fitted(frame, frame["delayed"].to_numpy(), COPIES, drop=["delayed"]),
+        fitted(frame, frame["delayed"].to_numpy(), COPIES, drop_features=["delayed"]),
         fitted(tmp_path / "t.csv", "delayed", "copies"),
     ):
         assert np.array_equal(model.predict_proba(frame), whole.predict_proba(frame))
 
 
-def test_weights_are_kept_with_rows_that_do_not_fit_in_memory(frame, tmp_path):
+def test_weights_are_kept_with_rows_that_do_not_fit_in_memory(frame, tmp_path, monkeypatch):
     weighted = frame.assign(copies=COPIES)
     near = fitted(weighted, "delayed", "copies")
-    far = fitted(weighted, "delayed", "copies", max_memory=0.0, folder=tmp_path)
+    monkeypatch.setattr("cavity.data.encoded.available_bytes", lambda: 1)
+    far = fitted(weighted, "delayed", "copies", cache_dir=tmp_path)
     assert np.allclose(near.predict_proba(frame), far.predict_proba(frame), rtol=1e-5)
     assert list(tmp_path.iterdir()) == []
 

@@ -31,7 +31,7 @@ def test_rows_are_those_of_the_fit(model, frame, tmp_path, suffix, monkeypatch):
     frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
     rows = LabelledRows(model, open_table(path), "copies")
     kept = frame.drop(index=[0, 1, 7, 50, 60])
-    assert rows.shape == (195, 5) == (len(model.classifier_.loo_log_proba_), len(model.columns_))
+    assert rows.shape == (195, 5) == (len(model.estimator_.loo_log_proba_), len(model.columns_))
     numbers = np.array([190, 0, 45, 44])
     found = rows.iloc[numbers]
     assert found.index.tolist() == kept.index[numbers].tolist()

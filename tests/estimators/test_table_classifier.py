@@ -43,7 +43,7 @@ def test_it_learns_and_is_calibrated(model):
 
 def test_all_its_answers_agree_with_those_of_the_classifier_inside(model):
     X = pd.DataFrame(model.transform(NEW), columns=model.get_feature_names_out())
-    inside = model.classifier_
+    inside = model.estimator_
     assert np.array_equal(model.predict(NEW), inside.predict(X))
     assert np.array_equal(model.predict_proba(NEW), inside.predict_proba(X))
     assert np.array_equal(model.decision_function(NEW), inside.decision_function(X))
@@ -91,13 +91,19 @@ def test_dates_of_text_files_with_and_without_zones(tmp_path, form):
     assert sum(batch.num_rows for batch in batches) == 150
 
 
-def test_rows_beyond_memory_are_trained_on_from_disk(tmp_path, model):
-    other = small(max_memory=0, folder=str(tmp_path)).fit(flights(), "delayed")
+@pytest.fixture
+def no_memory(monkeypatch):
+    """A machine that has no memory left for the features."""
+    monkeypatch.setattr("cavity.data.encoded.available_bytes", lambda: 1)
+
+
+def test_rows_beyond_memory_are_trained_on_from_disk(tmp_path, model, no_memory):
+    other = small(cache_dir=str(tmp_path)).fit(flights(), "delayed")
     assert np.allclose(other.predict_proba(NEW), model.predict_proba(NEW), rtol=1e-6)
     assert list(tmp_path.iterdir()) == []
     assert other.classes_.tolist() == ["no", "yes"]
     names = model.get_feature_names_out().tolist()
-    assert other.classifier_.feature_names_in_.tolist() == names
+    assert other.estimator_.feature_names_in_.tolist() == names
 
 
 @pytest.mark.parametrize("max_memory", [0, np.inf])
@@ -117,11 +123,11 @@ def test_training_rows_keep_the_contract_of_sources(tmp_path, max_memory):
         assert loaded.labels.tolist() == (frame["delayed"].dropna() == "yes").astype(int).tolist()
 
 
-def test_too_little_room_on_the_disk_is_said_before(tmp_path, monkeypatch):
+def test_too_little_room_on_the_disk_is_said_before(tmp_path, monkeypatch, no_memory):
     usage = type("Usage", (), {"free": 10})
     monkeypatch.setattr("cavity.data.encoded.shutil.disk_usage", lambda path: usage)
     with pytest.raises(SourceError, match="10 left; make room"):
-        small(max_memory=0, folder=str(tmp_path)).fit(flights(50), "delayed")
+        small(cache_dir=str(tmp_path)).fit(flights(50), "delayed")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -252,10 +258,10 @@ def test_unseen_levels_are_warned_of_once(model):
 
 
 def test_parameters_are_cloned_with_the_classifier_inside():
-    twin = clone(small(max_levels=3))
-    assert twin.max_levels == 3
-    assert twin.classifier.n_inducing == 8
-    assert twin.set_params(classifier__n_inducing=4).classifier.n_inducing == 4
+    twin = clone(small(max_categories=3))
+    assert twin.max_categories == 3
+    assert twin.estimator.n_inducing == 8
+    assert twin.set_params(estimator__n_inducing=4).estimator.n_inducing == 4
 
 
 def test_a_target_of_lists_is_refused():
@@ -279,14 +285,14 @@ def test_a_fit_that_fails_leaves_the_model_before_it_whole(monkeypatch, error):
     np.testing.assert_array_equal(model.predict_proba(frame), before)
 
 
-def test_a_disk_that_fills_up_while_rows_are_written(tmp_path, monkeypatch):
+def test_a_disk_that_fills_up_while_rows_are_written(tmp_path, monkeypatch, no_memory):
     def full(*_, **__):
         raise OSError("[Errno 28] Error writing bytes to file")
 
     monkeypatch.setattr(parquet.ParquetWriter, "write_table", full)
     frame = flights(200)
     with pytest.raises(SourceError, match=r"could not be written .*Errno 28.*make room"):
-        small(max_memory=1, folder=tmp_path).fit(frame, "delayed")
+        small(cache_dir=tmp_path).fit(frame, "delayed")
     assert not any(tmp_path.iterdir())
 
 

@@ -181,7 +181,7 @@ class Table(BaseEstimator):
         self.inner = inner
 
     def fit(self, X, y):
-        self.classifier_ = self.inner.fit(self.transform(X), y)
+        self.estimator_ = self.inner.fit(self.transform(X), y)
         return self
 
     def transform(self, X):

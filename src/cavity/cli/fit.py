@@ -76,9 +76,9 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
     table = open_table(request.data)
     model = TableClassifier(
         _CLASSIFIERS[request.method](**parameters),
-        drop=request.drop,
-        categorical=request.categorical,
-        folder=str(output.parent),
+        drop_features=request.drop,
+        categorical_features=request.categorical,
+        cache_dir=str(output.parent),
     )
     started = time.perf_counter()
     with _interrupt_explained(request), progress_shown(settings.quiet) as watcher:

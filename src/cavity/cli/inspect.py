@@ -29,7 +29,7 @@ def run_inspect(path: str, settings: Settings) -> None:
 
 def description(model: TableClassifier) -> JsonObject:
     """Describe a model as plain data."""
-    classifier, labels = model.classifier_, model.labels_
+    classifier, labels = model.estimator_, model.labels_
     loo = np.asarray(classifier.loo_log_proba_)
     known = loo[np.isfinite(loo)]
     return {
@@ -67,7 +67,7 @@ def _evidence(value: float) -> float | None:
 
 def _relevance(model: TableClassifier) -> list[JsonObject]:
     """List the features and their relevance, the most relevant first."""
-    found = model.classifier_.relevance_
+    found = model.estimator_.relevance_
     names = model.get_feature_names_out()
     return [
         {

@@ -37,7 +37,7 @@ def loaded_model(path: str, jobs: int | None = None) -> TableClassifier:
             "names; use cavity.load in Python, or fit a model with cavity fit"
         )
     if jobs is not None:
-        model.classifier_.set_params(n_jobs=jobs)
+        model.estimator_.set_params(n_jobs=jobs)
     return model
 
 

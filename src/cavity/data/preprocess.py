@@ -163,8 +163,8 @@ class Sample:
 class LevelScan:
     """Counts of the values of a column of strings."""
 
-    def __init__(self, column: str, max_levels: int) -> None:
-        self.column, self.max_levels = column, max_levels
+    def __init__(self, column: str, max_categories: int) -> None:
+        self.column, self.max_categories = column, max_categories
         self.n = self.missing = 0
         self.counts: Counter[str] = Counter()
         self.forgot = False
@@ -193,13 +193,13 @@ class LevelScan:
             )
         if n_levels == self.n and n_levels > 2:
             return Decision(None, self._identifier("every row has a value of its own"))
-        if n_levels <= self.max_levels and not self.forgot:
+        if n_levels <= self.max_categories and not self.forgot:
             encoder = CategoricalEncoder(
                 self.column, tuple(sorted(self.counts)), False, self.missing > 0
             )
             return Decision(encoder, None)
         enough = max(3.0, self.n / 2_000)
-        common = [level for level, n in self.counts.most_common(self.max_levels) if n >= enough]
+        common = [level for level, n in self.counts.most_common(self.max_categories) if n >= enough]
         if not common:
             return Decision(None, self._identifier("hardly any value occurs twice"))
         note = (
@@ -268,8 +268,8 @@ def _number(value: float) -> str:
 class TableScan:
     """What is known of the columns and labels of a table so far."""
 
-    def __init__(self, names: Sequence[str], categorical: Sequence[str], max_levels: int) -> None:
-        self.names, self.categorical, self.max_levels = names, categorical, max_levels
+    def __init__(self, names: Sequence[str], categorical: Sequence[str], max_categories: int) -> None:
+        self.names, self.categorical, self.max_categories = names, categorical, max_categories
         self.columns: dict[str, ColumnScan] = {}
         self.labels: LabelScan | None = None
         self.outdated: set[str] = set()
@@ -303,7 +303,7 @@ class TableScan:
             self._unusable[name] = array.type
             return
         if self._is_new_kind(name, array.type) or name not in self.columns:
-            self.columns[name] = _scan_of(name, kind, self.max_levels)
+            self.columns[name] = _scan_of(name, kind, self.max_categories)
             if name in self._missing:
                 self.columns[name].add(pa.nulls(self._missing[name], array.type))
         self.columns[name].add(array)
@@ -337,28 +337,28 @@ class TableScan:
         return notes
 
 
-def _scan_of(name: str, kind: str, max_levels: int) -> ColumnScan:
+def _scan_of(name: str, kind: str, max_categories: int) -> ColumnScan:
     if kind == CATEGORICAL:
-        return LevelScan(name, max_levels)
+        return LevelScan(name, max_categories)
     return DateScan(name) if kind == DATE else NumericScan(name, kind)
 
 
 class TablePreprocessor(TransformerMixin, BaseEstimator):
     """Turns tables with named columns into arrays of finite numbers.
 
-    Numbers stay as they are; truth values become 0 and 1; strings become a feature for each level (the
-    commonest `max_levels` of them, one for all others); dates become days, and places in the year, the
-    week and the day on circles. A missing number becomes the median, with a feature that says so; a
-    missing string is a level of its own. Columns that never change, and those of which every row has a
-    value of its own, are left out. Everything is learned in one streaming pass.
+    Numbers stay as they are, and truth values become 0 and 1. Strings become one feature for each of the
+    `max_categories` most frequent values, and one for all others. Dates become days, and positions in the
+    year, the week and the day on circles. A missing number becomes the median, with a feature that marks
+    it; a missing string is a value like others. Columns with a single value, and those in which every row
+    has a different value, are left out. Everything is learned in one streaming pass.
 
     Parameters
     ----------
-    max_levels : int
+    max_categories : int
         Levels of a column of strings that get a feature of their own at most.
-    drop : sequence of str
+    drop_features : sequence of str
         Columns to leave out.
-    categorical : sequence of str
+    categorical_features : sequence of str
         Columns of numbers that are codes, to be treated as strings.
 
     Attributes
@@ -384,11 +384,15 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     """Columns of the training table that are not used; `check_columns` does not report them as new."""
 
     def __init__(
-        self, *, max_levels: int = 20, drop: Sequence[str] = (), categorical: Sequence[str] = ()
+        self,
+        *,
+        max_categories: int = 20,
+        drop_features: Sequence[str] = (),
+        categorical_features: Sequence[str] = (),
     ) -> None:
-        self.max_levels = max_levels
-        self.drop = drop
-        self.categorical = categorical
+        self.max_categories = max_categories
+        self.drop_features = drop_features
+        self.categorical_features = categorical_features
 
     def fit(self, X: InputRows, y: object = None) -> TablePreprocessor:
         """Learn from a data frame, or from the files at a path or URL."""
@@ -403,7 +407,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         """
         names = self._chosen(table, target, weight)
         read = [*names, *(name for name in (target, weight) if name is not None)]
-        types = None if table.typed else TextTypes(read, self.categorical)
+        types = None if table.typed else TextTypes(read, self.categorical_features)
         scan = self._scan(table, names, target, weight, types, {})
         if types is not None and scan.outdated:
             again = [name for name in names if name in scan.outdated]
@@ -427,7 +431,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         types: Mapping[str, pa.DataType],
     ) -> TableScan:
         """One pass over some columns of a table."""
-        scan = TableScan(names, self.categorical, self.max_levels)
+        scan = TableScan(names, self.categorical_features, self.max_categories)
         scan.labels = None if target is None else LabelScan(target, table.name)
         read = [*names, *(name for name in (target, weight) if name is not None)]
         for strings in table.chunks(read, {name: types[name] for name in read if name in types}):
@@ -438,8 +442,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
 
     def _chosen(self, table: Table, target: str | None, weight: str | None) -> list[str]:
         wanted = [("target column", target), ("weight column", weight)]
-        wanted += [("column to leave out,", name) for name in self.drop]
-        wanted += [("categorical column", name) for name in self.categorical]
+        wanted += [("column to leave out,", name) for name in self.drop_features]
+        wanted += [("categorical column", name) for name in self.categorical_features]
         for what, name in wanted:
             if name is not None and name not in table.columns:
                 raise SourceError(
@@ -447,7 +451,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
                 )
         if weight is not None and weight == target:
             raise SourceError(f"{weight!r} is named as both the target and the weight column")
-        names = [n for n in table.columns if n not in (target, weight) and n not in self.drop]
+        names = [n for n in table.columns if n not in (target, weight) and n not in self.drop_features]
         if not names:
             raise SourceError(f"{table.name} has no columns besides the target {target!r}")
         return names
@@ -487,7 +491,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
                 f"{name} lacks {'columns' if len(missing) > 1 else 'the column'} {listed(missing)}, "
                 f"which the model was trained on{words if 'mean' in words else ''}"
             )
-        known = {*self.columns_, *self.drop, *self.ignored_}
+        known = {*self.columns_, *self.drop_features, *self.ignored_}
         return [column for column in columns if column not in known]
 
     def transform(self, X: InputRows) -> Array:

@@ -137,7 +137,7 @@ def fitted_classifier(estimator: BaseEstimator) -> SparseGPClassifier:
     """Return the fitted classifier of cavity in an estimator, a pipeline or a table classifier."""
     check_is_fitted(estimator)
     inner = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-    inner = vars(inner).get("classifier_", inner)
+    inner = vars(inner).get("estimator_", inner)
     if not _is_fitted(inner):
         raise TypeError(
             f"estimator is a {type(inner).__name__}; pass a fitted classifier of cavity, a pipeline "
@@ -172,7 +172,7 @@ class NotebookRepr:
 def html_of(estimator: BaseEstimator) -> str:
     """Return scikit-learn's diagram and, for a fitted estimator, a table of facts under it."""
     diagram: str = estimator_html_repr(estimator)
-    if not _is_fitted(vars(estimator).get("classifier_", estimator)):
+    if not _is_fitted(vars(estimator).get("estimator_", estimator)):
         return diagram
     cells = "".join(
         f'<tr><th scope="row" style="{_NAME}">{escape(name)}</th>'

@@ -38,20 +38,18 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    classifier : estimator or None
+    estimator : classifier or None
         A `SEPClassifier`, `SVIClassifier` or `GFITCClassifier`; None is `SEPClassifier()`.
-    max_levels, drop, categorical
+    max_categories, drop_features, categorical_features
         As in `TablePreprocessor`.
-    max_memory : float or None
-        Bytes that the features of all rows may take; more are kept in a temporary folder. None is a
-        quarter of the memory that is available.
-    folder : path or None
-        Where that folder is made; None leaves it to the system.
+    cache_dir : path or None
+        Where a temporary folder is made if the features of all rows take more than a quarter of the
+        available memory; None leaves it to the system.
 
     Attributes
     ----------
     preprocessor_ : the fitted `TablePreprocessor`
-    classifier_ : the fitted classifier
+    estimator_ : the fitted classifier
     target_, weight_ : str or None, the names of the target column and of that of the weights
     labels_ : `cavity.data.labels.Classes`, the classes and how often each occurred
     classes_ : array [C]
@@ -73,20 +71,18 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        classifier: SparseGPClassifier | None = None,
+        estimator: SparseGPClassifier | None = None,
         *,
-        max_levels: int = 20,
-        drop: Sequence[str] = (),
-        categorical: Sequence[str] = (),
-        max_memory: float | None = None,
-        folder: str | os.PathLike[str] | None = None,
+        max_categories: int = 20,
+        drop_features: Sequence[str] = (),
+        categorical_features: Sequence[str] = (),
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.classifier = classifier
-        self.max_levels = max_levels
-        self.drop = drop
-        self.categorical = categorical
-        self.max_memory = max_memory
-        self.folder = folder
+        self.estimator = estimator
+        self.max_categories = max_categories
+        self.drop_features = drop_features
+        self.categorical_features = categorical_features
+        self.cache_dir = cache_dir
 
     def fit(self, X: InputRows, y: InputLabels, sample_weight: InputWeights = None) -> TableClassifier:
         """Fit to a table: a data frame, or the path, pattern or URL of files that `open_table` reads.
@@ -109,7 +105,9 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
     def learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
         """Learn the columns and the classes; the first half of a fit."""
         self.preprocessor_ = TablePreprocessor(
-            max_levels=self.max_levels, drop=tuple(self.drop), categorical=tuple(self.categorical)
+            max_categories=self.max_categories,
+            drop_features=tuple(self.drop_features),
+            categorical_features=tuple(self.categorical_features),
         )
         scan = self.preprocessor_.learn(table, target, weight)
         assert scan is not None
@@ -126,14 +124,13 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def train(self, table: Table) -> None:
         """Train the classifier on the columns that were learned; the second half of a fit."""
-        classifier = SEPClassifier() if self.classifier is None else clone(self.classifier)
+        classifier = SEPClassifier() if self.estimator is None else clone(self.estimator)
         with training_rows(
             table,
             self.preprocessor_,
             self.labels_,
             weight=self.weight_,
-            max_memory=self.max_memory,
-            folder=self.folder,
+            folder=self.cache_dir,
         ) as source:
             classifier.fit(source)
             if not isinstance(source, ArraySource):
@@ -142,7 +139,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def keep(self, classifier: SparseGPClassifier) -> None:
         """Take a classifier that was fitted to the features of the table."""
-        self.classifier_ = classifier
+        self.estimator_ = classifier
         self.classes_ = self.labels_.values
         self.columns_ = list(self.preprocessor_.columns_)
         self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
@@ -184,7 +181,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
     def decision_function(self, X: InputRows) -> Array:
         """The classifier's score of each row: [n] for two classes, [n, C] for more."""
         mean, variance, _ = self._at(X)
-        return np.asarray(self.classifier_.model_.likelihood.decision_score(mean, variance))
+        return np.asarray(self.estimator_.model_.likelihood.decision_score(mean, variance))
 
     def latent_mean_and_variance(self, X: InputRows) -> tuple[Array, Array]:
         """Posterior mean and variance of the latent function: [n] for two classes, [n, C] for more."""
@@ -198,13 +195,13 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def moments_and_log_proba(self, features: Array, threads: Threads) -> tuple[Array, Array, Array]:
         """Latent mean and variance [L, n] and log probabilities [n, C] at features [n, d], in one go."""
-        model = self.classifier_.model_
+        model = self.estimator_.model_
         mean, variance = model.latent_moments(features, threads.map)
         return mean, variance, model.likelihood.predict_log_proba(mean, variance)
 
     def compute_context(self) -> AbstractContextManager[Threads]:
         """Threads for `moments_and_log_proba`, as many as the classifier's n_jobs says."""
-        return compute_context(thread_count(self.classifier_.n_jobs))
+        return compute_context(thread_count(self.estimator_.n_jobs))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model, columns and classifier, to one file that `cavity.load` reads."""

@@ -32,7 +32,7 @@ FORMAT = 2
 example because a class has moved: files name classes by their modules."""
 _HEADER = "cavity.json"
 """Name of the header inside the archive."""
-_RUN_PARAMETERS = ("checkpoint", "n_jobs", "verbose", "client", "folder")
+_RUN_PARAMETERS = ("checkpoint", "n_jobs", "verbose", "client", "cache_dir")
 """Parameters of estimators that say where and how a fit ran; files hold their defaults instead."""
 
 

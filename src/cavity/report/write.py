@@ -37,7 +37,7 @@ def write_report(
     ----------
     estimator
         A fitted classifier of this library, a scikit-learn pipeline that ends in one, or a table
-        classifier (which has `classifier_` and `transform`).
+        classifier (which has `estimator_` and `transform`).
     path
         The file to write. An error leaves an existing file as it was.
     X, y

@@ -150,7 +150,7 @@ def test_levels_that_training_had_not():
 
 def test_rare_levels_are_one():
     table = frame()
-    model = fitted(table, max_levels=2)
+    model = fitted(table, max_categories=2)
     served = run_columns(to_onnx(model), served_columns(table))["probabilities"]
     assert_allclose(served, model.predict_proba(table), atol=1e-5)
 

@@ -49,7 +49,7 @@ def split_off_classifier(estimator: BaseEstimator) -> tuple[list[Step], FittedCl
     if isinstance(estimator, Pipeline):
         *before, classifier = (step for _, step in estimator.steps)
     elif isinstance(vars(estimator).get("preprocessor_"), TablePreprocessor):
-        before, classifier = [estimator.preprocessor_], estimator.classifier_
+        before, classifier = [estimator.preprocessor_], estimator.estimator_
     else:
         before, classifier = [], estimator
     if not isinstance(vars(classifier).get("model_"), Model):
