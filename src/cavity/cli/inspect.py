@@ -8,6 +8,7 @@ import numpy as np
 
 from cavity.cli.guard import Settings
 from cavity.cli.io import loaded_model, print_json
+from cavity.estimators.facts import fit_facts
 from cavity.estimators.table import TableClassifier
 from cavity.typing import JsonObject
 
@@ -29,9 +30,7 @@ def run_inspect(path: str, settings: Settings) -> None:
 
 def description(model: TableClassifier) -> JsonObject:
     """Describe a model as plain data."""
-    classifier, labels = model.estimator_, model.labels_
-    loo = np.asarray(classifier.loo_log_proba_)
-    known = loo[np.isfinite(loo)]
+    facts, labels = fit_facts(model), model.labels_
     return {
         "target": model.target_,
         "classes": [
@@ -45,24 +44,19 @@ def description(model: TableClassifier) -> JsonObject:
         "features": model.preprocessor_.n_features_out_,
         "notes": list(model.notes_),
         "training": {
-            "method": type(classifier).__name__,
+            "method": facts.method,
             "rows": int(labels.counts.sum()),
-            "inducing_points": len(classifier.inducing_points_),
-            "likelihood": classifier.likelihood,
-            "iterations": int(classifier.n_iter_),
-            "seconds": float(model.fit_seconds_),
-            "log_marginal_likelihood": _evidence(classifier.log_marginal_likelihood_value_),
-            "inverse_temperature": float(classifier.model_.inverse_temperature),
-            "leave_one_out_nll": float(-known.mean()) if len(known) else None,
+            "inducing_points": facts.inducing_points,
+            "likelihood": facts.likelihood,
+            "iterations": facts.iterations,
+            "seconds": facts.fit_seconds,
+            "log_marginal_likelihood": facts.log_marginal_likelihood,
+            "inverse_temperature": facts.inverse_temperature,
+            "leave_one_out_nll": facts.loo_log_loss,
         },
-        "kernel": str(classifier.kernel_),
+        "kernel": facts.kernel,
         "relevance": _relevance(model),
     }
-
-
-def _evidence(value: float) -> float | None:
-    """The value, or None if it is NaN because no exact sweep has computed it."""
-    return float(value) if np.isfinite(value) else None
 
 
 def _relevance(model: TableClassifier) -> list[JsonObject]:

@@ -346,11 +346,11 @@ def _scan_of(name: str, kind: str, max_categories: int) -> ColumnScan:
 class TablePreprocessor(TransformerMixin, BaseEstimator):
     """Turns tables with named columns into arrays of finite numbers.
 
-    Numbers stay as they are, and truth values become 0 and 1. Strings become one feature for each of the
-    `max_categories` most frequent values, and one for all others. Dates become days, and positions in the
-    year, the week and the day on circles. A missing number becomes the median, with a feature that marks
-    it; a missing string is a value like others. Columns with a single value, and those in which every row
-    has a different value, are left out. Everything is learned in one streaming pass.
+    Numbers stay as they are, and truth values become 0 and 1. Strings become one feature for each of
+    the `max_categories` most frequent values, and one for all others. Dates become days, and positions
+    in the year, the week and the day on circles. A missing number becomes the median, with a feature
+    that marks it; a missing string is a value like others. Columns with a single value, and those in
+    which every row has a different value, are left out. Everything is learned in one streaming pass.
 
     Parameters
     ----------

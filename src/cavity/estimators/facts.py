@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
@@ -114,7 +113,7 @@ def fit_facts(estimator: BaseEstimator) -> FitFacts:
     last = fit.history_[-1] if fit.history_ else None
     return FitFacts(
         method=type(fit).__name__,
-        likelihood=str(fit.likelihood),
+        likelihood=fit.config_.likelihood,
         classes=tuple(str(value) for value in fit.classes_),
         rows=len(fit.loo_log_proba_),
         streamed=fit._stream is not None,
@@ -135,6 +134,8 @@ def fit_facts(estimator: BaseEstimator) -> FitFacts:
 
 def fitted_classifier(estimator: BaseEstimator) -> SparseGPClassifier:
     """Return the fitted classifier of cavity in an estimator, a pipeline or a table classifier."""
+    from sklearn.pipeline import Pipeline  # slow to import, and seldom needed
+
     check_is_fitted(estimator)
     inner = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     inner = vars(inner).get("estimator_", inner)
