@@ -71,7 +71,7 @@ def saved_state(state: dict[str, Any]) -> dict[str, Any]:
         state["inducing_search_"] = [rung.as_dict() for rung in state["inducing_search_"]]
     if isinstance(state.get("checkpoint"), os.PathLike):
         state["checkpoint"] = os.fspath(state["checkpoint"])
-    if state.get("inducing_points") is not None:
+    if not isinstance(state.get("inducing_points"), (str, type(None))):
         state["inducing_points"] = np.asarray(state["inducing_points"])
     return state
 
