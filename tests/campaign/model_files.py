@@ -4,9 +4,9 @@ From the folder `tests`:
 
     python -m campaign.model_files --seed 0 --count 3000
 
-Every damaged file must either load and predict finite numbers, or be refused with a `ModelFileError`. Any
-other exception, a number that is not finite, a crash, and more than `SECONDS` or `MEGABYTES` are failures.
-Files are loaded in processes of their own, so that a crash is seen.
+Every damaged file must either load and predict finite numbers, or be refused with a `ModelFileError`.
+Any other exception, a number that is not finite, a crash, and more than `SECONDS` or `MEGABYTES` are
+failures. Files are loaded in a process of their own, so that a crash is seen.
 """
 
 import argparse
@@ -37,7 +37,7 @@ SECONDS = 20.0
 MEGABYTES = 300.0
 """Most memory by which the process may grow."""
 LOADED, REFUSED, TRANSFORMER = "loaded", "refused", "refused by a transformer"
-"""What may come out. A step of scikit-learn before the classifier checks its own numbers, when it predicts."""
+"""What may come out. A step of scikit-learn before a classifier checks its own numbers at predictions."""
 
 X, LABELS = table(60)
 THREE = np.array(["a", "b", "c"])[(X[:, 0] > 0.5).astype(int) + (X[:, 1] > 0)]
@@ -55,7 +55,7 @@ def honest_models():
         return {
             "SEP": cavity.SEPClassifier(**sep).fit(X, LABELS),
             "three classes": cavity.SEPClassifier(**sep).fit(X, THREE),
-            "logit, float32": cavity.SVIClassifier(**sep, likelihood="logit").fit(X.astype("f4"), LABELS),
+            "logit": cavity.SVIClassifier(**sep, likelihood="logit").fit(X.astype("f4"), LABELS),
             "gradient steps": gradient.fit(X, THREE),
             "GFITC": cavity.GFITCClassifier(n_inducing=5, max_iter=3, random_state=0).fit(X, LABELS),
             "stream": stream.partial_fit(X[:30], LABELS[:30]).partial_fit(X[30:], LABELS[30:]),
@@ -210,8 +210,11 @@ def main():
     columns = ["tried", LOADED, REFUSED, TRANSFORMER, "failed"]
     print(f"{'damage':44}" + "".join(f"{column:>10.10}" for column in columns))
     for name in [*names, "all"]:
-        row = [sum(n for (of, c), n in counts.items() if name in (of, "all") and c == column) for column in columns]
-        row[0] = sum(row)
+        tried = Counter()
+        for (damage, column), number in counts.items():
+            if name in (damage, "all"):
+                tried.update({column: number, "tried": number})
+        row = [tried[column] for column in columns]
         print(f"{name:44}" + "".join(f"{number:10}" for number in row))
     print(f"seed {options.seed}, {time.monotonic() - begun:.0f} s, {len(failures)} failures")
     return 1 if failures else 0

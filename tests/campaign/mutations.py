@@ -14,8 +14,8 @@ import numpy as np
 
 HEADER, SCHEMA = "cavity.json", "schema.json"
 SCALARS = [
-    "null", "true", "0", "-1", "1e999", "NaN", "-Infinity", "1e300", "1e-320", "3.5", '"text"', '"\\u0000"',
-    "[]", "{}", "[[[]]]", "1" + "0" * 400, "not json", "", '"float32"', "2", "7",
+    "null", "true", "0", "-1", "1e999", "NaN", "-Infinity", "1e300", "1e-320", "3.5", '"text"',
+    '"\\u0000"', "[]", "{}", "[[[]]]", "1" + "0" * 400, "not json", "", '"float32"', "2", "7",
 ]  # fmt: skip
 """Values that are put in the place of a number or a text."""
 
@@ -38,7 +38,8 @@ def npy(array, *, allow_pickle=False):
 
 def lying(shape, dtype="<f8", data=b"\0" * 64):
     """The bytes of an array whose header does not agree with its data."""
-    text = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape!r}}}".encode().ljust(117) + b"\n"
+    fields = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape!r}}}"
+    text = fields.encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
 
 
@@ -124,7 +125,7 @@ def header_mutation(rng, parts):
     """Change, remove or add a field of the header, or replace the header."""
     header = json.loads(parts[HEADER])
     field = rng.choice(sorted(header))
-    values = [None, -1, 10**30, True, "", "x" * 5_000, [], {}, "\x1b[31m", "9.9.9", "cavity.estimators.svi.X"]
+    values = [None, -1, 10**30, True, "", "x" * 5_000, [], {}, "\x1b[31m", "9.9.9", "cavity.Classifier"]
     whole = [b"", b"null", b"{", b"[" * 100_000, b'{"a": 1}', b"\xff\xfe", b" " * 100_000]
     way = rng.choice(["change", "change", "remove", "whole"])
     if way == "change":
@@ -133,6 +134,15 @@ def header_mutation(rng, parts):
         del header[field]
     content = rng.choice(whole) if way == "whole" else json.dumps(header).encode()
     return packed({**parts, HEADER: content})
+
+
+def node(name, loader):
+    """A node of a type, without content."""
+    module, _, kind = name.rpartition(".")
+    return {"__class__": kind, "__module__": module, "__loader__": loader}
+
+
+LIST = node("builtins.list", "ListNode")
 
 
 def places(schema):
@@ -198,13 +208,8 @@ def copy_node(rng, schema, places):
 
 def copy_node_without_numbers(rng, schema, places):
     copy_node(rng, schema, places)
-    for container, key in places_of(schema):
+    for container, key in places:
         container[key].pop("__id__", None)
-
-
-def places_of(schema):
-    """`places`, under a name that is not hidden by an argument."""
-    return places(schema)
 
 
 def same_number(rng, schema, places):
@@ -220,9 +225,8 @@ def strange_number(rng, schema, places):
 
 def rename_attribute(rng, schema, places):
     container, key = rng.choice([p for p in places if isinstance(p[1], str)])
-    container[rng.choice([key + "x", "predict_proba", "__class__", "model_", "__dict__", ""])] = container.pop(
-        key
-    )
+    new = rng.choice([key + "x", "predict_proba", "__class__", "model_", "__dict__", ""])
+    container[new] = container.pop(key)
 
 
 def change_protocol(rng, schema, places):
@@ -230,21 +234,18 @@ def change_protocol(rng, schema, places):
 
 
 def change_root(rng, schema, places):
-    return rng.choice(
-        [b"", b"null", b"[]", b"{}", b"0", b"{" * 50_000, b"\xff", b'{"protocol": 2}', b'"x"', b"[" * 200_000]
-    )
+    whole = [b"", b"null", b"[]", b"{}", b"0", b"{" * 50_000, b"\xff", b'"x"', b"[" * 200_000]
+    return rng.choice([*whole, b'{"protocol": 2}'])
 
 
 def execute(rng, schema, places):
     """Put something that would be called in the place of a node."""
     container, key = rng.choice(places)
-    word = {"__class__": "str", "__module__": "builtins", "__loader__": "JsonNode", "content": '"exit 3"'}
-    words = {"__class__": "tuple", "__module__": "builtins", "__loader__": "TupleNode", "content": [word]}
-    module, name = rng.choice(
-        [("os", "system"), ("os", "_exit"), ("builtins", "exec"), ("subprocess", "call"), ("ctypes", "string_at")]
-    )
-    loader = rng.choice(["ConstructorFromReduceNode", "FunctionNode", "TypeNode", "OperatorFuncNode", "ObjectNode"])
-    container[key] = {"__class__": name, "__module__": module, "__loader__": loader, "content": words}
+    word = {**node("builtins.str", "JsonNode"), "content": '"exit 3"'}
+    words = {**node("builtins.tuple", "TupleNode"), "content": [word]}
+    name = rng.choice(["os.system", "os._exit", "builtins.exec", "subprocess.call", "ctypes.string_at"])
+    loader = rng.choice(["ConstructorFromReduceNode", "FunctionNode", "TypeNode", "OperatorFuncNode"])
+    container[key] = {**node(name, loader), "content": words}
 
 
 # The archive.
@@ -328,27 +329,24 @@ def surround(rng, parts):
 
 
 def referred_to(rng, parts, number):
-    """A list of a thousand arrays, all one member of 30 MB; `number(i)` is the number of the i-th."""
+    """A list of a thousand arrays, all one member of 4 MB; `number(i)` is the number of the i-th."""
     schema = json.loads(parts[SCHEMA])
-    array = {"__class__": "ndarray", "__module__": "numpy", "__loader__": "NdArrayNode", "type": "numpy"}
-    nodes = [{**array, "file": "b.npy", "__id__": number(i)} for i in range(1_000)]
-    listed = {"__class__": "list", "__module__": "builtins", "__loader__": "ListNode", "content": nodes}
+    array = {**node("numpy.ndarray", "NdArrayNode"), "type": "numpy", "file": "b.npy"}
     container, key = rng.choice(places(schema))
-    container[key] = listed
+    container[key] = {**LIST, "content": [{**array, "__id__": number(i)} for i in range(1_000)]}
     return {**parts, SCHEMA: json.dumps(schema).encode(), "b.npy": npy(np.zeros(1_000_000, np.float32))}
 
 
 def unfolding(rng, parts):
     """Lists of two lists of two lists …, all of one number each."""
     schema = json.loads(parts[SCHEMA])
-    listed = {"__class__": "list", "__module__": "builtins", "__loader__": "ListNode"}
     first = 10**15
-    lists = [{**listed, "__id__": first, "content": []}]
+    lists = [{**LIST, "__id__": first, "content": []}]
     for depth in range(1, 60):
-        inside = [{**listed, "__id__": first + depth - 1, "content": []} for _ in range(2)]
-        lists.append({**listed, "__id__": first + depth, "content": inside})
+        inside = [{**LIST, "__id__": first + depth - 1, "content": []} for _ in range(2)]
+        lists.append({**LIST, "__id__": first + depth, "content": inside})
     container, key = rng.choice(places(schema))
-    container[key] = {**listed, "content": lists}
+    container[key] = {**LIST, "content": lists}
     return packed({**parts, SCHEMA: json.dumps(schema).encode()})
 
 
@@ -364,17 +362,15 @@ def nested(rng, parts):
 
 
 def many_members(rng, parts):
-    """A hundred thousand members of no bytes."""
+    """Twenty thousand members of no bytes."""
     return packed([*parts.items(), *((str(i), b"") for i in range(20_000))])
 
 
 def many_nodes(rng, parts):
     """As many nodes as a schema of a megabyte can have."""
     schema = json.loads(parts[SCHEMA])
-    node = {"__class__": "a", "__module__": "b", "__loader__": "ObjectNode"}
     container, key = rng.choice(places(schema))
-    listed = {"__class__": "list", "__module__": "builtins", "__loader__": "ListNode"}
-    container[key] = {**listed, "content": [node] * 15_000}
+    container[key] = {**LIST, "content": [node("a.b", "ObjectNode")] * 15_000}
     return packed({**parts, SCHEMA: json.dumps(schema).encode()})
 
 
@@ -391,7 +387,6 @@ def overlapping(rng, parts):
     entries = [i for i in range(len(content)) if content.startswith(b"PK\x01\x02", i)]
     one, other = rng.choice(list(pairwise(entries)))
     for field in (slice(16, 28), slice(42, 46)):  # checksum and sizes, and the place
-        content[other:][field] = content[one:][field]
         content[other + field.start : other + field.stop] = content[one + field.start : one + field.stop]
     return bytes(content)
 

@@ -1,8 +1,8 @@
 """Check that the parts of an estimator agree, so that its predictions are numbers.
 
-A file may hold any numbers. Before an estimator is saved, and after it was loaded, these checks make sure
-that every record has the types that its class declares, that the shapes of all arrays follow from the
-numbers of inducing points, features and classes, and that predictions are finite.
+A file may hold any numbers. Before an estimator is saved, and after it was loaded, these checks make
+sure that every record has the types that its class declares, that the shapes of all arrays follow from
+the numbers of inducing points, features and classes, and that predictions are finite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from cavity.data.columns import CategoricalEncoder, DateEncoder, NumericEncoder
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.errors import ModelFileError
-
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals
 from cavity.inference.config import TrainingConfig
@@ -47,7 +46,7 @@ _CLASSIFIER: dict[str, Any] = {
     "n_iter_": int,
     "fit_seconds_": float,
     "_weight_seen": float,
-    "_centre": Union[np.ndarray, None],
+    "_centre": np.ndarray | None,
     "_stream": Any,
     "_training": types.NoneType,
 }
@@ -61,14 +60,14 @@ _TABLE: dict[str, Any] = {
     "feature_names_in_": np.ndarray,
     "n_features_in_": int,
     "notes_": list[str],
-    "target_": Union[str, None],
-    "weight_": Union[str, None],
+    "target_": str | None,
+    "weight_": str | None,
     "fit_seconds_": float,
-    "peak_memory_bytes_": Union[int, None],
+    "peak_memory_bytes_": int | None,
 }
 """Learned attributes of a classifier of tables and their types."""
 _PREPROCESSOR: dict[str, Any] = {
-    "encoders_": list[Union[NumericEncoder, CategoricalEncoder, DateEncoder]],
+    "encoders_": list[NumericEncoder | CategoricalEncoder | DateEncoder],
     "columns_": list[str],
     "notes_": list[str],
     "dtype_": str,
@@ -79,10 +78,7 @@ _PREPROCESSOR: dict[str, Any] = {
 
 def check_estimator(estimator: Any) -> None:
     """Raise `ModelFileError` unless this is a fitted estimator of cavity, or a pipeline around one."""
-    if type(estimator) is Pipeline:
-        classifier = _last_step(estimator)
-    else:
-        classifier = estimator
+    classifier = _last_step(estimator) if type(estimator) is Pipeline else estimator
     if not _is_ours(classifier):
         raise ModelFileError(
             f"it is a {type(estimator).__name__}, and only cavity's classifiers, and scikit-learn's "
@@ -119,7 +115,9 @@ def _last_step(pipeline: Pipeline) -> Any:
         raise ModelFileError("the steps of its pipeline are not pairs of a name and an estimator")
     for _, step in steps[:-1]:
         if not (step is None or step == "passthrough" or hasattr(type(step), "transform")):
-            raise ModelFileError(f"its pipeline has a step that transforms nothing, a {type(step).__name__}")
+            raise ModelFileError(
+                f"its pipeline has a step that is no transformer: {type(step).__name__}"
+            )
     return steps[-1][1]
 
 
@@ -168,7 +166,7 @@ def _check_classifier(classifier: Any) -> None:
     if "loo_log_proba_" in vars(classifier):  # a fit on a cluster leaves them there
         _check_array("loo_log_proba_", classifier.loo_log_proba_, None, finite=False)
     _agree("inverse temperature", classifier.inverse_temperature_, model.inverse_temperature)
-    _agree("hyperparameters of the kernel", classifier.kernel_.theta.tolist(), model.kernel.theta.tolist())
+    _agree("hyperparameters", classifier.kernel_.theta.tolist(), model.kernel.theta.tolist())
     if "feature_names_in_" in vars(classifier):
         names = classifier.feature_names_in_
         _agree("names of the features", np.shape(names), (d,))
@@ -176,11 +174,15 @@ def _check_classifier(classifier: Any) -> None:
         _check_array("_centre", classifier._centre, None)
     if classifier._stream is not None:
         _check_stream(classifier._stream, model)
-    state = getattr(classifier, "random_state", None)
-    if isinstance(state, np.random.RandomState) and not 0 <= state.get_state(legacy=False)["state"].get(
-        "pos", 0
-    ) <= 624:
-        raise ModelFileError("its random_state has a position outside of its numbers")
+    _check_random_state(classifier.random_state)
+
+
+def _check_random_state(state: Any) -> None:
+    """Check that a generator of random numbers stands inside of its numbers, which NumPy does not."""
+    if isinstance(state, np.random.RandomState):
+        inside = state.get_state(legacy=False)["state"]
+        if not 0 <= inside["pos"] <= len(inside["key"]):
+            raise ModelFileError("its random_state is damaged")
 
 
 def _check_stream(record: Any, model: Model) -> None:
@@ -279,7 +281,7 @@ def _check_predictions(model: Model) -> None:
     log_proba = model.likelihood.predict_log_proba(mean, variance)
     for name, array in (("means", mean), ("variances", variance), ("probabilities", np.exp(log_proba))):
         if not np.isfinite(array).all():
-            raise ModelFileError(f"its predictions are not numbers: the {name} of some rows are not finite")
+            raise ModelFileError(f"it does not predict numbers: the {name} of some rows are not finite")
 
 
 def _check_classes(classes: Any) -> int:
@@ -301,7 +303,8 @@ def _check_array(
     """Check type, dtype, shape and finiteness of an array; `shape` None accepts any shape."""
     if type(array) is not np.ndarray:
         raise ModelFileError(f"its {name} is a {type(array).__name__}, not an array")
-    if array.dtype.kind not in kinds or not array.dtype.isnative or array.dtype.itemsize > 8:
+    wide = array.dtype.kind != "f" or array.dtype.itemsize in (4, 8)
+    if array.dtype.kind not in kinds or not array.dtype.isnative or not wide:
         raise ModelFileError(f"its {name} has dtype {array.dtype}, which is not one that cavity saves")
     if shape is not None and array.shape != shape:
         raise ModelFileError(f"its {name} has shape {array.shape}, but the other parts need {shape}")
@@ -312,7 +315,7 @@ def _check_array(
 def _agree(what: str, one: Any, other: Any) -> None:
     """Raise an error unless two values are equal."""
     if one != other:
-        raise ModelFileError(f"its parts disagree about the {what}: {str(one)[:60]} and {str(other)[:60]}")
+        raise ModelFileError(f"its parts disagree about the {what}: {one!s:.60} and {other!s:.60}")
 
 
 def _check_attributes(estimator: Any, wanted: dict[str, Any]) -> None:
@@ -323,20 +326,20 @@ def _check_attributes(estimator: Any, wanted: dict[str, Any]) -> None:
             raise ModelFileError(f"its {type(estimator).__name__} lacks {name}")
         if not _has_type(held[name], kind):
             raise ModelFileError(
-                f"the {name} of its {type(estimator).__name__} is a {type(held[name]).__name__} of the "
-                "wrong kind"
+                f"its {type(estimator).__name__} has a {name} of the wrong kind, "
+                f"{type(held[name]).__name__}"
             )
 
 
 def _check_records(values: list[Any]) -> None:
     """Check every field of every record of cavity, at any depth, against the type that it declares."""
     for record in _records(values):
-        for name, kind in _declared(type(record)).items():
+        record_type: type = type(record)
+        for name, kind in _declared(record_type).items():
             value = getattr(record, name)
             if not _has_type(value, kind):
                 raise ModelFileError(
-                    f"the {name} of its {type(record).__name__} is a {type(value).__name__} of the wrong "
-                    "kind"
+                    f"its {record_type.__name__} has a {name} of the wrong kind, {type(value).__name__}"
                 )
 
 

@@ -106,8 +106,8 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) ->
 
     Nothing in the file is executed. Every type that the file names is checked first. Plain records and
     estimators of cavity, scikit-learn's estimators and kernels, and NumPy arrays are accepted. Any other
-    type raises `ModelFileError`, unless it is in `trusted` (types, or their full names). Sizes are checked
-    before anything is read, and the parts of the model against each other before it is returned.
+    type raises `ModelFileError`, unless it is in `trusted` (types, or their full names). Sizes are
+    checked before anything is read, and the parts of the model against each other at the end.
     """
     _skops()
     name = str(path)
@@ -156,7 +156,7 @@ def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
 
 
 def _rebuilt(content: bytes, trusted: Sequence[str | type]) -> Any:
-    """Make the estimator from the bytes of an archive, after and before every check."""
+    """Make the estimator from the bytes of an archive, and check both."""
     estimator = _skops().loads(content, trusted=audited(content, trusted))
     estimator = _without_run_parameters(estimator)
     check_estimator(estimator)
@@ -196,7 +196,7 @@ def _header(estimator: Any) -> ModelFile:
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a model file; gives the file and its size. Devices and pipes, which may never end, are refused."""
+    """Open a model file and give its size; refuse devices and pipes, which may never end."""
     name = str(path)
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode) and not Path(path).is_dir():
@@ -244,8 +244,8 @@ def _checked(name: str, described: Any) -> ModelFile:
     if version != FORMAT:
         way_out = "upgrade cavity" if version > FORMAT else "fit and save the model again"
         raise ModelFileError(
-            f"{name!r} has format {version} and was written by cavity {described.get('cavity')!s:.20}; this "
-            f"is cavity {__version__}, which reads format {FORMAT}: {way_out}"
+            f"{name!r} has format {version} and was written by cavity {described.get('cavity')!s:.20}; "
+            f"this is cavity {__version__}, which reads format {FORMAT}: {way_out}"
         )
     texts = {field.name: described.get(field.name) for field in fields(ModelFile)}
     del texts["format"]

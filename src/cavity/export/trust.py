@@ -21,7 +21,6 @@ from math import prod
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile
 
-import numpy as np
 from numpy.lib import format as npy_format
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process import kernels
@@ -123,7 +122,7 @@ def check_members(archive: ZipFile, size: int) -> None:
         encrypted = member.flag_bits & 1
         if member.compress_type != ZIP_STORED or member.file_size != member.compress_size or encrypted:
             raise ModelFileError(
-                f"its member {member.filename!r} is compressed or encrypted, which cavity.save never does"
+                f"its member {member.filename!r} is compressed or encrypted; cavity.save does neither"
             )
     if sum(member.file_size for member in members) > size:
         raise ModelFileError("the members of the archive are larger than the file")
@@ -136,8 +135,8 @@ def _check_protocol(schema: Any) -> None:
     protocol = schema.get("protocol") if isinstance(schema, dict) else None
     if type(protocol) is not int or protocol != PROTOCOL:
         raise ModelFileError(
-            f"it has the protocol {str(protocol)[:20]} of skops, and the skops that is installed here "
-            f"writes {PROTOCOL}: install the version of skops that wrote the file, or save the model again"
+            f"it has the protocol {protocol!s:.20} of skops, and the skops that is installed writes "
+            f"{PROTOCOL}: install the version of skops that wrote the file, or save the model again"
         )
 
 
@@ -157,9 +156,9 @@ def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
 def _check_references(schema: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
     """Raise an error if an object or an array would be visited more often than it is written.
 
-    skops writes an object that occurs twice in full both times, with the same number. Reading, it goes by
-    the number alone, so a crafted file could otherwise unfold to any size, or show one object to the
-    checks and use another.
+    skops writes an object that occurs twice in full both times, with the same number. When it reads, it
+    goes by the number alone, so a crafted file could otherwise unfold to any size, or show one object to
+    the checks and use another.
     """
     forms: dict[Any, int] = {}
     form_of_number: dict[int, int] = {}
@@ -196,15 +195,16 @@ def _check_node(node: dict[str, Any], archive: ZipFile) -> None:
     loader = node["__loader__"]
     if loader == "DictNode":
         keys = node.get("key_types")
-        types = keys.get("content") if isinstance(keys, dict) else None
-        if (
-            not isinstance(types, list)
-            or keys["__loader__"] != "ListNode"
-            or any(not isinstance(kind, dict) or kind.get("__loader__") != "TypeNode" for kind in types)
-        ):
+        kinds = keys.get("content") if isinstance(keys, dict) and _loader(keys) == "ListNode" else None
+        if not isinstance(kinds, list) or any(_loader(kind) != "TypeNode" for kind in kinds):
             raise ModelFileError("a dictionary in it has keys of unknown types")
     elif loader == "NdArrayNode" and node.get("type") == "numpy":
         _check_array(node, archive)
+
+
+def _loader(node: Any) -> Any:
+    """Return the kind of a node, or None if it is not a node."""
+    return node.get("__loader__") if isinstance(node, dict) else None
 
 
 def _check_array(node: dict[str, Any], archive: ZipFile) -> None:
@@ -218,18 +218,16 @@ def _check_array(node: dict[str, Any], archive: ZipFile) -> None:
         shape, _, dtype = read[version](head, max_header_size=_LARGEST_ARRAY_HEADER)
     except Exception as error:  # NumPy raises many kinds of errors for headers that it cannot read
         raise ModelFileError(f"its array {member.filename!r} has a damaged header: {error}") from error
-    size = member.file_size - head.tell()
+    size, name = member.file_size - head.tell(), f"{node.get('__module__')}.{node.get('__class__')}"
+    said = f"its array {member.filename!r} has shape {shape} and dtype {dtype}"
     if dtype.kind not in _ARRAY_KINDS or dtype.itemsize == 0:
-        raise ModelFileError(f"its array {member.filename!r} has the dtype {dtype}, which is not plain data")
+        raise ModelFileError(f"{said}, which is not plain data")
     if prod(shape) * dtype.itemsize != size or min(shape, default=0) < 0:
-        raise ModelFileError(
-            f"its array {member.filename!r} has shape {shape} and dtype {dtype}, but {size} bytes of data"
-        )
+        raise ModelFileError(f"{said}, but {size} bytes of data")
     if max(shape, default=0) > member.file_size:  # beside a dimension of 0, others could be of any size
-        raise ModelFileError(f"its array {member.filename!r} has the impossible shape {shape}")
-    name = f"{node.get('__module__')}.{node.get('__class__')}"
+        raise ModelFileError(f"{said}, which is impossible")
     if name != "numpy.ndarray" and (shape != () or name != full_name(dtype.type)):
-        raise ModelFileError(f"its array {member.filename!r} has dtype {dtype}, but is to be a {name}")
+        raise ModelFileError(f"{said}, but is to be a {name}")
 
 
 def _plain_data(name: str) -> type | None:
