@@ -37,7 +37,7 @@ SECONDS = 20.0
 MEGABYTES = 300.0
 """Most memory by which the process may grow."""
 LOADED, REFUSED, TRANSFORMER = "loaded", "refused", "refused by a transformer"
-"""What may come out. A step of scikit-learn before a classifier checks its own numbers at predictions."""
+"""What may come out. A step of scikit-learn before a classifier checks its numbers when it predicts."""
 
 X, LABELS = table(60)
 THREE = np.array(["a", "b", "c"])[(X[:, 0] > 0.5).astype(int) + (X[:, 1] > 0)]

@@ -359,9 +359,15 @@ def _records(values: list[Any]) -> Iterator[Any]:
 
 @lru_cache(maxsize=256)
 def _declared(kind: type) -> dict[str, Any]:
-    """Types of the fields of a record."""
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
+    """Types of the fields of a record; a type that is imported for type checkers only is `Any`."""
+    unknown: dict[str, Any] = {}
+    while True:
+        try:
+            hints = get_type_hints(kind, localns=unknown)
+        except NameError as error:
+            unknown[error.name] = Any
+        else:
+            return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _has_type(value: Any, kind: Any) -> bool:
