@@ -218,7 +218,7 @@ def check_model(model: Model) -> None:
     posterior.naturals.precision    [C, m, m]
     posterior.naturals.shift        [C, m]
     standardizer.mean, .scale       [d]
-    standardizer.turn               [d, d], if there is one
+    the standardizer's matrix       [d, d], if it whitens
     ==============================  ===========
     """
     posterior, standardizer, likelihood = model.posterior, model.standardizer, model.likelihood
@@ -230,14 +230,15 @@ def check_model(model: Model) -> None:
     C, (m, d) = likelihood.n_latents, model.Z.shape
     if C < 1 or C == 2:
         raise ModelFileError(f"its likelihood has {C} latent functions, which fits no number of classes")
+    centre, scale, whitening_matrix = (getattr(standardizer, part.name) for part in fields(standardizer))
     shapes: list[tuple[str, Array | None, tuple[int, ...]]] = [
         ("posterior.mean", posterior.mean, (C, m)),
         ("posterior.covariance", posterior.covariance, (C, m, m)),
         ("posterior.naturals.precision", posterior.naturals.precision, (C, m, m)),
         ("posterior.naturals.shift", posterior.naturals.shift, (C, m)),
-        ("standardizer.mean", standardizer.mean, (d,)),
-        ("standardizer.scale", standardizer.scale, (d,)),
-        ("standardizer.turn", standardizer.turn, (d, d)),
+        ("standardizer.mean", centre, (d,)),
+        ("standardizer.scale", scale, (d,)),
+        ("matrix that whitens", whitening_matrix, (d, d)),
     ]
     for name, array, shape in shapes:
         if array is not None:
@@ -248,7 +249,7 @@ def check_model(model: Model) -> None:
     for name, array in (("mean", posterior.mean), ("covariance", posterior.covariance)):
         if np.abs(array).max() > largest:
             raise ModelFileError(f"its posterior.{name} has numbers that are too large to compute with")
-    if not (standardizer.scale > 0).all() or not np.isfinite(1.0 / standardizer.scale).all():
+    if not (scale > 0).all() or not np.isfinite(1.0 / scale).all():
         raise ModelFileError("its standardizer.scale has numbers that are not positive")
     for name in ("jitter", "inverse_temperature"):
         value = getattr(model, name)
