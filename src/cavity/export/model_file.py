@@ -28,7 +28,6 @@ from sklearn.utils.fixes import parse_version
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import ModelFileError
-from cavity.export.checks import check_estimator
 from cavity.export.trust import audited, check_members, full_name
 from cavity.files import written_atomically
 from cavity.memory import require_memory
@@ -157,6 +156,8 @@ def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
 
 def _rebuilt(content: bytes, trusted: Sequence[str | type]) -> Any:
     """Make the estimator from the bytes of an archive, and check both."""
+    from cavity.export.checks import check_estimator  # not above: it would slow `import cavity` down
+
     estimator = _skops().loads(content, trusted=audited(content, trusted))
     estimator = _without_run_parameters(estimator)
     check_estimator(estimator)
