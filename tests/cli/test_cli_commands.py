@@ -57,10 +57,10 @@ def test_a_fit_leaves_nothing_but_its_model(folder):
     ]
     model = cavity.load(folder / "flights.cavity")
     assert str(folder) not in repr(model.get_params())
-    assert model.folder is None
+    assert model.cache_dir is None
     for classifier in (model.estimator, model.estimator_):
         assert classifier.checkpoint is None
-        assert classifier.checkpoint_interval == cavity.SEPClassifier().checkpoint_interval
+        assert classifier.config is None
 
 
 def test_a_fit_for_people_says_it_on_standard_error(folder, tmp_path):
@@ -166,7 +166,7 @@ def test_unseen_categories_and_new_columns_are_warned_of(folder, tmp_path):
     assert result.exit_code == 0
     assert "warning" in result.stderr
     assert "ignores: 'gate'" in result.stderr
-    assert "training had not: 'ZZ'" in result.stderr
+    assert "did not occur in training: 'ZZ'" in result.stderr
     assert len(result.stdout.splitlines()) == 31
 
 

@@ -5,7 +5,7 @@ import warnings
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from support import table
+from support import make, table
 
 X, LABELS = table(60)
 X_STAR = table(40, seed=9)[0]
@@ -14,7 +14,8 @@ CLASSIFIERS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassif
 
 def fitted(method="sep", y=LABELS, **options):
     """A classifier after four iterations."""
-    model = CLASSIFIERS[method](**{"n_inducing": 5, "max_epochs": 4, "random_state": 0, **options})
+    given = {"n_inducing": 5, "max_epochs": 4, "random_state": 0, **options}
+    model = make(CLASSIFIERS[method], **given)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X, y)

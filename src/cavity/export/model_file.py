@@ -1,6 +1,7 @@
 """Save and load a fitted model as one file, without pickle.
 
-A model file is an archive that skops writes, with a header that names the versions that wrote it.
+A model file is an archive that skops writes, with a header that names the versions that wrote it. See
+SECURITY.md for what loading a file promises.
 """
 
 from __future__ import annotations
@@ -10,21 +11,26 @@ import io
 import json
 import os
 import platform
-from collections.abc import Sequence
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import scipy
 import sklearn
 from sklearn.base import BaseEstimator
+from sklearn.utils.fixes import parse_version
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import ModelFileError
-from cavity.export.trust import audited, full_name
+from cavity.export.trust import audited, check_members, full_name
 from cavity.files import written_atomically
+from cavity.memory import require_memory
 from cavity.version import __version__
 
 FORMAT = 2
@@ -32,6 +38,14 @@ FORMAT = 2
 example because a class has moved: files name classes by their modules."""
 _HEADER = "cavity.json"
 """Name of the header inside the archive."""
+_LARGEST_HEADER = 10_000
+"""Most bytes that a header may have."""
+_VERSION = re.compile(r"[\w.+!-]{1,100}")
+"""What versions and names of classes look like."""
+_COPIES = 4
+"""How often the content of a file is in memory while it is loaded, at most."""
+_FIRST_SAFE_SKOPS = "0.16"
+"""Earlier versions of skops can be made to call what a file names."""
 _RUN_PARAMETERS = ("checkpoint", "n_jobs", "verbose", "client", "cache_dir")
 """Parameters of estimators that say where and how a fit ran; files hold their defaults instead."""
 
@@ -91,29 +105,35 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) ->
 
     Nothing in the file is executed. Every type that the file names is checked first. Plain records and
     estimators of cavity, scikit-learn's estimators and kernels, and NumPy arrays are accepted. Any other
-    type raises `ModelFileError`, unless it is in `trusted` (types, or their full names).
+    type raises `ModelFileError`, unless it is in `trusted` (types, or their full names). Sizes are
+    checked before anything is read, and the parts of the model against each other at the end.
     """
-    skops_io = _skops()
-    content, header = _opened(path)
-    try:
-        estimator = skops_io.loads(content, trusted=audited(content, trusted))
-    except ModelFileError as error:
-        raise ModelFileError(f"{str(path)!r} was not loaded: {error}{_versions(header)}") from error
-    except Exception as error:
-        raise ModelFileError(
-            f"{str(path)!r} is damaged, or these versions of the packages cannot read it "
-            f"({type(error).__name__}: {error}){_versions(header)}"
-        ) from error
-    if not isinstance(estimator, BaseEstimator):
-        raise ModelFileError(
-            f"{str(path)!r} holds a {type(estimator).__name__!r} object, not an estimator"
-        )
+    _skops()
+    name = str(path)
+    with _opened(path) as (file, size):
+        header = _header_of(file, name, size)
+        try:
+            require_memory(_COPIES * size, "loading it", "a machine with more memory")
+            file.seek(0)
+            content = file.read(size)  # at once, so that what is checked is what is loaded
+            estimator = _rebuilt(content, trusted)
+            found = full_name(type(estimator))
+            if header.estimator != found:
+                raise ModelFileError(f"its header names a {header.estimator}, and it holds a {found}")
+        except (ModelFileError, MemoryError) as error:
+            raise ModelFileError(f"{name!r} was not loaded: {error}{_versions(header)}") from error
+        except Exception as error:
+            raise ModelFileError(
+                f"{name!r} is damaged, or these versions of the packages cannot read it "
+                f"({type(error).__name__}: {error}){_versions(header)}"
+            ) from error
     return estimator
 
 
 def describe(path: str | os.PathLike[str]) -> ModelFile:
     """Read the header of a model file, without loading the model."""
-    return _opened(path)[1]
+    with _opened(path) as (file, size):
+        return _header_of(file, str(path), size)
 
 
 def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
@@ -122,7 +142,7 @@ def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
     buffer = io.BytesIO()
     try:
         skops_io.dump(_without_run_parameters(estimator), buffer)
-        audited(buffer.getvalue(), trusted)
+        _rebuilt(buffer.getvalue(), trusted)
         with ZipFile(buffer, "a") as archive:
             archive.writestr(_HEADER, json.dumps(asdict(_header(estimator))))
     except ModelFileError as error:
@@ -134,12 +154,23 @@ def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
     return buffer.getvalue()
 
 
+def _rebuilt(content: bytes, trusted: Sequence[str | type]) -> Any:
+    """Make the estimator from the bytes of an archive, and check both."""
+    from cavity.export.checks import check_estimator  # not above: it would slow `import cavity` down
+
+    estimator = _skops().loads(content, trusted=audited(content, trusted))
+    estimator = _without_run_parameters(estimator)
+    check_estimator(estimator)
+    return estimator
+
+
 def _without_run_parameters(value: Any) -> Any:
     """Copy an estimator and those inside it, with their run parameters set to the defaults."""
     if type(value) in (list, tuple):
         return type(value)(_without_run_parameters(item) for item in value)
     if type(value) is dict:
-        return {name: _without_run_parameters(item) for name, item in value.items()}
+        kept = {name: item for name, item in value.items() if name != "checkpoint_interval"}
+        return {name: _without_run_parameters(item) for name, item in kept.items()} if kept else None
     if not isinstance(value, BaseEstimator):
         return value
     kind: Any = type(value)
@@ -165,52 +196,65 @@ def _header(estimator: Any) -> ModelFile:
     )
 
 
-def _opened(path: str | os.PathLike[str]) -> tuple[bytes, ModelFile]:
-    """Read a model file at once, so that the bytes that are checked are those that are loaded."""
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a model file and give its size; refuse devices and pipes, which may never end."""
     name = str(path)
     try:
-        content = Path(path).read_bytes()
-    except OSError as error:
+        if not stat.S_ISREG(Path(path).stat().st_mode) and not Path(path).is_dir():
+            raise ModelFileError(f"could not read {name!r}: it is not a regular file")
+        with Path(path).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if not size:
+                raise ModelFileError(f"{name!r} is empty: copy it again, or save the model again")
+            yield file, size
+    except (OSError, ValueError) as error:
+        if isinstance(error, ModelFileError):
+            raise
         raise ModelFileError(f"could not read {name!r}: {_reason(error, path)}") from error
-    if not content:
-        raise ModelFileError(f"{name!r} is empty: copy it again, or save the model again")
+
+
+def _header_of(file: BinaryIO, name: str, size: int) -> ModelFile:
+    """Read and check the header, and the sizes of all members, of a file of `size` bytes."""
     try:
-        with ZipFile(io.BytesIO(content)) as archive:
+        with ZipFile(file) as archive:
+            check_members(archive, size)
+            if archive.getinfo(_HEADER).file_size > _LARGEST_HEADER:
+                raise ModelFileError(f"it is longer than {_LARGEST_HEADER:,} bytes")
             described = json.loads(archive.read(_HEADER))
     except BadZipFile as error:
+        file.seek(0)
         raise ModelFileError(
             f"{name!r} is truncated: copy it again, or save the model again"
-            if content.startswith(b"PK\x03\x04")
+            if file.read(4) == b"PK\x03\x04"
             else f"{name!r} is not a model file: cavity.save writes those"
         ) from error
     except KeyError as error:
         raise ModelFileError(
             f"{name!r} is an archive, but not one that cavity.save wrote: it has no {_HEADER}"
         ) from error
-    except (ValueError, OSError, NotImplementedError, RuntimeError) as error:
+    except Exception as error:  # damaged archives raise many kinds of errors
         raise ModelFileError(f"{name!r} has a damaged header: {error}") from error
-    return content, _checked(name, described)
+    return _checked(name, described)
 
 
 def _checked(name: str, described: Any) -> ModelFile:
     """Check the format of a header and make a record of it."""
     version = described.get("format") if isinstance(described, dict) else None
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise ModelFileError(f"{name!r} has a damaged header: it does not name its format")
     if version != FORMAT:
         way_out = "upgrade cavity" if version > FORMAT else "fit and save the model again"
         raise ModelFileError(
-            f"{name!r} has format {version} and was written by cavity {described.get('cavity')}; this "
-            f"is cavity {__version__}, which reads format {FORMAT}: {way_out}"
+            f"{name!r} has format {version} and was written by cavity {described.get('cavity')!s:.20}; "
+            f"this is cavity {__version__}, which reads format {FORMAT}: {way_out}"
         )
-    return ModelFile(
-        format=version,
-        **{
-            field.name: str(described.get(field.name, "unknown"))
-            for field in fields(ModelFile)
-            if field.name != "format"
-        },
-    )
+    texts = {field.name: described.get(field.name) for field in fields(ModelFile)}
+    del texts["format"]
+    for field, text in texts.items():
+        if not isinstance(text, str) or not _VERSION.fullmatch(text):
+            raise ModelFileError(f"{name!r} has a damaged header: it does not name its {field}")
+    return ModelFile(format=version, **texts)
 
 
 def _versions(header: ModelFile) -> str:
@@ -221,17 +265,24 @@ def _versions(header: ModelFile) -> str:
     return f"; it was written with {', '.join(differ)}" if differ else ""
 
 
-def _reason(error: OSError, path: str | os.PathLike[str]) -> str:
+def _reason(error: Exception, path: str | os.PathLike[str]) -> str:
     """Say why a file could not be read or written."""
     folder = Path(path).parent
-    if not folder.exists():
+    if isinstance(error, OSError) and not folder.exists():
         return f"there is no folder {str(folder)!r}"
-    return error.strerror or str(error)
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _skops() -> Any:
+    """Import skops, in a version that can be trusted with the files of strangers."""
     try:
+        import skops
         import skops.io
     except ImportError as error:
         raise ImportError("saving and loading models needs skops: pip install 'cavity[save]'") from error
+    if parse_version(skops.__version__) < parse_version(_FIRST_SAFE_SKOPS):
+        raise ImportError(
+            f"skops {skops.__version__} is not safe with files of strangers; saving and loading models "
+            f"needs {_FIRST_SAFE_SKOPS} or later: pip install --upgrade 'cavity[save]'"
+        )
     return skops.io

@@ -1,10 +1,13 @@
-"""Decide which types a model file may name.
+"""Decide what a model file may hold before any object is made from it.
 
 skops builds objects from a tree of nodes, each of which names a type. Trusting whole packages by name is
 not safe: NumPy alone has functions that execute strings. A name is therefore accepted only if it is a
 class whose objects are plain data: a record (dataclass or named tuple) or an estimator of cavity, or a
 scikit-learn kernel. The types that skops itself trusts (arrays, containers, scikit-learn's estimators)
 are accepted too. Nodes that call something, such as bound methods and partial functions, never are.
+
+The sizes of all arrays are checked against the size of the file, so that a small file stays small in
+memory.
 """
 
 from __future__ import annotations
@@ -14,14 +17,17 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
+from math import prod
 from typing import Any
-from zipfile import ZipFile
+from zipfile import ZIP_STORED, ZipFile
 
+from numpy.lib import format as npy_format
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process import kernels
 from sklearn.gaussian_process.kernels import Kernel
 
 from cavity.errors import ModelFileError
+from cavity.memory import require_memory
 
 SCHEMA = "schema.json"
 """File in the archive that holds skops' tree of nodes."""
@@ -35,16 +41,20 @@ _PLAIN_NODES = {
     "ListNode",
     "MaskedArrayNode",
     "NdArrayNode",
-    "RandomGeneratorNode",
     "RandomStateNode",
     "SetNode",
     "SliceNode",
-    "SparseMatrixNode",
     "TypeNode",
 }
 """Nodes of data that skops checks itself."""
 _OBJECT_NODES = {"ObjectNode", "TupleNode"}
 """Nodes in which our own types may appear: loading them only sets attributes."""
+_ARRAY_KINDS = "biufSUmM"
+"""Kinds of NumPy dtypes that arrays in a file may have: truth values, numbers, text and dates."""
+_LARGEST_ARRAY_HEADER = 10_000
+"""Most bytes that the header of an array may have; NumPy has the same limit."""
+_MEMORY_PER_SCHEMA_BYTE = 100
+"""Bytes of memory that skops needs for a byte of a schema, at most about."""
 
 
 def audited(content: bytes, trusted: Sequence[str | type] = ()) -> list[str]:
@@ -55,11 +65,19 @@ def audited(content: bytes, trusted: Sequence[str | type] = ()) -> list[str]:
     from skops.io import get_untrusted_types
 
     with ZipFile(io.BytesIO(content)) as archive:
+        check_members(archive, len(content))
+        needed = _MEMORY_PER_SCHEMA_BYTE * archive.getinfo(SCHEMA).file_size
+        require_memory(needed, "its tree of types", "a machine with more memory")
         schema = json.loads(archive.read(SCHEMA))
+        _check_protocol(schema)
+        nodes = list(_nodes(schema))
+        _check_references(schema, nodes)
+        for node in nodes:
+            _check_node(node, archive)
     trusted = [trusted] if isinstance(trusted, (str, type)) else trusted
     trusted_names = {name if isinstance(name, str) else full_name(name) for name in trusted}
     objects, others, refused = set(), set(), set()
-    for node in _nodes(schema):
+    for node in nodes:
         name = f"{node.get('__module__')}.{node.get('__class__')}"
         if node["__loader__"] in _OBJECT_NODES:
             kind = _plain_data(name)
@@ -92,6 +110,36 @@ def full_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__name__}"
 
 
+def check_members(archive: ZipFile, size: int) -> None:
+    """Raise an error unless the members of an archive of `size` bytes are as large as they say.
+
+    `save` does not compress. So nothing that is read from a file is larger than the file.
+    """
+    members = archive.infolist()
+    if len({member.filename for member in members}) < len(members):
+        raise ModelFileError("two members of the archive have the same name")
+    for member in members:
+        encrypted = member.flag_bits & 1
+        if member.compress_type != ZIP_STORED or member.file_size != member.compress_size or encrypted:
+            raise ModelFileError(
+                f"its member {member.filename!r} is compressed or encrypted; cavity.save does neither"
+            )
+    if sum(member.file_size for member in members) > size:
+        raise ModelFileError("the members of the archive are larger than the file")
+
+
+def _check_protocol(schema: Any) -> None:
+    """Raise an error for a protocol of skops other than the current one, whose checks may be older."""
+    from skops.io._protocol import PROTOCOL
+
+    protocol = schema.get("protocol") if isinstance(schema, dict) else None
+    if type(protocol) is not int or protocol != PROTOCOL:
+        raise ModelFileError(
+            f"it has the protocol {protocol!s:.20} of skops, and the skops that is installed writes "
+            f"{PROTOCOL}: install the version of skops that wrote the file, or save the model again"
+        )
+
+
 def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
     """Iterate over every node of a schema, at any depth."""
     waiting = [schema]
@@ -103,6 +151,83 @@ def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(part.values())
         elif isinstance(part, list):
             waiting.extend(part)
+
+
+def _check_references(schema: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
+    """Raise an error if an object or an array would be visited more often than it is written.
+
+    skops writes an object that occurs twice in full both times, with the same number. When it reads, it
+    goes by the number alone, so a crafted file could otherwise unfold to any size, or show one object to
+    the checks and use another.
+    """
+    forms: dict[Any, int] = {}
+    form_of_number: dict[int, int] = {}
+
+    def form(part: Any) -> int:
+        """Number the forms of parts: equal up to numbers and names of members."""
+        if isinstance(part, dict):
+            names = {"__id__", "file"} if isinstance(part.get("__loader__"), str) else set()
+            inside = tuple((name, form(value)) for name, value in part.items() if name not in names)
+            own = forms.setdefault((dict, inside), len(forms))
+            number = part.get("__id__") if names else None
+            if number is not None:
+                if type(number) is not int or number < 1:
+                    raise ModelFileError("an object in it has a number that is not a whole number")
+                if form_of_number.setdefault(number, own) != own:
+                    raise ModelFileError("two different objects in it have the same number")
+            return own
+        if isinstance(part, list):
+            return forms.setdefault((list, tuple(map(form, part))), len(forms))
+        return forms.setdefault((type(part), part), len(forms))
+
+    form(schema)
+    users: dict[str, dict[str, Any]] = {}
+    for node in nodes:
+        member, number = node.get("file"), node.get("__id__")
+        if isinstance(member, str):
+            first = users.setdefault(member, node)
+            if first is not node and (number is None or first.get("__id__") != number):
+                raise ModelFileError(f"two different objects in it are stored as {member[:40]!r}")
+
+
+def _check_node(node: dict[str, Any], archive: ZipFile) -> None:
+    """Raise an error for a node whose content does not have the form that skops writes."""
+    loader = node["__loader__"]
+    if loader == "DictNode":
+        keys = node.get("key_types")
+        kinds = keys.get("content") if isinstance(keys, dict) and _loader(keys) == "ListNode" else None
+        if not isinstance(kinds, list) or any(_loader(kind) != "TypeNode" for kind in kinds):
+            raise ModelFileError("a dictionary in it has keys of unknown types")
+    elif loader == "NdArrayNode" and node.get("type") == "numpy":
+        _check_array(node, archive)
+
+
+def _loader(node: Any) -> Any:
+    """Return the kind of a node, or None if it is not a node."""
+    return node.get("__loader__") if isinstance(node, dict) else None
+
+
+def _check_array(node: dict[str, Any], archive: ZipFile) -> None:
+    """Raise an error unless the header of a stored array agrees with the size of its member."""
+    member = archive.getinfo(node["file"])
+    with archive.open(member) as file:
+        head = io.BytesIO(file.read(_LARGEST_ARRAY_HEADER))
+    try:
+        version = npy_format.read_magic(head)
+        read = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+        shape, _, dtype = read[version](head, max_header_size=_LARGEST_ARRAY_HEADER)
+    except Exception as error:  # NumPy raises many kinds of errors for headers that it cannot read
+        raise ModelFileError(f"its array {member.filename!r} has a damaged header: {error}") from error
+    size, name = member.file_size - head.tell(), f"{node.get('__module__')}.{node.get('__class__')}"
+    said = f"its array {member.filename!r} has shape {shape} and dtype {dtype}"
+    if dtype.kind not in _ARRAY_KINDS or dtype.itemsize == 0:
+        raise ModelFileError(f"{said}, which is not plain data")
+    if prod(shape) * dtype.itemsize != size or min(shape, default=0) < 0:
+        raise ModelFileError(f"{said}, but {size} bytes of data")
+    if max(shape, default=0) > member.file_size:  # beside a dimension of 0, others could be of any size
+        raise ModelFileError(f"{said}, which is impossible")
+    if name != "numpy.ndarray" and (shape != () or name != full_name(dtype.type)):
+        raise ModelFileError(f"{said}, but is to be a {name}")
 
 
 def _plain_data(name: str) -> type | None:
@@ -124,12 +249,15 @@ def _plain_data(name: str) -> type | None:
 
 
 def _check_fields(kind: type, node: dict[str, Any]) -> None:
-    """Raise an error if a stored record lacks fields of its class or has others."""
-    if not is_dataclass(kind):
-        return
+    """Raise an error if a stored object lacks fields of its class, has others, or hides a method."""
     content = node.get("content")
     stored = content.get("content") if isinstance(content, dict) else None
     names = set(stored) if isinstance(stored, dict) else set()
+    hidden = sorted(name for name in names if callable(getattr(kind, name, None)))
+    if hidden:
+        raise ModelFileError(f"its {kind.__name__} has a value in the place of the method {hidden[0]!r}")
+    if not is_dataclass(kind):
+        return
     needed = {
         field.name
         for field in fields(kind)

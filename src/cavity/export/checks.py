@@ -1,0 +1,401 @@
+"""Check that the parts of an estimator agree, so that its predictions are numbers.
+
+A file may hold any numbers. Before an estimator is saved, and after it was loaded, these checks make
+sure that every record has the types that its class declares, that the shapes of all arrays follow from
+the numbers of inducing points, features and classes, and that predictions are finite.
+"""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from numbers import Integral, Real
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.pipeline import Pipeline
+
+from cavity.data.columns import CategoricalEncoder, DateEncoder, NumericEncoder
+from cavity.data.labels import Classes
+from cavity.data.preprocess import TablePreprocessor
+from cavity.errors import ModelFileError
+from cavity.gp.model import Model
+from cavity.gp.posterior import Naturals
+from cavity.inference.config import TrainingConfig
+from cavity.inference.history import Iteration
+from cavity.typing import Array
+
+_PACKAGE = "cavity.estimators."
+"""Modules with the estimators that can be saved and loaded."""
+_CLASSIFIER: dict[str, Any] = {
+    "model_": Model,
+    "classes_": np.ndarray,
+    "n_features_in_": int,
+    "inducing_points_": np.ndarray,
+    "kernel_": Kernel,
+    "config_": TrainingConfig,
+    "history_": list[Iteration],
+    "loo_log_loss_": float,
+    "log_marginal_likelihood_value_": float,
+    "inverse_temperature_": float,
+    "n_iter_": int,
+    "fit_seconds_": float,
+    "_weight_seen": float,
+    "_centre": np.ndarray | None,
+    "_stream": Any,
+    "_training": types.NoneType,
+}
+"""Learned attributes of a classifier and their types."""
+_TABLE: dict[str, Any] = {
+    "preprocessor_": TablePreprocessor,
+    "estimator_": BaseEstimator,
+    "labels_": Classes,
+    "classes_": np.ndarray,
+    "columns_": list[str],
+    "feature_names_in_": np.ndarray,
+    "n_features_in_": int,
+    "notes_": list[str],
+    "target_": str | None,
+    "weight_": str | None,
+    "fit_seconds_": float,
+    "peak_memory_bytes_": int | None,
+}
+"""Learned attributes of a classifier of tables and their types."""
+_PREPROCESSOR: dict[str, Any] = {
+    "encoders_": list[NumericEncoder | CategoricalEncoder | DateEncoder],
+    "columns_": list[str],
+    "notes_": list[str],
+    "dtype_": str,
+    "drop": Sequence[str],
+}
+"""Attributes of a preprocessor and their types."""
+
+
+def check_estimator(estimator: Any) -> None:
+    """Raise `ModelFileError` unless this is a fitted estimator of cavity, or a pipeline around one."""
+    classifier = _last_step(estimator) if type(estimator) is Pipeline else estimator
+    if not _is_ours(classifier):
+        raise ModelFileError(
+            f"it is a {type(estimator).__name__}, and only cavity's classifiers, and scikit-learn's "
+            "pipelines with one of them as the last step, can be saved and loaded"
+        )
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if "preprocessor_" in vars(classifier):
+                _check_table(classifier)
+            else:
+                _check_classifier(classifier)
+    except ModelFileError:
+        raise
+    except Exception as error:  # values of any type can be where numbers should be
+        raise ModelFileError(
+            f"the parts of its {type(classifier).__name__} do not go together "
+            f"({type(error).__name__}: {error})"
+        ) from error
+
+
+def _is_ours(estimator: Any) -> bool:
+    """Return whether this is an estimator of cavity, or of a class derived from one."""
+    kinds = type(estimator).__mro__
+    return isinstance(estimator, BaseEstimator) and any(
+        kind.__module__.startswith(_PACKAGE) for kind in kinds
+    )
+
+
+def _last_step(pipeline: Pipeline) -> Any:
+    """Return the last step of a pipeline, whose steps are pairs of a name and an estimator."""
+    steps = vars(pipeline).get("steps")
+    if not _has_type(steps, list[tuple[str, Any]]) or not steps:
+        raise ModelFileError("the steps of its pipeline are not pairs of a name and an estimator")
+    for _, step in steps[:-1]:
+        if not (step is None or step == "passthrough" or hasattr(type(step), "transform")):
+            raise ModelFileError(
+                f"its pipeline has a step that is no transformer: {type(step).__name__}"
+            )
+    return steps[-1][1]
+
+
+def _check_table(table: Any) -> None:
+    """Check a classifier of tables: its columns against the inputs of its model, and its classes."""
+    _check_attributes(table, _TABLE)
+    preprocessor, labels, classifier = table.preprocessor_, table.labels_, table.estimator_
+    _check_attributes(preprocessor, _PREPROCESSOR)
+    if not _is_ours(classifier):
+        raise ModelFileError(f"its classifier is a {type(classifier).__name__}, not one of cavity's")
+    _check_classifier(classifier)
+    _check_records(preprocessor.encoders_)
+    _check_records([labels])
+    names = [encoder.column for encoder in preprocessor.encoders_]
+    n_features, width = preprocessor.n_features_out_, classifier.n_features_in_
+    _agree("columns of the preprocessor", preprocessor.columns_, names)
+    _agree("columns of the table", table.columns_, names)
+    _agree("names of the inputs", table.feature_names_in_.tolist(), names)
+    _agree("number of columns", table.n_features_in_, len(names))
+    _agree("features of the columns", n_features, width)
+    if preprocessor.dtype_ not in ("float32", "float64"):
+        raise ModelFileError(f"its features have the precision {preprocessor.dtype_!r}")
+    n_classes = _check_classes(table.classes_)
+    _agree("classes", n_classes, len(classifier.classes_))
+    _agree("values of the classes", labels.values.tolist(), table.classes_.tolist())
+    for name in ("counts", "totals"):
+        _check_array(f"labels_.{name}", getattr(labels, name), (n_classes,), kinds="iuf")
+    for encoder in preprocessor.encoders_:
+        filled = getattr(encoder, "fill", ())
+        if not np.isfinite(filled).all():
+            raise ModelFileError(f"the column {encoder.column!r} fills missing cells with {filled}")
+        if isinstance(encoder, DateEncoder):
+            _agree(f"fill of {encoder.column!r}", len(filled), len(encoder._dated))
+
+
+def _check_classifier(classifier: Any) -> None:
+    """Check a classifier of arrays: its model against its classes and inputs."""
+    _check_attributes(classifier, _CLASSIFIER)
+    _check_records([value for value in vars(classifier).values() if value is not classifier])
+    model = classifier.model_
+    check_model(model)
+    n_classes, (m, d) = _check_classes(classifier.classes_), model.Z.shape
+    _agree("number of latent functions", model.likelihood.n_latents, 1 if n_classes == 2 else n_classes)
+    _agree("number of features", classifier.n_features_in_, d)
+    _check_array("inducing_points_", classifier.inducing_points_, (m, d))
+    if "loo_log_proba_" in vars(classifier):  # a fit on a cluster leaves them there
+        _check_array("loo_log_proba_", classifier.loo_log_proba_, None, finite=False)
+    _agree("inverse temperature", classifier.inverse_temperature_, model.inverse_temperature)
+    _agree("hyperparameters", classifier.kernel_.theta.tolist(), model.kernel.theta.tolist())
+    if "feature_names_in_" in vars(classifier):
+        names = classifier.feature_names_in_
+        _agree("names of the features", np.shape(names), (d,))
+    if classifier._centre is not None:
+        _check_array("_centre", classifier._centre, None)
+    if classifier._stream is not None:
+        _check_stream(classifier._stream, model)
+    _check_random_state(classifier.random_state)
+
+
+def _check_random_state(state: Any) -> None:
+    """Check that a generator of random numbers stands inside of its numbers, which NumPy does not."""
+    if isinstance(state, np.random.RandomState):
+        inside = state.get_state(legacy=False)["state"]
+        if not 0 <= inside["pos"] <= len(inside["key"]):
+            raise ModelFileError("its random_state is damaged")
+
+
+def _check_stream(record: Any, model: Model) -> None:
+    """Check where a stream stands against its model."""
+    state, space = record.stream.state, record.space
+    C, (m, d) = model.likelihood.n_latents, model.Z.shape
+    _check_array("_stream.space.Z", space.Z, (m, d))
+    _check_kernel(space.kernel)
+    for x, q in ((state.x, state.q), state.previous):
+        _check_array("_stream.state.x", x, state.x.shape)
+        if not isinstance(q, Naturals):
+            raise ModelFileError("its stream has a posterior of an unknown form")
+        _check_array("_stream.state.q.precision", q.precision, (C, m, m))
+        _check_array("_stream.state.q.shift", q.shift, (C, m))
+    if state.x.ndim != 1 or not is_dataclass(state.optimizer_state):
+        raise ModelFileError("its stream has parameters or an optimiser of an unknown form")
+    for field in fields(state.optimizer_state):
+        value = getattr(state.optimizer_state, field.name)
+        _check_array(f"_stream.state.{field.name}", np.asarray(value), None, kinds="iuf")
+        if isinstance(value, np.ndarray):
+            _agree(f"shape of the optimiser's {field.name}", value.shape, state.x.shape)
+
+
+def check_model(model: Model) -> None:
+    """Raise `ModelFileError` unless the parts of a model agree and it predicts finite numbers.
+
+    With m inducing points, d features and C latent functions:
+
+    ==============================  ===========
+    Z                               [m, d]
+    posterior.mean                  [C, m]
+    posterior.covariance            [C, m, m]
+    posterior.naturals.precision    [C, m, m]
+    posterior.naturals.shift        [C, m]
+    standardizer.mean, .scale       [d]
+    the standardizer's matrix       [d, d], if it whitens
+    ==============================  ===========
+    """
+    posterior, standardizer, likelihood = model.posterior, model.standardizer, model.likelihood
+    if model.dtype not in (np.float32, np.float64):
+        raise ModelFileError(f"its precision is {model.dtype}, which is neither float32 nor float64")
+    _check_array("Z", model.Z, None)
+    if model.Z.ndim != 2 or 0 in model.Z.shape:
+        raise ModelFileError(f"its inducing points have shape {model.Z.shape}, not [m, d]")
+    C, (m, d) = likelihood.n_latents, model.Z.shape
+    if C < 1 or C == 2:
+        raise ModelFileError(f"its likelihood has {C} latent functions, which fits no number of classes")
+    centre, scale, whitening_matrix = (getattr(standardizer, part.name) for part in fields(standardizer))
+    shapes: list[tuple[str, Array | None, tuple[int, ...]]] = [
+        ("posterior.mean", posterior.mean, (C, m)),
+        ("posterior.covariance", posterior.covariance, (C, m, m)),
+        ("posterior.naturals.precision", posterior.naturals.precision, (C, m, m)),
+        ("posterior.naturals.shift", posterior.naturals.shift, (C, m)),
+        ("standardizer.mean", centre, (d,)),
+        ("standardizer.scale", scale, (d,)),
+        ("matrix that whitens", whitening_matrix, (d, d)),
+    ]
+    for name, array, shape in shapes:
+        if array is not None:
+            _check_array(name, array, shape)
+    if posterior.factors is not None:
+        raise ModelFileError("its posterior is one for a variational pass, which is never saved")
+    largest = 1e-4 * np.sqrt(np.finfo(model.dtype).max)  # products of two such numbers stay finite
+    for name, array in (("mean", posterior.mean), ("covariance", posterior.covariance)):
+        if np.abs(array).max() > largest:
+            raise ModelFileError(f"its posterior.{name} has numbers that are too large to compute with")
+    if not (scale > 0).all() or not np.isfinite(1.0 / scale).all():
+        raise ModelFileError("its standardizer.scale has numbers that are not positive")
+    for name in ("jitter", "inverse_temperature"):
+        value = getattr(model, name)
+        if not (np.isfinite(value) and 0 < value < largest):
+            raise ModelFileError(f"its {name} is {value}, and should be positive")
+    if not np.isfinite(posterior.half_log_determinant):
+        raise ModelFileError("its posterior.half_log_determinant is not finite")
+    _check_kernel(model.kernel)
+    _check_predictions(model)
+
+
+def _check_kernel(kernel: Any) -> None:
+    """Check that the hyperparameters of a kernel are finite and that it has bounds for them."""
+    if not isinstance(kernel, Kernel):
+        raise ModelFileError(f"its kernel is a {type(kernel).__name__}")
+    theta = np.asarray(kernel.theta, dtype=np.float64)
+    if not np.isfinite(theta).all():
+        raise ModelFileError(f"its kernel has hyperparameters that are not finite: {kernel}")
+    if len(theta):
+        _agree("shape of the kernel's bounds", np.asarray(kernel.bounds, float).shape, (len(theta), 2))
+
+
+def _check_predictions(model: Model) -> None:
+    """Predict a few rows near the training rows and far from them."""
+    centre, scale = model.standardizer.mean, model.standardizer.scale
+    points = model.standardizer.invert(model.Z[:2])
+    rows = np.vstack([points, centre, centre + 10.0 * scale, centre - 1e6 * scale])
+    rows = np.clip(rows, -np.finfo(np.float64).max, np.finfo(np.float64).max)
+    mean, variance = model.latent_moments(rows)
+    log_proba = model.likelihood.predict_log_proba(mean, variance)
+    for name, array in (("means", mean), ("variances", variance), ("probabilities", np.exp(log_proba))):
+        if not np.isfinite(array).all():
+            raise ModelFileError(f"it does not predict numbers: the {name} of some rows are not finite")
+
+
+def _check_classes(classes: Any) -> int:
+    """Check the classes [C] and return their number."""
+    if type(classes) is not np.ndarray or classes.ndim != 1:
+        raise ModelFileError("its classes are not an array with one dimension")
+    values = classes.tolist()
+    simple = all(isinstance(value, (str, bytes, bool, int, float)) for value in values)
+    if len(values) < 2 or not (simple or classes.dtype.kind in "mM"):
+        raise ModelFileError(f"its classes are {str(values)[:80]}, which are not two or more labels")
+    if any(value != value for value in values) or len(set(values)) < len(values):
+        raise ModelFileError(f"its classes are {str(values)[:80]}, which are not all different")
+    return len(values)
+
+
+def _check_array(
+    name: str, array: Any, shape: tuple[int, ...] | None, *, kinds: str = "f", finite: bool = True
+) -> None:
+    """Check type, dtype, shape and finiteness of an array; `shape` None accepts any shape."""
+    if type(array) is not np.ndarray:
+        raise ModelFileError(f"its {name} is a {type(array).__name__}, not an array")
+    wide = array.dtype.kind != "f" or array.dtype.itemsize in (4, 8)
+    if array.dtype.kind not in kinds or not array.dtype.isnative or not wide:
+        raise ModelFileError(f"its {name} has dtype {array.dtype}, which is not one that cavity saves")
+    if shape is not None and array.shape != shape:
+        raise ModelFileError(f"its {name} has shape {array.shape}, but the other parts need {shape}")
+    if finite and not np.isfinite(array).all():
+        raise ModelFileError(f"its {name} has numbers that are not finite")
+
+
+def _agree(what: str, one: Any, other: Any) -> None:
+    """Raise an error unless two values are equal."""
+    if one != other:
+        raise ModelFileError(f"its parts disagree about the {what}: {one!s:.60} and {other!s:.60}")
+
+
+def _check_attributes(estimator: Any, wanted: dict[str, Any]) -> None:
+    """Check that an estimator has these attributes, of these types."""
+    held = vars(estimator)
+    for name, kind in wanted.items():
+        if name not in held:
+            raise ModelFileError(f"its {type(estimator).__name__} lacks {name}")
+        if not _has_type(held[name], kind):
+            raise ModelFileError(
+                f"its {type(estimator).__name__} has a {name} of the wrong kind, "
+                f"{type(held[name]).__name__}"
+            )
+
+
+def _check_records(values: list[Any]) -> None:
+    """Check every field of every record of cavity, at any depth, against the type that it declares."""
+    for record in _records(values):
+        record_type: type = type(record)
+        for name, kind in _declared(record_type).items():
+            value = getattr(record, name)
+            if not _has_type(value, kind):
+                raise ModelFileError(
+                    f"its {record_type.__name__} has a {name} of the wrong kind, {type(value).__name__}"
+                )
+
+
+def _records(values: list[Any]) -> Iterator[Any]:
+    """Iterate over the records (dataclasses) among values, and inside them."""
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if is_dataclass(value) and type(value).__module__.startswith("cavity."):
+            yield value
+            waiting.extend(getattr(value, field.name) for field in fields(value))
+        elif isinstance(value, (list, tuple)):
+            waiting.extend(value)
+        elif isinstance(value, dict):
+            waiting.extend(value.values())
+
+
+@lru_cache(maxsize=256)
+def _declared(kind: type) -> dict[str, Any]:
+    """Types of the fields of a record; a type that is imported for type checkers only is `Any`."""
+    unknown: dict[str, Any] = {}
+    while True:
+        try:
+            hints = get_type_hints(kind, localns=unknown)
+        except NameError as error:
+            unknown[error.name] = Any
+        else:
+            return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _has_type(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a declared type; types that cannot be checked accept all values.
+
+    >>> _has_type(("a", "b"), tuple[str, ...]), _has_type([1.0, None], list[float])
+    (True, False)
+    """
+    if kind is Any:
+        return True
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return any(_has_type(value, one) for one in arguments)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(arguments)
+            and all(map(_has_type, value, arguments))
+        )
+    if origin in (tuple, list, Sequence):
+        sequence = (list, tuple) if origin is Sequence else origin
+        return isinstance(value, sequence) and all(_has_type(item, arguments[0]) for item in value)
+    if kind is bool:
+        return isinstance(value, (bool, np.bool_))
+    if kind in (int, float):
+        number = Integral if kind is int else Real
+        return isinstance(value, number) and not isinstance(value, (bool, np.bool_))
+    plain = origin or kind
+    checkable = isinstance(plain, type) and not getattr(plain, "_is_protocol", False)
+    return isinstance(value, plain) if checkable else True

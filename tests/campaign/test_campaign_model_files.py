@@ -1,0 +1,12 @@
+"""Every kind of damage once; `python -m campaign.model_files` tries thousands."""
+
+from campaign.model_files import LOADED, REFUSED, TRANSFORMER, run
+from campaign.mutations import MUTATIONS
+
+
+def test_damaged_files_are_refused_or_predict_numbers():
+    tried = list(run(seed=0, count=len(MUTATIONS)))
+    failures = [one for one in tried if one[3] not in (LOADED, REFUSED, TRANSFORMER)]
+    assert not failures
+    assert {one[0] for one in tried} == set(MUTATIONS)
+    assert sum(one[3] == REFUSED for one in tried) > len(tried) // 2

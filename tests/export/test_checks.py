@@ -1,0 +1,233 @@
+"""A model whose parts do not agree is refused in words; what is loaded predicts numbers."""
+
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+import skops
+from numpy.testing import assert_array_equal
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from small_models import LABELS, X_STAR, X, fitted
+
+import cavity
+from campaign.mutations import ARRAYS, HEADER, MUTATIONS, SCHEMA, packed
+from cavity import ModelFileError, TableClassifier
+from cavity.data.preprocess import TablePreprocessor
+from cavity.export.checks import check_estimator
+from cavity.export.model_file import describe
+from flights_table import flights
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.cavity"
+
+
+def parts_of(model, path):
+    """The members of the file of a model, by name."""
+    cavity.save(model, path)
+    with ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def refused(path, message):
+    with pytest.raises(ModelFileError, match=message) as caught:
+        cavity.load(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("change", ["wide", "flat", "float32", "reversed", "short", "all NaN"])
+@pytest.mark.parametrize("kind", ["fit", "stream"])
+def test_any_array_may_be_replaced(path, kind, change):
+    model = fitted() if kind == "fit" else cavity.SEPClassifier(n_inducing=5).partial_fit(X, LABELS)
+    parts = parts_of(model, path)
+    for name in [part for part in parts if part.endswith(".npy")]:
+        array = np.load(io.BytesIO(parts[name]))
+        path.write_bytes(packed({**parts, name: ARRAYS[change](array)}))
+        try:
+            twin = cavity.load(path)
+        except ModelFileError:
+            continue
+        assert np.isfinite(twin.predict_proba(X_STAR)).all()
+
+
+def test_every_part_of_a_model_has_its_shape():
+    check_estimator(without_rows(fitted()))
+    for place in (
+        "model_.Z",
+        "model_.posterior.mean",
+        "model_.posterior.covariance",
+        "model_.posterior.naturals.precision",
+        "model_.posterior.naturals.shift",
+        "model_.standardizer.mean",
+        "model_.standardizer.scale",
+        "inducing_points_",
+    ):
+        for change in (lambda a: a[..., :-1], lambda a: a[None], lambda a: np.full_like(a, np.nan)):
+            model = without_rows(fitted())
+            *path, name = place.split(".")
+            holder = model
+            for part in path:
+                holder = getattr(holder, part)
+            vars(holder)[name] = change(getattr(holder, name))
+            with pytest.raises(ModelFileError, match="its "):
+                check_estimator(model)
+
+
+def without_rows(model):
+    """The model as a file would hold it."""
+    model._training = None
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("classes_", np.array([1]), "not two or more labels"),
+        ("classes_", np.array([1, 1]), "not all different"),
+        ("classes_", np.array([0, 1, 2]), "number of latent functions"),
+        ("n_features_in_", 3, "number of features"),
+        ("inverse_temperature_", 2.0, "inverse temperature"),
+        ("history_", [1.0], "history_ of the wrong kind"),
+        ("config_", None, "config_ of the wrong kind"),
+        ("_stream", 1, "do not go together"),
+    ],
+)
+def test_attributes_that_disagree(name, value, words):
+    model = without_rows(fitted())
+    vars(model)[name] = value
+    with pytest.raises(ModelFileError, match=words):
+        check_estimator(model)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_columns_of_a_table_that_disagree():
+    def model():
+        fit = TableClassifier(fitted_parameters()).fit(flights(60), "delayed")
+        without_rows(fit.classifier_)
+        return fit
+
+    check_estimator(model())
+    for change, words in (
+        (lambda m: m.preprocessor_.encoders_.pop(), "columns of the preprocessor"),
+        (lambda m: m.columns_.reverse(), "columns of the table"),
+        (lambda m: vars(m).update(n_features_in_=1), "number of columns"),
+        (lambda m: vars(m).update(classes_=np.array(["x", "y"])), "values of the classes"),
+        (lambda m: vars(m).update(classifier_=LogisticRegression()), "LogisticRegression"),
+        (lambda m: vars(m.preprocessor_).update(dtype_="int8"), "precision 'int8'"),
+    ):
+        changed = model()
+        change(changed)
+        with pytest.raises(ModelFileError, match=words):
+            check_estimator(changed)
+
+
+def fitted_parameters():
+    return cavity.SEPClassifier(n_inducing=4, max_epochs=2, random_state=0)
+
+
+def test_only_our_estimators_and_pipelines_around_them(path):
+    frame = flights(40)
+    for estimator in (
+        LogisticRegression().fit(X, LABELS),
+        make_pipeline(StandardScaler(), LogisticRegression()).fit(X, LABELS),
+        TablePreprocessor().fit(frame),
+    ):
+        with pytest.raises(ModelFileError, match="only cavity's classifiers"):
+            cavity.save(estimator, path)
+    assert not path.exists()
+
+
+def test_a_header_of_another_estimator(path):
+    parts = parts_of(fitted(), path)
+    header = {**json.loads(parts[HEADER]), "estimator": "cavity.estimators.svi.SVIClassifier"}
+    path.write_bytes(packed({**parts, HEADER: json.dumps(header)}))
+    refused(path, "its header names a cavity.estimators.svi.SVIClassifier")
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 3, True, None])
+def test_another_protocol_of_skops(path, protocol):
+    parts = parts_of(fitted(), path)
+    schema = {**json.loads(parts[SCHEMA]), "protocol": protocol}
+    path.write_bytes(packed({**parts, SCHEMA: json.dumps(schema)}))
+    refused(path, "protocol")
+
+
+def test_an_old_skops_is_refused(path, monkeypatch):
+    cavity.save(fitted(), path)
+    monkeypatch.setattr(skops, "__version__", "0.15.0")
+    with pytest.raises(ImportError, match=r"skops 0\.15\.0 is not safe .*needs 0\.16"):
+        cavity.load(path)
+
+
+def test_where_to_write_is_not_taken_from_a_file(path):
+    parts = parts_of(fitted(checkpoint="here.npz"), path)
+    schema = json.loads(parts[SCHEMA])
+    text = {"__class__": "str", "__module__": "builtins", "__loader__": "JsonNode", "is_json": True}
+    schema["content"]["content"]["checkpoint"] = {**text, "content": '"/etc/passwd"'}
+    path.write_bytes(packed({**parts, SCHEMA: json.dumps(schema)}))
+    assert cavity.load(path).checkpoint is None
+
+
+@pytest.mark.parametrize("state", [7, np.random.RandomState(3)])
+def test_random_states_are_kept(path, state):
+    model = fitted(random_state=state)
+    cavity.save(model, path)
+    twin = cavity.load(path)
+    assert_array_equal(twin.predict_proba(X_STAR), model.predict_proba(X_STAR))
+
+
+# Sizes.
+
+
+@pytest.mark.parametrize("read", [cavity.load, describe])
+def test_what_never_ends_is_not_read(read, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("/dev/zero", tmp_path / "pipe"):
+        with pytest.raises(ModelFileError, match="not a regular file"):
+            read(place)
+
+
+def test_a_file_that_is_larger_than_memory(path):
+    cavity.save(fitted(), path)
+    content = path.read_bytes()
+    with path.open("wb") as file:
+        file.truncate(1 << 42)
+        file.seek(0, 2)
+        file.write(content)
+    assert describe(path).format == 2
+    refused(path, "needs .* bytes, and .* are available")
+
+
+BOMBS = [name for name in MUTATIONS if name.startswith("bomb") and "members" not in name]
+PEAK = """
+import resource, sys, cavity
+cavity.load(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sys.argv[2:]:
+    try:
+        cavity.load(path)
+    except cavity.ModelFileError:
+        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def test_bombs_take_little_memory(path, tmp_path):
+    parts = parts_of(fitted(), path)
+    bombs = []
+    for i, name in enumerate(BOMBS):
+        bombs.append(tmp_path / f"{i}.cavity")
+        bombs[-1].write_bytes(MUTATIONS[name](random.Random(0), dict(parts)))
+    command = [sys.executable, "-c", PEAK, path, *bombs]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    peaks = [float(line) for line in done.stdout.split()]
+    assert len(peaks) == len(bombs)
+    assert max(peaks) < 200
