@@ -112,7 +112,7 @@ def test_attributes_that_disagree(name, value, words):
 def test_columns_of_a_table_that_disagree():
     def model():
         fit = TableClassifier(fitted_parameters()).fit(flights(60), "delayed")
-        without_rows(fit.classifier_)
+        without_rows(fit.estimator_)
         return fit
 
     check_estimator(model())

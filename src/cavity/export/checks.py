@@ -71,7 +71,7 @@ _PREPROCESSOR: dict[str, Any] = {
     "columns_": list[str],
     "notes_": list[str],
     "dtype_": str,
-    "drop": Sequence[str],
+    "drop_features": Sequence[str],
 }
 """Attributes of a preprocessor and their types."""
 
