@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install test lint types contract unit test-all demo docs pictures reproduce bench-micro bench-check clean
+.PHONY: install test lint types contract unit test-all demo docs pictures reproduce campaign bench-micro bench-check clean
 
 install: $(VENV)/.installed
 
@@ -51,6 +51,10 @@ pictures: install
 # Every benchmark in its quick form: with the real data if CAVITY_DATA names them, else with stand-ins.
 reproduce: install
 	$(BIN)/python -m benchmarks run all --quick $(if $(CAVITY_DATA),,--stand-ins)
+
+# Attacks on the product, in their long form: mutated model files.
+campaign: install
+	cd tests && ../$(BIN)/python -m campaign.model_files --seed 0 --count 3000
 
 bench-micro: install
 	$(BIN)/python -m pytest benchmarks/micro --benchmark-max-time=0.5

@@ -121,7 +121,7 @@ def test_columns_of_a_table_that_disagree():
         (lambda m: m.columns_.reverse(), "columns of the table"),
         (lambda m: vars(m).update(n_features_in_=1), "number of columns"),
         (lambda m: vars(m).update(classes_=np.array(["x", "y"])), "values of the classes"),
-        (lambda m: vars(m).update(classifier_=LogisticRegression()), "LogisticRegression"),
+        (lambda m: vars(m).update(estimator_=LogisticRegression()), "LogisticRegression"),
         (lambda m: vars(m.preprocessor_).update(dtype_="int8"), "precision 'int8'"),
     ):
         changed = model()
