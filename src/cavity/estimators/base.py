@@ -383,7 +383,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         elif hasattr(self, "inducing_search_"):
             del self.inducing_search_
         self.log_marginal_likelihood_value_ = point.objective
-        self.loo_log_proba_: Any = engine.of_all_rows(engine.log_predictive)
+        self.loo_log_proba_: Any = engine.expanded_to_input_rows(engine.log_predictive)
         self.loo_log_loss_ = -point.mean_log_predictive
         self.inverse_temperature_ = point.inverse_temperature
         self.n_iter_ = result.n_iter

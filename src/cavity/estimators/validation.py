@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
-from cavity.data.opening import numbers, open_rows
+from cavity.data.opening import booleans_as_integers, open_rows
 from cavity.engines.protocol import Engine
 from cavity.inference.config import (
     AUTO,
@@ -31,7 +31,9 @@ from cavity.typing import Array
 
 def validated_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     """X as a dense array or CSR matrix in its own numeric dtype, finite, of the right width."""
-    return numbers(validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric"))
+    return booleans_as_integers(
+        validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric")
+    )
 
 
 def validated_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Source, Array]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 from cavity.text import suggestion
 from cavity.typing import JsonObject
 
-ALL_ROWS = 10_000
+FULL_BATCH_ROWS = 10_000
 """Rows up to which batch_size="auto" means that every step sees all of them."""
 BATCH_PER_POINT = 5
 """Rows of a minibatch for each inducing point, so that the m×m algebra of a step is worth its time."""
@@ -281,7 +281,7 @@ def resolve(
 
 def _batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None:
     if batch_size == "auto":
-        if n_rows <= ALL_ROWS:
+        if n_rows <= FULL_BATCH_ROWS:
             return None
         wanted = max(BATCH_PER_POINT * m, LEAST_BATCH, n_rows // BATCHES_PER_EPOCH)
         batch_size = min(wanted, MOST_PER_POINT * m)
@@ -500,8 +500,3 @@ def check_fields(given: Mapping[str, object]) -> None:
                 f"{', '.join(sorted(SETTABLE))}"
             )
         check_value(name, value, _FIELDS[name])
-
-
-def field_names() -> tuple[str, ...]:
-    """Names of the fields of `TrainingConfig`."""
-    return tuple(field.name for field in fields(TrainingConfig))

@@ -100,7 +100,7 @@ def fingerprint(
     scaling = engine.standardizer
     fitting = min(_ROWS, _BYTES // (8 * engine.n_features))
     sample = source.sample(max(1, fitting), np.random.default_rng(0))
-    n_classes = problem.rule.n_latents
+    n_latents = problem.rule.n_latents
     return Fingerprint(
         {
             **{name: plain(value) for name, value in config.as_dict().items()},
@@ -112,7 +112,7 @@ def fingerprint(
         {
             "number of rows": engine.n_rows,
             "number of features": engine.n_features,
-            **({} if n_classes == 1 else {"number of classes": n_classes}),
+            **({} if n_latents == 1 else {"number of classes": n_latents}),
             "kind of source": table.arrangement,
             "precision": str(engine.dtype),
         },

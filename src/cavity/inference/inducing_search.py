@@ -159,7 +159,7 @@ class InducingSearch:
     """Relative gain in penalised leave-one-out NLL that the largest of CANDIDATES must bring."""
     learn_kernel: bool = True
     learn_inducing: bool = True
-    deviation: float | None = 1.0
+    hyperprior_scale: float | None = 1.0
     """Standard deviation of the hyper-prior; None means a flat one."""
     max_seconds: float = np.inf
     options: SweepOptions = field(default_factory=lambda: _OPTIONS)
@@ -171,7 +171,7 @@ class InducingSearch:
         kernel: Kernel,
         X: Array,
         numbers: Sequence[int],
-        clock: Progress,
+        progress: Progress,
     ) -> SearchResult:
         """Try numbers of inducing points in turn, until one more is not worth its time.
 
@@ -182,7 +182,7 @@ class InducingSearch:
         trials = _Trials(self, engine, rule, X, weight, kernel.theta)
         found, interrupted = _Found(), False
         try:
-            self._try_in_turn(found, trials, kernel, numbers, clock)
+            self._try_in_turn(found, trials, kernel, numbers, progress)
         except KeyboardInterrupt:
             if found.best is None:  # nothing has been learned
                 raise
@@ -192,13 +192,13 @@ class InducingSearch:
         return SearchResult(prior.kernel, prior.Z, found.best.sites, found.candidates, interrupted)
 
     def _try_in_turn(
-        self, found: _Found, trials: _Trials, kernel: Kernel, numbers: Sequence[int], clock: Progress
+        self, found: _Found, trials: _Trials, kernel: Kernel, numbers: Sequence[int], progress: Progress
     ) -> None:
         """Try candidates as long as they gain enough; `found` is up to date at any interruption."""
-        begun, engine, X = clock.seconds, trials.engine, trials.X
+        begun, engine, X = progress.seconds, trials.engine, trials.X
         Z: Array = np.zeros((0, X.shape[1]))
         for m, following in zip(numbers, [*numbers[1:], None], strict=True):
-            started, best = clock.seconds, found.best
+            started, best = progress.seconds, found.best
             precision = np.ones(len(X)) if best is None else engine.sites.precision.sum(axis=0)
             Z = extended_greedily(Z, X, precision, m, kernel)
             trial = trials.round(kernel, Z)
@@ -208,17 +208,17 @@ class InducingSearch:
             if accepted:
                 found.best, found.last = trial, gain
             if goes_on:
-                left = self.max_seconds - (clock.seconds - begun)
-                trial = trials.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, clock, left)
+                left = self.max_seconds - (progress.seconds - begun)
+                trial = trials.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, progress, left)
                 found.best = trial
             kernel, Z = trial.point.prior.kernel, trial.point.prior.Z
-            seconds = clock.seconds - started
+            seconds = progress.seconds - started
             score = trial.point.mean_log_predictive
             found.candidates.append(InducingCandidate(len(Z), score, seconds, trial.penalty))
-            clock.say(
+            progress.say(
                 f"m = {len(Z)}: leave-one-out NLL {-score:.4f} + {trial.penalty:.4f}, {seconds:.2f} s"
             )
-            affordable = clock.seconds - begun + _COST * seconds <= self.max_seconds
+            affordable = progress.seconds - begun + _COST * seconds <= self.max_seconds
             if not (goes_on and affordable):
                 break
 
@@ -260,7 +260,7 @@ class _Trials:
         search, engine = self.search, self.engine
         space = ParameterSpace(kernel, Z, search.learn_kernel, search.learn_inducing)
         problem = make_problem(
-            engine, self.rule, space, search.deviation, centre=space.pack(self.centre, Z)
+            engine, self.rule, space, search.hyperprior_scale, centre=space.pack(self.centre, Z)
         )
         x = self._steps(problem) if search.learn_kernel else space.start
         point = converge(engine, problem.prior(x), self.rule, tol=_EP_TOL, max_sweeps=_MOST_SWEEPS)
@@ -268,11 +268,11 @@ class _Trials:
             raise KeyboardInterrupt
         return self._scored(point)
 
-    def trained(self, trial: _Trial, n_rounds: int, clock: Progress, max_seconds: float) -> _Trial:
+    def trained(self, trial: _Trial, n_rounds: int, progress: Progress, max_seconds: float) -> _Trial:
         """A trial after more rounds, as long as each of them gains something."""
-        begun = clock.seconds
+        begun = progress.seconds
         for _ in range(1, n_rounds if self.search.learn_kernel else 1):
-            if clock.seconds - begun > max_seconds:
+            if progress.seconds - begun > max_seconds:
                 break
             after = self.round(trial.point.prior.kernel, trial.point.prior.Z)
             gain, trial = self.gain(trial, after), after
@@ -323,7 +323,7 @@ def search_inducing_points(
     rule: Rule,
     threads: Threads,
     rng: np.random.RandomState,
-    clock: Progress,
+    progress: Progress,
     kernel: Kernel | None = None,
 ) -> SearchedStart:
     """Find how many inducing points these rows need, and a kernel that fits them."""
@@ -341,13 +341,13 @@ def search_inducing_points(
         required_gain=required_gain(source.n_rows, pilot.n_rows),
         learn_kernel=config.learn_kernel,
         learn_inducing=config.learn_inducing,
-        deviation=config.hyperprior_scale,
+        hyperprior_scale=config.hyperprior_scale,
         max_seconds=SEARCH_SHARE * config.max_seconds,
     )
     engine = LocalEngine(pilot, standardizer, rule.n_latents, threads)
     X = standardizer.apply(pilot.X, np.dtype(np.float64))
     numbers = _affordable(candidate_numbers(pilot.n_rows), rule.n_latents)
-    result = search.run(engine, rule, kernel, X, numbers, clock)
+    result = search.run(engine, rule, kernel, X, numbers, progress)
     engine.sites = result.sites
     seen = source.n_rows == pilot.n_rows
     adopted = isinstance(source, ArraySource) and seen and config.site_storage == "sites"

@@ -126,13 +126,13 @@ class Sweep(_PriorPass):
         )
         return replace(self, options=options)
 
-    def packed(self, *, directions: bool) -> Callable[[], Sweep]:
+    def packed(self, *, has_directions: bool) -> Callable[[], Sweep]:
         """The pass in a small form for sending; calling that gives the pass again."""
         assert isinstance(self.prior, Prior)
         # The exact gradient has terms that are computed in float64, whatever the tiles have.
         dtype = FLOAT64 if self.options.exact else self.prior.dtype
         posterior = _packed_posterior(self.posterior, dtype)
-        prior = self.prior.packed(directions=directions)
+        prior = self.prior.packed(has_directions=has_directions)
         return partial(_unpacked_sweep, prior, posterior, self.rule, self.options)
 
     def __call__(self, rows: Rows, sites: Sites) -> tuple[RefinedRows, Sums]:
@@ -218,10 +218,10 @@ class Sweep(_PriorPass):
 class SiteSum(_PriorPass):
     """The pass that sums up the sites of rows as they are, and changes nothing."""
 
-    def packed(self, *, directions: bool) -> Callable[[], SiteSum]:
+    def packed(self, *, has_directions: bool) -> Callable[[], SiteSum]:
         """The pass in a small form for sending; calling that gives the pass again."""
         assert isinstance(self.prior, Prior)
-        return partial(_unpacked_site_sum, self.prior.packed(directions=False))
+        return partial(_unpacked_site_sum, self.prior.packed(has_directions=False))
 
     def __call__(self, rows: Rows, sites: Sites) -> tuple[None, Sums]:
         """The summed sites, with number and weight of the rows; all other sums are 0."""

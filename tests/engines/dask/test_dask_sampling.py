@@ -5,7 +5,7 @@ import pytest
 from dask_clusters import QUIET, chunked, started
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cavity.data.sampling import RowSampler, is_held_out
+from cavity.data.sampling import RowSampler, is_calibration_row
 from cavity.engines.dask import shards as layout
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.gp.prior import Prior
@@ -57,6 +57,6 @@ def test_a_calibration_batch_has_the_rows_of_the_hold_out_and_no_others(fitted):
     whole = next(engine.batches(N, np.random.default_rng(0)))
     assert all(sample.parts == 1 for sample in whole.values())  # all rows of some shards
     numbers = np.concatenate([np.arange(*engine.source.layout.bounds(shard)) for shard in whole])
-    held_out = int(is_held_out(numbers, 0.1).sum())
+    held_out = int(is_calibration_row(numbers, 0.1).sum())
     assert engine.run(look, batch).weight == held_out > 0
-    assert engine.run(look, whole, RowSampler(hold_out=0.1)).weight == len(numbers) - held_out
+    assert engine.run(look, whole, RowSampler(calibration_share=0.1)).weight == len(numbers) - held_out

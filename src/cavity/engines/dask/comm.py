@@ -61,18 +61,18 @@ GroupState = tuple["ShardState | None", ...]
 class FitSettings:
     """What all passes of a fit have in common."""
 
-    fit: str
+    fit_id: str
     """Name of the fit, in the keys of all that it leaves on the workers."""
     n_latents: int
     standardizer: Standardizer
     held_out: IntArray
     """Sorted numbers of the rows that take no part in training."""
-    stored_directions: int
+    n_directions: int
 
 
 @dataclass(frozen=True)
 class Message:
-    """What all tasks of one pass are told."""
+    """What all tasks of one pass need to know, in one message."""
 
     settings: FitSettings
     row_pass: Pass
@@ -80,7 +80,7 @@ class Message:
     """Which rows of a minibatch take part."""
     number: int
     """Number of the pass within the fit."""
-    live: frozenset[str]
+    needed_keys: frozenset[str]
     """Keys of the states that are still needed."""
 
 
@@ -96,15 +96,15 @@ class PackedMessage:
 def pack(message: Message) -> PackedMessage:
     """A message as bytes, made once for all workers."""
     settings = message.settings
-    row_pass = message.row_pass.packed(directions=settings.stored_directions > 0)
-    parts = (settings, row_pass, message.sampler, message.number, message.live)
-    return PackedMessage(f"{settings.fit}-{message.number}", cloudpickle.dumps(parts))
+    row_pass = message.row_pass.packed(has_directions=settings.n_directions > 0)
+    parts = (settings, row_pass, message.sampler, message.number, message.needed_keys)
+    return PackedMessage(f"{settings.fit_id}-{message.number}", cloudpickle.dumps(parts))
 
 
 def unpack(packed: PackedMessage) -> Message:
     """The message that was packed."""
-    settings, row_pass, sampler, number, live = pickle.loads(packed.data)
-    return Message(settings, row_pass(), sampler, number, live)
+    settings, row_pass, sampler, number, needed_keys = pickle.loads(packed.data)
+    return Message(settings, row_pass(), sampler, number, needed_keys)
 
 
 @lru_cache(maxsize=2)

@@ -109,13 +109,13 @@ class GroupStates:
             self.keys[group] = key
 
     @property
-    def live(self) -> frozenset[str]:
+    def needed_keys(self) -> frozenset[str]:
         """Keys that are still needed."""
         return frozenset(key for key in self.keys if key is not None)
 
     def forget_lost(self) -> list[int]:
         """Forget the states that were lost with a worker; returns the numbers of their groups."""
-        known = self._client.who_has([Future(key, self._client) for key in self.live])
+        known = self._client.who_has([Future(key, self._client) for key in self.needed_keys])
         lost = [i for i, key in enumerate(self.keys) if key is not None and not known.get(key)]
         for i in lost:
             self.keys[i] = None
@@ -134,9 +134,9 @@ class PassResult(NamedTuple):
 class PassRunner:
     """Numbers the passes of a fit, sends them to the workers and collects their sums."""
 
-    def __init__(self, source: ShardedSource, fit: str, states: GroupStates) -> None:
+    def __init__(self, source: ShardedSource, fit_id: str, states: GroupStates) -> None:
         self.source = source
-        self.fit = fit
+        self.fit_id = fit_id
         self.states = states
         self.count = 0
         """Number of the last pass."""
