@@ -8,7 +8,7 @@ from cavity import SEPClassifier
 from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.sampling import RowSampler, calibration_part, is_calibration_row, training_part
 from cavity.data.source import LoadedBlock
-from cavity.estimators import config as plans
+from cavity.inference import config
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.inference.sweep import Sweep
 from support import KERNELS, make, make_engine, make_prior, points, table
@@ -97,7 +97,7 @@ def test_a_minibatch_of_held_out_rows_alone_counts_nothing():
 
 def test_training_never_sees_them(monkeypatch):
     """Kernel and inducing points are the same whatever their labels."""
-    monkeypatch.setattr(plans, "LEAST_TO_SPARE", 10_000)
+    monkeypatch.setattr(config, "CALIBRATION_ROWS", 10_000)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(12_000, 2))
     y = (np.sin(2 * rows[:, 0]) + rows[:, 1] + 0.3 * rng.normal(size=12_000) > 0).astype(int)
@@ -113,7 +113,7 @@ def test_training_never_sees_them(monkeypatch):
 
 def test_rows_that_were_held_out_are_told_apart_from_those_that_it_knows(monkeypatch):
     """Inducing points that chase noise: the scores of the others say so."""
-    monkeypatch.setattr(plans, "LEAST_TO_SPARE", 500)
+    monkeypatch.setattr(config, "CALIBRATION_ROWS", 500)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(1_000, 20))
     y = (rows[:, 0] + 1.5 * rng.normal(size=1_000) > 0).astype(int)

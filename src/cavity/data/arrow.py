@@ -195,10 +195,10 @@ class _WindowBlock:
 
     index: IntArray
     positions: IntArray
-    """In the window."""
+    """Positions of the rows in the window."""
     window: WindowRows
     codes: IntArray
-    """[n]: of all rows of the source."""
+    """Class codes [n] of all rows of the source."""
 
     def load(self) -> RawRows:
         """Gather the rows."""

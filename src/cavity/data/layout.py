@@ -133,9 +133,9 @@ class TableLayout:
     groups: list[FilePart]
     """Row groups, or files of other formats; none is empty."""
     reader_bytes: int
-    """What reading one group holds in memory, about."""
+    """Approximate number of bytes that reading one group holds in memory."""
     versions: dict[File, FileVersion]
-    """What the files were when the table was opened."""
+    """Identity of the files when the table was opened."""
 
     def reader(self, most: int) -> PartReader:
         """A reader that keeps at most so many files open."""

@@ -47,7 +47,7 @@ class Block(Protocol):
 
 
 class RowSource(ABC):
-    """What is known of a table of labelled rows wherever they are: here, in files, or with workers."""
+    """Labelled rows, wherever they are: in memory, in files, or on the workers of a cluster."""
 
     n_rows: int
     """Number of rows."""
@@ -263,7 +263,7 @@ class ClassWeightedSource(Source):
         self.is_checked = source.is_checked
 
     def expanded_to_input_rows(self, values: Array) -> Array:
-        """As the other source."""
+        """Values of all rows that the user passed, as the other source gives them."""
         return self.source.expanded_to_input_rows(values)
 
     def blocks(self, size: int) -> Iterable[Block]:

@@ -173,7 +173,7 @@ def weighted_source(source: Source, classes: AnyArray, class_weight: ClassWeight
 
 
 def checked_class_factors(class_weight: ClassWeight, classes: AnyArray, totals: Array) -> Array | None:
-    """As `class_factors`; raises unless two classes have some weight left, if there are two."""
+    """Factors of `class_factors`; raises if fewer than two of several classes keep a positive weight."""
     factors = class_factors(class_weight, classes, totals)
     left = totals if factors is None else totals * factors
     if len(classes) > 1 and np.count_nonzero(left > 0.0) < 2:

@@ -58,10 +58,10 @@ def calibrated(
     """The point with the factor on its means that makes left-out labels most probable.
 
     calibration_share: share of the rows that training has left out, to which the factor is fitted; 0
-    means that it is fitted to training rows. If `seconds` do not suffice, it is fitted to fewer rows. If they
-    suffice for one more pass, the leave-one-out probabilities of all rows are updated. Sites and q do
-    not change. The scores include the whole residual s, as predictions do, even if training has scaled
-    it.
+    means that it is fitted to training rows. If `seconds` do not suffice, it is fitted to fewer rows. If
+    they suffice for one more pass, the leave-one-out probabilities of all rows are updated. Sites and q
+    do not change. The scores include the whole residual s, as predictions do, even if training has
+    scaled it.
     """
     called = time.monotonic()
     leverage = point.max_leverage if point.converged else LAGGING_LEVERAGE

@@ -28,7 +28,10 @@ from cavity.typing import AnyArray, JsonObject
 
 
 def prepare_path(path: Path) -> bool:
-    """Whether there is a file at `path`; raises before training if it could not be written or read."""
+    """Check a path before training and remove unfinished files; returns whether there is a checkpoint.
+
+    It raises if the path cannot be written to.
+    """
     try:
         if path.is_dir():
             example = path / "fit.ckpt"
@@ -59,7 +62,7 @@ def run_that_wrote(path: Path) -> str | None:
             return str(json.loads(archive["about"].tobytes()).get("run"))
     except FileNotFoundError:
         return None
-    except Exception:  # an unreadable file belongs to somebody else
+    except Exception:  # an unreadable file was not written by this run
         return "unknown"
 
 

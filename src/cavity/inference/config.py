@@ -1,4 +1,4 @@
-"""What every setting of a training run is: `TrainingConfig`, and `resolve`, which decides each "auto".
+"""All settings of a training run: `TrainingConfig`, and `resolve`, which decides each "auto".
 
 `resolve` is arithmetic on the number of rows, inducing points and classes. Nothing else in the library
 decides what a default means; all other modules read the configuration.

@@ -30,7 +30,7 @@ class Fingerprint:
     >>> mine.difference({**theirs, "contents": {"labels": "1234", "start": "5678"}})
     'its labels are not those passed now'
     >>> mine.difference({**theirs, "parameters": {"tol": 0.2}})
-    'its parameters are others: tol is 0.2, and 0.1 now'
+    'its parameters differ: tol is 0.2, and 0.1 now'
     """
 
     parameters: JsonObject = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Fingerprint:
                 if other.get(name) != value
             ]
             if changed:
-                return f"its {what} are others: {'; '.join(changed)}"
+                return f"its {what} differ: {'; '.join(changed)}"
         return self._other_contents(theirs.get("contents") or {})
 
     def _other_contents(self, theirs: Mapping[str, str]) -> str | None:

@@ -248,7 +248,7 @@ def _time_until(
 def _calibrate(
     problem: Problem, config: TrainingConfig, point: FixedPoint, progress: Progress, deadline: float
 ) -> FixedPoint:
-    """Fit the inverse temperature, if the configuration wants one."""
+    """Fit the inverse temperature, if the configuration has a calibration."""
     try:
         if config.batch_size is not None:
             return_freed_memory()  # the sites of all rows took it; calibration needs few rows

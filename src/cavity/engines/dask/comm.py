@@ -1,6 +1,6 @@
 """What is sent between driver and workers: records, their packing, and the broadcast of a message.
 
-Of symmetric and triangular matrices only one triangle is sent.
+Symmetric and triangular matrices are sent as one triangle.
 
 Dask's own broadcast waits for ever if a worker dies meanwhile. Here the driver sends a copy of the
 message to each of a few workers. A worker without a copy, because it is slow or has just joined, fetches
@@ -164,7 +164,7 @@ def _size_of_message(message: PackedMessage) -> int:
     return len(message.data)
 
 
-# Where Dask runs a task depends on the size of its inputs, which it cannot tell of our own classes.
+# Where Dask runs a task depends on the size of its inputs, which it does not know for the classes of this package.
 sizeof.register(PartialSum, _size_of_partial_sum)
 sizeof.register(Sums, _size_of_sums)
 sizeof.register(PackedMessage, _size_of_message)

@@ -40,7 +40,7 @@ class Pending(NamedTuple):
     """A pass that waits to be committed."""
 
     keys: dict[int, str]
-    """By group: key of the state that it has left."""
+    """Key of the state that the pass has left, by group."""
     result: PassResult
     whole: bool
     """Whether it was over all rows."""

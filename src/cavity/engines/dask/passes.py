@@ -36,7 +36,7 @@ Task: TypeAlias = tuple[Any, ...]
 """A task as Dask writes it: a function and its arguments."""
 
 MakeTask: TypeAlias = Callable[[Assignment, "Future | str"], Task]
-"""From an assignment and the place of the message to a task."""
+"""Makes a task from an assignment and the place of the message."""
 
 
 class PassGraph(NamedTuple):
@@ -192,7 +192,7 @@ class PassRunner:
         # A preference, which the loss of a worker overrides. Without it Dask may use one worker only.
         workers = {key: [own] if (own := graph.workers.get(key)) else everyone for key in graph.tasks}
         wish = {"workers": workers.__getitem__, "allow_other_workers": True} if everyone else {}
-        # A message in the graph may be larger than what Dask thinks reasonable for a graph.
+        # A message in the graph may be larger than the size of a graph at which Dask warns.
         roomy = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
         with dask.annotate(**wish), roomy:
             return list(client.get(graph.tasks, graph.roots, sync=False))

@@ -2,8 +2,8 @@
 
 The state that a pass leaves is not the result of a task. Dask would remember how a result was made, and
 the driver would have to ask for it apart from the sums. Instead a task puts its states into the cluster
-under keys that the driver has chosen, and its worker holds them until a later pass tells it that they
-are no longer needed.
+under keys that the driver has chosen, and its worker holds them until a message of a later pass no
+longer lists them as needed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ShardSample(NamedTuple):
     part: int
     parts: int
     calibration_share: float = 0.0
-    """If positive: only the calibration rows of that part, if they are this share of all rows."""
+    """If positive, the minibatch has only the calibration rows of that part; they are this share of all."""
 
 
 def state_key(fit_id: str, number: int, group: int) -> str:
@@ -77,13 +77,16 @@ def put_state(
     *,
     wait: bool = True,
 ) -> None:
-    """Put states into the cluster under their keys, and release those that no pass will ask for.
+    """Put states into the cluster under their keys, and release those that are not needed.
 
-    A task need not wait until the scheduler knows of the states. It does before the driver has the sums
-    that the task returns; if not, the next pass fails and is repeated.
+    With wait=False a task does not wait until the scheduler has registered the states. That usually
+    happens before the driver receives the sums that the task returns; if not, the next pass fails and is
+    repeated.
     """
     client = _client()
-    futures = client.scatter(states, hash=False, asynchronous=True)  # here: it looks for its worker
+    futures = client.scatter(
+        states, hash=False, asynchronous=True
+    )  # called in this thread, by which Dask finds the worker
 
     async def hold() -> None:
         _hold(await futures, fit_id, number, needed_keys)

@@ -18,7 +18,7 @@ class Expected(NamedTuple):
     """Expectations under N(mean, variance); derivatives are by the latent value, or by the margin."""
 
     log_likelihood: Array
-    """F = E[log p]; [1, t] if the latent values meet in one likelihood."""
+    """F = E[log p]; [1, t] if all latent values of a row enter one likelihood."""
     slope: Array
     """E[∂ log p] = ∂F/∂mean"""
     curvature: Array
@@ -29,7 +29,7 @@ class Tilted(NamedTuple):
     """The distribution p·N(mean, variance)/Z; derivatives are by the mean."""
 
     log_evidence: Array
-    """log Z; [1, t] if the latent values meet in one likelihood."""
+    """log Z; [1, t] if all latent values of a row enter one likelihood."""
     slope: Array
     """α = ∂ log Z; the tilted mean is mean + α·variance"""
     curvature: Array
