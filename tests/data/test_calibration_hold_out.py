@@ -8,8 +8,8 @@ from cavity import SEPClassifier
 from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.sampling import RowSampler, calibration_part, is_calibration_row, training_part
 from cavity.data.source import LoadedBlock
-from cavity.inference import config
 from cavity.gp.posterior import Naturals, Posterior
+from cavity.inference import config
 from cavity.inference.sweep import Sweep
 from support import KERNELS, make, make_engine, make_prior, points, table
 

@@ -19,7 +19,7 @@ from cavity.text import suggestion
 from cavity.typing import JsonObject
 
 FULL_BATCH_ROWS = 10_000
-"""Rows up to which batch_size="auto" means that every step sees all of them."""
+"""Rows up to which batch_size="auto" means that every step uses all of them."""
 BATCH_PER_POINT = 5
 """Rows of a minibatch for each inducing point, so that the m×m algebra of a step is worth its time."""
 LEAST_BATCH = 1_000
@@ -228,7 +228,7 @@ def resolve(
     if calibration and averages and size is not None and size < n_rows and n_rows > CALIBRATION_ROWS:
         left_to_calibration = CALIBRATION_FRACTION
     if residual_scale == "auto":
-        # Rows held out for early stopping would judge a posterior that is not calibrated yet.
+        # Rows held out for early stopping would score a posterior that is not calibrated yet.
         sharp = method == "ep" and left_to_calibration and early_stopping != "validation"
         residual_scale = 0.0 if sharp else 1.0
     epochs, useful = _epochs(max_epochs, max_seconds, method, size, n_rows, searched)
@@ -292,7 +292,7 @@ def _damping(method: str, n_classes: int, batch_size: int | None, site_storage: 
     whole = batch_size is None
     if method == "vi":
         # A whole natural-gradient step solves a concave problem at once. With several latent functions
-        # each step assumes that the others stand still, and whole steps would overshoot twofold.
+        # each step assumes that the others do not move, and whole steps would overshoot twofold.
         return 0.5 if n_classes > 2 and whole else 1.0
     if whole:
         return 0.5

@@ -54,11 +54,11 @@ CANDIDATES = (25, 50, 100, 200, 400)
 PENALTY_SHARE = 0.5
 """Share of training's trace penalty ½ν̃s that is subtracted from a row's score."""
 WHOLE_ROWS = 10_000
-"""Number of rows up to which the search sees all of them, as training does."""
+"""Number of rows up to which the search uses all of them, as training does."""
 PILOT_ROWS = 4_000
-"""Number of rows in the sample that the search sees of larger data."""
+"""Number of rows in the sample that the search uses of larger data."""
 PILOT_VALUES = 5_000_000
-"""Most values (rows times features) that the search sees in either case."""
+"""Most values (rows times features) that the search uses in either case."""
 REQUIRED_GAIN = 0.06
 """Relative gain in leave-one-out NLL that 400 points must bring on FEW_ROWS rows or fewer."""
 FEW_ROWS = 2_000
@@ -371,7 +371,7 @@ def halfway_kernel(start: SearchedStart) -> Kernel:
 
 
 def required_gain(n_rows: int, n_seen: int) -> float:
-    """The gain that 400 points must bring for `n_rows` rows of which the search sees `n_seen`.
+    """The gain that 400 points must bring for `n_rows` rows of which the search uses `n_seen`.
 
     The more rows there are, the more detail they show and the more points they can place. A sample shows
     only a part of the gain.
@@ -394,7 +394,7 @@ def candidate_numbers(n_rows: int) -> list[int]:
 
 
 def _pilot(source: RowSource, rng: np.random.Generator) -> ArraySource:
-    """The rows that the search sees, in memory."""
+    """The rows that the search uses, in memory."""
     most = source.n_rows if source.n_rows <= WHOLE_ROWS else PILOT_ROWS
     size = max(CANDIDATES[0], min(most, PILOT_VALUES // source.n_features))
     X, labels, weight = source.sample(size, rng)

@@ -1,4 +1,4 @@
-"""The training loop: batches of rows until a budget is used up or the objective stands still.
+"""The training loop: batches of rows until a budget is used up or the objective stops rising.
 
 Training on all rows and on minibatches is the same loop: a batch is then all rows or some of them.
 """

@@ -1,7 +1,7 @@
 """What an inference rule computes for single rows: refined sites and the scalars of the gradient.
 
-A rule sees scalars only, the moments of a row's latent values under q. Both rules, EP and VI, first
-divide the row's own site out of q: the cavity, the posterior of the other rows.
+A rule computes with scalars only, the moments of a row's latent values under q. Both rules, EP and VI,
+first divide the row's own site out of q: the cavity, the posterior of the other rows.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ def _naturals(A: Array, sites: Sites, weight: Array) -> Naturals:
     precisions, shifts = [], []
     for nu, mu in zip(sites.precision, sites.shift, strict=True):
         scaled = np.sqrt(weight * nu).astype(A.dtype)[:, None] * A
-        precisions.append((scaled.T @ scaled).astype(np.float64, copy=False))  # NumPy sees a syrk here
+        precisions.append((scaled.T @ scaled).astype(np.float64, copy=False))  # NumPy calls syrk here
         shifts.append(((weight * mu).astype(A.dtype, copy=False) @ A).astype(np.float64, copy=False))
     return Naturals(stacked(precisions), stacked(shifts))
 

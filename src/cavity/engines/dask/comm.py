@@ -164,7 +164,7 @@ def _size_of_message(message: PackedMessage) -> int:
     return len(message.data)
 
 
-# Where Dask runs a task depends on the size of its inputs, which it does not know for the classes of this package.
+# Where Dask runs a task depends on the size of its inputs, which it does not know for these classes.
 sizeof.register(PartialSum, _size_of_partial_sum)
 sizeof.register(Sums, _size_of_sums)
 sizeof.register(PackedMessage, _size_of_message)
@@ -227,7 +227,7 @@ async def _send_copies(cluster: Cluster, packed: PackedMessage, workers: list[st
 
 
 async def _wait_for_copies(client: Client, copies: dict[CopyTask, str]) -> bool:
-    """Wait as long as it is worth it; returns whether a worker that is alive has not answered."""
+    """Wait for the copies, up to a limit; returns whether a worker that is alive has not answered."""
     begin, limit, waiting = time.monotonic(), PATIENCE, set(copies)
     while waiting and time.monotonic() - begin < limit:
         first = asyncio.FIRST_COMPLETED

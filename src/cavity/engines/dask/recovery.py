@@ -213,7 +213,7 @@ def make_folder(checkpoint: Path) -> None:
 
 
 def remove_folder(checkpoint: Path) -> None:
-    """Remove the folder, if the driver sees it."""
+    """Remove the folder, if the driver can reach it."""
     shutil.rmtree(folder_of(checkpoint), ignore_errors=True)
 
 

@@ -1,9 +1,9 @@
 """What runs on a worker: passes over shards by a local engine, and the states that they leave.
 
 The state that a pass leaves is not the result of a task. Dask would remember how a result was made, and
-the driver would have to ask for it apart from the sums. Instead a task puts its states into the cluster
-under keys that the driver has chosen, and its worker holds them until a message of a later pass no
-longer lists them as needed.
+the driver would have to fetch it separately from the sums. Instead a task puts its states into the
+cluster under keys that the driver has chosen, and its worker holds them until a message of a later pass
+no longer lists them as needed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ShardSample(NamedTuple):
     part: int
     parts: int
     calibration_share: float = 0.0
-    """If positive, the minibatch has only the calibration rows of that part; they are this share of all."""
+    """If positive: only the calibration rows of that part, which are this share of all rows."""
 
 
 def state_key(fit_id: str, number: int, group: int) -> str:

@@ -1,7 +1,7 @@
-"""What training and prediction ask of a likelihood p(y | f), for two classes and for many.
+"""What training and prediction need from a likelihood p(y | f), for two classes and for many.
 
-A likelihood sees t rows at a time: their labels [t] as class codes 0, 1, …, and the moments [C, t] of C
-independent normal latent values. Two classes have one latent function, C = 1. More have one each.
+A likelihood is given t rows at a time: their labels [t] as class codes 0, 1, …, and the moments [C, t]
+of C independent normal latent values. Two classes have one latent function, C = 1. More have one each.
 """
 
 from __future__ import annotations
