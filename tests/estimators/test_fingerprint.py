@@ -165,7 +165,6 @@ def test_nothing_is_read_for_a_fit_that_has_no_checkpoint(monkeypatch, tmp_path)
         return draw(self, size, rng)
 
     monkeypatch.setattr(ParquetSource, "sample", sample)
-    monkeypatch.setattr(LocalEngine, "first_rows", None)
     rows = parquet(tmp_path, 1_000)
     classifier(None, **OWN_POINTS).fit(rows, "y")
     assert not samples
