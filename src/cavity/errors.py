@@ -7,15 +7,15 @@ import warnings
 
 
 class NumericalError(ArithmeticError):
-    """A computation failed numerically and no damping, retry or jitter could mend it."""
+    """A computation failed numerically and damping, retries and jitter did not help."""
 
 
 class SourceError(ValueError):
-    """Rows could not be had from a file or another source, or are not fit to be trained on."""
+    """Rows of a file or another source cannot be read, or cannot be used for training."""
 
 
 class ClusterError(RuntimeError):
-    """The workers of a cluster are gone, or die of the work they are given."""
+    """All workers of a cluster are gone, or the tasks of the fit end their processes."""
 
 
 class CheckpointError(RuntimeError):
@@ -27,7 +27,7 @@ class ModelFileError(ValueError):
 
 
 class DatasetError(RuntimeError):
-    """A dataset could not be had from where it is kept, or is not the one it should be."""
+    """A dataset could not be downloaded or read, or has another content than expected."""
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

@@ -78,8 +78,8 @@ def test_class_values_of_a_source_that_does_not_know_them():
     assert class_values(ArraySource(X, LABELS, classes=["no", "yes"])).tolist() == ["no", "yes"]
 
 
-class NoSample(Own):
-    sample = property()
+class NoBatches(Own):
+    batches = property()
 
 
 class WrongCount(Own):
@@ -151,7 +151,7 @@ class SmallSample(Own):
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (NoSample, "has no sample"),
+        (NoBatches, "has no batches"),
         (WrongCount, "blocks has 230 rows, n_rows is 231"),
         (WrongPrecision, "neither float32 nor float64"),
         (WrongWeight, "total_weight is 3.0"),

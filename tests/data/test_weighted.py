@@ -51,7 +51,9 @@ def test_class_totals_by_a_pass_are_those_of_the_source():
 def test_values_of_rows_are_those_of_all_rows_that_there_were():
     rows = np.array([0, 2, 5])
     source = ArraySource(X[:7], LABELS[rows], rows=rows)
-    values = ClassWeightedSource(source, FACTORS, 3.0).of_all_rows(np.ones(3))
+    values = ClassWeightedSource(source, FACTORS, 3.0).expanded_to_input_rows(np.ones(3))
     assert np.flatnonzero(values == 1.0).tolist() == rows.tolist()
     assert len(values) == 7
-    assert ClassWeightedSource(WithoutTotals(source), FACTORS, 3.0).of_all_rows(values) is values
+    assert (
+        ClassWeightedSource(WithoutTotals(source), FACTORS, 3.0).expanded_to_input_rows(values) is values
+    )

@@ -12,7 +12,8 @@ from cavity import SEPClassifier, SVIClassifier
 from cavity.data.arrays import ArraySource
 from cavity.data.sampling import HeldOut
 from cavity.data.source import RawRows
-from cavity.engines.backend import held_out_numbers, hold_out
+from cavity.engines.backend import LocalBackend, held_out_numbers
+from cavity.engines.threads import Threads
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import marginals
 from cavity.inference import train
@@ -171,7 +172,7 @@ class TestHeldOutRows:
     def test_a_share_of_the_rows_and_of_their_weight(self):
         weight = np.linspace(0.0, 2.0, 300)
         source = ArraySource(X, LABELS, weight)
-        held = hold_out(source, 0.2, np.random.RandomState(0))
+        held = LocalBackend(Threads(1)).hold_out(source, 0.2, np.random.RandomState(0))
         assert held.mask(300).sum() == len(held.numbers) == 60
         assert_allclose(held.weight, weight[held.numbers].sum())
         assert_array_equal(held.rows.X, X[held.numbers])

@@ -87,7 +87,7 @@ def kernel(bounds):
 
 def test_other_bounds_of_the_kernel_are_noticed(broken_off):
     path = broken_off(X, LABELS, kernel=kernel((1e-3, 1e3)))
-    with pytest.raises(CheckpointError, match=r"parameters are others: kernel is .*0\.9, 1\.1"):
+    with pytest.raises(CheckpointError, match=r"parameters differ: kernel is .*0\.9, 1\.1"):
         classifier(path, kernel=kernel((0.9, 1.1))).fit(X, LABELS)
 
 
@@ -148,7 +148,7 @@ def test_rows_in_another_arrangement_are_noticed_for_minibatches_come_in_another
 ):
     path = broken_off(parquet(tmp_path, 1_000), "y", **OWN_POINTS)
     rewritten = parquet(tmp_path, 700)
-    with pytest.raises(CheckpointError, match=r"its rows are others: kind of source is '3 row groups"):
+    with pytest.raises(CheckpointError, match=r"its rows differ: kind of source is '3 row groups"):
         classifier(path, **OWN_POINTS).fit(rewritten, "y")
     with pytest.raises(CheckpointError, match=r"kind of source is .*, and 'array' now"):
         classifier(path, **OWN_POINTS).fit(X, LABELS)

@@ -9,7 +9,7 @@ from training_runs import make_trainer
 from cavity import SVIClassifier
 from cavity.gp.likelihoods import Logit, Probit
 from cavity.inference.history import Progress
-from cavity.inference.lbfgs import fit_gradient_batch
+from cavity.inference.lbfgs import fit_bound_by_lbfgs
 from cavity.inference.optimizers import Adadelta
 from cavity.inference.updates import GaussianSpace, GradientUpdate
 from cavity.inference.vi import Variational
@@ -41,7 +41,7 @@ def test_at_a_fixed_kernel_both_ways_end_at_the_same_q(likelihood):
     natural = fixed_point(
         make_engine(X, LABELS, rule=Variational(likelihood)), make_prior(KERNEL, points(M))
     )
-    plain = fit_gradient_batch(
+    plain = fit_bound_by_lbfgs(
         trainer(likelihood, learn=False), Progress(), max_iter=2000, tol=1e-15
     ).point
     assert_allclose(plain.objective, natural.objective, atol=1e-6)
@@ -75,7 +75,7 @@ def test_so_do_the_estimators(likelihood):
 def test_learning_everything_raises_the_bound_and_ends_where_it_is_flat():
     learner = trainer(Probit(), learn=True)
     progress = Progress()
-    outcome = fit_gradient_batch(learner, progress, max_iter=1000, tol=1e-5)
+    outcome = fit_bound_by_lbfgs(learner, progress, max_iter=1000, tol=1e-5)
     values = [entry.objective for entry in progress.history]
     assert progress.history[-1].gradient_norm < 0.5
     assert values == sorted(values)
@@ -87,7 +87,7 @@ def test_learning_everything_raises_the_bound_and_ends_where_it_is_flat():
 
 def test_the_maximum_over_q_at_the_learned_parameters_is_no_higher():
     """q is as good as natural steps could make it at the final kernel and points."""
-    outcome = fit_gradient_batch(trainer(Probit(), learn=True), Progress(), max_iter=1000, tol=1e-12)
+    outcome = fit_bound_by_lbfgs(trainer(Probit(), learn=True), Progress(), max_iter=1000, tol=1e-12)
     engine = make_engine(X, LABELS, rule=Variational())
     best = fixed_point(engine, outcome.point.prior)
     assert_allclose(outcome.point.objective, best.objective, atol=1e-3)
@@ -131,7 +131,7 @@ def test_bounds_are_kept():
 
 
 def test_too_few_iterations_are_no_convergence():
-    outcome = fit_gradient_batch(trainer(Probit(), learn=True), Progress(), max_iter=3, tol=0.0)
+    outcome = fit_bound_by_lbfgs(trainer(Probit(), learn=True), Progress(), max_iter=3, tol=0.0)
     assert not outcome.converged
     assert outcome.n_iter == 3
     assert np.isfinite(outcome.point.objective)

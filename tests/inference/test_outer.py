@@ -9,7 +9,7 @@ from cavity.gp.likelihoods import Logit, Probit
 from cavity.inference import lbfgs as outer
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import Progress
-from cavity.inference.lbfgs import fit_outer
+from cavity.inference.lbfgs import fit_evidence_by_lbfgs
 from reference import expectation_propagation, fitc_covariance
 from support import KERNELS, fixed_point, make_engine, make_prior, points, replace_sweep, signs, table
 
@@ -24,7 +24,7 @@ def problem(**options):
 @pytest.fixture(scope="module")
 def fitted():
     progress = Progress()
-    return fit_outer(problem(), progress, max_iter=150, tol=1e-10), progress.history
+    return fit_evidence_by_lbfgs(problem(), progress, max_iter=150, tol=1e-10), progress.history
 
 
 def test_the_evidence_never_falls_and_ends_higher_than_it_began(fitted):
@@ -69,7 +69,7 @@ def test_epochs_are_all_passes_over_the_rows(monkeypatch):
 
     replace_sweep(monkeypatch, counted)
     monkeypatch.setattr(Progress, "record", noted)
-    fit_outer(problem(), Progress(), max_iter=5, tol=0.0)
+    fit_evidence_by_lbfgs(problem(), Progress(), max_iter=5, tol=0.0)
     assert len(told) == 5
     for epochs, passes in told:
         assert epochs == passes
@@ -89,12 +89,12 @@ def test_sites_of_one_evaluation_start_the_next(monkeypatch, likelihood):
 
     monkeypatch.setattr(outer, "converge", counted)
     rule = ExpectationPropagation(likelihood)
-    fit_outer(problem(rule=rule), Progress(), max_iter=20, tol=1e-8)
+    fit_evidence_by_lbfgs(problem(rule=rule), Progress(), max_iter=20, tol=1e-8)
     assert sum(warm[1:]) < sum(cold[1:])
 
 
 def test_too_few_iterations_are_no_convergence():
-    outcome = fit_outer(problem(), Progress(), max_iter=2, tol=0.0)
+    outcome = fit_evidence_by_lbfgs(problem(), Progress(), max_iter=2, tol=0.0)
     assert not outcome.converged
     assert outcome.n_iter == 2
 
@@ -121,7 +121,7 @@ class SweepClock(Progress):
 def test_no_evaluation_begins_after_the_seconds(monkeypatch, seconds):
     """What is under way ends with a sweep and its gradient; then EP has one sweep at the best point."""
     clock = SweepClock(monkeypatch)
-    outcome = fit_outer(problem(), clock, max_iter=150, tol=0.0, max_seconds=seconds)
+    outcome = fit_evidence_by_lbfgs(problem(), clock, max_iter=150, tol=0.0, max_seconds=seconds)
     assert seconds <= clock.sweeps <= seconds + 3
     assert not outcome.converged
     assert len(clock.history) >= 1

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from cavity.data.labels import encode_labels, require_one_kind
+from cavity.data.labels import encode_labels, require_one_kind, require_two_classes
 from cavity.data.locations import explain_permission_error
 from cavity.data.shuffle import read_ahead
 from cavity.data.source import (
@@ -142,10 +142,11 @@ class ArraySource(Source):
     arrangement = "array"
     """What the order of minibatches depends on, besides seed, size and number of rows."""
 
-    def of_all_rows(self, values: Array) -> Array:
+    def expanded_to_input_rows(self, values: Array) -> Array:
         """Values [k], one a row, as values [n] of all rows of X: NaN for those that take no part.
 
-        >>> ArraySource(np.eye(3), np.array([0, 1]), rows=np.array([0, 2])).of_all_rows(np.ones(2))
+        >>> source = ArraySource(np.eye(3), np.array([0, 1]), rows=np.array([0, 2]))
+        >>> source.expanded_to_input_rows(np.ones(2))
         array([ 1., nan,  1.])
         """
         if self.rows is None:
@@ -234,10 +235,7 @@ def npy_source(
     name, given = _opened(sample_weight, "sample_weight")
     rows, weight = rows_with_weight(validated_sample_weight(given, len(X), name=name))
     classes, codes = encode_labels(labels if rows is None else labels[rows])
-    if len(classes) < 2:
-        raise SourceError(
-            f"{origin} has one class ({classes.tolist()[0]!r}); a classifier needs at least two"
-        )
+    require_two_classes(classes.tolist(), origin)
     return ArraySource(X, codes, weight, rows=rows, classes=classes, path=path)
 
 

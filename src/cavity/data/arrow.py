@@ -18,10 +18,10 @@ from cavity.data.layout import (
     Columns,
     TableLayout,
     add_labels,
+    column_values,
     column_weights,
     find_columns,
     layout_of,
-    numbers,
     scan_target,
     without_nulls,
 )
@@ -148,9 +148,9 @@ class _SliceReader:
             batch = self._take(len(X) - done)
             part = slice(done, done + len(batch))
             for j, name in enumerate(self._columns.features):
-                X[part, j] = numbers(batch.column(name))
+                X[part, j] = column_values(batch.column(name))
             if weight is not None:
-                weight[part] = numbers(batch.column(self._columns.weight))
+                weight[part] = column_values(batch.column(self._columns.weight))
             done = part.stop
         check_finite(X, self._group, self._columns.features)
 
@@ -195,10 +195,10 @@ class _WindowBlock:
 
     index: IntArray
     positions: IntArray
-    """In the window."""
+    """Positions of the rows in the window."""
     window: WindowRows
     codes: IntArray
-    """[n]: of all rows of the source."""
+    """Class codes [n] of all rows of the source."""
 
     def load(self) -> RawRows:
         """Gather the rows."""
@@ -416,7 +416,7 @@ def table_source(X: InputRows, target: str, weight: str | None = None) -> ArrayS
         without_nulls(part, used.used, batch)
         inside = rows[first : first + len(batch)]
         for j, column in enumerate(used.features):
-            inside[:, j] = numbers(batch.column(column))
+            inside[:, j] = column_values(batch.column(column))
         check_finite(inside, part, used.features)
         some = column_weights(batch, weight, part)
         weights += [] if some is None else [some]

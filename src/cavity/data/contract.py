@@ -53,7 +53,7 @@ def check_members(source: UserSource) -> None:
         )
 
 
-def check_total_weight(source: UserSource) -> None:
+def check_declared_weight(source: UserSource) -> None:
     """Raise if the total weight of a source is not a positive number; reads no row."""
     total = source.total_weight
     good = isinstance(total, Real) and 0.0 < float(total) < np.inf
@@ -161,7 +161,7 @@ class GuardedSource(Source):
 
     def __init__(self, source: UserSource) -> None:
         check_members(source)
-        check_total_weight(source)
+        check_declared_weight(source)
         self.source = source
         self.n_rows = int(source.n_rows)
         self.n_features = int(source.n_features)
@@ -195,9 +195,9 @@ class GuardedSource(Source):
         own = _optional(self.source, "label_digests")
         return None if own is None else list(own())
 
-    def of_all_rows(self, values: Array) -> Array:
+    def expanded_to_input_rows(self, values: Array) -> Array:
         """Values of all rows that the user passed, if the source has left some out."""
-        own = getattr(self.source, "of_all_rows", None)
+        own = getattr(self.source, "expanded_to_input_rows", None)
         return values if own is None else np.asarray(own(values))
 
     def blocks(self, size: int) -> Generator[Block, None, None]:
@@ -280,7 +280,7 @@ def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:
         require(in_order, f"blocks({size}) is not in order, or has gaps, at row {expected}")
         expected += len(index)
         total += len(index) if rows.weight is None else float(np.sum(rows.weight))
-        parts.append(_pick(rows, probes[(probes >= index[0]) & (probes <= index[-1])] - index[0]))
+        parts.append(rows.take(probes[(probes >= index[0]) & (probes <= index[-1])] - index[0]))
     require(expected == source.n_rows, f"blocks has {expected} rows, n_rows is {source.n_rows}")
     require(
         bool(np.isclose(total, source.total_weight, rtol=1e-4)),
@@ -314,7 +314,7 @@ def _check_batches(source: Source, size: int, probes: IntArray, values: RawRows)
         order.append(index)
         here = np.flatnonzero(np.isin(index, probes))
         require(
-            _equal(_pick(rows, here), _pick(values, np.searchsorted(probes, index[here]))),
+            _equal(rows.take(here), values.take(np.searchsorted(probes, index[here]))),
             "batches: the rows of a block are not those that blocks has under the same row numbers",
         )
     require(
@@ -348,11 +348,6 @@ def _check_sample(source: Source) -> None:
     half = max(1, min(source.n_rows // 2, 1_000))
     same = _equal(source.sample(half, _rng(4)), source.sample(half, _rng(4)))
     require(same, "sample is not the same for generators of equal state")
-
-
-def _pick(rows: RawRows, positions: IntArray) -> RawRows:
-    weight: Array | None = None if rows.weight is None else rows.weight[positions]
-    return RawRows(rows.X[positions], rows.labels[positions], weight)
 
 
 def _equal(a: RawRows, b: RawRows) -> bool:

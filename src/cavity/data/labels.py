@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -47,13 +48,18 @@ def encode_labels(y: AnyArray, classes: AnyArray | None = None) -> tuple[AnyArra
     return classes, codes.astype(code_type(len(classes)))
 
 
-def check_classes(classes: AnyArray, n_rows: int, *, listed_by_user: bool = False) -> AnyArray:
-    """Return the classes [C] of n rows, or raise if there is one only, or too many to be classes."""
+def require_two_classes(classes: Sequence[object], name: str) -> None:
+    """Raise if there is only one class; `name` is what the error calls the labels."""
     if len(classes) < 2:
         raise SourceError(
-            f"y has one class ({classes.tolist()[0]!r}) among the rows with any weight; a classifier "
-            "needs at least two: check the target column, the filter before it, or the weights"
+            f"{name} has one class ({classes[0]!r}) among the rows with any weight; a classifier needs "
+            "at least two: check the target column, the filter before it, or the weights"
         )
+
+
+def check_classes(classes: AnyArray, n_rows: int, *, listed_by_user: bool = False) -> AnyArray:
+    """Return the classes [C] of n rows, or raise if there is one only, or too many to be classes."""
+    require_two_classes(classes.tolist(), "y")
     too_many = len(classes) > MOST_CLASSES and not listed_by_user
     if too_many or (len(classes) > FEW_CLASSES and 2 * len(classes) > n_rows):
         raise SourceError(
@@ -195,11 +201,7 @@ class LabelScan:
         values = sorted(self._code_of)
         if not values:
             raise SourceError(f"{self._where()} has no values: every row lacks it")
-        if len(values) == 1:
-            raise SourceError(
-                f"{self._where()} has one class ({values[0]!r}); a classifier needs at least two: check "
-                "the column, or the filter before it"
-            )
+        require_two_classes(values, self._where())
         found = np.array(values)
         if found.dtype.kind == "f" and all(isinstance(value, int) for value in values):
             found = np.array(values, dtype=np.uint64)  # beyond the range of int64

@@ -133,9 +133,9 @@ class TableLayout:
     groups: list[FilePart]
     """Row groups, or files of other formats; none is empty."""
     reader_bytes: int
-    """What reading one group holds in memory, about."""
+    """Approximate number of bytes that reading one group holds in memory."""
     versions: dict[File, FileVersion]
-    """What the files were when the table was opened."""
+    """Identity of the files when the table was opened."""
 
     def reader(self, most: int) -> PartReader:
         """A reader that keeps at most so many files open."""
@@ -302,7 +302,7 @@ def add_labels(labels: LabelScan, column: pa.Array, weights: Array | None, place
     return codes
 
 
-def numbers(column: pa.Array) -> AnyArray:
+def column_values(column: pa.Array) -> AnyArray:
     """The values of a numeric Arrow column as an array."""
     pyarrow, _ = import_arrow()
     if pyarrow.types.is_decimal(column.type):
@@ -315,6 +315,6 @@ def column_weights(batch: pa.RecordBatch, name: str | None, place: object) -> Ar
     """The weights [t] in a column of a record batch, checked; None if there is no such column."""
     if name is None:
         return None
-    weight = np.asarray(numbers(batch.column(name)), dtype=np.float64)
+    weight = np.asarray(column_values(batch.column(name)), dtype=np.float64)
     check_weights(weight, f"the weight {name!r}", place)
     return weight

@@ -86,7 +86,7 @@ class RemoteFile:
 
     url: str
     path: str
-    """In its file system."""
+    """The path in the file system."""
     filesystem: FileSystem
 
     @property

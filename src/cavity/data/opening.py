@@ -86,7 +86,7 @@ def open_rows(
     require_one_kind(y)
     _check_targets(y)
     weight = validated_sample_weight(sample_weight, len(y))
-    rows, classes = weighted_arrays(numbers(X), y, weight, class_weight)
+    rows, classes = weighted_arrays(booleans_as_integers(X), y, weight, class_weight)
     return OpenedRows(rows, check_classes(classes, rows.n_rows), were_arrays=True)
 
 
@@ -104,10 +104,10 @@ def _checked_arrays(X: InputRows, y: InputLabels) -> tuple[ArrayOrSparse, AnyArr
     return checked
 
 
-def numbers(X: ArrayOrSparse) -> ArrayOrSparse:
+def booleans_as_integers(X: ArrayOrSparse) -> ArrayOrSparse:
     """X, with truth values as 0 and 1; an array is not copied.
 
-    >>> numbers(np.array([[True, False]]))
+    >>> booleans_as_integers(np.array([[True, False]]))
     array([[1, 0]], dtype=uint8)
     """
     if X.dtype.kind != "b":

@@ -69,7 +69,7 @@ _FLOAT32_LOSS = 1e-5
 
 
 class Decision(NamedTuple):
-    """What becomes of a column."""
+    """How a column is encoded, or why it is left out."""
 
     encoder: Encoder | None
     """None if it is left out."""
@@ -80,7 +80,7 @@ class Decision(NamedTuple):
 
 
 class ColumnScan(Protocol):
-    """What is known of a column so far."""
+    """Summary of a column over the rows read so far."""
 
     def add(self, array: pa.Array) -> None:
         """Look at the next Arrow array."""
@@ -266,7 +266,7 @@ def _number(value: float) -> str:
 
 
 class TableScan:
-    """What is known of the columns and labels of a table so far."""
+    """Summaries of the columns and labels of a table over the rows read so far."""
 
     def __init__(self, names: Sequence[str], categorical: Sequence[str], max_categories: int) -> None:
         self.names, self.categorical, self.max_categories = names, categorical, max_categories
@@ -326,7 +326,7 @@ class TableScan:
         self.labels = self.labels if other.labels is None else other.labels
 
     def notes(self, names: Sequence[str]) -> list[str]:
-        """What the user should know of columns that cannot be used."""
+        """Warnings about columns that cannot be used."""
         notes = []
         for name in names:
             if name in self._unusable:

@@ -1,8 +1,8 @@
-"""Which rows take part: rows held out of training, and rows left out of a minibatch.
+"""Which rows take part in training: rows held out for validation, and rows left out of minibatches.
 
 Two kinds of rows are left out of minibatches.
 
-* The calibration hold-out is a small share of the rows, always the same ones. Inducing points and
+* Calibration rows are a small share of the rows, always the same ones. Inducing points and
   kernel fit the rows that they were trained on better than others, which leave-one-out probabilities
   do not show: these leave a row out of q, but not out of the inducing points. A hash of a row's number
   decides, so that there is nothing to store or to send.
@@ -29,7 +29,7 @@ _DOUBTFUL = 0.05
 
 
 class HeldOut(NamedTuple):
-    """Rows that take no part in training."""
+    """Validation rows, which take no part in training."""
 
     numbers: IntArray
     """Their sorted numbers."""
@@ -54,7 +54,7 @@ class RowSampler:
 
     subsample: float = 1.0
     """Smallest probability with which a row takes part (importance subsampling)."""
-    hold_out: float = 0.0
+    calibration_share: float = 0.0
     """Share of the rows that are left to calibration."""
 
     def take(self, batch: Block, log_predictive: Array, first_row: int = 0) -> Block:
@@ -65,7 +65,7 @@ class RowSampler:
         """
         if isinstance(batch.index, slice):  # rows in order, as a stream reads them
             return batch
-        part = training_part(batch, self.hold_out, first_row)
+        part = training_part(batch, self.calibration_share, first_row)
         # A minibatch of all rows would be subsampled in the same way in every epoch.
         whole = len(batch.index) == len(log_predictive)
         return part if whole else subsampled(part, log_predictive, self.subsample)
@@ -75,10 +75,10 @@ EVERY_ROW = RowSampler()
 """The sampler that takes all rows."""
 
 
-def is_held_out(numbers: IntArray, share: float) -> NDArray[np.bool_]:
-    """Which rows, given their numbers [t], belong to the calibration hold-out: about `share` of them.
+def is_calibration_row(numbers: IntArray, share: float) -> NDArray[np.bool_]:
+    """Which rows, given their numbers [t], are calibration rows: about `share` of them.
 
-    >>> 450 < int(is_held_out(np.arange(10_000), 0.05).sum()) < 550
+    >>> 450 < int(is_calibration_row(np.arange(10_000), 0.05).sum()) < 550
     True
     """
     # Multiplications and shifts spread every bit over all others, so that neighbours are independent.
@@ -89,21 +89,21 @@ def is_held_out(numbers: IntArray, share: float) -> NDArray[np.bool_]:
 
 
 def training_part(batch: Block, share: float, first_row: int = 0) -> Block:
-    """A minibatch without its rows of the calibration hold-out; see `RowSampler.take`."""
-    return _part(batch, share, first_row, held_out=False)
+    """A minibatch without its calibration rows; see `RowSampler.take`."""
+    return _part(batch, share, first_row, calibration=False)
 
 
 def calibration_part(batch: Block, share: float, first_row: int = 0) -> Block:
-    """The rows of a minibatch that belong to the calibration hold-out."""
-    return _part(batch, share, first_row, held_out=True)
+    """The calibration rows of a minibatch."""
+    return _part(batch, share, first_row, calibration=True)
 
 
-def _part(batch: Block, share: float, first_row: int, *, held_out: bool) -> Block:
+def _part(batch: Block, share: float, first_row: int, *, calibration: bool) -> Block:
     """One of the two parts of a minibatch; if it is empty, one row of weight 0."""
     index = batch.index
     if share == 0.0 or isinstance(index, slice):
         return batch
-    kept = np.flatnonzero(is_held_out(index.astype(np.int64) + first_row, share) == held_out)
+    kept = np.flatnonzero(is_calibration_row(index.astype(np.int64) + first_row, share) == calibration)
     if len(kept) == len(index):
         return batch
     if isinstance(batch, ArrayBlock) and len(kept):
@@ -115,7 +115,7 @@ def _part(batch: Block, share: float, first_row: int, *, held_out: bool) -> Bloc
 
 
 def calibration_rows(batches: Iterable[Block], share: float, size: int) -> LoadedBlock:
-    """Rows of the calibration hold-out, from one minibatch after the other until they are `size`."""
+    """Calibration rows, from one minibatch after the other until they are `size`."""
     numbers: list[IntArray] = []
     parts: list[RawRows] = []
     for batch in batches:

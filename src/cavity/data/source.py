@@ -47,7 +47,7 @@ class Block(Protocol):
 
 
 class RowSource(ABC):
-    """What is known of a table of labelled rows wherever they are: here, in files, or with workers."""
+    """Labelled rows, wherever they are: in memory, in files, or on the workers of a cluster."""
 
     n_rows: int
     """Number of rows."""
@@ -91,7 +91,7 @@ class RowSource(ABC):
         """Digests of the labels, if they are held by other machines."""
         return None
 
-    def of_all_rows(self, values: Array) -> Array:
+    def expanded_to_input_rows(self, values: Array) -> Array:
         """Values [k], one a row, as values of all rows that the user passed; NaN for rows left out."""
         return values
 
@@ -262,9 +262,9 @@ class ClassWeightedSource(Source):
         self.feature_names = source.feature_names
         self.is_checked = source.is_checked
 
-    def of_all_rows(self, values: Array) -> Array:
-        """As the other source."""
-        return self.source.of_all_rows(values)
+    def expanded_to_input_rows(self, values: Array) -> Array:
+        """Values of all rows that the user passed, as the other source gives them."""
+        return self.source.expanded_to_input_rows(values)
 
     def blocks(self, size: int) -> Iterable[Block]:
         """All rows in order."""

@@ -157,7 +157,7 @@ class FrameTable(Table):
         self.table = as_arrow(data)
         self.columns = self.table.schema.names
         self.n_rows = self.table.num_rows
-        check_columns(self.columns, name)
+        check_column_names(self.columns, name)
         if self.table.num_rows == 0:
             raise SourceError(f"{name} has no rows")
 
@@ -202,7 +202,7 @@ class TextTable(Table):
         self.name = name
         self.delimiter = self._guessed(delimiter)
         names = self._header(self.files[0])
-        check_columns(names, str(self.files[0]))
+        check_column_names(names, str(self.files[0]))
         for path in self.files[1:]:
             check_same_columns(path, self._header(path), self.files[0], names)
         self.columns = [*names, *(key for key in self.keys[0] if key not in names)]
@@ -328,7 +328,7 @@ class ArrowTable(Table):
             index = (schema.pandas_metadata or {}).get("index_columns", [])
             columns = [name for name in schema.names if name not in index]
             if part is self.parts[0]:
-                check_columns(columns, part.place)
+                check_column_names(columns, part.place)
                 keys = {key: pa.scalar(value).type for key, value in part.keys.items()}
                 self.types = {**{name: schema.field(name).type for name in columns}, **keys}
                 self.columns = list(self.types)
@@ -405,7 +405,7 @@ def _as_the_first(
     return pa.RecordBatch.from_arrays(arrays, names=list(types))
 
 
-def check_columns(columns: Sequence[str], name: str) -> None:
+def check_column_names(columns: Sequence[str], name: str) -> None:
     """Raise for a table without columns, or with several columns of the same name."""
     seen: set[str] = set()
     repeated = sorted({column for column in columns if column in seen or seen.add(column)})  # type: ignore[func-returns-value]

@@ -55,11 +55,15 @@ def check_total_weight(total: float, name: str = "sample_weight", place: object 
 
 
 def validated_sample_weight(
-    sample_weight: InputWeights, n_rows: int, *, some: bool = True, name: str = "sample_weight"
+    sample_weight: InputWeights,
+    n_rows: int,
+    *,
+    require_positive: bool = True,
+    name: str = "sample_weight",
 ) -> Array | None:
     """Weights [n] of n rows, finite and not negative, or None if every row counts once.
 
-    some: whether one of them at least must be positive.
+    require_positive: whether at least one of them must be positive.
 
     >>> validated_sample_weight([1, 0, 2.5], 3)
     array([1. , 0. , 2.5])
@@ -81,7 +85,7 @@ def validated_sample_weight(
     check_weights(weight, name)
     with np.errstate(over="ignore"):
         total = float(weight.sum())
-    if some or total > 0.0:
+    if require_positive or total > 0.0:
         check_total_weight(total, name)
     return weight
 
@@ -169,7 +173,7 @@ def weighted_source(source: Source, classes: AnyArray, class_weight: ClassWeight
 
 
 def checked_class_factors(class_weight: ClassWeight, classes: AnyArray, totals: Array) -> Array | None:
-    """As `class_factors`; raises unless two classes have some weight left, if there are two."""
+    """Factors of `class_factors`; raises if fewer than two of several classes keep a positive weight."""
     factors = class_factors(class_weight, classes, totals)
     left = totals if factors is None else totals * factors
     if len(classes) > 1 and np.count_nonzero(left > 0.0) < 2:

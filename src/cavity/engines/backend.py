@@ -6,11 +6,13 @@ A fit is the same code with either backend.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Moments, Standardizer, learn_standardizer
-from cavity.data.source import Block, RawRows, RowSource, Source, joined, tile_rows
+from cavity.data.source import Block, RowSource, Source, tile_rows
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
@@ -32,20 +34,13 @@ class LocalBackend:
         """Centre and scale of the columns of a source, in one streaming pass."""
         if scaling is None:
             return Standardizer.identity(source.n_features)
-        whiten = scaling == "whiten"
-
-        def moments(block: Block) -> Moments:
-            rows = block.load()
-            return Moments.of(rows.X, rows.weight, products=whiten)
-
         assert isinstance(source, Source)
-        size = tile_rows(1, source.n_features, np.dtype(np.float64))
-        return learn_standardizer(self.threads.map(moments, source.blocks(size)))
+        return learn_standardizer(tile_moments(source, self.threads, products=scaling == "whiten"))
 
     def hold_out(self, source: RowSource, fraction: float, rng: np.random.RandomState) -> HeldOut:
-        """A random share of the rows, at most 10,000, read in one streaming pass."""
-        assert isinstance(source, Source)
-        return hold_out(source, fraction, rng)
+        """A random share of the rows, at most 10,000, for validation."""
+        numbers = held_out_numbers(source.n_rows, fraction, rng)
+        return HeldOut(numbers, source.take(numbers))
 
     def engine(
         self,
@@ -53,28 +48,26 @@ class LocalBackend:
         standardizer: Standardizer,
         n_latents: int,
         held_out: HeldOut | None = None,
-        stored_directions: int = 0,
+        n_directions: int = 0,
     ) -> Engine:
         """The engine that runs passes over a source and keeps its sites."""
         assert isinstance(source, Source)
-        return LocalEngine(source, standardizer, n_latents, self.threads, held_out, stored_directions)
+        return LocalEngine(source, standardizer, n_latents, self.threads, held_out, n_directions)
 
     def status(self, rows_per_second: float) -> str:
         """What a progress line says about the place where a fit runs."""
         return ""
 
 
-def hold_out(source: Source, fraction: float, rng: np.random.RandomState) -> HeldOut:
-    """A random share of the rows, at most 10,000, read in one streaming pass."""
-    numbers = held_out_numbers(source.n_rows, fraction, rng)
-    mask = np.zeros(source.n_rows, dtype=bool)
-    mask[numbers] = True
-    parts: list[RawRows] = []
-    for block in source.blocks(tile_rows(1, source.n_features, np.dtype(np.float64))):
-        chosen = mask[block.index]
-        if chosen.any():
-            parts.append(block.load().take(chosen))
-    return HeldOut(numbers, joined(parts))
+def tile_moments(source: Source, threads: Threads, *, products: bool) -> Iterator[Moments]:
+    """Moments of the columns of each tile of a source, in one streaming pass."""
+
+    def moments(block: Block) -> Moments:
+        rows = block.load()
+        return Moments.of(rows.X, rows.weight, products=products)
+
+    size = tile_rows(1, source.n_features, np.dtype(np.float64))
+    return threads.map(moments, source.blocks(size))
 
 
 def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -> IntArray:

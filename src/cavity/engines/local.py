@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -51,12 +51,12 @@ class LocalEngine(Engine):
         n_latents: int,
         threads: Threads,
         held_out: HeldOut | None = None,
-        stored_directions: int = 0,
+        n_directions: int = 0,
     ) -> None:
-        super().__init__(source, standardizer, n_latents, threads, held_out, stored_directions)
+        super().__init__(source, standardizer, n_latents, threads, held_out, n_directions)
         full = source.n_rows * max(1, n_latents // 10) <= _ROWS_IN_FULL_PRECISION
         kept = np.float64 if full else np.float32
-        self.sites = Sites.zeros(n_latents, source.n_rows, kept, stored_directions)
+        self.sites = Sites.zeros(n_latents, source.n_rows, kept, n_directions)
         self._log_predictive: Array = np.full(source.n_rows, np.nan, kept)
         self.first_row = 0
         """Number of the first row among all rows, if the source is a part of them."""
@@ -87,7 +87,7 @@ class LocalEngine(Engine):
         self._pending = []
         total: Sums | None = None
         n_drawn = None if batch is None else _length(batch.index)
-        if batch is not None and not self.stored_directions:
+        if batch is not None and not self.n_directions:
             batch = sampler.take(batch, self._log_predictive, self.first_row)
         for index, refined, sums in self.threads.map(work, self._tiles(row_pass, batch)):
             if refined is not None:
@@ -112,13 +112,15 @@ class LocalEngine(Engine):
         """The source's minibatches."""
         return self.source.batches(size, rng, skip)
 
-    def calibration_batch(self, hold_out: float, size: int, rng: np.random.Generator) -> LoadedBlock:
-        """About `size` rows of the calibration hold-out, or all of them if they are fewer."""
-        return calibration_rows(self.batches(min(size, self.n_rows), rng), hold_out, size)
+    def calibration_batch(
+        self, calibration_share: float, size: int, rng: np.random.Generator
+    ) -> LoadedBlock:
+        """About `size` calibration rows, or all of them if they are fewer."""
+        return calibration_rows(self.batches(min(size, self.n_rows), rng), calibration_share, size)
 
-    def of_all_rows(self, values: Array) -> Array:
+    def expanded_to_input_rows(self, values: Array) -> Array:
         """Values [n] as values of all rows that the user has passed, if the source left some out."""
-        return self.source.of_all_rows(values)
+        return self.source.expanded_to_input_rows(values)
 
     def adopt(self, previous: Engine | None) -> bool:
         """Start from copies of the sites of an earlier engine over as many rows, if it has them."""
@@ -135,19 +137,11 @@ class LocalEngine(Engine):
 
     def saved_rows(self, path: Path) -> dict[str, Array]:
         """Sites and leave-one-out probabilities, for a checkpoint."""
-        arrays = {
-            "sites.precision": self.sites.precision,
-            "sites.shift": self.sites.shift,
-            "log_predictive": self._log_predictive,
-        }
-        if self.sites.directions is not None:
-            arrays["sites.directions"] = self.sites.directions
-        return arrays
+        return state_arrays(self.sites, self._log_predictive)
 
     def restore_rows(self, path: Path, arrays: dict[str, Array]) -> None:
         """Sites and leave-one-out probabilities from a checkpoint."""
-        sites = Sites(arrays["sites.precision"], arrays["sites.shift"], arrays.get("sites.directions"))
-        self.set_state(sites, arrays["log_predictive"])
+        self.set_state(*state_from_arrays(arrays))
 
     def _tiles(self, row_pass: Pass, batch: Block | None) -> Iterable[Block]:
         m, d = row_pass.n_inducing, self.source.n_features
@@ -165,6 +159,24 @@ class LocalEngine(Engine):
         importance_weight = tile.importance_weight if isinstance(tile, LoadedBlock) else None
         rows = Rows(self.standardizer.apply(X, dtype), labels, weight, importance_weight)
         return rows, self.sites.take(tile.index)
+
+
+def state_arrays(sites: Sites, log_predictive: Array) -> dict[str, Array]:
+    """Sites and leave-one-out probabilities of rows as named arrays, for a file."""
+    arrays = {
+        "sites.precision": sites.precision,
+        "sites.shift": sites.shift,
+        "log_predictive": log_predictive,
+    }
+    if sites.directions is not None:
+        arrays["sites.directions"] = sites.directions
+    return arrays
+
+
+def state_from_arrays(arrays: Mapping[str, Array]) -> tuple[Sites, Array]:
+    """Sites and leave-one-out probabilities from the arrays of `state_arrays`."""
+    sites = Sites(arrays["sites.precision"], arrays["sites.shift"], arrays.get("sites.directions"))
+    return sites, arrays["log_predictive"]
 
 
 def _length(index: slice | IntArray) -> int:

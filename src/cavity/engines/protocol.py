@@ -56,14 +56,14 @@ class Pass(ABC):
         return self
 
     @abstractmethod
-    def packed(self, *, directions: bool) -> Callable[[], Pass]:
+    def packed(self, *, has_directions: bool) -> Callable[[], Pass]:
         """The pass in a small form for sending; calling that gives the pass again.
 
-        directions: whether the sites store their directions, for which the pass may need more.
+        has_directions: whether the sites store their directions, for which the pass may need more.
         """
 
 
-Batch: TypeAlias = Any
+Minibatch: TypeAlias = Any
 """A minibatch, in the form of the engine that made it; no other code reads it."""
 
 RowValues: TypeAlias = "Array | dask.array.Array"
@@ -83,7 +83,7 @@ class Engine(ABC):
         n_latents: int,
         threads: Threads,
         held_out: HeldOut | None = None,
-        stored_directions: int = 0,
+        n_directions: int = 0,
     ) -> None:
         self.source = source
         self.standardizer = standardizer
@@ -92,8 +92,8 @@ class Engine(ABC):
         self.threads = threads
         """Threads of this process. With Dask it computes for a few rows only, the workers for most."""
         self.held_out = held_out
-        """Rows that take no part in training, if there are any."""
-        self.stored_directions = stored_directions
+        """Validation rows, which take no part in training, if there are any."""
+        self.n_directions = n_directions
         """Length m of the vector that every site stores in the paper's scheme; 0 if sites store none."""
 
     @property
@@ -118,7 +118,9 @@ class Engine(ABC):
         return float(self.source.total_weight - held_out)
 
     @abstractmethod
-    def run(self, row_pass: Pass, batch: Batch | None = None, sampler: RowSampler = EVERY_ROW) -> Sums:
+    def run(
+        self, row_pass: Pass, batch: Minibatch | None = None, sampler: RowSampler = EVERY_ROW
+    ) -> Sums:
         """Run a pass over all rows, or over those that the sampler takes of one of the `batches`.
 
         The rows keep their new sites and scores only after `commit`.
@@ -129,19 +131,21 @@ class Engine(ABC):
         """Let the rows keep the sites and scores of the last pass."""
 
     @abstractmethod
-    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
+    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Minibatch]:
         """All rows once in random order, in minibatches of about `size`; the first `skip` left out."""
 
     @abstractmethod
-    def calibration_batch(self, hold_out: float, size: int, rng: np.random.Generator) -> Batch:
-        """A minibatch of about `size` rows of the calibration hold-out, or of all of them if fewer."""
+    def calibration_batch(
+        self, calibration_share: float, size: int, rng: np.random.Generator
+    ) -> Minibatch:
+        """A minibatch of about `size` calibration rows, or of all of them if they are fewer."""
 
     @property
     @abstractmethod
     def log_predictive(self) -> RowValues:
         """[n]: log probability of each label with its row left out; NaN for rows not visited."""
 
-    def of_all_rows(self, values: RowValues) -> RowValues:
+    def expanded_to_input_rows(self, values: RowValues) -> RowValues:
         """Values [n], one a row, for as many rows as the user passed; NaN for rows left out before."""
         return values
 

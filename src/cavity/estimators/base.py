@@ -153,7 +153,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             resolve_found=self._resolve_found(source.n_rows, config.seed),
             holds_out=held_out is not None,
             threads=backend.threads,
-            clock=progress,
+            progress=progress,
         )
         problem = prepare(
             source, config, backend, standardizer=standardizer, start=start, held_out=held_out
@@ -330,7 +330,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         if candidates is not None:
             self.inducing_search_ = candidates
         self.log_marginal_likelihood_value_ = point.objective
-        self.loo_log_proba_ = engine.of_all_rows(engine.log_predictive)
+        self.loo_log_proba_ = engine.expanded_to_input_rows(engine.log_predictive)
         self.loo_log_loss_ = -point.mean_log_predictive
         self.inverse_temperature_ = point.inverse_temperature
         self.n_iter_ = result.n_iter

@@ -18,7 +18,7 @@ from sklearn.utils.validation import validate_data
 from cavity.data.arrays import ArraySource
 from cavity.data.arrow import is_arrow_stream, is_dataset
 from cavity.data.labels import require_one_kind
-from cavity.data.opening import is_source, numbers, weighted_arrays
+from cavity.data.opening import booleans_as_integers, is_source, weighted_arrays
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.backend import LocalBackend
 from cavity.engines.local import LocalEngine
@@ -273,13 +273,15 @@ class TrainedGPClassifier(SparseGPClassifier):
             X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
             require_one_kind(y)
             check_classification_targets(y)
-            weight = validated_sample_weight(sample_weight, len(y), some=first)
+            weight = validated_sample_weight(sample_weight, len(y), require_positive=first)
             if first:
                 self.classes_ = stream_classes(y, classes)
             check_stream_classes(y, classes, self.classes_)
             if not first and not any_weight(y, weight, self.class_weight, self.classes_):
                 return self
-            chunk, _ = weighted_arrays(numbers(X), y, weight, self.class_weight, self.classes_)
+            chunk, _ = weighted_arrays(
+                booleans_as_integers(X), y, weight, self.class_weight, self.classes_
+            )
             history: list[Iteration] = [] if first else self.history_
             progress = Progress(int(self.verbose), history[-1].iteration if history else 0)
             if history:
@@ -384,7 +386,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
         self.log_marginal_likelihood_value_ = np.nan  # the rows before this chunk are gone
-        self.loo_log_proba_ = engine.of_all_rows(engine.log_predictive)
+        self.loo_log_proba_ = engine.expanded_to_input_rows(engine.log_predictive)
         self.loo_log_loss_ = -weighted_mean(engine.log_predictive, engine.source)
         self.n_iter_ += len(progress.history)
         self.history_ = thinned([*self.history_, *progress.history])

@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
-from cavity.data.opening import numbers, open_rows
+from cavity.data.opening import booleans_as_integers, open_rows
 from cavity.inference.config import (
     AUTO,
     NONE,
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 def validated_rows(estimator: SparseGPClassifier, X: InputRows, *, reset: bool) -> InputRows:
     """X as a dense array or CSR matrix in its own numeric dtype, finite, of the right width."""
-    return numbers(validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric"))
+    return booleans_as_integers(
+        validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric")
+    )
 
 
 def validated_source(

@@ -222,6 +222,8 @@ _BLOCK = 48
 """Least number of columns in a block of a product."""
 _SMALLEST_HALVED = 64
 """Size up to which LAPACK inverts a triangular matrix as a whole."""
+_LARGEST_JITTER = 1e-2
+"""Largest relative jitter with which a Cholesky decomposition is attempted."""
 
 
 def cholesky(A: Array) -> Array:
@@ -279,14 +281,14 @@ def _times_inverse(C: Array, A_inverse: Array) -> Array:
     return np.asarray(C @ A_inverse) if small else times_lower(C, A_inverse)
 
 
-def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[Array, float]:
+def jittered_cholesky(K: Array, jitter: float) -> tuple[Array, float]:
     """Cholesky factor of K + ε·mean(diag K)·I, for the first ε = jitter·10ᵏ that succeeds.
 
     Returns the factor, of which only the lower triangle is defined, and the ε that was used.
     """
     scale = float(K.trace()) / len(K)
     if np.isfinite(scale) and scale > 0:
-        while jitter <= largest:
+        while jitter <= _LARGEST_JITTER:
             try:
                 jittered = K.copy()
                 add_to_diagonal(jittered, jitter * scale)
@@ -295,7 +297,7 @@ def jittered_cholesky(K: Array, jitter: float, largest: float = 1e-2) -> tuple[A
                 jitter *= 10.0
     raise NumericalError(
         f"the covariance of the {len(K)} inducing points is not positive definite, even with a "
-        f"relative jitter of {largest:g}; try fewer or more distinct inducing_points, tighter "
+        f"relative jitter of {_LARGEST_JITTER:g}; try fewer or more distinct inducing_points, tighter "
         'kernel bounds, or scaling="standard"'
     )
 

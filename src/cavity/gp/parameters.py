@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hyperprior:
-    """Independent Gaussians N(centre, deviation²) on the parameter vector; flat where infinite.
+    """Independent Gaussians N(centre, scale²) on the parameter vector; flat where infinite.
 
     It keeps small data from driving the parameters to extremes. On the kernel's theta, which is in log
     scale, it is a log-normal prior on the parameter itself.
     """
 
     centre: Array
-    deviation: Array
+    scale: Array
 
     def log_density(self, x: Array) -> float:
         """Log density at x, up to a constant."""
@@ -41,9 +41,9 @@ class Hyperprior:
 
     @cached_property
     def _informative(self) -> tuple[IntArray, Array]:
-        """The coordinates with a finite deviation, and their precisions."""
-        at = np.flatnonzero(np.isfinite(self.deviation))
-        return at, 1.0 / self.deviation[at] ** 2
+        """The coordinates with a finite scale, and their precisions."""
+        at = np.flatnonzero(np.isfinite(self.scale))
+        return at, 1.0 / self.scale[at] ** 2
 
 
 @dataclass(frozen=True)

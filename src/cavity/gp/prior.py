@@ -109,9 +109,12 @@ class Prior:
             return self._bound
         return bind_rounded(self.kernel, self.Z, self.dtype, self._bound)
 
-    def packed(self, *, directions: bool) -> PackedPrior:
-        """What a pass needs of the prior, to be sent; `directions`: its sites store their directions."""
-        factor = triangle(self.L.astype(self.dtype, copy=False)) if directions else None
+    def packed(self, *, has_directions: bool) -> PackedPrior:
+        """The part of the prior that a pass needs, in a small form for sending.
+
+        has_directions: whether the sites of the pass store their directions.
+        """
+        factor = triangle(self.L.astype(self.dtype, copy=False)) if has_directions else None
         return PackedPrior(self.rows_kernel, triangle(self.whitener), factor)
 
     def pull_back(self, bracket: Array) -> ParameterGradient:

@@ -49,7 +49,7 @@ class FeatureRelevance(NamedTuple):
     upper: float
     """5 % and 95 % quantiles of the share under the posterior of the latent function."""
     lengthscale: float
-    """In the units of X; NaN where the kernel has none, or more than one, for the feature."""
+    """Lengthscale in the units of X; NaN if the kernel has none, or more than one, for the feature."""
 
 
 class Relevance:

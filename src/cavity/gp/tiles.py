@@ -138,7 +138,7 @@ class Sums:
         return self
 
     def __imul__(self, factor: float) -> Sums:
-        """As if every row stood for `factor` rows (a minibatch standing for all rows)."""
+        """Multiply all sums, so that the rows of a minibatch represent `factor` times as many."""
         for name, value in vars(self).items():
             if value is not None:
                 setattr(self, name, imul(value, factor))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cavity.engines.protocol import Batch, Engine
+from cavity.engines.protocol import Engine, Minibatch
 from cavity.errors import NumericalError
 from cavity.inference.converge import FixedPoint
 from cavity.inference.rule import Rule
@@ -35,15 +35,16 @@ _PASSES = 3 * len(_REACHES)
 """Passes over the deciding rows that the search takes."""
 
 
-def epochs_needed(n_rows: int, hold_out: float = 0.0, most: int | None = None) -> float:
+def epochs_needed(n_rows: int, calibration_share: float = 0.0, most: int | None = None) -> float:
     """The cost of fitting the factor, in passes over all rows.
 
-    hold_out: share of the rows that training has left out; most: most rows that the factor is fitted to.
+    calibration_share: share of the rows that training has left out; most: largest number of rows that
+    the factor is fitted to.
 
     >>> epochs_needed(5_000), epochs_needed(60_000), round(epochs_needed(60_000, 0.05), 3)
     (9.0, 1.5, 0.45)
     """
-    return _PASSES * min(hold_out or 1.0, (most or ROWS) / n_rows)
+    return _PASSES * min(calibration_share or 1.0, (most or ROWS) / n_rows)
 
 
 def calibrated(
@@ -51,21 +52,21 @@ def calibrated(
     point: FixedPoint,
     rule: Rule,
     seed: int,
-    hold_out: float = 0.0,
+    calibration_share: float = 0.0,
     seconds: float = np.inf,
 ) -> FixedPoint:
     """The point with the factor on its means that makes left-out labels most probable.
 
-    hold_out: share of the rows that training has left out, to which the factor is fitted; 0 means that
-    it is fitted to training rows. If `seconds` do not suffice, it is fitted to fewer rows. If they
-    suffice for one more pass, the leave-one-out probabilities of all rows are updated. Sites and q do
-    not change. The scores include the whole residual s, as predictions do, even if training has scaled
-    it.
+    calibration_share: share of the rows that training has left out, to which the factor is fitted; 0
+    means that it is fitted to training rows. If `seconds` do not suffice, it is fitted to fewer rows. If
+    they suffice for one more pass, the leave-one-out probabilities of all rows are updated. Sites and q
+    do not change. The scores include the whole residual s, as predictions do, even if training has
+    scaled it.
     """
     called = time.monotonic()
     leverage = point.max_leverage if point.converged else LAGGING_LEVERAGE
 
-    def score(log_inverse_temperature: float, rows: Batch | None) -> tuple[float, float]:
+    def score(log_inverse_temperature: float, rows: Minibatch | None) -> tuple[float, float]:
         # With a damping of 0 the pass does not change the sites.
         options = SweepOptions(
             0.0, leverage, gradient=False, inverse_temperature=float(np.exp(log_inverse_temperature))
@@ -74,15 +75,15 @@ def calibrated(
         return sums.log_predictive / max(sums.weight, 1e-300), sums.weight
 
     try:
-        most, rows = ROWS, _deciding_rows(engine, seed, hold_out, ROWS)
+        most, rows = ROWS, _deciding_rows(engine, seed, calibration_share, ROWS)
         begin = time.monotonic()
         if np.isfinite(seconds):
             score(_START, rows)
             affordable = seconds / max(time.monotonic() - begin, 1e-9) - 1.0  # passes over these rows
             if affordable < _PASSES:
-                deciding = min(ROWS, (hold_out or 1.0) * engine.n_rows)
+                deciding = min(ROWS, (calibration_share or 1.0) * engine.n_rows)
                 most = max(FEWEST_ROWS, int(deciding * affordable / _PASSES))
-                rows = _deciding_rows(engine, seed, hold_out, most)
+                rows = _deciding_rows(engine, seed, calibration_share, most)
         begin = time.monotonic()
 
         def penalised(log_inverse_temperature: float) -> float:
@@ -98,7 +99,7 @@ def calibrated(
         point = point._replace(inverse_temperature=float(np.exp(best)))
         taken = time.monotonic() - begin
         left = seconds - (time.monotonic() - called)
-        enough = taken / epochs_needed(engine.n_rows, hold_out, most) <= left
+        enough = taken / epochs_needed(engine.n_rows, calibration_share, most) <= left
         point = point._replace(mean_log_predictive=score(best, None if enough else rows)[0])
     except KeyboardInterrupt:
         return point._replace(interrupted=True)
@@ -107,11 +108,11 @@ def calibrated(
     return point
 
 
-def _deciding_rows(engine: Engine, seed: int, hold_out: float, most: int) -> Batch | None:
+def _deciding_rows(engine: Engine, seed: int, calibration_share: float, most: int) -> Minibatch | None:
     """The rows that the factor is fitted to, as a minibatch; None for all rows."""
     rng = np.random.default_rng(seed)
-    if hold_out:
-        return engine.calibration_batch(hold_out, most, rng)
+    if calibration_share:
+        return engine.calibration_batch(calibration_share, most, rng)
     return next(iter(engine.batches(most, rng))) if engine.n_rows > most else None
 
 

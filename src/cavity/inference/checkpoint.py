@@ -27,8 +27,11 @@ from cavity.inference.updates import PosteriorUpdate
 from cavity.typing import AnyArray, JsonObject
 
 
-def found(path: Path) -> bool:
-    """Whether there is a file at `path`; raises before training if it could not be written or read."""
+def prepare_path(path: Path) -> bool:
+    """Check a path before training and remove unfinished files; returns whether there is a checkpoint.
+
+    It raises if the path cannot be written to.
+    """
     try:
         if path.is_dir():
             example = path / "fit.ckpt"
@@ -52,20 +55,20 @@ def found(path: Path) -> bool:
     return True
 
 
-def writer(path: Path) -> str | None:
+def run_that_wrote(path: Path) -> str | None:
     """The identifier of the run that wrote the checkpoint at `path`; None if there is no file."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return str(json.loads(archive["about"].tobytes()).get("run"))
     except FileNotFoundError:
         return None
-    except Exception:  # an unreadable file belongs to somebody else
+    except Exception:  # an unreadable file was not written by this run
         return "unknown"
 
 
 def require_own(path: Path, known: str | None) -> None:
     """Raise if the checkpoint at `path` was written by another run than `known`."""
-    if writer(path) not in (None, known):
+    if run_that_wrote(path) not in (None, known):
         raise CheckpointError(
             f"the checkpoint {str(path)!r} was written by another fit while this one was running, and "
             "was not changed; give each fit a checkpoint path of its own"
@@ -231,7 +234,7 @@ class Checkpointer:
         """The state and position to train from: those of the checkpoint, or else the start."""
         if self.path is None:
             return trainer.init(), Position()
-        exists = found(self.path)
+        exists = prepare_path(self.path)
         self._fingerprint  # noqa: B018  (made now, so that an error comes before training)
         if not exists:
             return trainer.init(), Position()
@@ -269,7 +272,7 @@ class Checkpointer:
 
     def finish(self, engine: Engine) -> None:
         """Remove the checkpoint after training, unless another run wrote it."""
-        if self.path is not None and writer(self.path) in (None, self._writer):
+        if self.path is not None and run_that_wrote(self.path) in (None, self._writer):
             remove(self.path)
             engine.forget_saved_rows(self.path)
 

@@ -1,4 +1,4 @@
-"""What every setting of a training run is: `TrainingConfig`, and `resolve`, which decides each "auto".
+"""All settings of a training run: `TrainingConfig`, and `resolve`, which decides each "auto".
 
 `resolve` is arithmetic on the number of rows, inducing points and classes. Nothing else in the library
 decides what a default means; all other modules read the configuration.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import TypeAlias
 
@@ -18,8 +18,8 @@ from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 from cavity.text import suggestion
 from cavity.typing import JsonObject
 
-ALL_ROWS = 10_000
-"""Rows up to which batch_size="auto" means that every step sees all of them."""
+FULL_BATCH_ROWS = 10_000
+"""Rows up to which batch_size="auto" means that every step uses all of them."""
 BATCH_PER_POINT = 5
 """Rows of a minibatch for each inducing point, so that the m×m algebra of a step is worth its time."""
 LEAST_BATCH = 1_000
@@ -227,7 +227,7 @@ def resolve(
     if calibration and averages and size is not None and size < n_rows and n_rows > CALIBRATION_ROWS:
         left_to_calibration = CALIBRATION_FRACTION
     if residual_scale == "auto":
-        # Rows held out for early stopping would judge a posterior that is not calibrated yet.
+        # Rows held out for early stopping would score a posterior that is not calibrated yet.
         sharp = method == "ep" and left_to_calibration and early_stopping != "validation"
         residual_scale = 0.0 if sharp else 1.0
     epochs, useful = _epochs(max_epochs, max_seconds, method, size, n_rows, searched)
@@ -280,7 +280,7 @@ def resolve(
 
 def _batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None:
     if batch_size == "auto":
-        if n_rows <= ALL_ROWS:
+        if n_rows <= FULL_BATCH_ROWS:
             return None
         wanted = max(BATCH_PER_POINT * m, LEAST_BATCH, n_rows // BATCHES_PER_EPOCH)
         batch_size = min(wanted, MOST_PER_POINT * m)
@@ -291,7 +291,7 @@ def _damping(method: str, n_classes: int, batch_size: int | None, site_storage: 
     whole = batch_size is None
     if method == "vi":
         # A whole natural-gradient step solves a concave problem at once. With several latent functions
-        # each step assumes that the others stand still, and whole steps would overshoot twofold.
+        # each step assumes that the others do not move, and whole steps would overshoot twofold.
         return 0.5 if n_classes > 2 and whole else 1.0
     if whole:
         return 0.5
@@ -501,8 +501,3 @@ def check_fields(given: Mapping[str, object]) -> None:
                 f"{', '.join(sorted(SETTABLE))}"
             )
         check_value(name, value, _FIELDS[name])
-
-
-def field_names() -> tuple[str, ...]:
-    """Names of the fields of `TrainingConfig`."""
-    return tuple(field.name for field in fields(TrainingConfig))

@@ -116,7 +116,7 @@ def converge(
 
 
 def _as_far_as_known(point: FixedPoint, found: Naturals, start: Naturals | None) -> FixedPoint:
-    """The point of the last sweep, which has found these sites, if there is no time for another."""
+    """The result if no more sweeps are made: the point of the last sweep, with its new sites `found`."""
     if point.n_sweeps == 1 and not point.posterior.naturals.precision.any():
         # A single sweep began without sites: those that it has found are the best posterior there is.
         return point._replace(posterior=Posterior.from_naturals(found), objective=np.nan)

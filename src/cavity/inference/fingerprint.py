@@ -30,7 +30,7 @@ class Fingerprint:
     >>> mine.difference({**theirs, "contents": {"labels": "1234", "start": "5678"}})
     'its labels are not those passed now'
     >>> mine.difference({**theirs, "parameters": {"tol": 0.2}})
-    'its parameters are others: tol is 0.2, and 0.1 now'
+    'its parameters differ: tol is 0.2, and 0.1 now'
     """
 
     parameters: JsonObject = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Fingerprint:
                 if other.get(name) != value
             ]
             if changed:
-                return f"its {what} are others: {'; '.join(changed)}"
+                return f"its {what} differ: {'; '.join(changed)}"
         return self._other_contents(theirs.get("contents") or {})
 
     def _other_contents(self, theirs: Mapping[str, str]) -> str | None:
@@ -100,7 +100,7 @@ def fingerprint(
     scaling = engine.standardizer
     fitting = min(_ROWS, _BYTES // (8 * engine.n_features))
     sample = source.sample(max(1, fitting), np.random.default_rng(0))
-    n_classes = problem.rule.n_latents
+    n_latents = problem.rule.n_latents
     return Fingerprint(
         {
             **{name: plain(value) for name, value in config.as_dict().items()},
@@ -112,7 +112,7 @@ def fingerprint(
         {
             "number of rows": engine.n_rows,
             "number of features": engine.n_features,
-            **({} if n_classes == 1 else {"number of classes": n_classes}),
+            **({} if n_latents == 1 else {"number of classes": n_latents}),
             "kind of source": table.arrangement,
             "precision": str(engine.dtype),
         },

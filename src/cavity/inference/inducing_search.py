@@ -58,11 +58,11 @@ CANDIDATES = (25, 50, 100, 200, 400)
 PENALTY_SHARE = 0.5
 """Share of training's trace penalty ½ν̃s that is subtracted from a row's score."""
 WHOLE_ROWS = 10_000
-"""Number of rows up to which the search sees all of them, as training does."""
+"""Number of rows up to which the search uses all of them, as training does."""
 PILOT_ROWS = 4_000
-"""Number of rows in the sample that the search sees of larger data."""
+"""Number of rows in the sample that the search uses of larger data."""
 PILOT_VALUES = 5_000_000
-"""Most values (rows times features) that the search sees in either case."""
+"""Most values (rows times features) that the search uses in either case."""
 REQUIRED_GAIN = 0.06
 """Relative gain in leave-one-out NLL that 400 points must bring on FEW_ROWS rows or fewer."""
 FEW_ROWS = 2_000
@@ -163,7 +163,7 @@ class InducingSearch:
     """Relative gain in penalised leave-one-out NLL that the largest of CANDIDATES must bring."""
     learn_kernel: bool = True
     learn_inducing: bool = True
-    deviation: float | None = 1.0
+    hyperprior_scale: float | None = 1.0
     """Standard deviation of the hyper-prior; None means a flat one."""
     max_seconds: float = np.inf
     options: SweepOptions = field(default_factory=lambda: _OPTIONS)
@@ -175,7 +175,7 @@ class InducingSearch:
         kernel: Kernel,
         X: Array,
         numbers: Sequence[int],
-        clock: Progress,
+        progress: Progress,
     ) -> SearchResult:
         """Try numbers of inducing points in turn, until one more is not worth its time.
 
@@ -186,7 +186,7 @@ class InducingSearch:
         trials = _Trials(self, engine, rule, X, weight, kernel.theta)
         found, interrupted = _Found(), False
         try:
-            self._try_in_turn(found, trials, kernel, numbers, clock)
+            self._try_in_turn(found, trials, kernel, numbers, progress)
         except KeyboardInterrupt:
             if found.best is None:  # nothing has been learned
                 raise
@@ -196,13 +196,13 @@ class InducingSearch:
         return SearchResult(prior.kernel, prior.Z, found.best.sites, found.candidates, interrupted)
 
     def _try_in_turn(
-        self, found: _Found, trials: _Trials, kernel: Kernel, numbers: Sequence[int], clock: Progress
+        self, found: _Found, trials: _Trials, kernel: Kernel, numbers: Sequence[int], progress: Progress
     ) -> None:
         """Try candidates as long as they gain enough; `found` is up to date at any interruption."""
-        begun, engine, X = clock.seconds, trials.engine, trials.X
+        begun, engine, X = progress.seconds, trials.engine, trials.X
         Z: Array = np.zeros((0, X.shape[1]))
         for m, following in zip(numbers, [*numbers[1:], None], strict=True):
-            started, best = clock.seconds, found.best
+            started, best = progress.seconds, found.best
             precision = np.ones(len(X)) if best is None else engine.sites.precision.sum(axis=0)
             Z = extended_greedily(Z, X, precision, m, kernel)
             trial = trials.round(kernel, Z)
@@ -212,17 +212,17 @@ class InducingSearch:
             if accepted:
                 found.best, found.last = trial, gain
             if goes_on:
-                left = self.max_seconds - (clock.seconds - begun)
-                trial = trials.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, clock, left)
+                left = self.max_seconds - (progress.seconds - begun)
+                trial = trials.trained(trial, _FIRST_ROUNDS if best is None else _ROUNDS, progress, left)
                 found.best = trial
             kernel, Z = trial.point.prior.kernel, trial.point.prior.Z
-            seconds = clock.seconds - started
+            seconds = progress.seconds - started
             score = trial.point.mean_log_predictive
             found.candidates.append(InducingCandidate(len(Z), score, seconds, trial.penalty))
-            clock.say(
+            progress.say(
                 f"m = {len(Z)}: leave-one-out NLL {-score:.4f} + {trial.penalty:.4f}, {seconds:.2f} s"
             )
-            affordable = clock.seconds - begun + _COST * seconds <= self.max_seconds
+            affordable = progress.seconds - begun + _COST * seconds <= self.max_seconds
             if not (goes_on and affordable):
                 break
 
@@ -264,7 +264,7 @@ class _Trials:
         search, engine = self.search, self.engine
         space = ParameterSpace(kernel, Z, search.learn_kernel, search.learn_inducing)
         problem = make_problem(
-            engine, self.rule, space, search.deviation, centre=space.pack(self.centre, Z)
+            engine, self.rule, space, search.hyperprior_scale, centre=space.pack(self.centre, Z)
         )
         x = self._steps(problem) if search.learn_kernel else space.start
         point = converge(engine, problem.prior(x), self.rule, tol=_EP_TOL, max_sweeps=_MOST_SWEEPS)
@@ -272,11 +272,11 @@ class _Trials:
             raise KeyboardInterrupt
         return self._scored(point)
 
-    def trained(self, trial: _Trial, n_rounds: int, clock: Progress, max_seconds: float) -> _Trial:
+    def trained(self, trial: _Trial, n_rounds: int, progress: Progress, max_seconds: float) -> _Trial:
         """A trial after more rounds, as long as each of them gains something."""
-        begun = clock.seconds
+        begun = progress.seconds
         for _ in range(1, n_rounds if self.search.learn_kernel else 1):
-            if clock.seconds - begun > max_seconds:
+            if progress.seconds - begun > max_seconds:
                 break
             after = self.round(trial.point.prior.kernel, trial.point.prior.Z)
             gain, trial = self.gain(trial, after), after
@@ -327,7 +327,7 @@ def search_inducing_points(
     rule: Rule,
     threads: Threads,
     rng: np.random.RandomState,
-    clock: Progress,
+    progress: Progress,
     kernel: Kernel | None = None,
 ) -> SearchedStart:
     """Find how many inducing points these rows need, and a kernel that fits them."""
@@ -345,13 +345,13 @@ def search_inducing_points(
         required_gain=required_gain(source.n_rows, pilot.n_rows),
         learn_kernel=config.learn_kernel,
         learn_inducing=config.learn_inducing,
-        deviation=config.hyperprior_scale,
+        hyperprior_scale=config.hyperprior_scale,
         max_seconds=SEARCH_SHARE * config.max_seconds,
     )
     engine = LocalEngine(pilot, standardizer, rule.n_latents, threads)
     X = standardizer.apply(pilot.X, np.dtype(np.float64))
     numbers = _affordable(candidate_numbers(pilot.n_rows), rule.n_latents)
-    result = search.run(engine, rule, kernel, X, numbers, clock)
+    result = search.run(engine, rule, kernel, X, numbers, progress)
     engine.sites = result.sites
     seen = source.n_rows == pilot.n_rows
     adopted = isinstance(source, ArraySource) and seen and config.site_storage == "sites"
@@ -375,7 +375,7 @@ def halfway_kernel(start: SearchedStart) -> Kernel:
 
 
 def required_gain(n_rows: int, n_seen: int) -> float:
-    """The gain that 400 points must bring for `n_rows` rows of which the search sees `n_seen`.
+    """The gain that 400 points must bring for `n_rows` rows of which the search uses `n_seen`.
 
     The more rows there are, the more detail they show and the more points they can place. A sample shows
     only a part of the gain.
@@ -398,7 +398,7 @@ def candidate_numbers(n_rows: int) -> list[int]:
 
 
 def _pilot(source: RowSource, rng: np.random.Generator) -> ArraySource:
-    """The rows that the search sees, in memory."""
+    """The rows that the search uses, in memory."""
     most = source.n_rows if source.n_rows <= WHOLE_ROWS else PILOT_ROWS
     size = max(CANDIDATES[0], min(most, PILOT_VALUES // source.n_features))
     X, labels, weight = source.sample(size, rng)
@@ -447,7 +447,7 @@ def choose_start(
     resolve_found: Callable[[int, bool], TrainingConfig] | None = None,
     holds_out: bool = False,
     threads: Threads,
-    clock: Progress,
+    progress: Progress,
 ) -> ChosenStart:
     """Where training begins: where an earlier fit or a search has ended, or at points that are chosen.
 
@@ -464,7 +464,7 @@ def choose_start(
         )
         return ChosenStart(start, config)
     rule = make_rule(config, sites=True)
-    found = search_inducing_points(source, standardizer, config, rule, threads, rng, clock, kernel)
+    found = search_inducing_points(source, standardizer, config, rule, threads, rng, progress, kernel)
     # The search has seen all rows, also those that are held out. Then only its number of points is used.
     goes_on = found.on_all_rows and not holds_out
     config = resolve_found(len(found.Z), goes_on)

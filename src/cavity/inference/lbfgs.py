@@ -1,8 +1,8 @@
 """Training by L-BFGS-B on all rows, which the paper uses for the methods that it compares with.
 
-`fit_outer` is GFITC's schedule: EP to convergence at every evaluation, then the gradient of the evidence
-by the parameters. `fit_gradient_batch` maximises the variational bound over the posterior, N(m, R Rᵀ),
-and the parameters together.
+`fit_evidence_by_lbfgs` is GFITC's schedule: EP to convergence at every evaluation, then the gradient of
+the evidence by the parameters. `fit_bound_by_lbfgs` maximises the variational bound over the posterior,
+N(m, R Rᵀ), and the parameters together.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ _WINDOW = 10
 """Window of the test of convergence when q is part of the vector: single iterations are slow then."""
 
 
-def fit_gradient_batch(
+def fit_bound_by_lbfgs(
     trainer: Trainer, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
 ) -> FitResult:
     """Maximise the variational bound over q and the parameters as one vector."""
@@ -215,7 +215,7 @@ _EP_TOL = 1e-6
 """Site change at which EP is close enough to its fixed point for a line search."""
 
 
-def fit_outer(
+def fit_evidence_by_lbfgs(
     problem: Problem, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
 ) -> FitResult:
     """Maximise the evidence over the parameters, with q at its fixed point in every evaluation.

@@ -1,4 +1,4 @@
-"""The training loop: batches of rows until a budget is used up or the objective stands still.
+"""The training loop: batches of rows until a budget is used up or the objective stops rising.
 
 Training on all rows and on minibatches is the same loop: a batch is then all rows or some of them.
 """
@@ -27,7 +27,7 @@ _MOST_BOOST = 2.5
 
 
 @dataclass(frozen=True)
-class Trained:
+class LoopResult:
     """Where a training run ended."""
 
     state: TrainingState
@@ -44,13 +44,13 @@ def batches(trainer: Trainer, config: TrainingConfig) -> Iterator[Batch]:
     The order of the rows depends on the seed and the number of the epoch only.
     """
     n_rows, progress = trainer.engine.n_rows, Progress()
-    course = Course(config, Budget.of(config, n_rows), n_rows, 0, progress.seconds)
+    plan = StepPlan(config, Budget.of(config, n_rows), n_rows, 0, progress.seconds)
     for position, rows in draws(trainer, config, Position()):
-        batch = course.batch(position, rows, progress.seconds)
+        batch = plan.batch(position, rows, progress.seconds)
         if batch is None:
             return
         yield batch
-        course.visited += course.share
+        plan.visited += plan.share
 
 
 def run(
@@ -62,49 +62,49 @@ def run(
     monitor: Monitor,
     checkpointer: Checkpointer,
     position: Position,
-) -> Trained:
+) -> LoopResult:
     """Train from a state at a position until the budget is used up or training has converged."""
     whole = config.batch_size is None
-    course = Course(config, budget, trainer.engine.n_rows, position.step, progress.seconds)
-    course.ending = position.ending
-    every = max(1, math.ceil(1.0 / (course.share * _RECORDS_PER_EPOCH)))
+    plan = StepPlan(config, budget, trainer.engine.n_rows, position.step, progress.seconds)
+    plan.ending = position.ending
+    every = max(1, math.ceil(1.0 / (plan.share * _RECORDS_PER_EPOCH)))
     window, interrupted = RunningInfo(every, progress.pending), False
     try:
         for before, rows in draws(trainer, config, position):
-            batch = course.batch(before, rows, progress.seconds)
+            batch = plan.batch(before, rows, progress.seconds)
             if batch is None:
                 break
             state, info = trainer.step(state, batch)
             position = before.after_step(whole)
-            course.visited += course.share * (1.0 if info is None else info.visited)
+            plan.visited += plan.share * (1.0 if info is None else info.visited)
             if info is None:
                 continue
-            now = position.epochs(course.share)
+            now = position.epochs(plan.share)
             if (mean := window.add(info, position.step)) is not None:
-                progress.record(mean, now, share=course.budget.used(now, progress.seconds))
+                progress.record(mean, now, share=plan.budget.used(now, progress.seconds))
             plateau = monitor.plateau_after(state, info)
             if whole:
                 plateau = plateau or _stands_still(progress.history, config.tol, config.warm_up)
-            if plateau and course.ending is None:
-                course.ending = now
-            position = replace(position, ending=course.ending)
+            if plateau and plan.ending is None:
+                plan.ending = now
+            position = replace(position, ending=plan.ending)
             checkpointer.after_step(state, position, trainer, progress, monitor)
     except KeyboardInterrupt:
         interrupted = True
     if not progress.history and (mean := window.rest()) is not None:
-        progress.record(mean, position.epochs(course.share))
+        progress.record(mean, position.epochs(plan.share))
     # On all rows and without early stopping the objective decides, and it is best at the end.
     last_is_best = whole and monitor.patience is None
-    return Trained(
+    return LoopResult(
         state if last_is_best else monitor.best_or(state),
         position.step,
-        converged=not interrupted and (not whole or course.ending is not None),
+        converged=not interrupted and (not whole or plan.ending is not None),
         interrupted=interrupted,
-        seconds_per_epoch=course.seconds_per_epoch(progress.seconds),
+        seconds_per_epoch=plan.seconds_per_epoch(progress.seconds),
     )
 
 
-class Course:
+class StepPlan:
     """How gains and rates change over a run, given the budget that is left."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """What an inference rule computes for single rows: refined sites and the scalars of the gradient.
 
-A rule sees scalars only, the moments of a row's latent values under q. Both rules, EP and VI, first
-divide the row's own site out of q: the cavity, the posterior of the other rows.
+A rule computes with scalars only, the moments of a row's latent values under q. Both rules, EP and VI,
+first divide the row's own site out of q: the cavity, the posterior of the other rows.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def limit_leverage(
 ) -> tuple[Array, Array]:
     """Scale sites down so that ν̃v ≤ max_leverage.
 
-    In an exact q a row's own site cannot exceed 1. It can when kernel or inducing points have moved
-    since the site entered q, and then the cavity would be improper.
+    If q is exactly the product of prior and sites, ν̃v is below 1. It can be larger if kernel or inducing
+    points have moved since the site entered q, and then the cavity would be improper.
     """
     leverage = precision * variance
     factor = max_leverage / np.maximum(leverage, max_leverage)  # 1 up to the bound

@@ -95,19 +95,19 @@ def prepare(
 ) -> Problem:
     """The problem of fitting a source from a start: engine, parameter space and hyper-prior."""
     m, rule = len(start.space.Z), make_rule(config)
-    stored = m if config.site_storage == "factors" else 0
-    if stored:
+    n_directions = m if config.site_storage == "factors" else 0
+    if n_directions:
         require_memory(
             4 * source.n_rows * m,
             f'site_storage="factors" for {source.n_rows:,} rows and m={m}',
             instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
         )
-    engine = backend.engine(source, standardizer, rule.n_latents, held_out, stored)
+    engine = backend.engine(source, standardizer, rule.n_latents, held_out, n_directions)
     if held_out is not None:
         _require_weight_on_both_sides(engine, held_out, config.validation_fraction)
     adopted = engine.adopt(start.engine)
     # A posterior that is the sum of stored factors cannot begin with another one.
-    posterior = None if stored and not adopted else start.posterior
+    posterior = None if n_directions and not adopted else start.posterior
     return make_problem(
         engine, rule, start.space, config.hyperprior_scale, centre=start.centre, posterior=posterior
     )

@@ -1,6 +1,6 @@
 """The pass over one tile of rows: refined sites and sums. The time of training is spent here.
 
-For a tile with kernel rows K [t, m], in whitened coordinates (`docs/design.md`):
+For a tile with kernel rows K [t, m], in whitened coordinates (`docs/engine.md`):
 
     A = K L⁻ᵀ,  s = k(x, x) − |A|²,  Q_c = A B_c⁻¹,  v_c = Σ A∘Q_c,  e_c = A μ_c
     rule: (labels, e, v, s, sites) → refined sites and the scalars α, h, γ
@@ -126,13 +126,13 @@ class Sweep(_PriorPass):
         )
         return replace(self, options=options)
 
-    def packed(self, *, directions: bool) -> Callable[[], Sweep]:
+    def packed(self, *, has_directions: bool) -> Callable[[], Sweep]:
         """The pass in a small form for sending; calling that gives the pass again."""
         assert isinstance(self.prior, Prior)
         # The exact gradient has terms that are computed in float64, whatever the tiles have.
         dtype = FLOAT64 if self.options.exact else self.prior.dtype
         posterior = _packed_posterior(self.posterior, dtype)
-        prior = self.prior.packed(directions=directions)
+        prior = self.prior.packed(has_directions=has_directions)
         return partial(_unpacked_sweep, prior, posterior, self.rule, self.options)
 
     def __call__(self, rows: Rows, sites: Sites) -> tuple[RefinedRows, Sums]:
@@ -142,8 +142,10 @@ class Sweep(_PriorPass):
         K, cross_tape = kernel.cross(rows.X)
         diagonal, diagonal_tape = kernel.diagonal(rows.X)
         at = marginals_from_kernel(K, diagonal, prior, posterior)
-        weight, stored = rows.weights, _stored_whitened(sites, prior)
-        own = sites if stored is None else _equivalent_sites(sites, stored, at, posterior, options)
+        weight, directions = rows.weights, _whitened_directions(sites, prior)
+        own = (
+            sites if directions is None else _equivalent_sites(sites, directions, at, posterior, options)
+        )
         terms = self._terms(rows, own, at)
         if rows.importance_weight is not None:
             weight = weight * rows.importance_weight
@@ -152,11 +154,11 @@ class Sweep(_PriorPass):
         refined = Sites(
             sites.precision + step * (terms.precision - sites.precision),
             sites.shift + step * (terms.shift - sites.shift),
-            None if stored is None else times_lower(at.A, prior.whitener),
+            None if directions is None else times_lower(at.A, prior.whitener),
         )
         sums = _site_sums(at, sites, refined, terms, weight)
-        if stored is not None:
-            sums.replaced_precision, sums.replaced_shift = _naturals(stored, sites, weight).parts
+        if directions is not None:
+            sums.replaced_precision, sums.replaced_shift = _naturals(directions, sites, weight).parts
         if options.trace_penalty:
             # −½ cν̃s has the form of the row's own dependence on s, with cν̃ in the place of γ.
             charge = options.trace_penalty * terms.precision
@@ -218,10 +220,10 @@ class Sweep(_PriorPass):
 class SiteSum(_PriorPass):
     """The pass that sums up the sites of rows as they are, and changes nothing."""
 
-    def packed(self, *, directions: bool) -> Callable[[], SiteSum]:
+    def packed(self, *, has_directions: bool) -> Callable[[], SiteSum]:
         """The pass in a small form for sending; calling that gives the pass again."""
         assert isinstance(self.prior, Prior)
-        return partial(_unpacked_site_sum, self.prior.packed(directions=False))
+        return partial(_unpacked_site_sum, self.prior.packed(has_directions=False))
 
     def __call__(self, rows: Rows, sites: Sites) -> tuple[None, Sums]:
         """The summed sites, with number and weight of the rows; all other sums are 0."""
@@ -261,7 +263,7 @@ def _unpacked_site_sum(prior: PackedPrior) -> SiteSum:
     return SiteSum(prior.unpacked())
 
 
-def _stored_whitened(sites: Sites, prior: Prior | RowPrior) -> Array | None:
+def _whitened_directions(sites: Sites, prior: Prior | RowPrior) -> Array | None:
     """The stored directions of the rows in the current whitened coordinates [t, m]: υᵀf̄ = (Lᵀυ)ᵀu."""
     if sites.directions is None:
         return None
@@ -269,7 +271,7 @@ def _stored_whitened(sites: Sites, prior: Prior | RowPrior) -> Array | None:
 
 
 def _equivalent_sites(
-    sites: Sites, stored: Array, at: Marginals, posterior: Posterior, options: SweepOptions
+    sites: Sites, directions: Array, at: Marginals, posterior: Posterior, options: SweepOptions
 ) -> Sites:
     """Sites along the current directions with the same cavities as the stored factors.
 
@@ -278,9 +280,9 @@ def _equivalent_sites(
     """
     precisions, shifts = [], []
     for c, (nu, mu) in enumerate(zip(sites.precision, sites.shift, strict=True)):
-        product = stored @ posterior.covariance[c].astype(stored.dtype)
-        own_variance = row_dots(stored, product)
-        own_mean = (stored @ posterior.mean[c].astype(stored.dtype)).astype(np.float64)
+        product = directions @ posterior.covariance[c].astype(directions.dtype)
+        own_variance = row_dots(directions, product)
+        own_mean = (directions @ posterior.mean[c].astype(directions.dtype)).astype(np.float64)
         covariance = row_dots(at.A, product)
         nu, mu = limit_leverage(nu, mu, own_variance, options.max_leverage)
         kept = 1.0 - nu * own_variance
@@ -296,7 +298,7 @@ def _naturals(A: Array, sites: Sites, weight: Array) -> Naturals:
     precisions, shifts = [], []
     for nu, mu in zip(sites.precision, sites.shift, strict=True):
         scaled = np.sqrt(weight * nu).astype(A.dtype)[:, None] * A
-        precisions.append((scaled.T @ scaled).astype(np.float64, copy=False))  # NumPy sees a syrk here
+        precisions.append((scaled.T @ scaled).astype(np.float64, copy=False))  # NumPy calls syrk here
         shifts.append(((weight * mu).astype(A.dtype, copy=False) @ A).astype(np.float64, copy=False))
     return Naturals(stacked(precisions), stacked(shifts))
 

@@ -26,8 +26,8 @@ from cavity.inference.converge import (
 )
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import Progress
-from cavity.inference.lbfgs import fit_gradient_batch, fit_outer
-from cavity.inference.loop import Trained, run
+from cavity.inference.lbfgs import fit_bound_by_lbfgs, fit_evidence_by_lbfgs
+from cavity.inference.loop import LoopResult, run
 from cavity.inference.optimizers import Adadelta
 from cavity.inference.rule import Rule
 from cavity.inference.schedule import Budget, Monitor
@@ -73,7 +73,7 @@ def make_trainer(problem: Problem, config: TrainingConfig) -> Trainer:
         replace(options, max_leverage=leverage),
         _update(problem, config, options),
         config.rebuild_posterior,
-        RowSampler(subsample=config.subsample, hold_out=config.calibration_fraction),
+        RowSampler(subsample=config.subsample, calibration_share=config.calibration_fraction),
     )
 
 
@@ -90,11 +90,11 @@ def sweep_options(config: TrainingConfig) -> SweepOptions:
 def _update(problem: Problem, config: TrainingConfig, options: SweepOptions) -> PosteriorUpdate:
     if config.posterior_update == "gradient":
         return GradientUpdate(GaussianSpace(config.n_latents, len(problem.space.Z)))
-    each = problem.engine.threads.map
+    map_latents = problem.engine.threads.map
     if config.site_storage == "factors":
-        return FactorUpdate(each)
+        return FactorUpdate(map_latents)
     gamma = site_gamma(problem.rule, options) if config.summed_site_gradient else None
-    return NaturalUpdate(each, gamma)
+    return NaturalUpdate(map_latents, gamma)
 
 
 def train(
@@ -102,11 +102,11 @@ def train(
 ) -> FitResult:
     """Fit a problem as the configuration says."""
     if config.schedule == "converge":
-        result = _converged(problem, config, progress)
+        result = _converge_only(problem, config, progress)
     elif config.schedule == "lbfgs":
-        result = _climbed(problem, config, progress)
+        result = _train_by_lbfgs(problem, config, progress)
     else:
-        return _stepped(problem, config, progress, checkpointer)
+        return _train_by_steps(problem, config, progress, checkpointer)
     point = _calibrate(problem, config, result.point, progress, config.max_seconds)
     return result._replace(point=point, interrupted=result.interrupted or point.interrupted)
 
@@ -124,7 +124,7 @@ def stopped_before_training(problem: Problem, progress: Progress) -> FitResult:
     return FitResult(point, 0, converged=False, interrupted=True)
 
 
-def _converged(problem: Problem, config: TrainingConfig, progress: Progress) -> FitResult:
+def _converge_only(problem: Problem, config: TrainingConfig, progress: Progress) -> FitResult:
     """The posterior at the starting parameters, which stay."""
     point = converge(
         problem.engine,
@@ -139,16 +139,16 @@ def _converged(problem: Problem, config: TrainingConfig, progress: Progress) -> 
     return FitResult(point, point.n_sweeps, point.converged, point.interrupted)
 
 
-def _climbed(problem: Problem, config: TrainingConfig, progress: Progress) -> FitResult:
+def _train_by_lbfgs(problem: Problem, config: TrainingConfig, progress: Progress) -> FitResult:
     """L-BFGS over all rows: EP converges at every evaluation, or the posterior is part of the vector."""
     steps, tol, seconds = max(1, int(config.max_epochs)), config.tol, config.max_seconds
     if config.posterior_update == "gradient":
         trainer = make_trainer(problem, config)
-        return fit_gradient_batch(trainer, progress, max_iter=steps, tol=tol, max_seconds=seconds)
-    return fit_outer(problem, progress, max_iter=steps, tol=tol, max_seconds=seconds)
+        return fit_bound_by_lbfgs(trainer, progress, max_iter=steps, tol=tol, max_seconds=seconds)
+    return fit_evidence_by_lbfgs(problem, progress, max_iter=steps, tol=tol, max_seconds=seconds)
 
 
-def _stepped(
+def _train_by_steps(
     problem: Problem, config: TrainingConfig, progress: Progress, checkpointer: Checkpointer
 ) -> FitResult:
     """Steps on batches of rows, then exact sweeps at the final parameters, then calibration."""
@@ -180,7 +180,7 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     """The model of a state after exact sweeps over all rows at its parameters, calibrated if wanted."""
     problem, progress = trainer.problem, Progress()
     prior, posterior = _final_prior_and_posterior(problem, trainer, state, config)
-    arrived = Trained(state, 0, converged=True, interrupted=False)
+    arrived = LoopResult(state, 0, converged=True, interrupted=False)
     point = _polish(problem, config, prior, posterior, arrived, progress, np.inf)
     point = _calibrate(problem, config, point, progress, np.inf)
     return Model.from_prior(
@@ -209,7 +209,7 @@ def _polish(
     config: TrainingConfig,
     prior: Prior,
     posterior: Posterior,
-    trained: Trained,
+    trained: LoopResult,
     progress: Progress,
     deadline: float,
 ) -> FixedPoint:
@@ -248,7 +248,7 @@ def _time_until(
 def _calibrate(
     problem: Problem, config: TrainingConfig, point: FixedPoint, progress: Progress, deadline: float
 ) -> FixedPoint:
-    """Fit the inverse temperature, if the configuration wants one."""
+    """Fit the inverse temperature, if the configuration has a calibration."""
     try:
         if config.batch_size is not None:
             return_freed_memory()  # the sites of all rows took it; calibration needs few rows
@@ -257,8 +257,8 @@ def _calibrate(
     if config.calibration is None or point.interrupted:
         return point
     seconds = deadline - progress.seconds
-    hold_out = config.calibration_fraction
-    return calibrated(problem.engine, point, problem.rule, config.seed, hold_out, seconds)
+    calibration_share = config.calibration_fraction
+    return calibrated(problem.engine, point, problem.rule, config.seed, calibration_share, seconds)
 
 
 def validation_log_loss(trainer: Trainer, state: TrainingState) -> float:

@@ -60,23 +60,24 @@ def make_problem(
     engine: Engine,
     rule: Rule,
     space: ParameterSpace,
-    deviation: float | None,
+    hyperprior_scale: float | None,
     *,
     centre: Array | None = None,
     posterior: Posterior | None = None,
 ) -> Problem:
-    """A problem whose hyper-prior has the standard deviation `deviation` in theta; None means flat.
+    """A problem with a hyper-prior on the kernel's theta.
 
-    By default the hyper-prior is centred on the start of the parameters, and q starts at the prior.
+    hyperprior_scale: its standard deviation; None means a flat prior. By default it is centred on the
+    start of the parameters, and q starts at the prior.
     """
     start = space.start if centre is None else centre
-    spread = np.full(len(start), np.inf)
+    scale = np.full(len(start), np.inf)
     if posterior is None:
         posterior = Posterior.from_naturals(Naturals.zeros(rule.n_latents, len(space.Z)))
-    if deviation is not None:
-        spread[: space.n_theta] = deviation
+    if hyperprior_scale is not None:
+        scale[: space.n_theta] = hyperprior_scale
     dtype = np.dtype(engine.dtype)
-    return Problem(engine, rule, space, Hyperprior(start, spread), dtype, posterior)
+    return Problem(engine, rule, space, Hyperprior(start, scale), dtype, posterior)
 
 
 _MAX_RETRIES = 12

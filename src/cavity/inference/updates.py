@@ -213,7 +213,7 @@ class NaturalUpdate:
     """q is the sum of sites: a step replaces a share of it, the gain, by the refined sites."""
 
     is_whitened: ClassVar[bool] = True
-    each: MapFunction = map
+    map_latents: MapFunction = map
     """Maps a function over the latent functions: an engine's threads, if there are several."""
     gamma: float | None = None
     """The ratio γ/ν̃, if it is the same in all rows: then the gradient through K_mm follows from the
@@ -237,7 +237,7 @@ class NaturalUpdate:
 
     def moments(self, q: Naturals, dtype: Dtype, prior: Prior | None = None) -> Posterior:
         """Moments of q, the covariance in the precision of the tiles."""
-        return Posterior.from_naturals(q, self.each, dtype)
+        return Posterior.from_naturals(q, self.map_latents, dtype)
 
     def gradients(
         self, q: Naturals, sums: Sums, prior: Prior, posterior: Posterior

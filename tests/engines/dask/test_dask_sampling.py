@@ -1,11 +1,11 @@
-"""Importance subsampling and calibration hold-out on a cluster, shard by shard."""
+"""Importance subsampling and calibration rows on a cluster, shard by shard."""
 
 import numpy as np
 import pytest
 from dask_clusters import QUIET, chunked, started
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cavity.data.sampling import RowSampler, is_held_out
+from cavity.data.sampling import RowSampler, is_calibration_row
 from cavity.engines.dask import shards as layout
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.gp.prior import Prior
@@ -33,9 +33,8 @@ def fitted():
 def test_the_sums_are_those_of_all_rows_on_average(fitted):
     engine, posterior = fitted._training, fitted.model_.posterior
     prior = Prior(fitted.kernel_, fitted.model_.Z, np.dtype(np.float64), fitted.model_.jitter)
-    look = Sweep(
-        prior, posterior, ExpectationPropagation(fitted.model_.likelihood), SweepOptions(damping=0.0)
-    )
+    rule = ExpectationPropagation(fitted.model_.likelihood)
+    look = Sweep(prior, posterior, rule, SweepOptions(damping=0.0))
     full = engine.run(look)
     rng, found, epochs = np.random.default_rng(0), [], 8
     for _ in range(epochs):
@@ -52,16 +51,15 @@ def test_the_sums_are_those_of_all_rows_on_average(fitted):
         assert (error < 3.0 * spread + scale).all(), name
 
 
-def test_a_calibration_batch_has_the_rows_of_the_hold_out_and_no_others(fitted):
+def test_a_calibration_batch_has_calibration_rows_and_no_others(fitted):
     engine, posterior = fitted._training, fitted.model_.posterior
     prior = Prior(fitted.kernel_, fitted.model_.Z, np.dtype(np.float64), fitted.model_.jitter)
-    look = Sweep(
-        prior, posterior, ExpectationPropagation(fitted.model_.likelihood), SweepOptions(damping=0.0)
-    )
+    rule = ExpectationPropagation(fitted.model_.likelihood)
+    look = Sweep(prior, posterior, rule, SweepOptions(damping=0.0))
     batch = engine.calibration_batch(0.1, N, np.random.default_rng(0))
     whole = next(engine.batches(N, np.random.default_rng(0)))
     assert all(sample.parts == 1 for sample in whole.values())  # all rows of some shards
     numbers = np.concatenate([np.arange(*engine.source.layout.bounds(shard)) for shard in whole])
-    held_out = int(is_held_out(numbers, 0.1).sum())
+    held_out = int(is_calibration_row(numbers, 0.1).sum())
     assert engine.run(look, batch).weight == held_out > 0
-    assert engine.run(look, whole, RowSampler(hold_out=0.1)).weight == len(numbers) - held_out
+    assert engine.run(look, whole, RowSampler(calibration_share=0.1)).weight == len(numbers) - held_out

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Standardizer
 from cavity.data.source import RowSource
-from cavity.engines.backend import LocalBackend, held_out_numbers
+from cavity.engines.backend import LocalBackend
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.engine import DaskEngine
 from cavity.engines.dask.shards import ShardedSource
@@ -29,22 +27,17 @@ class DaskBackend(LocalBackend):
         assert isinstance(source, ShardedSource)
         return source.standardizer(whiten=scaling == "whiten")
 
-    def hold_out(self, source: RowSource, fraction: float, rng: np.random.RandomState) -> HeldOut:
-        """A random share of the rows, at most 10,000, sent to this process."""
-        numbers = held_out_numbers(source.n_rows, fraction, rng)
-        return HeldOut(numbers, source.take(numbers))
-
     def engine(
         self,
         source: RowSource,
         standardizer: Standardizer,
         n_latents: int,
         held_out: HeldOut | None = None,
-        stored_directions: int = 0,
+        n_directions: int = 0,
     ) -> Engine:
         """The engine that sends passes to the workers."""
         assert isinstance(source, ShardedSource)
-        return DaskEngine(source, standardizer, n_latents, self.threads, held_out, stored_directions)
+        return DaskEngine(source, standardizer, n_latents, self.threads, held_out, n_directions)
 
     def status(self, rows_per_second: float) -> str:
         """Throughput and number of workers."""

@@ -25,7 +25,7 @@ WORKER_TIMEOUT = 60.0
 """Seconds without any worker after which a fit gives up; the Dask configuration key
 `cavity.worker-timeout` overrides it."""
 _POLL = 0.5
-"""Seconds between two looks at the workers."""
+"""Seconds between two checks of the workers."""
 _MOST_DEATHS = 3
 """Number of times in a row that workers may die while they run a task, before the fit ends."""
 

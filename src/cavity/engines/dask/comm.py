@@ -1,6 +1,6 @@
 """What is sent between driver and workers: records, their packing, and the broadcast of a message.
 
-Of symmetric and triangular matrices only one triangle is sent.
+Symmetric and triangular matrices are sent as one triangle.
 
 Dask's own broadcast waits for ever if a worker dies meanwhile. Here the driver sends a copy of the
 message to each of a few workers. A worker without a copy, because it is slow or has just joined, fetches
@@ -61,18 +61,18 @@ GroupState = tuple["ShardState | None", ...]
 class FitSettings:
     """What all passes of a fit have in common."""
 
-    fit: str
+    fit_id: str
     """Name of the fit, in the keys of all that it leaves on the workers."""
     n_latents: int
     standardizer: Standardizer
     held_out: IntArray
     """Sorted numbers of the rows that take no part in training."""
-    stored_directions: int
+    n_directions: int
 
 
 @dataclass(frozen=True)
 class Message:
-    """What all tasks of one pass are told."""
+    """What all tasks of one pass need to know, in one message."""
 
     settings: FitSettings
     row_pass: Pass
@@ -80,7 +80,7 @@ class Message:
     """Which rows of a minibatch take part."""
     number: int
     """Number of the pass within the fit."""
-    live: frozenset[str]
+    needed_keys: frozenset[str]
     """Keys of the states that are still needed."""
 
 
@@ -96,15 +96,15 @@ class PackedMessage:
 def pack(message: Message) -> PackedMessage:
     """A message as bytes, made once for all workers."""
     settings = message.settings
-    row_pass = message.row_pass.packed(directions=settings.stored_directions > 0)
-    parts = (settings, row_pass, message.sampler, message.number, message.live)
-    return PackedMessage(f"{settings.fit}-{message.number}", cloudpickle.dumps(parts))
+    row_pass = message.row_pass.packed(has_directions=settings.n_directions > 0)
+    parts = (settings, row_pass, message.sampler, message.number, message.needed_keys)
+    return PackedMessage(f"{settings.fit_id}-{message.number}", cloudpickle.dumps(parts))
 
 
 def unpack(packed: PackedMessage) -> Message:
     """The message that was packed."""
-    settings, row_pass, sampler, number, live = pickle.loads(packed.data)
-    return Message(settings, row_pass(), sampler, number, live)
+    settings, row_pass, sampler, number, needed_keys = pickle.loads(packed.data)
+    return Message(settings, row_pass(), sampler, number, needed_keys)
 
 
 @lru_cache(maxsize=2)
@@ -164,7 +164,7 @@ def _size_of_message(message: PackedMessage) -> int:
     return len(message.data)
 
 
-# Where Dask runs a task depends on the size of its inputs, which it cannot tell of our own classes.
+# Where Dask runs a task depends on the size of its inputs, which it does not know for these classes.
 sizeof.register(PartialSum, _size_of_partial_sum)
 sizeof.register(Sums, _size_of_sums)
 sizeof.register(PackedMessage, _size_of_message)
@@ -227,7 +227,7 @@ async def _send_copies(cluster: Cluster, packed: PackedMessage, workers: list[st
 
 
 async def _wait_for_copies(client: Client, copies: dict[CopyTask, str]) -> bool:
-    """Wait as long as it is worth it; returns whether a worker that is alive has not answered."""
+    """Wait for the copies, up to a limit; returns whether a worker that is alive has not answered."""
     begin, limit, waiting = time.monotonic(), PATIENCE, set(copies)
     while waiting and time.monotonic() - begin < limit:
         first = asyncio.FIRST_COMPLETED

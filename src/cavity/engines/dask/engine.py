@@ -40,7 +40,7 @@ class Pending(NamedTuple):
     """A pass that waits to be committed."""
 
     keys: dict[int, str]
-    """By group: key of the state that it has left."""
+    """Key of the state that the pass has left, by group."""
     result: PassResult
     whole: bool
     """Whether it was over all rows."""
@@ -58,18 +58,18 @@ class DaskEngine(Engine):
         n_latents: int,
         threads: Threads,
         held_out: HeldOut | None = None,
-        stored_directions: int = 0,
+        n_directions: int = 0,
     ) -> None:
-        super().__init__(source, standardizer, n_latents, threads, held_out, stored_directions)
-        fit = uuid.uuid4().hex[:12]
+        super().__init__(source, standardizer, n_latents, threads, held_out, n_directions)
+        fit_id = uuid.uuid4().hex[:12]
         numbers = np.zeros(0, np.int64) if held_out is None else held_out.numbers
-        self._settings = FitSettings(fit, n_latents, standardizer, numbers, stored_directions)
+        self._settings = FitSettings(fit_id, n_latents, standardizer, numbers, n_directions)
         self._states = GroupStates(self._client, len(source.groups))
-        self._passes = PassRunner(source, fit, self._states)
+        self._passes = PassRunner(source, fit_id, self._states)
         self._recovery = RecoveryLog(self._client, self._states)
         self._pending: Pending | None = None
         self._predecessor: DaskEngine | None = None
-        finalizer = weakref.finalize(self, _release, weakref.ref(self._client), fit)
+        finalizer = weakref.finalize(self, _release, weakref.ref(self._client), fit_id)
         finalizer.atexit = False  # type: ignore[misc]
 
     def fresh(self) -> DaskEngine:
@@ -89,7 +89,7 @@ class DaskEngine(Engine):
 
         def prepare() -> tuple[Message, MakeTask]:
             message = self.message(row_pass, sampler)
-            keys.update({i: state_key(self._settings.fit, message.number, i) for i in groups})
+            keys.update({i: state_key(self._settings.fit_id, message.number, i) for i in groups})
             return message, make_task
 
         def make_task(assignment: Assignment, sent: Future | str) -> Task:
@@ -106,9 +106,9 @@ class DaskEngine(Engine):
         return unpack_sums(result.sums)
 
     def message(self, row_pass: Pass, sampler: RowSampler = EVERY_ROW) -> Message:
-        """What the tasks of a new pass are told."""
+        """The message of a new pass to its tasks."""
         number = self._passes.next_number()
-        return Message(self._settings, row_pass, sampler, number, self._states.live)
+        return Message(self._settings, row_pass, sampler, number, self._states.needed_keys)
 
     def commit(self) -> None:
         """Let the rows keep the sites and scores of the last pass."""
@@ -118,17 +118,25 @@ class DaskEngine(Engine):
             self._states.update(keys)
             slots = self._passes.slots if whole else None
             self._recovery.committed(result.message, result.packed, slots)
-        if self._predecessor is not None and not self._states.live & self._predecessor._states.live:
+        if (
+            self._predecessor is not None
+            and not self._states.needed_keys & self._predecessor._states.needed_keys
+        ):
             self._predecessor = None
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[ShardBatch]:
         """Minibatches over the shards."""
         return shard_batches(self.source.layout, size, rng, skip)
 
-    def calibration_batch(self, hold_out: float, size: int, rng: np.random.Generator) -> ShardBatch:
-        """About `size` rows of the calibration hold-out, or all of them if they are fewer."""
-        batch = next(self.batches(min(self.n_rows, round(size / hold_out)), rng))
-        return {shard: sample._replace(hold_out=hold_out) for shard, sample in batch.items()}
+    def calibration_batch(
+        self, calibration_share: float, size: int, rng: np.random.Generator
+    ) -> ShardBatch:
+        """About `size` calibration rows, or all of them if they are fewer."""
+        batch = next(self.batches(min(self.n_rows, round(size / calibration_share)), rng))
+        return {
+            shard: sample._replace(calibration_share=calibration_share)
+            for shard, sample in batch.items()
+        }
 
     @property
     def log_predictive(self) -> dask.array.Array:
@@ -154,7 +162,7 @@ class DaskEngine(Engine):
             and previous.n_rows == self.n_rows
             and previous.source.groups == self.source.groups
             and previous._client is self._client
-            and (previous.stored_directions > 0) == (self.stored_directions > 0)
+            and (previous.n_directions > 0) == (self.n_directions > 0)
         ):
             return False
         self._states.keys = list(previous._states.keys)
@@ -164,7 +172,7 @@ class DaskEngine(Engine):
 
     def saved_rows(self, path: Path) -> dict[str, Array]:
         """Have each worker write the state of its shards to files beside the checkpoint."""
-        version = f"{self._settings.fit}-{self._passes.count}"
+        version = f"{self._settings.fit_id}-{self._passes.count}"
         make_folder(path)
 
         def submit() -> list[Future]:
@@ -184,12 +192,12 @@ class DaskEngine(Engine):
         keys: dict[int, str] = {}
 
         def submit() -> list[Future]:
-            fit, number = self._settings.fit, self._passes.next_number()
-            keys.update({i: state_key(fit, number, i) for i in groups})
+            fit_id, number = self._settings.fit_id, self._passes.next_number()
+            keys.update({i: state_key(fit_id, number, i) for i in groups})
             return [
                 self._client.submit(
                     read_group_state,
-                    self.source.rows[i], str(path), version, keys[i], fit, number, pure=False,
+                    self.source.rows[i], str(path), version, keys[i], fit_id, number, pure=False,
                 )
                 for i in groups
             ]  # fmt: skip
@@ -217,14 +225,14 @@ class DaskEngine(Engine):
         repair(self._passes, self._recovery)
 
 
-def _release(client: weakref.ref[Client], fit: str) -> None:
+def _release(client: weakref.ref[Client], fit_id: str) -> None:
     """Have the workers release the states of a fit that is no longer in use."""
 
     def tell() -> None:
         alive = client()
         if alive is not None and alive.status == "running":
             with suppress(Exception):
-                alive.run(release_state, fit)
+                alive.run(release_state, fit_id)
 
     # Garbage may be collected in the client's own thread, which must not wait for itself.
     Thread(target=tell, daemon=True).start()

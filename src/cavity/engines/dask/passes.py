@@ -36,7 +36,7 @@ Task: TypeAlias = tuple[Any, ...]
 """A task as Dask writes it: a function and its arguments."""
 
 MakeTask: TypeAlias = Callable[[Assignment, "Future | str"], Task]
-"""From an assignment and the place of the message to a task."""
+"""Makes a task from an assignment and the place of the message."""
 
 
 class PassGraph(NamedTuple):
@@ -109,13 +109,13 @@ class GroupStates:
             self.keys[group] = key
 
     @property
-    def live(self) -> frozenset[str]:
+    def needed_keys(self) -> frozenset[str]:
         """Keys that are still needed."""
         return frozenset(key for key in self.keys if key is not None)
 
     def forget_lost(self) -> list[int]:
         """Forget the states that were lost with a worker; returns the numbers of their groups."""
-        known = self._client.who_has([Future(key, self._client) for key in self.live])
+        known = self._client.who_has([Future(key, self._client) for key in self.needed_keys])
         lost = [i for i, key in enumerate(self.keys) if key is not None and not known.get(key)]
         for i in lost:
             self.keys[i] = None
@@ -134,9 +134,9 @@ class PassResult(NamedTuple):
 class PassRunner:
     """Numbers the passes of a fit, sends them to the workers and collects their sums."""
 
-    def __init__(self, source: ShardedSource, fit: str, states: GroupStates) -> None:
+    def __init__(self, source: ShardedSource, fit_id: str, states: GroupStates) -> None:
         self.source = source
-        self.fit = fit
+        self.fit_id = fit_id
         self.states = states
         self.count = 0
         """Number of the last pass."""
@@ -192,7 +192,7 @@ class PassRunner:
         # A preference, which the loss of a worker overrides. Without it Dask may use one worker only.
         workers = {key: [own] if (own := graph.workers.get(key)) else everyone for key in graph.tasks}
         wish = {"workers": workers.__getitem__, "allow_other_workers": True} if everyone else {}
-        # A message in the graph may be larger than what Dask thinks reasonable for a graph.
+        # A message in the graph may be larger than the size of a graph at which Dask warns.
         roomy = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
         with dask.annotate(**wish), roomy:
             return list(client.get(graph.tasks, graph.roots, sync=False))

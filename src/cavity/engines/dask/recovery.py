@@ -40,8 +40,8 @@ from cavity.engines.dask.comm import (
 from cavity.engines.dask.passes import GroupStates, PassRunner
 from cavity.engines.dask.shards import slot_of
 from cavity.engines.dask.worker import put_state, replay_group, state_key
+from cavity.engines.local import state_arrays, state_from_arrays
 from cavity.files import written_atomically
-from cavity.gp.tiles import Sites
 
 PASSES = 16
 """Number of passes after which states are copied again; at most twice as many are repeated."""
@@ -186,14 +186,14 @@ def repair(passes: PassRunner, recovery: RecoveryLog) -> None:
 
 def _replay(passes: PassRunner, plans: dict[int, ReplayPlan]) -> dict[int, str]:
     """Recover states of groups; returns their new keys."""
-    fit, number = passes.fit, passes.next_number()
-    keys = {i: state_key(fit, number, i) for i in plans}
-    cluster, rows, live = passes.source.cluster, passes.source.rows, passes.states.live
+    fit_id, number = passes.fit_id, passes.next_number()
+    keys = {i: state_key(fit_id, number, i) for i in plans}
+    cluster, rows, needed_keys = passes.source.cluster, passes.source.rows, passes.states.needed_keys
     cluster.results(
         [
             cluster.client.submit(
                 replay_group,
-                rows[i], plan.state, plan.messages, keys[i], fit, number, live, pure=False,
+                rows[i], plan.state, plan.messages, keys[i], fit_id, number, needed_keys, pure=False,
             )
             for i, plan in plans.items()
         ]
@@ -213,7 +213,7 @@ def make_folder(checkpoint: Path) -> None:
 
 
 def remove_folder(checkpoint: Path) -> None:
-    """Remove the folder, if the driver sees it."""
+    """Remove the folder, if the driver can reach it."""
     shutil.rmtree(folder_of(checkpoint), ignore_errors=True)
 
 
@@ -237,8 +237,9 @@ def write_group(rows: GroupRows, state: GroupState | None, checkpoint: str, vers
             name = f"{rows.first + i:06d}"
             older = sorted(folder.glob(f"{name}-*.npz"), key=lambda file: file.stat().st_mtime)
             if own is not None:
+                arrays: dict[str, Any] = state_arrays(*own)
                 with written_atomically(folder / f"{name}-{version}.npz") as file:
-                    np.savez(file, **_arrays(own))
+                    np.savez(file, **arrays)
             for file_ in older[:-1]:
                 file_.unlink(missing_ok=True)
     except OSError:
@@ -247,7 +248,7 @@ def write_group(rows: GroupRows, state: GroupState | None, checkpoint: str, vers
 
 
 def read_group_state(
-    rows: GroupRows, checkpoint: str, version: str, key: str, fit: str, number: int
+    rows: GroupRows, checkpoint: str, version: str, key: str, fit_id: str, number: int
 ) -> int:
     """Read the state of each shard that has a file; returns their number."""
     folder = folder_of(Path(checkpoint))
@@ -256,26 +257,13 @@ def read_group_state(
         own = _read(folder / f"{rows.first + i:06d}-{version}.npz")
         fits = own is not None and len(own.log_predictive) == len(shard.labels)
         states.append(own if fits else None)
-    put_state({key: tuple(states)}, fit, number, frozenset())
+    put_state({key: tuple(states)}, fit_id, number, frozenset())
     return sum(state is not None for state in states)
-
-
-def _arrays(state: ShardState) -> dict[str, Any]:
-    arrays = {
-        "precision": state.sites.precision,
-        "shift": state.sites.shift,
-        "log_predictive": state.log_predictive,
-    }
-    if state.sites.directions is not None:
-        arrays["directions"] = state.sites.directions
-    return arrays
 
 
 def _read(path: Path) -> ShardState | None:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            directions = arrays["directions"] if "directions" in arrays.files else None
-            sites = Sites(arrays["precision"], arrays["shift"], directions)
-            return ShardState(sites, arrays["log_predictive"])
+            return ShardState(*state_from_arrays(arrays))
     except (OSError, EOFError, ValueError, KeyError, BadZipFile):
         return None

@@ -257,11 +257,6 @@ class ShardedSource(RowSource):
         )
         return [text for group in parts for text in group]
 
-    def sample(self, size: int, rng: np.random.Generator) -> RawRows:
-        """At most `size` rows drawn at random without replacement, the same as on one machine."""
-        numbers = rng.choice(self.n_rows, size=min(size, self.n_rows), replace=False)
-        return self.take(np.sort(numbers))
-
     def take(self, numbers: IntArray) -> RawRows:
         """The rows with these sorted numbers."""
         starts = [self.layout.bounds(group.start)[0] for group in self.groups]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cavity.gp.tiles import Sums
 
@@ -43,11 +44,9 @@ class PartialSum:
 
 def added(a: Sums, b: Sums) -> Sums:
     """a + b as a new object: the cluster may still need both."""
-    others = vars(b)
-    values: dict[str, Any] = {
-        name: None if mine is None else mine + others[name] for name, mine in vars(a).items()
-    }
-    return Sums(**values)
+    total = deepcopy(a)
+    total += b
+    return total
 
 
 def fold(parts: Iterable[tuple[Node, Sums]], extent: range) -> PartialSum:

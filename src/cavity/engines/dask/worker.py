@@ -1,9 +1,9 @@
 """What runs on a worker: passes over shards by a local engine, and the states that they leave.
 
 The state that a pass leaves is not the result of a task. Dask would remember how a result was made, and
-the driver would have to ask for it apart from the sums. Instead a task puts its states into the cluster
-under keys that the driver has chosen, and its worker holds them until a later pass tells it that they
-are no longer needed.
+the driver would have to fetch it separately from the sums. Instead a task puts its states into the
+cluster under keys that the driver has chosen, and its worker holds them until a message of a later pass
+no longer lists them as needed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, reduce
 from threading import Lock
 from typing import NamedTuple
 
@@ -21,7 +21,8 @@ from distributed import Client, Future, get_client, get_worker
 from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.sampling import HeldOut, calibration_part
 from cavity.data.scaling import Moments
-from cavity.data.source import Block, RawRows, joined, shuffled, tile_rows
+from cavity.data.source import Block, RawRows, joined, shuffled
+from cavity.engines.backend import tile_moments
 from cavity.engines.dask.comm import (
     GroupRows,
     GroupState,
@@ -55,32 +56,40 @@ class ShardSample(NamedTuple):
     """Seed of the random order."""
     part: int
     parts: int
-    hold_out: float = 0.0
-    """If positive: only the rows of that part that belong to a calibration hold-out of this share."""
+    calibration_share: float = 0.0
+    """If positive: only the calibration rows of that part, which are this share of all rows."""
 
 
-def state_key(fit: str, number: int, group: int) -> str:
+def state_key(fit_id: str, number: int, group: int) -> str:
     """Key of the state that pass `number` leaves of a group."""
-    return f"{_key_prefix(fit, number)}{group}"
+    return f"{_key_prefix(fit_id, number)}{group}"
 
 
-def _key_prefix(fit: str, number: int) -> str:
-    return f"cavity-sites-{fit}-{number}-"
+def _key_prefix(fit_id: str, number: int) -> str:
+    return f"cavity-sites-{fit_id}-{number}-"
 
 
 def put_state(
-    states: dict[str, GroupState], fit: str, number: int, live: frozenset[str], *, wait: bool = True
+    states: dict[str, GroupState],
+    fit_id: str,
+    number: int,
+    needed_keys: frozenset[str],
+    *,
+    wait: bool = True,
 ) -> None:
-    """Put states into the cluster under their keys, and release those that no pass will ask for.
+    """Put states into the cluster under their keys, and release those that are not needed.
 
-    A task need not wait until the scheduler knows of the states. It does before the driver has the sums
-    that the task returns; if not, the next pass fails and is repeated.
+    With wait=False a task does not wait until the scheduler has registered the states. That usually
+    happens before the driver receives the sums that the task returns; if not, the next pass fails and is
+    repeated.
     """
     client = _client()
-    futures = client.scatter(states, hash=False, asynchronous=True)  # here: it looks for its worker
+    futures = client.scatter(
+        states, hash=False, asynchronous=True
+    )  # called in this thread, by which Dask finds the worker
 
     async def hold() -> None:
-        _hold(await futures, fit, number, live)
+        _hold(await futures, fit_id, number, needed_keys)
 
     async def hold_if_possible() -> None:
         with suppress(OSError):  # the worker has lost its scheduler
@@ -92,19 +101,19 @@ def put_state(
         client.loop.add_callback(hold_if_possible)
 
 
-def _hold(futures: dict[str, Future], fit: str, number: int, live: frozenset[str]) -> None:
+def _hold(futures: dict[str, Future], fit_id: str, number: int, needed_keys: frozenset[str]) -> None:
     with _lock:
-        mine = _held.setdefault(fit, {})
+        mine = _held.setdefault(fit_id, {})
         mine.update(futures)
-        current = _key_prefix(fit, number)
-        for old in [k for k in mine if k not in live and not k.startswith(current)]:
+        current = _key_prefix(fit_id, number)
+        for old in [k for k in mine if k not in needed_keys and not k.startswith(current)]:
             del mine[old]
 
 
-def release_state(fit: str) -> None:
+def release_state(fit_id: str) -> None:
     """Release all states of a fit, and the messages that were unpacked."""
     with _lock:
-        _held.pop(fit, None)
+        _held.pop(fit_id, None)
     unpack_once.cache_clear()
 
 
@@ -147,7 +156,7 @@ def run_pass(
         result = fold(parts(), extent)
     if message.row_pass.scores:
         left = {key: tuple(new) for key, new in zip(keys, found, strict=True)}
-        put_state(left, message.settings.fit, message.number, message.live, wait=False)
+        put_state(left, message.settings.fit_id, message.number, message.needed_keys, wait=False)
     return result
 
 
@@ -156,9 +165,9 @@ def replay_group(
     state: GroupState | None,
     messages: list[PackedMessage],
     key: str,
-    fit: str,
+    fit_id: str,
     number: int,
-    live: frozenset[str],
+    needed_keys: frozenset[str],
 ) -> int:
     """Find a lost state of a group again: repeat passes over its rows, from an earlier state on."""
     with _task_context():
@@ -170,7 +179,7 @@ def replay_group(
                 new.append(ShardState(engine.sites, engine.log_predictive))
             state = tuple(new)
     assert state is not None
-    put_state({key: state}, fit, number, live)
+    put_state({key: state}, fit_id, number, needed_keys)
     return len(messages)
 
 
@@ -178,15 +187,9 @@ def shard_moments(rows: GroupRows, products: bool = False) -> list[Moments]:
     """Moments of the columns of each shard."""
     result = []
     with _task_context():
-        for X, _, weight in rows.shards:
-            size = tile_rows(1, X.shape[1], np.dtype(np.float64))
-            total: Moments | None = None
-            for i in range(0, len(X), size):
-                own = None if weight is None else weight[i : i + size]
-                part = Moments.of(X[i : i + size], own, products=products)
-                total = part if total is None else total.merged_with(part)
-            assert total is not None
-            result.append(total)
+        for shard in rows.shards:
+            tiles = tile_moments(ArraySource(*shard), Threads(1), products=products)
+            result.append(reduce(Moments.merged_with, tiles))
     return result
 
 
@@ -236,7 +239,7 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
         settings.n_latents,
         Threads(1),
         held_out,
-        settings.stored_directions,
+        settings.n_directions,
     )
     engine.first_row = start
     if state is not None:  # copied: data of the cluster must not be changed
@@ -248,11 +251,11 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
 
 def _batch(engine: LocalEngine, shard: int, sample: ShardSample) -> Block:
     """The rows of a shard that belong to a minibatch."""
-    n, (entropy, part, parts, hold_out) = engine.n_rows, sample
+    n, (entropy, part, parts, calibration_share) = engine.n_rows, sample
     chosen = _order(entropy, shard, n)[n * part // parts : n * (part + 1) // parts]
     assert isinstance(engine.source, ArraySource)
     batch = ArrayBlock(engine.source, np.sort(chosen))
-    return calibration_part(batch, hold_out, engine.first_row) if hold_out else batch
+    return calibration_part(batch, calibration_share, engine.first_row) if calibration_share else batch
 
 
 @lru_cache(maxsize=64)

@@ -31,7 +31,7 @@ class BoundSum:
         return K1 + K2, (tape1, tape2)
 
     def pull_back(self, tape: Tape, G: Array) -> tuple[Array64, Array64]:
-        """dtheta: [p], dZ: [m, d]; both terms see the same G."""
+        """dtheta: [p], dZ: [m, d]; both terms have the same G."""
         dtheta1, dZ1 = self._left.pull_back(tape[0], G)
         dtheta2, dZ2 = self._right.pull_back(tape[1], G)
         return np.concatenate([dtheta1, dtheta2]), dZ1 + dZ2

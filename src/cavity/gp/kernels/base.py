@@ -1,4 +1,4 @@
-"""What the pass asks of a kernel: values, the diagonal, and gradients pulled back.
+"""What a pass needs from a kernel: values, the diagonal, and gradients pulled back.
 
 A scikit-learn kernel says which covariance function is meant. `bind` turns it, with inducing points,
 into a `BoundKernel` that computes; `register` adds a kernel type; `theta_setter` copies a kernel with

@@ -1,7 +1,7 @@
-"""What training and prediction ask of a likelihood p(y | f), for two classes and for many.
+"""What training and prediction need from a likelihood p(y | f), for two classes and for many.
 
-A likelihood sees t rows at a time: their labels [t] as class codes 0, 1, …, and the moments [C, t] of C
-independent normal latent values. Two classes have one latent function, C = 1. More have one each.
+A likelihood is given t rows at a time: their labels [t] as class codes 0, 1, …, and the moments [C, t]
+of C independent normal latent values. Two classes have one latent function, C = 1. More have one each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Expected(NamedTuple):
     """Expectations under N(mean, variance); derivatives are by the latent value, or by the margin."""
 
     log_likelihood: Array
-    """F = E[log p]; [1, t] if the latent values meet in one likelihood."""
+    """F = E[log p]; [1, t] if all latent values of a row enter one likelihood."""
     slope: Array
     """E[∂ log p] = ∂F/∂mean"""
     curvature: Array
@@ -29,7 +29,7 @@ class Tilted(NamedTuple):
     """The distribution p·N(mean, variance)/Z; derivatives are by the mean."""
 
     log_evidence: Array
-    """log Z; [1, t] if the latent values meet in one likelihood."""
+    """log Z; [1, t] if all latent values of a row enter one likelihood."""
     slope: Array
     """α = ∂ log Z; the tilted mean is mean + α·variance"""
     curvature: Array

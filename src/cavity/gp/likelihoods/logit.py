@@ -37,9 +37,9 @@ _SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
 _INV_SQRT_2PI = 1.0 / np.sqrt(2.0 * np.pi)
 
 
-@lru_cache(maxsize=4)
-def logistic_mixture(n_components: int = N_COMPONENTS) -> tuple[Array, Array]:
-    """Weights p and scales τ, each [n_components], with sigmoid(z) = Σ p Φ(z/τ).
+@lru_cache(maxsize=1)
+def logistic_mixture() -> tuple[Array, Array]:
+    """Weights p and scales τ, each [16], with sigmoid(z) = Σ p Φ(z/τ).
 
     >>> weights, scales = logistic_mixture()
     >>> float((weights * scales**2).sum() / (np.pi**2 / 3)).__round__(6)
@@ -47,7 +47,7 @@ def logistic_mixture(n_components: int = N_COMPONENTS) -> tuple[Array, Array]:
     """
     log_half_scale = np.arange(np.log(0.1), np.log(7.0), 0.01)
     k = np.exp(log_half_scale)
-    nodes, weights = gauss_rule(log_half_scale, k * kolmogorov_density(k), n_components)
+    nodes, weights = gauss_rule(log_half_scale, k * kolmogorov_density(k), N_COMPONENTS)
     return weights / weights.sum(), 2.0 * np.exp(nodes)
 
 
