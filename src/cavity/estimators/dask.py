@@ -232,7 +232,7 @@ class DaskClassifier(TrainedGPClassifier):
         self._training = None
 
     def latent_mean_and_variance(self, X: InputRows) -> tuple[LazyArray, LazyArray]:
-        """As on one machine; lazy Dask arrays for Dask collections."""
+        """Mean and variance of the latent functions; lazy Dask arrays for Dask collections."""
         mean, variance = self._predicted("latent_mean_and_variance", X)
         return mean, variance
 

@@ -76,7 +76,7 @@ _PREPROCESSOR: dict[str, Any] = {
 """Attributes of a preprocessor and their types."""
 
 
-def check_estimator(estimator: Any) -> None:
+def check_estimator(estimator: BaseEstimator) -> None:
     """Raise `ModelFileError` unless this is a fitted estimator of cavity, or a pipeline around one."""
     classifier = _last_step(estimator) if type(estimator) is Pipeline else estimator
     if not _is_ours(classifier):
@@ -100,7 +100,7 @@ def check_estimator(estimator: Any) -> None:
         ) from error
 
 
-def _is_ours(estimator: Any) -> bool:
+def _is_ours(estimator: BaseEstimator) -> bool:
     """Return whether this is an estimator of cavity, or of a class derived from one."""
     kinds = type(estimator).__mro__
     return isinstance(estimator, BaseEstimator) and any(
@@ -319,7 +319,7 @@ def _agree(what: str, one: Any, other: Any) -> None:
         raise ModelFileError(f"its parts disagree about the {what}: {one!s:.60} and {other!s:.60}")
 
 
-def _check_attributes(estimator: Any, wanted: dict[str, Any]) -> None:
+def _check_attributes(estimator: BaseEstimator, wanted: dict[str, Any]) -> None:
     """Check that an estimator has these attributes, of these types."""
     held = vars(estimator)
     for name, kind in wanted.items():

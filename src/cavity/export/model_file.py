@@ -67,7 +67,9 @@ class ModelFile:
     skops: str
 
 
-def save(estimator: Any, path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) -> None:
+def save(
+    estimator: BaseEstimator, path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()
+) -> None:
     """Write a fitted estimator, or a scikit-learn pipeline around one, to one file.
 
     The file holds the fitted model, the parameters, the training history, the leave-one-out
@@ -136,7 +138,7 @@ def describe(path: str | os.PathLike[str]) -> ModelFile:
         return _header_of(file, str(path), size)
 
 
-def _archive(estimator: Any, trusted: Sequence[str | type]) -> bytes:
+def _archive(estimator: BaseEstimator, trusted: Sequence[str | type]) -> bytes:
     """Serialise an estimator, and check that the result can be loaded."""
     skops_io = _skops()
     buffer = io.BytesIO()
@@ -181,7 +183,7 @@ def _without_run_parameters(value: Any) -> Any:
     return copied
 
 
-def _header(estimator: Any) -> ModelFile:
+def _header(estimator: BaseEstimator) -> ModelFile:
     import skops
 
     return ModelFile(
