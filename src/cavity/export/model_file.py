@@ -46,8 +46,9 @@ _COPIES = 4
 """How often the content of a file is in memory while it is loaded, at most."""
 _FIRST_SAFE_SKOPS = "0.16"
 """Earlier versions of skops can be made to call what a file names."""
-_RUN_PARAMETERS = ("checkpoint", "n_jobs", "verbose", "client", "folder")
-"""Parameters of estimators that say where and how a fit ran; files hold their defaults instead."""
+_RUN_PARAMETERS = ("checkpoint", "n_jobs", "verbose", "client", "folder", "memory")
+"""Parameters of estimators that say where and how a fit ran; files hold their defaults instead, and what
+a file says of them is not used."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ def save(estimator: Any, path: str | os.PathLike[str], *, trusted: Sequence[str 
 
     The file holds the fitted model, the parameters, the training history, the leave-one-out
     probabilities and the state of a stream. It holds neither training rows nor the parameters that say
-    where and how the fit ran (`checkpoint`, `n_jobs`, `verbose`, `client`). An existing file is
-    replaced only when the new one is complete. If the estimator holds types of your own, such as a
-    kernel that you registered, list them in `trusted`, here and in `load`.
+    where and how the fit ran (`checkpoint`, `folder`, `memory`, `n_jobs`, `verbose`, `client`). An
+    existing file is replaced only when the new one is complete. If the estimator holds types of your
+    own, such as a kernel that you registered, list them in `trusted`, here and in `load`.
 
     Examples
     --------
@@ -125,7 +126,7 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) ->
         except Exception as error:
             raise ModelFileError(
                 f"{name!r} is damaged, or these versions of the packages cannot read it "
-                f"({type(error).__name__}: {error}){_versions(header)}"
+                f"({type(error).__name__}: {error!s:.200}){_versions(header)}"
             ) from error
     return estimator
 
