@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from inspect import signature
 from numbers import Integral, Real
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -341,9 +342,9 @@ def _agree(what: str, one: Any, other: Any) -> None:
 
 
 def _check_attributes(estimator: Any, wanted: dict[str, Any]) -> None:
-    """Check that an estimator has these attributes, of these types."""
+    """Check that an estimator has all its parameters, and these attributes of these types."""
     held = vars(estimator)
-    for name, kind in wanted.items():
+    for name, kind in {**dict.fromkeys(signature(type(estimator)).parameters, Any), **wanted}.items():
         if name not in held:
             raise ModelFileError(f"its {type(estimator).__name__} lacks {name}")
         if not _has_type(held[name], kind):
