@@ -271,8 +271,10 @@ def check_model(model: Model) -> None:
     for name, array in (("mean", posterior.mean), ("covariance", posterior.covariance)):
         if np.abs(array).max() > largest:
             raise ModelFileError(f"its posterior.{name} has numbers that are too large to compute with")
-    if not (scale > 0).all() or not np.isfinite(1.0 / scale).all():
+    if not (scale > 0).all():
         raise ModelFileError("its standardizer.scale has numbers that are not positive")
+    if not np.isfinite([centre.astype(model.dtype), (1.0 / scale).astype(model.dtype)]).all():
+        raise ModelFileError(f"its standardizer has numbers beyond the range of {model.dtype}")
     for name in ("jitter", "inverse_temperature"):
         value = getattr(model, name)
         if not (np.isfinite(value) and 0 < value < largest):
