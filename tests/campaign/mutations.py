@@ -160,10 +160,17 @@ def places(schema):
 
 
 def schema_mutation(change):
-    """Change the tree of types: `change(rng, schema, places)`."""
+    """Change the tree of types: `change(rng, schema, places)`.
+
+    Mostly every node has a number of its own first, or the damage would be seen by the other copies.
+    """
 
     def mutate(rng, parts):
         schema = json.loads(parts[SCHEMA])
+        if rng.random() < 0.7:
+            for i, (container, key) in enumerate(places(schema)):
+                if "file" not in container[key]:
+                    container[key]["__id__"] = 10**16 + i
         result = change(rng, schema, places(schema))
         schema = schema if result is None else result
         content = schema if isinstance(schema, bytes) else json.dumps(schema).encode()
@@ -206,12 +213,6 @@ def copy_node(rng, schema, places):
     container[key] = copy.deepcopy(other[where])
 
 
-def copy_node_without_numbers(rng, schema, places):
-    copy_node(rng, schema, places)
-    for container, key in places:
-        container[key].pop("__id__", None)
-
-
 def same_number(rng, schema, places):
     container, key = rng.choice(places)
     other, where = rng.choice(places)
@@ -246,6 +247,21 @@ def execute(rng, schema, places):
     name = rng.choice(["os.system", "os._exit", "builtins.exec", "subprocess.call", "ctypes.string_at"])
     loader = rng.choice(["ConstructorFromReduceNode", "FunctionNode", "TypeNode", "OperatorFuncNode"])
     container[key] = {**node(name, loader), "content": words}
+
+
+def transplant(rng, parts):
+    """Replace a node by a copy of another, with numbers and members of its own."""
+    schema, parts = json.loads(parts[SCHEMA]), dict(parts)
+    found = places(schema)
+    (container, key), (other, where) = rng.choice(found), rng.choice(found)
+    copied = {"copy": copy.deepcopy(other[where])}
+    for i, (holder, name) in enumerate(places(copied)):
+        holder[name]["__id__"] = 10**15 + i
+        if "file" in holder[name]:
+            parts[f"{i}.npy"] = parts[holder[name]["file"]]
+            holder[name]["file"] = f"{i}.npy"
+    container[key] = copied["copy"]
+    return packed({**parts, SCHEMA: json.dumps(schema).encode()})
 
 
 # The archive.
@@ -400,7 +416,7 @@ MUTATIONS = {
     "schema: a part of a node": schema_mutation(change_type),
     "schema: a node is gone": schema_mutation(remove_node),
     "schema: a node is another": schema_mutation(copy_node),
-    "schema: a node is another, no numbers": schema_mutation(copy_node_without_numbers),
+    "schema: a node is a copy of another": transplant,
     "schema: two nodes of one number": schema_mutation(same_number),
     "schema: a strange number": schema_mutation(strange_number),
     "schema: an attribute is renamed": schema_mutation(rename_attribute),

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from inspect import signature
 from numbers import Integral, Real
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -20,7 +21,14 @@ from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.pipeline import Pipeline
 
-from cavity.data.columns import CategoricalEncoder, DateEncoder, NumericEncoder
+from cavity.data.columns import (
+    BOOLEAN,
+    NUMERIC,
+    PARTS,
+    CategoricalEncoder,
+    DateEncoder,
+    NumericEncoder,
+)
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.errors import ModelFileError
@@ -96,7 +104,7 @@ def check_estimator(estimator: BaseEstimator) -> None:
     except Exception as error:  # values of any type can be where numbers should be
         raise ModelFileError(
             f"the parts of its {type(classifier).__name__} do not go together "
-            f"({type(error).__name__}: {error})"
+            f"({type(error).__name__}: {error!s:.200})"
         ) from error
 
 
@@ -146,11 +154,25 @@ def _check_table(table: Any) -> None:
     for name in ("counts", "totals"):
         _check_array(f"labels_.{name}", getattr(labels, name), (n_classes,), kinds="iuf")
     for encoder in preprocessor.encoders_:
-        filled = getattr(encoder, "fill", ())
-        if not np.isfinite(filled).all():
-            raise ModelFileError(f"the column {encoder.column!r} fills missing cells with {filled}")
-        if isinstance(encoder, DateEncoder):
-            _agree(f"fill of {encoder.column!r}", len(filled), len(encoder._dated))
+        _check_encoder(encoder)
+    if not _has_type(vars(preprocessor).get("ignored_", []), list[str]):
+        raise ModelFileError("the columns that it ignores are not a list of names")
+
+
+def _check_encoder(encoder: NumericEncoder | CategoricalEncoder | DateEncoder) -> None:
+    """Check what a column of a table becomes."""
+    kinds = (NUMERIC, BOOLEAN) if isinstance(encoder, NumericEncoder) else (type(encoder).kind,)
+    if encoder.kind not in kinds:
+        raise ModelFileError(f"its column {encoder.column!r} has the unknown kind {encoder.kind!r}")
+    if isinstance(encoder, CategoricalEncoder):
+        return
+    if not np.isfinite(encoder.fill).all():
+        raise ModelFileError(f"its column {encoder.column!r} fills missing cells with {encoder.fill}")
+    if isinstance(encoder, DateEncoder):
+        n_features = len(encoder.features) - encoder.marks_missing
+        _agree(f"features of {encoder.column!r}", len(encoder.fill), n_features)
+        if not (np.isfinite(encoder.first) and encoder.parts and set(encoder.parts) <= set(PARTS)):
+            raise ModelFileError(f"its column {encoder.column!r} has unknown parts of dates")
 
 
 def _check_classifier(classifier: Any) -> None:
@@ -249,8 +271,10 @@ def check_model(model: Model) -> None:
     for name, array in (("mean", posterior.mean), ("covariance", posterior.covariance)):
         if np.abs(array).max() > largest:
             raise ModelFileError(f"its posterior.{name} has numbers that are too large to compute with")
-    if not (scale > 0).all() or not np.isfinite(1.0 / scale).all():
+    if not (scale > 0).all():
         raise ModelFileError("its standardizer.scale has numbers that are not positive")
+    if not np.isfinite([centre.astype(model.dtype), (1.0 / scale).astype(model.dtype)]).all():
+        raise ModelFileError(f"its standardizer has numbers beyond the range of {model.dtype}")
     for name in ("jitter", "inverse_temperature"):
         value = getattr(model, name)
         if not (np.isfinite(value) and 0 < value < largest):
@@ -320,9 +344,9 @@ def _agree(what: str, one: Any, other: Any) -> None:
 
 
 def _check_attributes(estimator: BaseEstimator, wanted: dict[str, Any]) -> None:
-    """Check that an estimator has these attributes, of these types."""
+    """Check that an estimator has all its parameters, and these attributes of these types."""
     held = vars(estimator)
-    for name, kind in wanted.items():
+    for name, kind in {**dict.fromkeys(signature(type(estimator)).parameters, Any), **wanted}.items():
         if name not in held:
             raise ModelFileError(f"its {type(estimator).__name__} lacks {name}")
         if not _has_type(held[name], kind):

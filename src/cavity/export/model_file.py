@@ -46,8 +46,9 @@ _COPIES = 4
 """How often the content of a file is in memory while it is loaded, at most."""
 _FIRST_SAFE_SKOPS = "0.16"
 """Earlier versions of skops can be made to call what a file names."""
-_RUN_PARAMETERS = ("checkpoint", "n_jobs", "verbose", "client", "cache_dir")
-"""Parameters of estimators that say where and how a fit ran; files hold their defaults instead."""
+_RUN_PARAMETERS = ("checkpoint", "n_jobs", "verbose", "client", "cache_dir", "memory")
+"""Parameters of estimators that say where and how a fit ran; files hold their defaults instead, and what
+a file says of them is not used."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,9 @@ def save(
 
     The file holds the fitted model, the parameters, the training history, the leave-one-out
     probabilities and the state of a stream. It holds neither training rows nor the parameters that say
-    where and how the fit ran (`checkpoint`, `n_jobs`, `verbose`, `client`). An existing file is
-    replaced only when the new one is complete. If the estimator holds types of your own, such as a
-    kernel that you registered, list them in `trusted`, here and in `load`.
+    where and how the fit ran (`checkpoint`, `cache_dir`, `memory`, `n_jobs`, `verbose`, `client`). An
+    existing file is replaced only when the new one is complete. If the estimator holds types of your
+    own, such as a kernel that you registered, list them in `trusted`, here and in `load`.
 
     Examples
     --------
@@ -127,7 +128,7 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str | type] = ()) ->
         except Exception as error:
             raise ModelFileError(
                 f"{name!r} is damaged, or these versions of the packages cannot read it "
-                f"({type(error).__name__}: {error}){_versions(header)}"
+                f"({type(error).__name__}: {error!s:.200}){_versions(header)}"
             ) from error
     return estimator
 
@@ -171,8 +172,13 @@ def _without_run_parameters(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_without_run_parameters(item) for item in value)
     if type(value) is dict:
-        kept = {name: item for name, item in value.items() if name != "checkpoint_interval"}
-        return {name: _without_run_parameters(item) for name, item in kept.items()} if kept else None
+        if set(value) == {"checkpoint_interval"}:  # a config= that says nothing else
+            return None
+        return {
+            name: _without_run_parameters(item)
+            for name, item in value.items()
+            if name != "checkpoint_interval"
+        }
     if not isinstance(value, BaseEstimator):
         return value
     kind: Any = type(value)
