@@ -203,7 +203,7 @@ def test_what_goes_by_the_number_of_rows_is_refused_before_any_work(monkeypatch)
     def work(*_, **__):
         pytest.fail("the start has been sought first")
 
-    monkeypatch.setattr(base, "chosen_start", work)
+    monkeypatch.setattr(base, "choose_start", work)
     with pytest.raises(ValueError, match=r"optimizer=Adam\(learning_rate=0\.1.* does not go with"):
         classifier(posterior_update="gradient", optimizer=Adam(0.1)).fit(X, LABELS)
     for batch_size in (None, 20):

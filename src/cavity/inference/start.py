@@ -27,6 +27,7 @@ from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.config import TrainingConfig
+from cavity.inference.rule import Rule
 from cavity.inference.train import make_rule
 from cavity.inference.trainer import Problem, make_problem
 from cavity.memory import require_memory
@@ -92,9 +93,13 @@ def prepare(
     standardizer: Standardizer,
     start: Start,
     held_out: HeldOut | None = None,
+    rule: Rule | None = None,
 ) -> Problem:
-    """The problem of fitting a source from a start: engine, parameter space and hyper-prior."""
-    m, rule = len(start.space.Z), make_rule(config)
+    """The problem of fitting a source from a start: engine, parameter space and hyper-prior.
+
+    rule: a rule of your own; None makes the one that the configuration names.
+    """
+    m, rule = len(start.space.Z), make_rule(config) if rule is None else rule
     n_directions = m if config.site_storage == "factors" else 0
     if n_directions:
         require_memory(

@@ -98,7 +98,8 @@ def assert_converges_to_the_fixed_point(model):
     """With its parameters held, the model goes on to what a local fit at these parameters finds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.set_params(**FIXED, warm_start=True).fit(*DATA)
+        held = make(DaskSEPClassifier, **FIXED, warm_start=True, client=model.client)
+        model.set_params(**held.get_params(deep=False)).fit(*DATA)
     start = {"kernel": model.kernel_, "inducing_points": model.inducing_points_}
     calm = make(SEPClassifier, **FIXED, **start, n_jobs=1).fit(X, LABELS)
     assert_allclose(model.predict_proba(X), calm.predict_proba(X), atol=1e-8)
