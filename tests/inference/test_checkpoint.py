@@ -56,7 +56,7 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
 
     other, progress_again, monitor_again = trainer(), Progress(), Monitor(window=2, patience=None)
     checkpointer = Checkpointer(path, 0.0, lambda: THIS)
-    again, position_again = checkpointer.resume(other, progress_again, monitor_again)
+    other, again, position_again = checkpointer.resume(other, progress_again, monitor_again)
     assert position_again == position
     assert progress_again.history == progress.history
     assert progress_again.seconds >= progress.history[-1].seconds
@@ -75,7 +75,7 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
 def test_without_a_file_a_run_starts_at_the_start(tmp_path):
     trainer = make_trainer(X, LABELS)
     for path in (None, tmp_path / "not yet"):
-        state, position = Checkpointer(path, 0.0, Fingerprint).resume(
+        _, state, position = Checkpointer(path, 0.0, Fingerprint).resume(
             trainer, Progress(), Monitor(window=1, patience=None)
         )
         assert position == Position()

@@ -157,7 +157,9 @@ def _train_by_steps(
     score = None if engine.held_out is None else lambda state: -validation_log_loss(trainer, state)
     monitor = Monitor.of(config, engine.n_rows, score)
     budget = Budget.of(config, engine.n_rows)
-    state, position = checkpointer.resume(trainer, progress, monitor)
+    trainer, state, position = checkpointer.resume(trainer, progress, monitor)
+    started = trainer.problem
+    problem = replace(problem, space=started.space, hyperprior=started.hyperprior)
     trained = run(trainer, config, budget, state, progress, monitor, checkpointer, position)
     try:
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
