@@ -106,7 +106,8 @@ def train(
     elif config.schedule == "lbfgs":
         result = _train_by_lbfgs(problem, config, progress)
     else:
-        return _train_by_steps(problem, config, progress, checkpointer)
+        with checkpointer.explaining_failures():
+            return _train_by_steps(problem, config, progress, checkpointer)
     point = _calibrate(problem, config, result.point, progress, config.max_seconds)
     return result._replace(point=point, interrupted=result.interrupted or point.interrupted)
 
