@@ -216,7 +216,7 @@ MISFITS = {
     "sites.shift": (lambda shift: shift[:, :-1], "shape"),
     "log_predictive": (lambda scores: scores - np.inf, "infinite"),
     "history": (lambda history: history[:, :-1], "shape"),
-    "scores": (lambda scores: np.zeros(100), "100 entries after 9 steps"),
+    "scores": (lambda scores: np.zeros(100), "shape .100,., where this fit has .≤9."),
     "start.Z": (lambda Z: Z.T, "shape"),
 }
 

@@ -11,7 +11,6 @@ import math
 import re
 import secrets
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields, replace
@@ -24,8 +23,17 @@ import numpy as np
 from cavity.data.scaling import Standardizer
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
-from cavity.errors import CheckpointError, NumericalError, warn_user
-from cavity.files import check_writable, remove_unfinished, written_atomically
+from cavity.errors import CheckpointError, NumericalError
+from cavity.files import written_atomically
+from cavity.inference.checkpoint_file import (
+    Archive,
+    Field,
+    prepare_path,
+    remove,
+    require_own,
+    run_that_wrote,
+    unreadable,
+)
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Iteration, Progress, StepInfo
 from cavity.inference.schedule import Monitor
@@ -33,175 +41,11 @@ from cavity.inference.trainer import Trainer, TrainingState
 from cavity.inference.updates import PosteriorUpdate
 from cavity.typing import AnyArray, JsonObject
 
-
-def prepare_path(path: Path) -> bool:
-    """Check a path before training and remove unfinished files; returns whether there is a checkpoint.
-
-    It raises if the path cannot be written to.
-    """
-    target = path
-    try:
-        target = path.resolve()  # a symbolic link stays a link
-        if path.is_dir():
-            example = path / "fit.ckpt"
-            raise CheckpointError(
-                f"checkpoint={str(path)!r} is a folder; name a file, for instance {str(example)!r}"
-            )
-        if path.exists() and not path.is_file():
-            raise _unusable(path, "it is not a regular file")
-        check_writable(target)
-        remove_unfinished(target)  # left by a run that was killed while it was writing
-        target.stat()
-    except FileNotFoundError as error:
-        if target.parent.is_dir():
-            return False
-        raise _unusable(path, f"there is no folder {str(target.parent)!r}") from error
-    except NotADirectoryError as error:
-        raise _unusable(path, f"{str(target.parent)!r} is not a folder") from error
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
-        if isinstance(error, CheckpointError):
-            raise
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise _unusable(path, reason or str(error)) from error
-    return True
-
-
-def run_that_wrote(path: Path) -> str | None:
-    """The identifier of the run that wrote the checkpoint at `path`; None if there is no file."""
-    try:
-        with path.open("rb") as file:
-            return str(_Archive(file).about().get("run"))
-    except FileNotFoundError:
-        return None
-    except Exception:  # an unreadable file was not written by this run
-        return "unknown"
-
-
-def require_own(path: Path, known: str | None) -> None:
-    """Raise if the checkpoint at `path` was written by another run than `known`."""
-    if run_that_wrote(path) not in (None, known):
-        raise CheckpointError(
-            f"the checkpoint {str(path)!r} was written by another fit while this one was running, and "
-            "was not changed; give each fit a checkpoint path of its own"
-        )
-
-
-def _unusable(path: Path, why: str) -> CheckpointError:
-    return CheckpointError(
-        f"checkpoint={str(path)!r} cannot be used: {why}; pass a path in a folder that exists and can "
-        "be written to, or checkpoint=None"
-    )
-
-
-class _Field(NamedTuple):
-    """Shape and precision that an array of a checkpoint must have."""
-
-    shape: tuple[int | None, ...]
-    """None stands for any length."""
-    dtypes: tuple[np.dtype[Any], ...]
-
-    @classmethod
-    def like(cls, value: object) -> _Field:
-        """The field of a value of the same shape and precision."""
-        array = np.asarray(value)
-        return cls(array.shape, (array.dtype,))
-
-    def check(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Raise if an array has another shape or precision."""
-        if len(shape) != len(self.shape) or any(
-            size < 0 if expected is None else size != expected
-            for size, expected in zip(shape, self.shape, strict=True)
-        ):
-            raise ValueError(f"{name} has the shape {shape}, where this fit has {self.shape}")
-        if dtype not in self.dtypes:
-            raise ValueError(f"{name} is of type {dtype}, where this fit has {self.dtypes[0]}")
-
-
-_FLOAT = np.dtype(np.float64)
-_LARGEST_DESCRIPTION = 16_000_000
-"""Most bytes of the description of a checkpoint."""
-_MOST_MEMBERS = 200
-_LARGEST_COUNT = 2**53
-"""Largest number of steps or epochs: larger ones are not exact as floating-point numbers."""
-
-
-class _Archive:
-    """The members of an archive as `np.savez` writes it; sizes are checked before anything is read."""
-
-    def __init__(self, file: Any) -> None:
-        self._archive = zipfile.ZipFile(file)
-        size = file.seek(0, 2)
-        members = self._archive.infolist()
-        self._members = {info.filename.removesuffix(".npy"): info for info in members}
-        if len(members) > _MOST_MEMBERS or len(self._members) < len(members):
-            raise ValueError("it has too many arrays, or two of the same name")
-        # Without compression, arrays need no more memory than the file has bytes.
-        if any(
-            info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size
-            for info in members
-        ):
-            raise ValueError("its arrays are compressed")
-        if sum(info.file_size for info in members) > size:
-            raise ValueError("its arrays are larger than the file")
-        self.names = set(self._members)
-
-    def about(self) -> JsonObject:
-        """The description."""
-        self._size_of("about", _LARGEST_DESCRIPTION)
-        about = json.loads(self.array("about", _Field((None,), (np.dtype(np.uint8),))).tobytes())
-        if not isinstance(about, dict):
-            raise ValueError("it has no description")
-        return about
-
-    def array(self, name: str, field: _Field) -> AnyArray:
-        """One array, which must fit a field; its header is checked before its numbers are read."""
-        length = self._size_of(name)
-        with self._archive.open(self._members[name]) as member:
-            version = np.lib.format.read_magic(member)
-            headers = {
-                (1, 0): np.lib.format.read_array_header_1_0,
-                (2, 0): np.lib.format.read_array_header_2_0,
-            }
-            shape, _, dtype = headers[version](member)
-            field.check(name, shape, dtype)
-            if member.tell() + math.prod(shape) * dtype.itemsize != length:
-                raise ValueError(f"{name} has not as many numbers as it says")
-        with self._archive.open(self._members[name]) as member:
-            array = np.lib.format.read_array(member, allow_pickle=False)
-            member.read()  # the checksum is compared at the end
-        return np.asarray(array, order="C")
-
-    def _size_of(self, name: str, most: float = math.inf) -> int:
-        if name not in self._members:
-            raise ValueError(f"it has no {name}")
-        size = self._members[name].file_size
-        if size > most:
-            raise ValueError(f"{name} has {size:,} bytes")
-        return size
-
-
-def unreadable(path: Path, why: str) -> CheckpointError:
-    """The error for a file that is no checkpoint, or a damaged one."""
-    return CheckpointError(
-        f"{str(path)!r} is not a readable checkpoint ({why}); delete it to start afresh"
-    )
-
-
-def remove(path: Path) -> None:
-    """Remove the checkpoint of a finished fit; a failure is only a warning, since the fit succeeded."""
-    try:
-        target = path.resolve()  # a symbolic link stays a link
-        target.unlink(missing_ok=True)
-        remove_unfinished(target)
-    except OSError as error:
-        warn_user(
-            f"the fit is done, but its checkpoint {str(path)!r} could not be removed "
-            f"({error.strerror}); delete it, or the next fit with this path resumes from it"
-        )
-
-
 FORMAT = 4
 """Version of the file format; it increases when older files can no longer be read correctly."""
+_LARGEST_COUNT = 2**53
+"""Largest number of steps or epochs: larger ones are not exact as floating-point numbers."""
+_FLOAT = np.dtype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -338,7 +182,7 @@ class Checkpointer:
             return Resumed(trainer, trainer.init(), Position())
         try:
             with self.path.open("rb") as file:
-                resumed = self._read(self.path, _Archive(file), trainer, progress, monitor)
+                resumed = self._read(self.path, Archive(file), trainer, progress, monitor)
         except CheckpointError:
             raise
         except PermissionError as error:
@@ -358,7 +202,7 @@ class Checkpointer:
         return resumed
 
     def _read(
-        self, path: Path, archive: _Archive, trainer: Trainer, progress: Progress, monitor: Monitor
+        self, path: Path, archive: Archive, trainer: Trainer, progress: Progress, monitor: Monitor
     ) -> Resumed:
         about = archive.about()
         self._check(path, about)
@@ -367,13 +211,14 @@ class Checkpointer:
         if not isinstance(seconds, float) or not 0.0 <= seconds < math.inf:
             raise ValueError(f"seconds is {seconds!r}, which is not a time")
         start = trainer.init()
-        expected = _expected(archive, trainer, start, path)
+        expected = _expected(archive.names, trainer, start, position.step, path)
         if unknown := sorted(archive.names - expected.keys() - {"about"}):
             raise ValueError(f"this fit has no {unknown[0]}")
         arrays = {name: archive.array(name, field) for name, field in expected.items()}
         for name, array in arrays.items():
             _check_numbers(name, array)
-        _check_lengths(arrays, position.step)
+        if ("best.x" in arrays) != (len(arrays["scores"]) > 0):
+            raise ValueError("it has a best state without scores, or scores without a best state")
         self._check_standardizer(path, arrays, trainer.engine.standardizer)
         trainer = _with_start(trainer, arrays)
         state = _state_from("state", arrays, trainer, start)
@@ -480,23 +325,24 @@ def _with_start(trainer: Trainer, arrays: Mapping[str, AnyArray]) -> Trainer:
 
 
 def _expected(
-    archive: _Archive, trainer: Trainer, start: TrainingState, path: Path
-) -> dict[str, _Field]:
-    """The arrays that a checkpoint of this fit has."""
+    names: set[str], trainer: Trainer, start: TrainingState, step: int, path: Path
+) -> dict[str, Field]:
+    """The arrays that a checkpoint of this fit has after some steps; `names` are those that it has."""
     engine = trainer.engine
     arrays = {**_state_arrays("state", start, trainer.update), **_start_arrays(trainer)}
-    if "best.x" in archive.names:
+    if "best.x" in names:
         arrays |= _state_arrays("best", start, trainer.update)
     if isinstance(engine, LocalEngine):
         arrays |= engine.saved_rows(path)
-    expected = {name: _Field.like(array) for name, array in arrays.items()}
+    expected = {name: Field.like(array) for name, array in arrays.items()}
     if not isinstance(engine, LocalEngine):
-        expected["shards.version"] = _Field((), _VERSIONS)
+        expected["shards.version"] = Field((), _VERSIONS)
+    entries = range(step + 1)  # no step adds more than one
     return expected | {
-        "history": _Field((None, len(fields(Iteration))), (_FLOAT,)),
-        "history.pending": _Field((None, len(fields(StepInfo))), (_FLOAT,)),
-        "scores": _Field((None,), (_FLOAT,)),
-        "scores.window": _Field((None,), (_FLOAT,)),
+        "history": Field((entries, len(fields(Iteration))), (_FLOAT,)),
+        "history.pending": Field((entries, len(fields(StepInfo))), (_FLOAT,)),
+        "scores": Field((entries,), (_FLOAT,)),
+        "scores.window": Field((entries,), (_FLOAT,)),
     }
 
 
@@ -519,15 +365,6 @@ def _check_numbers(name: str, array: AnyArray) -> None:
         raise ValueError(f"{name} has numbers that are not finite")
     if name in ("state.damping", "best.damping") and not 0.0 < float(array) <= 1.0:
         raise ValueError(f"{name} is {float(array)!r}, which is not between 0 and 1")
-
-
-def _check_lengths(arrays: Mapping[str, AnyArray], step: int) -> None:
-    """Raise if there are more records than steps, or a best state without scores."""
-    for name in ("history", "history.pending", "scores", "scores.window"):
-        if len(arrays[name]) > step:
-            raise ValueError(f"{name} has {len(arrays[name])} entries after {step} steps")
-    if ("best.x" in arrays) != (len(arrays["scores"]) > 0):
-        raise ValueError("it has a best state without scores, or scores without a best state")
 
 
 def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) -> dict[str, AnyArray]:
