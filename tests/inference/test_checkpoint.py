@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from training_runs import make_trainer
 
-from cavity import CheckpointError, SVIClassifier
+from cavity import CheckpointError, ClusterError, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference import start
 from cavity.inference.checkpoint import Checkpointer, Position
@@ -235,6 +235,16 @@ def test_a_failure_after_resuming_names_the_checkpoint(checkpoint):
     with_array(checkpoint, "state.previous.q.precision", lambda q: q - 1e30)
     with pytest.raises(CheckpointError, match=r"resumed from .* a training step failed .* delete it"):
         classifier(checkpoint).fit(X, LABELS)
+
+
+def test_a_cluster_that_fails_is_not_the_fault_of_the_checkpoint(checkpoint, monkeypatch):
+    def lost(*_):
+        raise ClusterError("all workers are gone")
+
+    monkeypatch.setattr(LocalEngine, "restore_rows", lost)
+    with pytest.raises(ClusterError):
+        classifier(checkpoint).fit(X, LABELS)
+    assert checkpoint.exists()
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

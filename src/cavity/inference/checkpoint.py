@@ -178,11 +178,12 @@ class Checkpointer:
             return Resumed(trainer, trainer.init(), Position())
         exists = prepare_path(self.path)
         self._fingerprint  # noqa: B018  (made now, so that an error comes before training)
+        start = trainer.init()
         if not exists:
-            return Resumed(trainer, trainer.init(), Position())
+            return Resumed(trainer, start, Position())
         try:
             with self.path.open("rb") as file:
-                resumed = self._read(self.path, Archive(file), trainer, progress, monitor)
+                resumed, arrays = self._read(self.path, Archive(file), trainer, start, progress, monitor)
         except CheckpointError:
             raise
         except PermissionError as error:
@@ -197,20 +198,27 @@ class Checkpointer:
             ) from error
         except Exception as error:  # zipfile, NumPy and json raise many kinds for a damaged file
             raise unreadable(self.path, f"{type(error).__name__}: {error}") from error
+        trainer.engine.restore_rows(self.path, arrays)  # what fails here is not the file's fault
         self._resumed = True
         progress.say(f"resuming from {self.path} at step {resumed.position.step}")
         return resumed
 
     def _read(
-        self, path: Path, archive: Archive, trainer: Trainer, progress: Progress, monitor: Monitor
-    ) -> Resumed:
+        self,
+        path: Path,
+        archive: Archive,
+        trainer: Trainer,
+        start: TrainingState,
+        progress: Progress,
+        monitor: Monitor,
+    ) -> tuple[Resumed, dict[str, AnyArray]]:
+        """What a checkpoint says, all of it checked, and its arrays; the engine is left as it is."""
         about = archive.about()
         self._check(path, about)
         position = Position.from_json(about.get("position"))
         seconds = about.get("seconds")
         if not isinstance(seconds, float) or not 0.0 <= seconds < math.inf:
             raise ValueError(f"seconds is {seconds!r}, which is not a time")
-        start = trainer.init()
         expected = _expected(archive.names, trainer, start, position.step, path)
         if unknown := sorted(archive.names - expected.keys() - {"about"}):
             raise ValueError(f"this fit has no {unknown[0]}")
@@ -223,7 +231,6 @@ class Checkpointer:
         trainer = _with_start(trainer, arrays)
         state = _state_from("state", arrays, trainer, start)
         best = _state_from("best", arrays, trainer, start) if "best.x" in arrays else None
-        trainer.engine.restore_rows(path, arrays)
         progress.history = [
             Iteration(int(row[0]), *(float(value) for value in row[1:])) for row in arrays["history"]
         ]
@@ -232,7 +239,7 @@ class Checkpointer:
         monitor.scores, monitor.seen = arrays["scores"].tolist(), arrays["scores.window"].tolist()
         monitor.best = best
         self._writer = str(about.get("run"))
-        return Resumed(trainer, state, position)
+        return Resumed(trainer, state, position), arrays
 
     @contextmanager
     def explaining_failures(self) -> Iterator[None]:
