@@ -116,9 +116,9 @@ def first_steps(monkeypatch):
     steps = []
 
     def resume(*args, resume=Checkpointer.resume):
-        state, position = resume(*args)
-        steps.append(position.step)
-        return state, position
+        resumed = resume(*args)
+        steps.append(resumed.position.step)
+        return resumed
 
     monkeypatch.setattr(Checkpointer, "resume", resume)
     return steps

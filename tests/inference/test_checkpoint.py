@@ -14,8 +14,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from training_runs import make_trainer
 
-from cavity import CheckpointError, SVIClassifier
+from cavity import CheckpointError, ClusterError, SVIClassifier
 from cavity.engines.local import LocalEngine
+from cavity.inference import start
 from cavity.inference.checkpoint import Checkpointer, Position
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Progress
@@ -56,7 +57,7 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
 
     other, progress_again, monitor_again = trainer(), Progress(), Monitor(window=2, patience=None)
     checkpointer = Checkpointer(path, 0.0, lambda: THIS)
-    again, position_again = checkpointer.resume(other, progress_again, monitor_again)
+    other, again, position_again = checkpointer.resume(other, progress_again, monitor_again)
     assert position_again == position
     assert progress_again.history == progress.history
     assert progress_again.seconds >= progress.history[-1].seconds
@@ -75,7 +76,7 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
 def test_without_a_file_a_run_starts_at_the_start(tmp_path):
     trainer = make_trainer(X, LABELS)
     for path in (None, tmp_path / "not yet"):
-        state, position = Checkpointer(path, 0.0, Fingerprint).resume(
+        _, state, position = Checkpointer(path, 0.0, Fingerprint).resume(
             trainer, Progress(), Monitor(window=1, patience=None)
         )
         assert position == Position()
@@ -173,6 +174,112 @@ def test_another_version_of_the_format_is_named(checkpoint, version):
     with pytest.raises(CheckpointError, match=f"format {version}") as caught:
         classifier(checkpoint).fit(X, LABELS)
     assert str(checkpoint) in str(caught.value)
+
+
+IMPOSSIBLE = {
+    "ending": {"position": {"epoch": 1, "batch": 3, "step": 9, "ending": -1}},
+    "ending 0": {"position": {"epoch": 1, "batch": 3, "step": 9, "ending": 0.0}},
+    "ending later": {"position": {"epoch": 1, "batch": 3, "step": 9, "ending": 2.5}},
+    "step": {"position": {"epoch": 1, "batch": 3, "step": -9, "ending": None}},
+    "epoch": {"position": {"epoch": 1.5, "batch": 3, "step": 9, "ending": None}},
+    "its position": {"position": {"epoch": 1}},
+    "seconds": {"seconds": -1.0},
+    "seconds NaN": {"seconds": float("nan")},
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_an_impossible_position_is_refused(checkpoint, name):
+    """An ending before the beginning once made a fit without end."""
+    rewrite(checkpoint, **IMPOSSIBLE[name])
+    with pytest.raises(CheckpointError, match=rf"{name.split(' ')[0]}.* delete it to start afresh"):
+        classifier(checkpoint).fit(X, LABELS)
+
+
+def with_array(path, name, change):
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files}
+    arrays[name] = change(arrays.get(name))
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+MISFITS = {
+    "state.x": (lambda x: np.append(x, 0.0), "shape"),
+    "best.x": (lambda x: x * np.nan, "not finite"),
+    "more": (lambda _: np.zeros(3), "this fit has no more"),
+    "state.previous.x": (lambda x: x + 50.0, "outside the kernel's bounds"),
+    "state.q.precision": (lambda q: q.astype(np.float32), "float32, where this fit has float64"),
+    "state.optimizer.count": (lambda count: -count, "not a number of steps"),
+    "state.optimizer.second": (lambda second: -1.0 - second, "no step can be made"),
+    "state.damping": (lambda damping: damping + 1.0, "not between 0 and 1"),
+    "sites.shift": (lambda shift: shift[:, :-1], "shape"),
+    "log_predictive": (lambda scores: scores - np.inf, "infinite"),
+    "history": (lambda history: history[:, :-1], "shape"),
+    "scores": (lambda scores: np.zeros(100), "shape .100,., where this fit has .≤9."),
+    "start.Z": (lambda Z: Z.T, "shape"),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_arrays_that_do_not_fit_are_refused(checkpoint, name):
+    change, words = MISFITS[name]
+    with_array(checkpoint, name, change)
+    with pytest.raises(CheckpointError, match=words) as caught:
+        classifier(checkpoint).fit(X, LABELS)
+    assert f"{str(checkpoint)!r} is not a readable checkpoint" in str(caught.value)
+
+
+def test_a_failure_after_resuming_names_the_checkpoint(checkpoint):
+    with_array(checkpoint, "state.q.precision", lambda q: q - 1e30)
+    with_array(checkpoint, "state.previous.q.precision", lambda q: q - 1e30)
+    with pytest.raises(CheckpointError, match=r"resumed from .* a training step failed .* delete it"):
+        classifier(checkpoint).fit(X, LABELS)
+
+
+def test_a_cluster_that_fails_is_not_the_fault_of_the_checkpoint(checkpoint, monkeypatch):
+    def lost(*_):
+        raise ClusterError("all workers are gone")
+
+    monkeypatch.setattr(LocalEngine, "restore_rows", lost)
+    with pytest.raises(ClusterError):
+        classifier(checkpoint).fit(X, LABELS)
+    assert checkpoint.exists()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "options", [{}, {"learn_inducing": False}, {"batch_size": None, "max_epochs": 20}]
+)
+def test_the_start_comes_from_the_checkpoint(tmp_path, monkeypatch, options):
+    """With another number of threads, k-means rounds differently and may choose other points."""
+    path = tmp_path / "fit.ckpt"
+    options = {"hyperprior_scale": 0.5, **options}
+    break_off(monkeypatch, classifier(path, **options))
+    whole = classifier(**options).fit(X, LABELS)
+
+    def rounded(*args, choose=start.starting_point, **kwargs):
+        kernel, Z = choose(*args, **kwargs)
+        return kernel.clone_with_theta(kernel.theta + 0.1), Z + 0.1
+
+    monkeypatch.setattr(start, "starting_point", rounded)
+    other = classifier(**options).fit(X, LABELS)
+    resumed = classifier(path, **options).fit(X, LABELS)
+    assert not path.exists()
+    assert np.abs(other.kernel_.theta - whole.kernel_.theta).max() > 1e-3
+    assert_allclose(resumed.kernel_.theta, whole.kernel_.theta, rtol=1e-12)
+    assert_allclose(resumed.predict_proba(X_STAR), whole.predict_proba(X_STAR), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("error", "is_refused"), [(1e-13, False), (1e-6, True)])
+def test_the_standardisation_may_differ_by_rounding(checkpoint, error, is_refused):
+    with_array(checkpoint, "start.scale", lambda scale: scale * (1.0 + error))
+    if is_refused:
+        with pytest.raises(CheckpointError, match="another fit: the mean or scale of its columns"):
+            classifier(checkpoint).fit(X, LABELS)
+    else:
+        classifier(checkpoint).fit(X, LABELS)
+        assert not checkpoint.exists()
 
 
 @pytest.mark.parametrize("where", ["savez", "fsync"])

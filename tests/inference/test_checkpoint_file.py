@@ -1,6 +1,7 @@
 """The file of a checkpoint: what is none, where it cannot be, and what becomes of it."""
 
 import os
+import warnings
 import zipfile
 
 import numpy as np
@@ -85,6 +86,19 @@ def too_large_to_be_true(path):
         archive.writestr("about.npy", b"\x93NUMPY\x01\x00" + b"\x76\x00" + header.encode())
 
 
+def compressed(path):
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def member_twice(path):
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as archive:
+        warnings.simplefilter("ignore")
+        archive.writestr("state.x.npy", archive.read("state.x.npy"))
+
+
 def folder(path):
     path.unlink()
     path.mkdir()
@@ -104,6 +118,8 @@ def folder(path):
         zip_of_a_later_version,
         encrypted,
         too_large_to_be_true,
+        compressed,
+        member_twice,
         folder,
     ],
 )
@@ -202,6 +218,25 @@ def test_what_was_being_written_when_a_run_was_killed_does_not_stay(tmp_path):
         (tmp_path / name).write_bytes(b"half")
     classifier(path, checkpoint_interval=1e6).fit(X, LABELS)
     assert {file.name for file in tmp_path.iterdir()} == others
+
+
+def test_a_symbolic_link_stays_a_link(tmp_path, monkeypatch):
+    (tmp_path / "far").mkdir()
+    link, target = tmp_path / "fit.ckpt", tmp_path / "far" / "real.ckpt"
+    link.symlink_to(target)
+    left_behind(link, monkeypatch)
+    assert link.is_symlink()
+    assert list(target.parent.iterdir()) == [target]
+    classifier(link).fit(X, LABELS)
+    assert link.is_symlink()
+    assert not target.exists()
+
+
+def test_a_link_that_leads_nowhere_is_refused_before_the_work(tmp_path, monkeypatch):
+    (tmp_path / "lost").symlink_to(tmp_path / "nowhere" / "fit.ckpt")
+    assert "there is no folder" in refused_at_once(monkeypatch, tmp_path / "lost")
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    assert "cannot be used" in refused_at_once(monkeypatch, tmp_path / "round")
 
 
 def test_what_is_no_file_is_refused_before_the_work_and_not_to_be_deleted(tmp_path, monkeypatch):

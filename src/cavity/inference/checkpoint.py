@@ -1,24 +1,39 @@
 """Checkpoints: the state of a training run in a file, from which the same run can resume after a crash.
 
 The file is a NumPy archive. It is written atomically, and each run leaves the files of other runs alone.
+What is read is checked first: sizes, shapes and precisions must be those of the fit, and numbers finite.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.data.scaling import Standardizer
+from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
-from cavity.errors import CheckpointError, warn_user
-from cavity.files import check_writable, remove_unfinished, written_atomically
+from cavity.errors import CheckpointError, NumericalError
+from cavity.files import written_atomically
+from cavity.inference.checkpoint_file import (
+    Archive,
+    Field,
+    prepare_path,
+    remove,
+    require_own,
+    run_that_wrote,
+    unreadable,
+)
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Iteration, Progress, StepInfo
 from cavity.inference.schedule import Monitor
@@ -26,107 +41,11 @@ from cavity.inference.trainer import Trainer, TrainingState
 from cavity.inference.updates import PosteriorUpdate
 from cavity.typing import AnyArray, JsonObject
 
-
-def prepare_path(path: Path) -> bool:
-    """Check a path before training and remove unfinished files; returns whether there is a checkpoint.
-
-    It raises if the path cannot be written to.
-    """
-    try:
-        if path.is_dir():
-            example = path / "fit.ckpt"
-            raise CheckpointError(
-                f"checkpoint={str(path)!r} is a folder; name a file, for instance {str(example)!r}"
-            )
-        if path.exists() and not path.is_file():
-            raise _unusable(path, "it is not a regular file")
-        check_writable(path)
-        remove_unfinished(path)  # left by a run that was killed while it was writing
-        path.stat()
-    except FileNotFoundError as error:
-        if path.parent.is_dir():
-            return False
-        raise _unusable(path, f"there is no folder {str(path.parent)!r}") from error
-    except NotADirectoryError as error:
-        raise _unusable(path, f"{str(path.parent)!r} is not a folder") from error
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise _unusable(path, reason or str(error)) from error
-    return True
-
-
-def run_that_wrote(path: Path) -> str | None:
-    """The identifier of the run that wrote the checkpoint at `path`; None if there is no file."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return str(json.loads(archive["about"].tobytes()).get("run"))
-    except FileNotFoundError:
-        return None
-    except Exception:  # an unreadable file was not written by this run
-        return "unknown"
-
-
-def require_own(path: Path, known: str | None) -> None:
-    """Raise if the checkpoint at `path` was written by another run than `known`."""
-    if run_that_wrote(path) not in (None, known):
-        raise CheckpointError(
-            f"the checkpoint {str(path)!r} was written by another fit while this one was running, and "
-            "was not changed; give each fit a checkpoint path of its own"
-        )
-
-
-def _unusable(path: Path, why: str) -> CheckpointError:
-    return CheckpointError(
-        f"checkpoint={str(path)!r} cannot be used: {why}; pass a path in a folder that exists and can "
-        "be written to, or checkpoint=None"
-    )
-
-
-def read(path: Path) -> tuple[dict[str, AnyArray], JsonObject]:
-    """The arrays of a checkpoint and its description."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        about = json.loads(arrays["about"].tobytes())
-        if not isinstance(about, dict):
-            raise TypeError("no description")
-    except PermissionError as error:
-        raise CheckpointError(
-            f"the checkpoint {str(path)!r} may not be read ({error.strerror}); change its "
-            "permissions to resume from it, or pass another checkpoint path"
-        ) from error
-    except MemoryError as error:
-        raise CheckpointError(
-            f"the checkpoint {str(path)!r} needs more memory than is available, or is damaged "
-            f"({error}); free some memory, or delete it to start afresh"
-        ) from error
-    except Exception as error:  # zipfile, NumPy and json raise many kinds for a damaged file
-        raise unreadable(path, error) from error
-    return arrays, about
-
-
-def unreadable(path: Path, error: Exception) -> CheckpointError:
-    """The error for a file that is not a checkpoint."""
-    return CheckpointError(
-        f"{str(path)!r} is not a readable checkpoint ({type(error).__name__}: {error}); delete it "
-        "to start afresh"
-    )
-
-
-def remove(path: Path) -> None:
-    """Remove the checkpoint of a finished fit; a failure is only a warning, since the fit succeeded."""
-    try:
-        path.unlink(missing_ok=True)
-        remove_unfinished(path)
-    except OSError as error:
-        warn_user(
-            f"the fit is done, but its checkpoint {str(path)!r} could not be removed "
-            f"({error.strerror}); delete it, or the next fit with this path resumes from it"
-        )
-
-
-FORMAT = 3
+FORMAT = 4
 """Version of the file format; it increases when older files can no longer be read correctly."""
+_LARGEST_COUNT = 2**53
+"""Largest number of steps or epochs: larger ones are not exact as floating-point numbers."""
+_FLOAT = np.dtype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -152,6 +71,28 @@ class Position:
         """Number of passes over the data so far, if a minibatch has this share of the rows."""
         return self.epoch + min(1.0, self.batch * share)
 
+    @classmethod
+    def from_json(cls, stored: object) -> Position:
+        """The position that a checkpoint describes; it raises if that is impossible."""
+        if not isinstance(stored, dict) or set(stored) != {field.name for field in fields(cls)}:
+            raise ValueError(f"its position is {stored!r}")
+        for name in ("epoch", "batch", "step"):
+            if not (type(stored[name]) is int and 0 <= stored[name] <= _LARGEST_COUNT):
+                raise ValueError(f"{name} is {stored[name]!r}, which is not a number of steps or epochs")
+        ending, now = stored["ending"], stored["epoch"] + (stored["batch"] > 0)
+        if ending is not None and not (type(ending) in (int, float) and 0.0 < ending <= now):
+            raise ValueError(f"ending is {ending!r}, which is not between 0 and the present, {now}")
+        return cls(**stored)
+
+
+class Resumed(NamedTuple):
+    """What a run begins with, at the start or from a checkpoint."""
+
+    trainer: Trainer
+    """The trainer, with the start of the run that wrote the checkpoint."""
+    state: TrainingState
+    position: Position
+
 
 @dataclass
 class Checkpointer:
@@ -165,6 +106,8 @@ class Checkpointer:
     _last: float = 0.0
     _writer: str | None = None
     """The run that wrote the file when this run last read or wrote it; None if there was no file."""
+    _resumed: bool = False
+    """Whether this run began with a checkpoint."""
 
     def __post_init__(self) -> None:
         self._last = time.monotonic()
@@ -202,11 +145,12 @@ class Checkpointer:
         engine = trainer.engine
         arrays: dict[str, Any] = {
             **_state_arrays("state", state, trainer.update),
+            **_start_arrays(trainer),
             **engine.saved_rows(path),
-            "history": np.array([list(asdict(entry).values()) for entry in progress.history]),
-            "history.pending": np.array([astuple(info) for info in progress.pending]),
-            "scores": np.array(monitor.scores),
-            "scores.window": np.array(monitor.seen),
+            "history": _table(progress.history, Iteration),
+            "history.pending": _table(progress.pending, StepInfo),
+            "scores": np.array(monitor.scores, _FLOAT),
+            "scores.window": np.array(monitor.seen, _FLOAT),
         }
         if monitor.best is not None:
             arrays |= _state_arrays("best", monitor.best, trainer.update)
@@ -219,7 +163,7 @@ class Checkpointer:
         }
         arrays["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
         try:
-            with written_atomically(path) as file:
+            with written_atomically(path.resolve()) as file:
                 np.savez(file, **arrays)
             self._writer = self._run
         except OSError as error:
@@ -228,47 +172,87 @@ class Checkpointer:
                 "intact. Free some space, or pass checkpoint=None or a folder that can be written to"
             ) from error
 
-    def resume(
-        self, trainer: Trainer, progress: Progress, monitor: Monitor
-    ) -> tuple[TrainingState, Position]:
-        """The state and position to train from: those of the checkpoint, or else the start."""
+    def resume(self, trainer: Trainer, progress: Progress, monitor: Monitor) -> Resumed:
+        """What to train from: trainer, state and position of the checkpoint, or else the start."""
         if self.path is None:
-            return trainer.init(), Position()
+            return Resumed(trainer, trainer.init(), Position())
         exists = prepare_path(self.path)
         self._fingerprint  # noqa: B018  (made now, so that an error comes before training)
+        start = trainer.init()
         if not exists:
-            return trainer.init(), Position()
-        arrays, about = read(self.path)
-        self._check(self.path, about)
-        self._writer = str(about.get("run"))
+            return Resumed(trainer, start, Position())
         try:
-            state, position = self._restore(self.path, arrays, about, trainer, progress, monitor)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise unreadable(self.path, error) from error
-        progress.say(f"resuming from {self.path} at step {position.step}")
-        return state, position
+            with self.path.open("rb") as file:
+                resumed, arrays = self._read(self.path, Archive(file), trainer, start, progress, monitor)
+        except CheckpointError:
+            raise
+        except PermissionError as error:
+            raise CheckpointError(
+                f"the checkpoint {str(self.path)!r} may not be read ({error.strerror}); change its "
+                "permissions to resume from it, or pass another checkpoint path"
+            ) from error
+        except MemoryError as error:
+            raise CheckpointError(
+                f"the checkpoint {str(self.path)!r} needs more memory than is available, or is damaged "
+                f"({error}); free some memory, or delete it to start afresh"
+            ) from error
+        except Exception as error:  # zipfile, NumPy and json raise many kinds for a damaged file
+            raise unreadable(self.path, f"{type(error).__name__}: {error}") from error
+        trainer.engine.restore_rows(self.path, arrays)  # what fails here is not the file's fault
+        self._resumed = True
+        progress.say(f"resuming from {self.path} at step {resumed.position.step}")
+        return resumed
 
-    def _restore(
+    def _read(
         self,
         path: Path,
-        arrays: dict[str, AnyArray],
-        about: JsonObject,
+        archive: Archive,
         trainer: Trainer,
+        start: TrainingState,
         progress: Progress,
         monitor: Monitor,
-    ) -> tuple[TrainingState, Position]:
-        state, position = _state_from("state", arrays, trainer), Position(**about["position"])
-        trainer.engine.restore_rows(path, arrays)
+    ) -> tuple[Resumed, dict[str, AnyArray]]:
+        """What a checkpoint says, all of it checked, and its arrays; the engine is left as it is."""
+        about = archive.about()
+        self._check(path, about)
+        position = Position.from_json(about.get("position"))
+        seconds = about.get("seconds")
+        if not isinstance(seconds, float) or not 0.0 <= seconds < math.inf:
+            raise ValueError(f"seconds is {seconds!r}, which is not a time")
+        expected = _expected(archive.names, trainer, start, position.step, path)
+        if unknown := sorted(archive.names - expected.keys() - {"about"}):
+            raise ValueError(f"this fit has no {unknown[0]}")
+        arrays = {name: archive.array(name, field) for name, field in expected.items()}
+        for name, array in arrays.items():
+            _check_numbers(name, array)
+        if ("best.x" in arrays) != (len(arrays["scores"]) > 0):
+            raise ValueError("it has a best state without scores, or scores without a best state")
+        self._check_standardizer(path, arrays, trainer.engine.standardizer)
+        trainer = _with_start(trainer, arrays)
+        state = _state_from("state", arrays, trainer, start)
+        best = _state_from("best", arrays, trainer, start) if "best.x" in arrays else None
         progress.history = [
             Iteration(int(row[0]), *(float(value) for value in row[1:])) for row in arrays["history"]
         ]
-        progress.pending[:] = [StepInfo(*map(float, row)) for row in arrays.get("history.pending", ())]
-        progress.resume_at(float(about["seconds"]))
-        monitor.scores = arrays["scores"].tolist()
-        monitor.seen = arrays["scores.window"].tolist()
-        if "best.x" in arrays:
-            monitor.best = _state_from("best", arrays, trainer)
-        return state, position
+        progress.pending[:] = [StepInfo(*map(float, row)) for row in arrays["history.pending"]]
+        progress.resume_at(seconds)
+        monitor.scores, monitor.seen = arrays["scores"].tolist(), arrays["scores.window"].tolist()
+        monitor.best = best
+        self._writer = str(about.get("run"))
+        return Resumed(trainer, state, position), arrays
+
+    @contextmanager
+    def explaining_failures(self) -> Iterator[None]:
+        """A context in which a numerical failure of a run that was resumed names the checkpoint."""
+        try:
+            yield
+        except (NumericalError, np.linalg.LinAlgError) as error:
+            if not self._resumed:
+                raise
+            raise CheckpointError(
+                f"the fit that was resumed from the checkpoint {str(self.path)!r} failed: {error}. If "
+                "the file may be damaged, delete it to start afresh"
+            ) from error
 
     def finish(self, engine: Engine) -> None:
         """Remove the checkpoint after training, unless another run wrote it."""
@@ -284,10 +268,110 @@ class Checkpointer:
             )
         difference = self._fingerprint.difference(about.get("fingerprint"))
         if difference is not None:
-            raise CheckpointError(
-                f"{str(path)!r} is the checkpoint of another fit: {difference}; fit with the same data "
-                "and parameters, pass another checkpoint path, or delete the file to start afresh"
-            )
+            raise _of_another_fit(path, difference)
+
+    def _check_standardizer(
+        self, path: Path, arrays: Mapping[str, AnyArray], standardizer: Standardizer
+    ) -> None:
+        """Raise if the table was standardised otherwise, by more than the rounding of its sums."""
+        for name, now in _standardizer_arrays(standardizer).items():
+            size = np.abs(now) if name == "start.scale" else standardizer.scale + np.abs(now)
+            if name == "start.whitening_matrix":
+                size = np.abs(now).max()
+            if (np.abs(arrays[name] - now) > _ROUNDING * size).any():
+                raise _of_another_fit(path, "the mean or scale of its columns differ, so its rows do")
+
+
+_ROUNDING = 1e-9
+"""Relative difference of the standardisations of the same table that rounding may explain."""
+
+
+def _of_another_fit(path: Path, difference: str) -> CheckpointError:
+    return CheckpointError(
+        f"{str(path)!r} is the checkpoint of another fit: {difference}; fit with the same data "
+        "and parameters, pass another checkpoint path, or delete the file to start afresh"
+    )
+
+
+def _table(entries: list[Any], kind: type[Any]) -> AnyArray:
+    """Records as the rows of an array."""
+    return np.array([astuple(entry) for entry in entries], _FLOAT).reshape(-1, len(fields(kind)))
+
+
+def _start_arrays(trainer: Trainer) -> dict[str, AnyArray]:
+    """The start of a run, as far as its later steps depend on it.
+
+    Chosen again, for instance with another number of threads, it could differ: k-means rounds otherwise.
+    """
+    space = trainer.problem.space
+    return {
+        "start.theta": np.asarray(space.kernel.theta, _FLOAT),
+        "start.Z": np.asarray(space.Z, _FLOAT),
+        "start.centre": np.asarray(trainer.problem.hyperprior.centre, _FLOAT),
+        **_standardizer_arrays(trainer.engine.standardizer),
+    }
+
+
+def _standardizer_arrays(standardizer: Standardizer) -> dict[str, AnyArray]:
+    parts = {name: getattr(standardizer, name) for name in ("mean", "scale", "whitening_matrix")}
+    return {
+        f"start.{name}": np.asarray(part, _FLOAT) for name, part in parts.items() if part is not None
+    }
+
+
+def _with_start(trainer: Trainer, arrays: Mapping[str, AnyArray]) -> Trainer:
+    """The trainer of the same problem from the start in a checkpoint."""
+    problem = trainer.problem
+    space, theta = problem.space, arrays["start.theta"]
+    kernel = space.kernel
+    if not np.array_equal(kernel.theta, theta):  # setting the same values again would round them
+        kernel = kernel.clone_with_theta(theta)
+    space = replace(space, kernel=kernel, Z=arrays["start.Z"])
+    hyperprior = replace(problem.hyperprior, centre=arrays["start.centre"])
+    return replace(trainer, problem=replace(problem, space=space, hyperprior=hyperprior))
+
+
+def _expected(
+    names: set[str], trainer: Trainer, start: TrainingState, step: int, path: Path
+) -> dict[str, Field]:
+    """The arrays that a checkpoint of this fit has after some steps; `names` are those that it has."""
+    engine = trainer.engine
+    arrays = {**_state_arrays("state", start, trainer.update), **_start_arrays(trainer)}
+    if "best.x" in names:
+        arrays |= _state_arrays("best", start, trainer.update)
+    if isinstance(engine, LocalEngine):
+        arrays |= engine.saved_rows(path)
+    expected = {name: Field.like(array) for name, array in arrays.items()}
+    if not isinstance(engine, LocalEngine):
+        expected["shards.version"] = Field((), _VERSIONS)
+    entries = range(step + 1)  # no step adds more than one
+    return expected | {
+        "history": Field((entries, len(fields(Iteration))), (_FLOAT,)),
+        "history.pending": Field((entries, len(fields(StepInfo))), (_FLOAT,)),
+        "scores": Field((entries,), (_FLOAT,)),
+        "scores.window": Field((entries,), (_FLOAT,)),
+    }
+
+
+_VERSIONS = tuple(np.dtype(f"U{length}") for length in range(1, 100))
+"""Types of the name under which the workers of a cluster have saved their rows."""
+
+
+def _check_numbers(name: str, array: AnyArray) -> None:
+    """Raise for numbers that no run can have."""
+    if array.dtype.kind == "U":
+        if not re.fullmatch(r"[\w-]+", str(array)):
+            raise ValueError(f"{name} is {str(array)!r}")
+    elif array.dtype.kind in "iu":
+        if not ((array >= 0) & (array <= _LARGEST_COUNT)).all():
+            raise ValueError(f"{name} is not a number of steps")
+    elif name == "log_predictive":  # NaN for rows that no step has visited yet
+        if np.isinf(array).any():
+            raise ValueError("log_predictive has infinite numbers")
+    elif not np.isfinite(array).all():
+        raise ValueError(f"{name} has numbers that are not finite")
+    if name in ("state.damping", "best.damping") and not 0.0 < float(array) <= 1.0:
+        raise ValueError(f"{name} is {float(array)!r}, which is not between 0 and 1")
 
 
 def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) -> dict[str, AnyArray]:
@@ -303,7 +387,11 @@ def _state_arrays(prefix: str, state: TrainingState, update: PosteriorUpdate) ->
     return {f"{prefix}.{name}": np.asarray(value) for name, value in values.items()}
 
 
-def _state_from(prefix: str, arrays: dict[str, AnyArray], trainer: Trainer) -> TrainingState:
+def _state_from(
+    prefix: str, arrays: Mapping[str, AnyArray], trainer: Trainer, start: TrainingState
+) -> TrainingState:
+    """A state from its arrays; `start` says which fields the optimiser's state has."""
+
     def get(name: str) -> Any:
         value = arrays[f"{prefix}.{name}"]
         return value.item() if value.ndim == 0 else value
@@ -314,11 +402,20 @@ def _state_from(prefix: str, arrays: dict[str, AnyArray], trainer: Trainer) -> T
             key[len(start) :]: get(key[len(prefix) + 1 :]) for key in arrays if key.startswith(start)
         }
 
-    update = trainer.update
+    update, space = trainer.update, trainer.problem.space
+    for name in ("x", "previous.x"):
+        if not np.allclose(space.project(get(name)), get(name), rtol=_ROUNDING, atol=_ROUNDING):
+            raise ValueError(f"{prefix}.{name} is outside the kernel's bounds")
+    optimizer_state = replace(start.optimizer_state, **group("optimizer"))
+    with np.errstate(all="ignore"):
+        n_moved = len(start.x) + (start.q.size if isinstance(start.q, np.ndarray) else 0)
+        move, _ = trainer.optimizer.step(optimizer_state, np.zeros(n_moved))
+    if not np.isfinite(move).all():
+        raise ValueError(f"{prefix}.optimizer has numbers from which no step can be made")
     return TrainingState(
         x=get("x"),
         q=update.from_arrays(group("q")),
-        optimizer_state=replace(trainer.init().optimizer_state, **group("optimizer")),
+        optimizer_state=optimizer_state,
         damping=get("damping"),
         previous=(get("previous.x"), update.from_arrays(group("previous.q"))),
     )

@@ -1,4 +1,4 @@
-"""Fingerprints of fits: parameters, rows, labels and start, by which a checkpoint knows its own fit.
+"""Fingerprints of fits: parameters, rows and labels, by which a checkpoint knows its own fit.
 
 Small values are stored as they are, so that an error can show a difference. Arrays are stored as
 digests.
@@ -46,10 +46,9 @@ class Fingerprint:
 
     def difference(self, stored: object) -> str | None:
         """How a stored fingerprint differs from this one, in words; None if it does not."""
-        theirs = stored if isinstance(stored, Mapping) else {}
         for what, mine, other in (
-            ("parameters", self.parameters, theirs.get("parameters") or {}),
-            ("rows", self.table, theirs.get("table") or {}),
+            ("parameters", self.parameters, _part(stored, "parameters")),
+            ("rows", self.table, _part(stored, "table")),
         ):
             changed = [
                 f"{name} is {other.get(name)!r}, and {value!r} now"
@@ -58,21 +57,23 @@ class Fingerprint:
             ]
             if changed:
                 return f"its {what} differ: {'; '.join(changed)}"
-        return self._other_contents(theirs.get("contents") or {})
+        return self._other_contents(_part(stored, "contents"))
 
-    def _other_contents(self, theirs: Mapping[str, str]) -> str | None:
+    def _other_contents(self, theirs: Mapping[str, object]) -> str | None:
         others = [name for name, mine in self.contents.items() if theirs.get(name) != mine]
-        # The start depends on rows and labels: if these differ, they are the cause to report.
+        # An earlier fit depends on rows and labels: if these differ, they are the cause to report.
         causes = [name for name in others if name != "start"]
         if causes:
             return f"its {' and '.join(causes)} are not those passed now"
         if others:
-            return (
-                "its start (kernel, inducing points, standardisation) is another, although parameters, "
-                "labels and the rows that were compared are the same; possible causes are other rows, "
-                "another version of cavity, NumPy or scikit-learn, or warm_start after a fit"
-            )
+            return "its start is another: one of the two continues an earlier fit by warm_start"
         return None
+
+
+def _part(stored: object, name: str) -> Mapping[str, object]:
+    """A part of a stored fingerprint; empty if there is none."""
+    part = stored.get(name) if isinstance(stored, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
 
 
 _ROWS = 1_000
@@ -97,7 +98,6 @@ def fingerprint(
     engine = problem.engine
     source = engine.source
     table = source.source if isinstance(source, ClassWeightedSource) else source
-    scaling = engine.standardizer
     fitting = min(_ROWS, _BYTES // (8 * engine.n_features))
     sample = source.sample(max(1, fitting), np.random.default_rng(0))
     n_latents = problem.rule.n_latents
@@ -120,7 +120,9 @@ def fingerprint(
             "rows": digest(np.asarray(sample.X, dtype=np.float64)),
             "labels": _labels(table, sample),
             "weights": _weights(table, sample),
-            "start": digest(problem.space.start, scaling.mean, scaling.scale, scaling.whitening_matrix),
+            # What is chosen from the rows may round otherwise with another number of threads. Only the
+            # posterior of an earlier fit is compared; without one, it is the prior.
+            "start": digest(problem.posterior.naturals.precision, problem.posterior.naturals.shift),
         },
     )
 

@@ -106,7 +106,8 @@ def train(
     elif config.schedule == "lbfgs":
         result = _train_by_lbfgs(problem, config, progress)
     else:
-        return _train_by_steps(problem, config, progress, checkpointer)
+        with checkpointer.explaining_failures():
+            return _train_by_steps(problem, config, progress, checkpointer)
     point = _calibrate(problem, config, result.point, progress, config.max_seconds)
     return result._replace(point=point, interrupted=result.interrupted or point.interrupted)
 
@@ -157,7 +158,9 @@ def _train_by_steps(
     score = None if engine.held_out is None else lambda state: -validation_log_loss(trainer, state)
     monitor = Monitor.of(config, engine.n_rows, score)
     budget = Budget.of(config, engine.n_rows)
-    state, position = checkpointer.resume(trainer, progress, monitor)
+    trainer, state, position = checkpointer.resume(trainer, progress, monitor)
+    started = trainer.problem
+    problem = replace(problem, space=started.space, hyperprior=started.hyperprior)
     trained = run(trainer, config, budget, state, progress, monitor, checkpointer, position)
     try:
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
