@@ -237,5 +237,5 @@ def test_default_settings_learn_in_few_steps():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = SEPClassifier(random_state=0).fit(rows, labels)
-    assert fit.n_iter_ <= 200
+    assert fit.n_iter_ < 150  # of the 200 that it may take
     assert fit.score(X_STAR, LABELS_STAR) > 0.85

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -407,8 +408,7 @@ def _as_the_first(
 
 def check_column_names(columns: Sequence[str], name: str) -> None:
     """Raise for a table without columns, or with several columns of the same name."""
-    seen: set[str] = set()
-    repeated = sorted({column for column in columns if column in seen or seen.add(column)})  # type: ignore[func-returns-value]
+    repeated = sorted(column for column, count in Counter(columns).items() if count > 1)
     if repeated:
         raise SourceError(f"{name} has more than one column named {listed(repeated)}; rename them")
     if not columns:

@@ -172,18 +172,14 @@ def _without_run_parameters(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_without_run_parameters(item) for item in value)
     if type(value) is dict:
-        if set(value) == {"checkpoint_interval"}:  # a config= that says nothing else
-            return None
-        return {
-            name: _without_run_parameters(item)
-            for name, item in value.items()
-            if name != "checkpoint_interval"
-        }
+        return {name: _without_run_parameters(item) for name, item in value.items()}
     if not isinstance(value, BaseEstimator):
         return value
     kind: Any = type(value)
     copied, parameters = kind.__new__(kind), inspect.signature(kind).parameters
     for name, item in vars(value).items():
+        if name == "config" and type(item) is dict:  # how often a run was saved is not of the model
+            item = {field: v for field, v in item.items() if field != "checkpoint_interval"} or None
         reset = name in _RUN_PARAMETERS and name in parameters
         vars(copied)[name] = parameters[name].default if reset else _without_run_parameters(item)
     return copied
