@@ -1,11 +1,9 @@
-"""Which rows take part in training: rows held out for validation, and rows left out of minibatches.
+"""Which rows take part in training: rows that are held out, and rows left out of minibatches.
 
-Two kinds of rows are left out of minibatches.
-
-* Calibration rows are a small share of the rows, always the same ones. Inducing points and
-  kernel fit the rows that they were trained on better than others, which leave-one-out probabilities
-  do not show: these leave a row out of q, but not out of the inducing points. A hash of a row's number
-  decides, so that there is nothing to store or to send.
+* Held-out rows are a small share of the rows, always the same ones. They score states and
+  configurations, and calibrate the predictions: inducing points and kernel fit the rows that they were
+  trained on better than others. A hash of a row's number decides, so that it does not matter where the
+  rows are.
 * Importance subsampling leaves out most of the rows whose label was almost certain when they were last
   visited. Their sites and gradients are close to zero, so a few of them, each with a larger weight,
   are enough for a step and cost much less.
@@ -13,7 +11,6 @@ Two kinds of rows are left out of minibatches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock
-from cavity.data.source import Block, LoadedBlock, RawRows, joined
+from cavity.data.source import Block, LoadedBlock, RawRows
 from cavity.typing import Array, IntArray
 
 _DOUBTFUL = 0.05
@@ -29,7 +26,7 @@ _DOUBTFUL = 0.05
 
 
 class HeldOut(NamedTuple):
-    """Validation rows, which take no part in training."""
+    """Rows that take no part in training."""
 
     numbers: IntArray
     """Their sorted numbers."""
@@ -54,18 +51,17 @@ class RowSampler:
 
     subsample: float = 1.0
     """Smallest probability with which a row takes part (importance subsampling)."""
-    calibration_share: float = 0.0
-    """Share of the rows that are left to calibration."""
 
-    def take(self, batch: Block, log_predictive: Array, first_row: int = 0) -> Block:
+    def take(
+        self, batch: Block, log_predictive: Array, held_out: NDArray[np.bool_] | None = None
+    ) -> Block:
         """The rows of a minibatch that take part.
 
-        log_predictive: [n], that of all rows of the source; first_row: number of the first of them, if
-        the source is a part of a larger one.
+        log_predictive: [n], that of all rows of the source; held_out: [n], which rows are held out.
         """
         if isinstance(batch.index, slice):  # rows in order, as a stream reads them
             return batch
-        part = training_part(batch, self.calibration_share, first_row)
+        part = batch if held_out is None else _without(batch, held_out[batch.index])
         # A minibatch of all rows would be subsampled in the same way in every epoch.
         whole = len(batch.index) == len(log_predictive)
         return part if whole else subsampled(part, log_predictive, self.subsample)
@@ -75,35 +71,41 @@ EVERY_ROW = RowSampler()
 """The sampler that takes all rows."""
 
 
-def is_calibration_row(numbers: IntArray, share: float) -> NDArray[np.bool_]:
-    """Which rows, given their numbers [t], are calibration rows: about `share` of them.
-
-    >>> 450 < int(is_calibration_row(np.arange(10_000), 0.05).sum()) < 550
-    True
-    """
+def row_hash(numbers: IntArray, seed: int = 0) -> NDArray[np.uint64]:
+    """Hashes [t] of row numbers [t]: as good as random, and the same wherever the rows are."""
     # Multiplications and shifts spread every bit over all others, so that neighbours are independent.
-    mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = numbers.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(factor)
-    return np.asarray((mixed >> np.uint64(32)) < np.uint64(share * 2**32))
+    return np.asarray(mixed ^ (mixed >> np.uint64(33)))
 
 
-def training_part(batch: Block, share: float, first_row: int = 0) -> Block:
-    """A minibatch without its calibration rows; see `RowSampler.take`."""
-    return _part(batch, share, first_row, calibration=False)
+_ROWS_AT_ONCE = 1_000_000
 
 
-def calibration_part(batch: Block, share: float, first_row: int = 0) -> Block:
-    """The calibration rows of a minibatch."""
-    return _part(batch, share, first_row, calibration=True)
+def hashed_rows(n_rows: int, size: int, seed: int = 0) -> IntArray:
+    """Sorted numbers of `size` of the rows, those with the smallest hashes.
+
+    >>> len(hashed_rows(10_000, 500)), hashed_rows(10, 3).tolist()
+    (500, [2, 3, 7])
+    """
+    # Most rows have a hash beyond this bound; with it, large numbers of rows need little memory.
+    bound = np.uint64(min(2**64 - 1, int((size + 6.0 * size**0.5 + 20.0) / n_rows * 2**64)))
+    numbers, hashes = [], []
+    for start in range(0, n_rows, _ROWS_AT_ONCE):
+        some = np.arange(start, min(start + _ROWS_AT_ONCE, n_rows))
+        values = row_hash(some, seed)
+        low = values <= bound
+        numbers.append(some[low])
+        hashes.append(values[low])
+    chosen = np.argsort(np.concatenate(hashes), kind="stable")[:size]
+    return np.asarray(np.sort(np.concatenate(numbers)[chosen]))
 
 
-def _part(batch: Block, share: float, first_row: int, *, calibration: bool) -> Block:
-    """One of the two parts of a minibatch; if it is empty, one row of weight 0."""
-    index = batch.index
-    if share == 0.0 or isinstance(index, slice):
-        return batch
-    kept = np.flatnonzero(is_calibration_row(index.astype(np.int64) + first_row, share) == calibration)
+def _without(batch: Block, left_out: NDArray[np.bool_]) -> Block:
+    """A minibatch without some of its rows [t]; if nothing remains, one row of weight 0."""
+    index, kept = batch.index, np.flatnonzero(~left_out)
+    assert not isinstance(index, slice)
     if len(kept) == len(index):
         return batch
     if isinstance(batch, ArrayBlock) and len(kept):
@@ -112,19 +114,6 @@ def _part(batch: Block, share: float, first_row: int, *, calibration: bool) -> B
     if len(kept) == 0:
         return LoadedBlock(index[:1], rows.take(slice(1))._replace(weight=np.zeros(1)))
     return LoadedBlock(index[kept], rows.take(kept))
-
-
-def calibration_rows(batches: Iterable[Block], share: float, size: int) -> LoadedBlock:
-    """Calibration rows, from one minibatch after the other until they are `size`."""
-    numbers: list[IntArray] = []
-    parts: list[RawRows] = []
-    for batch in batches:
-        part = calibration_part(batch, share)
-        parts.append(part.load())
-        numbers.append(np.r_[part.index])
-        if sum(len(rows.labels) for rows in parts) >= size:
-            break
-    return LoadedBlock(np.concatenate(numbers), joined(parts))
 
 
 def subsampled(batch: Block, log_predictive: Array, least: float) -> Block:

@@ -6,22 +6,26 @@ A fit is the same code with either backend.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from cavity.data.sampling import HeldOut
+from cavity.data.arrays import ArraySource
+from cavity.data.sampling import HeldOut, hashed_rows
 from cavity.data.scaling import Moments, Standardizer, learn_standardizer
 from cavity.data.source import Block, RowSource, Source, tile_rows
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import Threads
-from cavity.typing import IntArray
 
-MOST_HELD_OUT = 10_000
-"""Most rows that are held out for validation."""
-_ROWS_TO_SHUFFLE = 1_000_000
-"""Most rows for which all row numbers are shuffled in order to draw a few."""
+MOST_HELD_OUT = 20_000
+"""Most rows that are held out."""
+MOST_VALUES_HELD_OUT = 20_000_000
+"""Most of their values: they are kept in memory. A thousand rows are held out in any case."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class LocalBackend:
@@ -37,9 +41,11 @@ class LocalBackend:
         assert isinstance(source, Source)
         return learn_standardizer(tile_moments(source, self.threads, products=scaling == "whiten"))
 
-    def hold_out(self, source: RowSource, fraction: float, rng: np.random.RandomState) -> HeldOut:
-        """A random share of the rows, at most 10,000, for validation."""
-        numbers = held_out_numbers(source.n_rows, fraction, rng)
+    def hold_out(self, source: RowSource, fraction: float, seed: int) -> HeldOut:
+        """A share of the rows, chosen by a hash of their numbers, and at most 20,000."""
+        n_rows, most = int(source.n_rows), max(1_000, MOST_VALUES_HELD_OUT // source.n_features)
+        size = min(round(fraction * n_rows), MOST_HELD_OUT, most, n_rows - 1)
+        numbers = hashed_rows(n_rows, max(1, size), seed)
         return HeldOut(numbers, source.take(numbers))
 
     def engine(
@@ -53,6 +59,22 @@ class LocalBackend:
         """The engine that runs passes over a source and keeps its sites."""
         assert isinstance(source, Source)
         return LocalEngine(source, standardizer, n_latents, self.threads, held_out, n_directions)
+
+    def n_side_by_side(self, source: RowSource) -> int:
+        """How many trainings over one source run at the same time in `side_by_side`."""
+        # Only rows in memory are surely read by several trainings at once without a loss.
+        return self.threads.n_threads if isinstance(source, ArraySource) else 1
+
+    def side_by_side(
+        self,
+        source: RowSource,
+        function: Callable[[LocalBackend, Item], Result],
+        items: Sequence[Item],
+    ) -> Iterable[Result]:
+        """function(backend, item) for every item, in order; several at once, with one thread each."""
+        if self.n_side_by_side(source) == 1:
+            return (function(self, item) for item in items)
+        return self.threads.map(lambda item: function(LocalBackend(Threads(1)), item), list(items))
 
     def status(self, rows_per_second: float) -> str:
         """What a progress line says about the place where a fit runs."""
@@ -68,11 +90,3 @@ def tile_moments(source: Source, threads: Threads, *, products: bool) -> Iterato
 
     size = tile_rows(1, source.n_features, np.dtype(np.float64))
     return threads.map(moments, source.blocks(size))
-
-
-def held_out_numbers(n_rows: int, fraction: float, rng: np.random.RandomState) -> IntArray:
-    """Sorted numbers of a random share of the rows, at most 10,000."""
-    size = int(np.clip(round(fraction * n_rows), 1, min(MOST_HELD_OUT, n_rows - 1)))
-    if n_rows > _ROWS_TO_SHUFFLE:  # a `RandomState` would put all of them in order to take a few
-        return np.sort(np.random.default_rng(rng.randint(2**31)).choice(n_rows, size, replace=False))
-    return np.sort(rng.choice(n_rows, size=size, replace=False))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock
-from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, calibration_rows
+from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
 from cavity.data.scaling import Standardizer
 from cavity.data.source import Block, LoadedBlock, RawRows, Source, even_parts, tile_rows
 from cavity.engines.protocol import Engine, Pass
@@ -58,8 +58,6 @@ class LocalEngine(Engine):
         kept = np.float64 if full else np.float32
         self.sites = Sites.zeros(n_latents, source.n_rows, kept, n_directions)
         self._log_predictive: Array = np.full(source.n_rows, np.nan, kept)
-        self.first_row = 0
-        """Number of the first row among all rows, if the source is a part of them."""
         self._pending: list[tuple[slice | IntArray, RefinedRows]] = []
 
     @property
@@ -75,6 +73,12 @@ class LocalEngine(Engine):
         """An engine for the same rows, with sites of zero precision."""
         return LocalEngine(self.source, self.standardizer, self.n_latents, self.threads, self.held_out)
 
+    def with_held_out_rows(self) -> LocalEngine:
+        """An engine in which the held-out rows take part, too; the other rows keep their sites."""
+        engine = LocalEngine(self.source, self.standardizer, self.n_latents, self.threads)
+        engine.set_state(self.sites, self._log_predictive)
+        return engine
+
     def run(self, row_pass: Pass, batch: Block | None = None, sampler: RowSampler = EVERY_ROW) -> Sums:
         """Run a pass over all rows, or over a minibatch; see `Engine.run`."""
 
@@ -88,7 +92,7 @@ class LocalEngine(Engine):
         total: Sums | None = None
         n_drawn = None if batch is None else _length(batch.index)
         if batch is not None and not self.n_directions:
-            batch = sampler.take(batch, self._log_predictive, self.first_row)
+            batch = sampler.take(batch, self._log_predictive, self._held_out_mask)
         for index, refined, sums in self.threads.map(work, self._tiles(row_pass, batch)):
             if refined is not None:
                 self._pending.append((index, refined))
@@ -111,12 +115,6 @@ class LocalEngine(Engine):
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """The source's minibatches."""
         return self.source.batches(size, rng, skip)
-
-    def calibration_batch(
-        self, calibration_share: float, size: int, rng: np.random.Generator
-    ) -> LoadedBlock:
-        """About `size` calibration rows, or all of them if they are fewer."""
-        return calibration_rows(self.batches(min(size, self.n_rows), rng), calibration_share, size)
 
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values [n] as values of all rows that the user has passed, if the source left some out."""

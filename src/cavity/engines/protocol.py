@@ -92,7 +92,7 @@ class Engine(ABC):
         self.threads = threads
         """Threads of this process. With Dask it computes for a few rows only, the workers for most."""
         self.held_out = held_out
-        """Validation rows, which take no part in training, if there are any."""
+        """Rows that take no part in training, if there are any."""
         self.n_directions = n_directions
         """Length m of the vector that every site stores in the paper's scheme; 0 if sites store none."""
 
@@ -134,12 +134,6 @@ class Engine(ABC):
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Minibatch]:
         """All rows once in random order, in minibatches of about `size`; the first `skip` left out."""
 
-    @abstractmethod
-    def calibration_batch(
-        self, calibration_share: float, size: int, rng: np.random.Generator
-    ) -> Minibatch:
-        """A minibatch of about `size` calibration rows, or of all of them if they are fewer."""
-
     @property
     @abstractmethod
     def log_predictive(self) -> RowValues:
@@ -152,6 +146,10 @@ class Engine(ABC):
     @abstractmethod
     def fresh(self) -> Engine:
         """An engine for the same rows, with sites of zero precision."""
+
+    @abstractmethod
+    def with_held_out_rows(self) -> Engine:
+        """An engine in which the held-out rows take part, too; the other rows keep their sites."""
 
     @abstractmethod
     def adopt(self, previous: Engine | None) -> bool:

@@ -19,6 +19,8 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.data.sampling import HeldOut
+from cavity.data.scaling import Standardizer
 from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
@@ -48,9 +50,17 @@ from cavity.inference.config import SETTABLE, TrainingConfig, check_fields, reso
 from cavity.inference.converge import FitResult, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.fitted import names_of_features
-from cavity.inference.history import InducingCandidate, Progress
-from cavity.inference.inducing_search import DEFAULT_POINTS, choose_start
-from cavity.inference.start import PreviousFit, hold_out_rows, learn_scaling, prepare
+from cavity.inference.history import Progress
+from cavity.inference.race import SAFE, Candidate, Decision, Entrants, Race, RaceLog, race
+from cavity.inference.start import (
+    PreviousFit,
+    Start,
+    chosen_start,
+    continued_start,
+    hold_out_rows,
+    learn_scaling,
+    prepare,
+)
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_before_training, train
 from cavity.inference.trainer import Problem
@@ -136,37 +146,101 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
 
     def _fit_source(self, source: RowSource, backend: LocalBackend) -> FitResult:
         """Fit to an opened source, wherever its rows are."""
-        config = self._resolve(source.n_rows)
+        seed = self._seed()
+        config = self._resolve(source.n_rows, seed)
         checkpoint = self._checkpoint_path(config)
-        rng = np.random.RandomState(config.seed)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
+        held_out = hold_out_rows(source, config, backend)
+        decision = None
+        if held_out is not None and (entrants := self._entrants(config)) is not None:
+            decision, config = self._race(
+                source, held_out, backend, entrants, config, checkpoint, progress
+            )
         standardizer = learn_scaling(source, config, backend)
-        held_out = hold_out_rows(source, config, backend, rng)
-        start, config, candidates, interrupted = choose_start(
-            source,
-            standardizer,
-            config,
-            rng,
-            kernel=self.kernel,
-            inducing_points=self._own_points(),
-            previous=self._previous_fit(source.n_features),
-            resolve_found=self._resolve_found(source.n_rows, config.seed),
-            holds_out=held_out is not None,
-            threads=backend.threads,
-            progress=progress,
-        )
+        start = self._start(source, standardizer, config)
         problem = prepare(
             source, config, backend, standardizer=standardizer, start=start, held_out=held_out
         )
-        if interrupted:
+        if decision is not None and decision.interrupted:
             result = stopped_before_training(problem, progress)
         else:
             saver = Checkpointer(
-                checkpoint, config.checkpoint_interval, self._fingerprint_of(problem, config)
+                checkpoint, config.checkpoint_interval, self._fingerprint_of(source, config, problem)
             )
             result = train(problem, config, progress, saver)
-        self._store(problem, config, result, progress, candidates)
+        self._store(problem, config, result, progress, None if decision is None else decision.race)
         return result
+
+    def _start(
+        self, source: RowSource, standardizer: Standardizer, config: TrainingConfig
+    ) -> Start:
+        """Where training begins: where an earlier fit has ended, or at points that are chosen."""
+        previous = self._previous_fit(source.n_features)
+        if previous is not None:
+            return continued_start(previous, standardizer, config)
+        return chosen_start(
+            source, standardizer, config, kernel=self.kernel, inducing_points=self._own_points()
+        )
+
+    def _entrants(self, config: TrainingConfig) -> Entrants | None:
+        """The candidates of a race for what the parameters leave open; None if they decide everything."""
+        if isinstance(self.config, TrainingConfig) or self._continues or not config.learn_kernel:
+            return None
+        given = {"n_inducing": self.n_inducing, **self._fields(), **(self.config or {})}
+        free = {name for name in ("scaling", "n_inducing") if given.get(name) == "auto"}
+        if self._own_points() is not None:
+            free.discard("n_inducing")
+        if config.method == "ep" and config.posterior_update == "natural":
+            if all(given.get(name, "auto") == "auto" for name in SAFE):
+                free |= set(SAFE)
+        if self.kernel is None:
+            if given.get("kernel_name", "auto") == "auto":
+                free.add("kernel_name")
+        else:
+            free.discard("scaling")
+        if not free:
+            return None
+        start = Candidate(*(getattr(config, name) for name in Candidate._fields))
+        return Entrants(start, frozenset(free))
+
+    def _race(
+        self,
+        source: RowSource,
+        held_out: HeldOut,
+        backend: LocalBackend,
+        entrants: Entrants,
+        config: TrainingConfig,
+        checkpoint: Path | None,
+        progress: Progress,
+    ) -> tuple[Decision, TrainingConfig]:
+        """Let the held-out rows decide what the parameters leave open."""
+        fields = self._fields()
+
+        def configure(candidate: Candidate, max_seconds: float | None = None) -> TrainingConfig:
+            given = {**candidate._asdict()}
+            if config.method == "vi":
+                del given["residual_scale"], given["trace_penalty"]
+            if max_seconds is not None:
+                given["max_seconds"] = max_seconds
+            return self._resolve(source.n_rows, config.seed, given)
+
+        log = RaceLog.open(checkpoint, self._fingerprint_of(source, config))
+        decision = race(
+            source,
+            held_out,
+            backend,
+            entrants,
+            configure,
+            lambda standardizer, one: self._start(source, standardizer, one),
+            progress,
+            log,
+        )
+        taken = log.decided(progress.seconds)
+        progress.resume_at(0.0)
+        if config.max_seconds == np.inf:
+            return decision, configure(decision.candidate)
+        # At least a step is taken, however long the race was.
+        return decision, configure(decision.candidate, max(config.max_seconds - taken, 1e-3))
 
     def _check_parameters(self) -> None:
         """Raise for parameters with impossible values, and for those that contradict each other."""
@@ -204,16 +278,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
                 )
 
     def _resolve(
-        self,
-        n_rows: int,
-        n_inducing: int | None = None,
-        *,
-        searched: bool = False,
-        seed: int | None = None,
+        self, n_rows: int, seed: int, decided: ConfigFields | None = None
     ) -> TrainingConfig:
         """The configuration that the parameters mean for a number of rows.
 
-        n_inducing: the number of inducing points that a search has found.
+        decided: fields that a race has decided.
         """
         n_classes = len(self.classes_)
         if isinstance(self.config, TrainingConfig):
@@ -224,30 +293,20 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
                     "for these, or config=None"
                 )
             return self.config
-        given = self._fields()
-        if n_inducing is None:
-            n_inducing = DEFAULT_POINTS if self.n_inducing == "auto" else int(self.n_inducing)
-            points = self._own_points()
-            if points is not None:
-                n_inducing = len(points)
-            elif self._continues:
-                n_inducing = len(self.model_.Z)
-        return resolve(
-            n_rows,
-            n_classes,
-            method=self._method,
-            n_inducing=n_inducing,
-            seed=self._seed() if seed is None else seed,
-            searched=searched,
-            **given,
+        given = {
+            "n_inducing": self.n_inducing,
+            **self._fields(),
             **(self.config or {}),
-        )
-
-    def _resolve_found(self, n_rows: int, seed: int) -> Callable[[int, bool], TrainingConfig] | None:
-        """A function that gives the configuration after a search; see `choose_start`."""
-        if not self._searches:
-            return None
-        return lambda m, goes_on: self._resolve(n_rows, m, searched=goes_on, seed=seed)
+            **(decided or {}),
+        }
+        if self.kernel is not None:
+            given["kernel_name"] = None
+        points = self._own_points()
+        if points is not None:
+            given["n_inducing"] = len(points)
+        elif self._continues:
+            given["n_inducing"] = len(self.model_.Z)
+        return resolve(n_rows, n_classes, method=self._method, seed=seed, **given)
 
     def _fields(self) -> ConfigFields:
         """Constructor parameters that are fields of `TrainingConfig`."""
@@ -272,12 +331,6 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         return validated_inducing_points(self._given_points, self.n_features_in_)
 
     @property
-    def _searches(self) -> bool:
-        """Whether the number of inducing points is to be found."""
-        pinned = isinstance(self.config, TrainingConfig)
-        return self.n_inducing == "auto" and self._given_points is None and not pinned
-
-    @property
     def _continues(self) -> bool:
         """Whether `fit` goes on from an earlier fit."""
         return self.warm_start and self.__sklearn_is_fitted__()
@@ -300,10 +353,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         """Where training is saved: nowhere, unless a subclass has a parameter for it."""
         return None
 
-    def _fingerprint_of(self, problem: Problem, config: TrainingConfig) -> Callable[[], Fingerprint]:
+    def _fingerprint_of(
+        self, source: RowSource, config: TrainingConfig, problem: Problem | None = None
+    ) -> Callable[[], Fingerprint]:
         """A function that makes the fingerprint of a fit; it is called only if there is a checkpoint."""
         points, weights = self._own_points(), self.class_weight
-        return lambda: fingerprint(config, problem, self.kernel, points, weights)
+        posterior = None if problem is None else problem.posterior
+        return lambda: fingerprint(config, source, self.kernel, points, weights, posterior)
 
     def _store(
         self,
@@ -311,10 +367,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         config: TrainingConfig,
         result: FitResult,
         progress: Progress,
-        candidates: list[InducingCandidate] | None,
+        race: Race | None,
     ) -> None:
         """Set the learned attributes."""
-        engine, point = problem.engine, result.point
+        engine, point = result.engine or problem.engine, result.point
         prior = point.prior
         self.config_ = config
         self.model_ = Model.from_prior(
@@ -322,17 +378,22 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             point.posterior,
             engine.standardizer,
             problem.rule.likelihood,
-            inverse_temperature=point.inverse_temperature,
+            inverse_temperature=point.calibration.inverse_temperature,
+        residual_variance_scale=point.calibration.residual_variance_scale,
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)
-        self.__dict__.pop("inducing_search_", None)
-        if candidates is not None:
-            self.inducing_search_ = candidates
+        self.race_ = race
+        self.validation_log_loss_ = self.validation_standard_error_ = np.nan
+        self.n_validation_rows_ = 0
+        if result.validation is not None:
+            self.validation_log_loss_, self.validation_standard_error_ = result.validation[:2]
+            self.n_validation_rows_ = result.validation.n_rows
         self.log_marginal_likelihood_value_ = point.objective
         self.loo_log_proba_ = engine.expanded_to_input_rows(engine.log_predictive)
         self.loo_log_loss_ = -point.mean_log_predictive
-        self.inverse_temperature_ = point.inverse_temperature
+        self.inverse_temperature_ = point.calibration.inverse_temperature
+        self.residual_variance_scale_ = point.calibration.residual_variance_scale
         self.n_iter_ = result.n_iter
         self.history_ = progress.history
         self.fit_seconds_ = progress.seconds

@@ -59,7 +59,7 @@ class GFITCClassifier(SparseGPClassifier):
         likelihood: str = "probit",
         n_inducing: int | str = 100,
         inducing_points: str | ArrayLike = "kmeans",
-        scaling: str | None = "standard",
+        scaling: str | None = "robust",
         optimizer: str | None = "lbfgs",
         max_iter: int = 250,
         max_seconds: float | None = None,
@@ -93,4 +93,4 @@ class GFITCClassifier(SparseGPClassifier):
 
     def _fields(self) -> ConfigFields:
         # One iteration goes over all rows; there are no minibatches.
-        return {**super()._fields(), "max_epochs": self.max_iter, "batch_size": None}
+        return {**super()._fields(), "max_epochs": self.max_iter, "batch_size": None, "validation_fraction": None}

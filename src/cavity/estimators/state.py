@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from cavity.inference.history import InducingCandidate, Iteration
+from cavity.inference.history import Iteration
+from cavity.inference.race import Race, RaceEntry
 
 State: TypeAlias = dict[str, Any]
 """Attributes of an estimator, by name."""
@@ -31,8 +32,8 @@ def saved_state(state: State) -> State:
         state["_training"] = None
     if "history_" in state:
         state["history_"] = _columns(state["history_"])
-    if "inducing_search_" in state:
-        state["inducing_search_"] = [tried.as_dict() for tried in state["inducing_search_"]]
+    if state.get("race_") is not None:
+        state["race_"] = state["race_"].as_dicts()
     if isinstance(state.get("checkpoint"), os.PathLike):
         state["checkpoint"] = os.fspath(state["checkpoint"])
     if not isinstance(state.get("inducing_points"), (str, type(None))):
@@ -45,8 +46,8 @@ def restored_state(state: State) -> State:
     state, history = dict(state), state.get("history_")
     if isinstance(history, dict):
         state["history_"] = _iterations(history)
-    if "inducing_search_" in state:
-        state["inducing_search_"] = [InducingCandidate(**tried) for tried in state["inducing_search_"]]
+    if state.get("race_") is not None:
+        state["race_"] = Race(tuple(RaceEntry(**entry) for entry in state["race_"]))
     return state
 
 

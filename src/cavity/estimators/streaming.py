@@ -177,14 +177,14 @@ class TrainedGPClassifier(SparseGPClassifier):
         kernel: Kernel | None = None,
         *,
         likelihood: str = "probit",
-        n_inducing: int | str = 100,
+        n_inducing: int | str = "auto",
         inducing_points: str | ArrayLike = "kmeans",
-        scaling: str | None = "standard",
+        scaling: str | None = "auto",
         batch_size: int | str | None = "auto",
         optimizer: Optimizer | str | None = "adam",
         max_epochs: float | None = None,
         max_seconds: float | None = None,
-        validation_fraction: float | None = None,
+        validation_fraction: float | str | None = "auto",
         class_weight: ClassWeight = None,
         config: TrainingConfig | ConfigFields | None = None,
         warm_start: bool = False,
@@ -298,7 +298,7 @@ class TrainedGPClassifier(SparseGPClassifier):
 
     def _stream_config(self, n_rows: int) -> TrainingConfig:
         """The configuration of a stream: minibatches that are seen once."""
-        config = self._resolve(n_rows)
+        config = self._resolve(n_rows, self._seed())
         if isinstance(self.config, TrainingConfig):
             return replace(config, optimizer=config.optimizer or Adam(STREAM_RATE), damping=1.0)
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
@@ -338,9 +338,8 @@ class TrainedGPClassifier(SparseGPClassifier):
                 posterior, seen = self.model_.posterior, self._weight_seen
         else:
             standardizer = backend.standardizer(chunk, config.scaling)
-            rng = np.random.RandomState(config.seed)
             space = chosen_start(
-                chunk, standardizer, config, rng, kernel=self.kernel, inducing_points=self._own_points()
+                chunk, standardizer, config, kernel=self.kernel, inducing_points=self._own_points()
             ).space
         began = space if record is None else record.space
         rule = make_rule(config)

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from cavity.gp.kernels import bind
 from cavity.gp.prior import Prior
@@ -215,11 +215,20 @@ def _weighted_median(values: Array, weight: Array) -> float:
     return float(0.5 * (values[low] + values[min(high, len(values) - 1)]))
 
 
-def default_kernel(n_features: int, lengthscale: float) -> Kernel:
-    """Amplitude × ARD squared exponential, with a bounded amplitude and without white noise.
+KERNEL_NAMES = ("matern32", "matern12", "rbf")
+"""The kernels that `default_kernel` makes, by name."""
 
-    With a probit likelihood, amplitude and noise are only defined up to a common scale, and the evidence
-    of a sparse model keeps rising slowly as both grow.
+
+def default_kernel(n_features: int, lengthscale: float, name: str = "matern32") -> Kernel:
+    """Amplitude × an ARD kernel, with a bounded amplitude and without white noise.
+
+    name: "matern32" or "matern12" (Matérn with ν = 3/2 or 1/2) or "rbf" (squared exponential). With a
+    probit likelihood, amplitude and noise are only defined up to a common scale, and the evidence of a
+    sparse model keeps rising slowly as both grow.
     """
-    bounds = (1e-2 * lengthscale, 1e3 * lengthscale)
-    return ConstantKernel(1.0, (1e-2, 30.0)) * RBF([lengthscale] * n_features, bounds)
+    scales, bounds = [lengthscale] * n_features, (1e-2 * lengthscale, 1e3 * lengthscale)
+    if name == "rbf":
+        shape = RBF(scales, bounds)
+    else:
+        shape = Matern(scales, bounds, nu={"matern32": 1.5, "matern12": 0.5}[name])
+    return ConstantKernel(1.0, (1e-2, 30.0)) * shape

@@ -14,20 +14,23 @@
 """
 
 from cavity.inference.config import TrainingConfig, resolve
-from cavity.inference.history import InducingCandidate, Iteration, StepInfo, reporting
+from cavity.inference.history import Iteration, StepInfo, reporting
 from cavity.inference.loop import batches
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer, SignRates
+from cavity.inference.race import Candidate, Race, RaceEntry
 from cavity.inference.rows import TrainingRows, open_rows, prepare_trainer
-from cavity.inference.train import finish, validation_log_loss
+from cavity.inference.train import finish, validation_score
 from cavity.inference.trainer import Batch, Trainer, TrainingState
 
 __all__ = [
     "Adadelta",
     "Adam",
     "Batch",
-    "InducingCandidate",
+    "Candidate",
     "Iteration",
     "Optimizer",
+    "Race",
+    "RaceEntry",
     "SignRates",
     "StepInfo",
     "Trainer",
@@ -40,5 +43,5 @@ __all__ = [
     "prepare_trainer",
     "reporting",
     "resolve",
-    "validation_log_loss",
+    "validation_score",
 ]

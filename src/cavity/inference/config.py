@@ -14,16 +14,16 @@ from typing import TypeAlias
 
 import numpy as np
 
+from cavity.gp.inducing import KERNEL_NAMES
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 from cavity.text import suggestion
 from cavity.typing import JsonObject
 
-FULL_BATCH_ROWS = 10_000
-"""Rows up to which batch_size="auto" means that every step uses all of them."""
 BATCH_PER_POINT = 5
 """Rows of a minibatch for each inducing point, so that the m×m algebra of a step is worth its time."""
 LEAST_BATCH = 1_000
-"""Fewest rows of a minibatch; with few inducing points it may be smaller, see MOST_PER_POINT."""
+"""Fewest rows of a minibatch; with few inducing points it may be smaller, see MOST_PER_POINT. Up to
+this many rows, a step uses all of them."""
 BATCHES_PER_EPOCH = 1_000
 """With more rows than this many minibatches hold, the minibatches become larger."""
 MOST_PER_POINT = 20
@@ -35,19 +35,19 @@ FULL_BATCH_STEPS = {"ep": 200, "vi": 250}
 FULL_BATCH_RATE = 0.1
 MINIBATCH_RATE = 0.02
 STREAM_RATE = 0.05
-SEARCHED_RATE = 0.03
-"""Learning rate on all rows after the inducing-point search has trained on them."""
-SEARCHED_STEPS = 75
-SEARCHED_SHARE = 0.375
-"""After that search, training on all rows ends after 75 steps, or after this share of max_epochs."""
 LEAST_PROBABILITY = 0.1
 """Smallest probability with which importance subsampling keeps a row of a minibatch."""
 SUBSAMPLED_BATCH = 128
 """Fewest rows of a minibatch that is subsampled."""
-CALIBRATION_FRACTION = 0.05
-"""Share of the rows that minibatches leave out for the calibration of the probabilities."""
-CALIBRATION_ROWS = 25_000
-"""With more rows than this, some are left out for the calibration."""
+DEFAULT_POINTS = 100
+"""Number of inducing points that n_inducing="auto" means without a race."""
+HELD_OUT_SHARE = 0.05
+"""Share of the rows that validation_fraction="auto" holds out."""
+LEAST_HELD_OUT, MOST_HELD_OUT = 500, 20_000
+"""Fewest and most rows that it holds out."""
+MOST_HELD_OUT_SHARE = 0.25
+FEWEST_ROWS_TO_SPARE = 2_000
+"""With fewer rows than this, it holds none out: they are needed for learning."""
 SUMMED_SITES_ROWS = 2
 """Rows of a minibatch, per inducing point and latent function, from which the gradient through K_mm
 comes from the summed sites."""
@@ -66,8 +66,8 @@ class TrainingConfig:
     """Every setting of a training run, resolved: nothing here is "auto".
 
     >>> config = resolve(n_rows=60_000, n_inducing=100)
-    >>> config.batch_size, config.optimizer, config.calibration
-    (1000, Adam(learning_rate=0.02, decay_first=0.9, decay_second=0.999, epsilon=1e-08), 'temperature')
+    >>> config.batch_size, config.scaling, config.kernel_name, config.validation_fraction
+    (1000, 'robust', 'matern32', 0.05)
     """
 
     method: str
@@ -81,8 +81,10 @@ class TrainingConfig:
     """How the inducing points are chosen among the rows: "kmeans", "random" or "greedy"."""
     learn_kernel: bool
     learn_inducing: bool
+    kernel_name: str | None
+    """Which kernel is learned: amplitude × ARD "matern32", "matern12" or "rbf"; None is the user's."""
     scaling: str | None
-    """How inputs are scaled: "standard", "whiten" or not at all."""
+    """How inputs are scaled: "standard", "robust", "quantile", "whiten" or not at all."""
     batch_size: int | None
     """Rows of a step; None means all rows."""
     optimizer: Optimizer | None
@@ -92,8 +94,6 @@ class TrainingConfig:
     max_epochs: float
     max_seconds: float
     """Infinite without a budget in seconds."""
-    max_useful_steps: float
-    """Steps after which training counts as converged."""
     full_rate_steps: float
     """A run with fewer minibatch steps than this takes longer steps; 0 turns that off."""
     warm_up: int
@@ -122,13 +122,10 @@ class TrainingConfig:
     """Standard deviation of the log-normal prior on kernel parameters; None means a flat prior."""
     subsample: float
     """Smallest probability with which a row takes part in its minibatch; 1 turns subsampling off."""
-    calibration: str | None
-    """"temperature": one factor on the latent means, fitted to held-out or left-out labels."""
-    calibration_fraction: float
-    """Share of the rows that minibatches leave out for the calibration."""
     early_stopping: str | None
     """"validation" or "loo": the score that ends training when it stops rising."""
     validation_fraction: float
+    """Share of the rows that are held out: they score states and calibrate predictions."""
     checkpoint_interval: float
     """Seconds between two checkpoints."""
     seed: int
@@ -153,10 +150,11 @@ def resolve(
     *,
     method: str = "ep",
     likelihood: str = "probit",
-    n_inducing: int = 100,
+    n_inducing: int | str = "auto",
     inducing_init: str = "kmeans",
     learn_inducing: bool = True,
-    scaling: str | None = "standard",
+    kernel_name: str | None = "auto",
+    scaling: str | None = "auto",
     batch_size: int | str | None = "auto",
     optimizer: Optimizer | str | None = "adam",
     max_epochs: float | None = None,
@@ -169,25 +167,23 @@ def resolve(
     residual_scale: float | str = "auto",
     trace_penalty: float | str = "auto",
     hyperprior_scale: float | None = 1.0,
-    calibration: str | None = "auto",
     early_stopping: str | None = "auto",
-    validation_fraction: float | None = None,
+    validation_fraction: float | str | None = "auto",
     checkpoint_interval: float = 60.0,
     seed: int = 0,
-    searched: bool = False,
 ) -> TrainingConfig:
-    """Decide what every "auto" means for a number of rows and classes.
+    """Decide what every "auto" means for a number of rows and classes, without a look at the rows.
 
-    searched: whether the inducing-point search has trained on all rows before.
+    A race between configurations (`cavity.inference.race`) gives the fields that it decides by name.
 
-    >>> [resolve(n_rows).batch_size for n_rows in (10_000, 60_000, 1_000_000, 10**8)]
+    >>> [resolve(n_rows).batch_size for n_rows in (1_000, 60_000, 1_000_000, 10**8)]
     [None, 1000, 1000, 2000]
-    >>> [resolve(n_rows).calibration_fraction for n_rows in (25_000, 25_001)]
-    [0.0, 0.05]
+    >>> [resolve(n_rows).validation_fraction for n_rows in (1_000, 2_000, 60_000, 1_000_000)]
+    [0.0, 0.25, 0.05, 0.02]
     """
     check_fields(dict(locals()))
     if early_stopping == "auto":
-        early_stopping = None if validation_fraction is None else "validation"
+        early_stopping = None if validation_fraction in ("auto", None) else "validation"
     if n_classes > 2 and likelihood != "probit":
         raise ValueError(
             f"likelihood={likelihood!r} is for two classes and y has {n_classes}; use "
@@ -195,9 +191,11 @@ def resolve(
         )
     _check_together(
         method, optimizer, damping, posterior_update, site_storage, exact_gradient, residual_scale,
-        trace_penalty, calibration, early_stopping,
+        trace_penalty, early_stopping,
     )  # fmt: skip
     # NumPy's numbers become plain ones, as JSON needs them.
+    if n_inducing == "auto":
+        n_inducing = DEFAULT_POINTS
     n_rows, n_classes, n_inducing, seed = map(int, (n_rows, n_classes, n_inducing, seed))
     learns, gradient_steps = optimizer is not None, posterior_update == "gradient"
     size = _batch_size(batch_size, n_rows, n_inducing)
@@ -214,25 +212,25 @@ def resolve(
     if damping == "auto":
         lbfgs = schedule == "lbfgs"
         damping = 1.0 if lbfgs else _damping(method, n_classes, size, site_storage)
+    averages = site_storage == "sites" and not gradient_steps
     if trace_penalty == "auto":
-        penalised = size is None and method == "ep" and schedule != "lbfgs"
-        trace_penalty = 1.0 if penalised else 0.0
+        paper = site_storage == "factors" and size is not None
+        trace_penalty = 1.0 if method == "ep" and schedule != "lbfgs" and not paper else 0.0
     if schedule != "steps":
         size = None
-    averages = site_storage == "sites" and not gradient_steps
-    if calibration == "auto":
-        paper = site_storage == "factors" and size is not None
-        calibration = "temperature" if not paper and (size is not None or n_classes > 2) else None
-    left_to_calibration = 0.0
-    if calibration and averages and size is not None and size < n_rows and n_rows > CALIBRATION_ROWS:
-        left_to_calibration = CALIBRATION_FRACTION
     if residual_scale == "auto":
-        # Rows held out for early stopping would score a posterior that is not calibrated yet.
-        sharp = method == "ep" and left_to_calibration and early_stopping != "validation"
-        residual_scale = 0.0 if sharp else 1.0
-    epochs, useful = _epochs(max_epochs, max_seconds, method, size, n_rows, searched)
+        residual_scale = 1.0
+    if kernel_name == "auto":
+        kernel_name = "matern32"
+    if scaling == "auto":
+        # A kernel of the user's own must see the columns that its author had in mind.
+        scaling = "standard" if kernel_name is None else "robust"
+    if validation_fraction == "auto":
+        scores = schedule == "steps" and site_storage == "sites" and early_stopping != "loo"
+        validation_fraction = _held_out_share(n_rows, early_stopping) if scores else None
+    epochs = _epochs(max_epochs, max_seconds, method, size, n_rows)
     n_latents = 1 if n_classes == 2 else n_classes
-    moves = _optimizer(optimizer, gradient_steps, size, searched) if schedule == "steps" else None
+    moves = _optimizer(optimizer, gradient_steps, size) if schedule == "steps" else None
     default_rate = isinstance(optimizer, str) and isinstance(moves, Adam)
     return TrainingConfig(
         method=method,
@@ -242,15 +240,15 @@ def resolve(
         inducing_init=inducing_init,
         learn_kernel=learns,
         learn_inducing=learns and learn_inducing,
+        kernel_name=kernel_name,
         scaling=scaling,
         batch_size=size,
         optimizer=moves,
         schedule=schedule,
         max_epochs=epochs,
         max_seconds=math.inf if max_seconds is None else float(max_seconds),
-        max_useful_steps=useful,
         full_rate_steps=float(MINIBATCH_STEPS) if default_rate and size is not None else 0.0,
-        warm_up=0 if searched else WARM_UP,
+        warm_up=WARM_UP,
         cools=size is None or site_storage == "sites",
         damping=float(damping),
         tol=float(tol),
@@ -269,22 +267,28 @@ def resolve(
         trace_penalty=float(trace_penalty),
         hyperprior_scale=None if hyperprior_scale is None else float(hyperprior_scale),
         subsample=LEAST_PROBABILITY if averages and size and size >= SUBSAMPLED_BATCH else 1.0,
-        calibration=calibration,
-        calibration_fraction=left_to_calibration,
         early_stopping=early_stopping,
-        validation_fraction=0.1 if validation_fraction is None else float(validation_fraction),
+        validation_fraction=float(validation_fraction or 0.0),
         checkpoint_interval=float(checkpoint_interval),
         seed=seed,
     )
 
 
 def _batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None:
+    if batch_size is None:
+        return None
     if batch_size == "auto":
-        if n_rows <= FULL_BATCH_ROWS:
-            return None
         wanted = max(BATCH_PER_POINT * m, LEAST_BATCH, n_rows // BATCHES_PER_EPOCH)
-        batch_size = min(wanted, MOST_PER_POINT * m)
-    return None if batch_size is None else min(n_rows, int(batch_size))
+        size = min(wanted, MOST_PER_POINT * m)
+        return None if n_rows <= max(LEAST_BATCH, size) else size
+    return min(n_rows, int(batch_size))
+
+
+def _held_out_share(n_rows: int, early_stopping: str | None) -> float:
+    if n_rows < FEWEST_ROWS_TO_SPARE and early_stopping != "validation":
+        return 0.0
+    wanted = min(max(HELD_OUT_SHARE * n_rows, LEAST_HELD_OUT), MOST_HELD_OUT)
+    return min(wanted / n_rows, MOST_HELD_OUT_SHARE)
 
 
 def _damping(method: str, n_classes: int, batch_size: int | None, site_storage: str) -> float:
@@ -304,32 +308,23 @@ def _epochs(
     method: str,
     batch_size: int | None,
     n_rows: int,
-    searched: bool,
-) -> tuple[float, float]:
-    """Epochs at most, and the steps after which training counts as converged."""
-    if batch_size is None:
-        most = float(FULL_BATCH_STEPS[method] if max_epochs is None else max_epochs)
-        if not searched:
-            return most, math.inf
-        useful = max(SEARCHED_STEPS, SEARCHED_SHARE * most)
-        return min(most, useful), useful
+) -> float:
+    """Epochs at most."""
     if max_epochs is not None:
-        return float(max_epochs), math.inf
-    if max_seconds is not None:
-        return math.inf, math.inf
-    return max(2.0, MINIBATCH_STEPS * batch_size / n_rows), math.inf
+        return float(max_epochs)
+    if batch_size is None:
+        return float(FULL_BATCH_STEPS[method])
+    return max(2.0, MINIBATCH_STEPS * batch_size / n_rows) if max_seconds is None else math.inf
 
 
 def _optimizer(
-    optimizer: Optimizer | str | None, gradient_steps: bool, batch_size: int | None, searched: bool
+    optimizer: Optimizer | str | None, gradient_steps: bool, batch_size: int | None
 ) -> Optimizer | None:
     if not isinstance(optimizer, str):
         return optimizer
     if gradient_steps:
         return Adadelta()
-    if batch_size is not None:
-        return Adam(MINIBATCH_RATE)
-    return Adam(SEARCHED_RATE if searched else FULL_BATCH_RATE)
+    return Adam(FULL_BATCH_RATE if batch_size is None else MINIBATCH_RATE)
 
 
 def _check_together(
@@ -341,7 +336,6 @@ def _check_together(
     exact_gradient: bool,
     residual_scale: float | str,
     trace_penalty: float | str,
-    calibration: str | None,
     early_stopping: str | None,
 ) -> None:
     """Raise for settings that contradict each other."""
@@ -360,11 +354,6 @@ def _check_together(
         raise ValueError(
             f'damping={damping!r} does not go with posterior_update="gradient", whose posterior is not '
             'made of sites; leave it out, or use posterior_update="natural"'
-        )
-    if site_storage == "factors" and calibration == "temperature":
-        raise ValueError(
-            'calibration="temperature" with site_storage="factors": the paper\'s scheme has no '
-            'calibration; use calibration=None, or site_storage="sites"'
         )
     if method == "vi":
         only_ep = {
@@ -454,10 +443,17 @@ _FIELDS: dict[str, Condition] = {
     "n_classes": (whole_from(2), "a whole number from 2"),
     "method": (one_of("ep", "vi"), '"ep" or "vi"'),
     "likelihood": (one_of("probit", "logit"), '"probit" or "logit"'),
-    "n_inducing": (whole_from(1), "a whole number from 1"),
+    "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1 or "auto"'),
     "inducing_init": (one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
     "learn_inducing": (is_flag, "True or False"),
-    "scaling": (one_of("standard", "whiten", None), '"standard", "whiten" or None'),
+    "kernel_name": (
+        one_of("auto", *KERNEL_NAMES, None),
+        '"matern32", "matern12", "rbf", "auto", or None for a kernel of your own',
+    ),
+    "scaling": (
+        one_of("auto", "standard", "robust", "quantile", "whiten", None),
+        '"auto", "standard", "robust", "quantile", "whiten" or None',
+    ),
     "batch_size": (any_of(whole_from(1), AUTO, NONE), 'a whole number from 1, "auto" or None'),
     "optimizer": (
         lambda value: value in ("adam", "lbfgs", None) or isinstance(value, Optimizer),
@@ -473,17 +469,16 @@ _FIELDS: dict[str, Condition] = {
     "residual_scale": (any_of(number_in(0, 1), AUTO), 'a number in [0, 1] or "auto"'),
     "trace_penalty": (any_of(number_in(0), AUTO), 'a number from 0 or "auto"'),
     "hyperprior_scale": (any_of(number_in(0, open_left=True), NONE), "a positive number or None"),
-    "calibration": (one_of("auto", "temperature", None), '"auto", "temperature" or None'),
     "early_stopping": (one_of("auto", "loo", "validation", None), '"loo", "validation" or None'),
     "validation_fraction": (
-        lambda value: value is None or (number_in(0, 1, open_left=True)(value) and value != 1),
-        "a number in (0, 1) or None",
+        lambda value: any_of(AUTO, NONE)(value)
+        or (number_in(0, 1, open_left=True)(value) and value != 1),
+        'a number in (0, 1), "auto" or None',
     ),
     "checkpoint_interval": (number_in(0), "a number of seconds from 0"),
     "seed": (whole_from(0), "a whole number from 0"),
-    "searched": (is_flag, "True or False"),
 }
-SETTABLE = frozenset(_FIELDS) - {"n_rows", "n_classes", "method", "seed", "searched"}
+SETTABLE = frozenset(_FIELDS) - {"n_rows", "n_classes", "method", "seed"}
 """Fields that `config=` of an estimator may set."""
 
 

@@ -11,9 +11,11 @@ import numpy as np
 
 from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
+from cavity.gp.calibration import Calibration
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sums
+from cavity.inference.held_out import HeldOutScore
 from cavity.inference.history import Progress, StepInfo
 from cavity.inference.rule import Rule
 from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SiteSum, Sweep, SweepOptions
@@ -34,8 +36,10 @@ class FixedPoint(NamedTuple):
     """Root mean square change that an undamped sweep would still make, in units of the marginals."""
     converged: bool
     interrupted: bool = False
-    inverse_temperature: float = 1.0
-    """Factor on the latent means in predictions; see `cavity.inference.calibration`."""
+    calibration: Calibration = Calibration()
+    """The two numbers of the predictions."""
+    seconds_per_sweep: float | None = None
+    """Seconds of the last sweep, if there was any."""
     max_leverage: float = EXACT_LEVERAGE
     """Bound on ν̃v for cavities of this q; smaller if q is not the sum of the sites."""
 
@@ -48,6 +52,10 @@ class FitResult(NamedTuple):
     n_iter: int
     converged: bool
     interrupted: bool
+    validation: HeldOutScore | None = None
+    """The score on held-out rows, if there are any."""
+    engine: Engine | None = None
+    """The engine of the rows that are in the posterior; None is the one of the problem."""
     stuck: bool = False
     """Whether L-BFGS ended where the gradient is not zero, because its line search failed."""
 
@@ -94,6 +102,7 @@ def converge(
             now = replace(options, damping=damping, max_leverage=leverage)
             point, sums = _sweep(engine, prior, rule, naturals, now, n_sweeps, tol)
             naturals, leverage = sums.naturals, EXACT_LEVERAGE
+            point = point._replace(seconds_per_sweep=time.perf_counter() - begun)
             if callback is not None:
                 callback(point)
             engine.commit()

@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from cavity.data.source import ClassWeightedSource, RawRows, RowSource
+from cavity.gp.posterior import Posterior
 from cavity.inference.config import TrainingConfig
-from cavity.inference.trainer import Problem
 from cavity.typing import AnyArray, Array, ClassWeight, JsonObject
 
 
@@ -86,21 +86,22 @@ _FEW = 20
 
 def fingerprint(
     config: TrainingConfig,
-    problem: Problem,
+    source: RowSource,
     kernel: Kernel | None,
     inducing_points: Array | str | None,
     class_weight: ClassWeight,
+    posterior: Posterior | None = None,
 ) -> Fingerprint:
     """The fingerprint of a fit, from its settings and some rows of its source.
 
-    kernel, inducing_points and class_weight are the user's parameters.
+    kernel, inducing_points and class_weight are the user's parameters; posterior is the one of the
+    earlier fit that this one continues, or the prior.
     """
-    engine = problem.engine
-    source = engine.source
     table = source.source if isinstance(source, ClassWeightedSource) else source
-    fitting = min(_ROWS, _BYTES // (8 * engine.n_features))
+    fitting = min(_ROWS, _BYTES // (8 * source.n_features))
     sample = source.sample(max(1, fitting), np.random.default_rng(0))
-    n_latents = problem.rule.n_latents
+    n_latents = config.n_latents
+    before = None if posterior is None else posterior.naturals
     return Fingerprint(
         {
             **{name: plain(value) for name, value in config.as_dict().items()},
@@ -110,11 +111,11 @@ def fingerprint(
             "class_weight": plain(class_weight),
         },
         {
-            "number of rows": engine.n_rows,
-            "number of features": engine.n_features,
+            "number of rows": int(source.n_rows),
+            "number of features": int(source.n_features),
             **({} if n_latents == 1 else {"number of classes": n_latents}),
             "kind of source": table.arrangement,
-            "precision": str(engine.dtype),
+            "precision": str(source.dtype),
         },
         {
             "rows": digest(np.asarray(sample.X, dtype=np.float64)),
@@ -122,7 +123,7 @@ def fingerprint(
             "weights": _weights(table, sample),
             # What is chosen from the rows may round otherwise with another number of threads. Only the
             # posterior of an earlier fit is compared; without one, it is the prior.
-            "start": digest(problem.posterior.naturals.precision, problem.posterior.naturals.shift),
+            "start": digest(*(() if before is None else before.parts)),
         },
     )
 

@@ -40,24 +40,6 @@ class Iteration:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class InducingCandidate:
-    """A number of inducing points that was tried."""
-
-    m: int
-    loo_score: float
-    """Mean leave-one-out log probability of a row's label with that many points."""
-    seconds: float
-    """Seconds that the trial took."""
-    penalty: float = 0.0
-    """Mean penalty of a row for the variance that the points leave unexplained, ¼ν̃s. Candidates are
-    compared by `loo_score - penalty`: few points have learned more from the row that is left out."""
-
-    def as_dict(self) -> dict[str, float]:
-        """The record as a plain dictionary, ready for JSON or a data frame."""
-        return asdict(self)
-
-
 class Reporter(Protocol):
     """An object that is called after every iteration of a fit, such as a progress bar."""
 
@@ -158,8 +140,13 @@ class Progress:
         *,
         n_rows: int = 0,
         status: Callable[[float], str] | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
-        """Start the clock; status: text to add to a line, given the rows visited per second."""
+        """Start the clock.
+
+        status: text to add to a line, given the rows visited per second; reporter: None is that of the
+        context.
+        """
         self.verbose = verbose
         self._n_rows = n_rows
         self._status = status
@@ -170,7 +157,7 @@ class Progress:
         """Minibatch steps since the last record."""
         self._started = time.perf_counter()
         self._last_line = -1.0
-        self._reporter = current_reporter()
+        self._reporter = current_reporter() if reporter is None else reporter
 
     def resume_at(self, seconds: float) -> None:
         """Set the clock to the seconds that the fit had taken when it was interrupted."""

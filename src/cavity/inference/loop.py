@@ -44,7 +44,7 @@ def batches(trainer: Trainer, config: TrainingConfig) -> Iterator[Batch]:
     The order of the rows depends on the seed and the number of the epoch only.
     """
     n_rows, progress = trainer.engine.n_rows, Progress()
-    plan = StepPlan(config, Budget.of(config, n_rows), n_rows, 0, progress.seconds)
+    plan = StepPlan(config, Budget.of(config), n_rows, 0, progress.seconds)
     for position, rows in draws(trainer, config, Position()):
         batch = plan.batch(position, rows, progress.seconds)
         if batch is None:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 
 from cavity.data import opening as data_opening
 from cavity.data.source import Source
@@ -70,13 +69,12 @@ def prepare_trainer(
     """Learn the scaling, choose kernel and inducing points, and make the trainer for these rows.
 
     inducing_points: [m, d] in the units of X; None chooses them among the rows. With
-    ``early_stopping="validation"`` some rows are held out: `validation_log_loss` scores them.
+    `validation_fraction` some rows are held out: `validation_score` scores them.
     """
-    rng = np.random.RandomState(config.seed)
     standardizer = learn_scaling(rows.source, config, rows.backend)
-    held_out = hold_out_rows(rows.source, config, rows.backend, rng)
+    held_out = hold_out_rows(rows.source, config, rows.backend)
     start = chosen_start(
-        rows.source, standardizer, config, rng, kernel=kernel, inducing_points=inducing_points
+        rows.source, standardizer, config, kernel=kernel, inducing_points=inducing_points
     )
     problem = prepare(
         rows.source,

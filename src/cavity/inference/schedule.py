@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cavity.inference.calibration import epochs_needed
 from cavity.inference.config import PATIENCE, TrainingConfig
 from cavity.inference.history import StepInfo
 from cavity.inference.trainer import TrainingState
@@ -16,10 +15,10 @@ _LAST_RATE = 0.01
 """Factor on the optimiser's steps at the end of the budget."""
 _LAST_GAIN = 0.05
 """Factor on the smallest gain at the end of the budget."""
-_POLISHING_EPOCHS = 3.0
+_POLISHING_EPOCHS = 4.0
 """Time that is reserved for the exact sweeps after training, in epochs."""
 _POLISHING_SHARE = 0.25
-"""Most of max_seconds that is reserved for these sweeps, and most that is reserved for calibration."""
+"""Most of max_seconds that is reserved for these sweeps."""
 _FULL_BATCH_WINDOW = 5
 """Steps on all rows between two scores."""
 _SCORES = 40
@@ -36,16 +35,11 @@ class Budget:
     max_seconds: float = np.inf
     cooling_starts: float = 0.5
     """Share of the budget after which steps and gains shrink; 1 means never."""
-    epochs_after: float = 0.0
-    """Time that will be needed after training besides the exact sweeps, in epochs."""
 
     @classmethod
-    def of(cls, config: TrainingConfig, n_rows: int) -> Budget:
-        """The budget that a configuration gives a run over so many rows."""
-        after = 0.0
-        if config.calibration is not None:
-            after = epochs_needed(n_rows, config.calibration_fraction)
-        return cls(config.max_epochs, config.max_seconds, 0.5 if config.cools else 1.0, after)
+    def of(cls, config: TrainingConfig) -> Budget:
+        """The budget that a configuration gives a run."""
+        return cls(config.max_epochs, config.max_seconds, 0.5 if config.cools else 1.0)
 
     def used(self, epochs: float, seconds: float) -> float:
         """Share of the budget that is used; more than 1 if it is exceeded."""
@@ -76,17 +70,17 @@ class Budget:
     def without_polishing(self, seconds_per_epoch: float) -> Budget:
         """The budget of the training steps alone, without the time that is reserved for what follows.
 
-        The exact sweeps get the time of three epochs, if that is at most a quarter of all seconds. If
+        The exact sweeps get the time of four epochs, if that is at most a quarter of all seconds. If
         the data are too large for that, there are no such sweeps, and q stays the average over
         minibatches.
 
-        >>> budget = Budget(max_epochs=10, max_seconds=100.0, epochs_after=1.0)
+        >>> budget = Budget(max_epochs=10, max_seconds=100.0)
         >>> budget.without_polishing(5.0).max_seconds, budget.without_polishing(10.0).max_seconds
-        (80.0, 90.0)
+        (80.0, 100.0)
         """
-        most = _POLISHING_SHARE * self.max_seconds
-        polishing, after = _POLISHING_EPOCHS * seconds_per_epoch, self.epochs_after * seconds_per_epoch
-        reserve = min(after, most) + (polishing if polishing <= most else 0.0)
+        reserve = _POLISHING_EPOCHS * seconds_per_epoch
+        if reserve > _POLISHING_SHARE * self.max_seconds:
+            return self
         return replace(self, max_seconds=self.max_seconds - reserve)
 
     def _cooled(self, used: float) -> float:

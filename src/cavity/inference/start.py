@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from sklearn.base import clone
@@ -50,6 +51,10 @@ class Start:
     """An engine whose rows have sites to go on with."""
 
 
+StartingPoint: TypeAlias = Callable[[Standardizer, TrainingConfig], Start]
+"""Makes the start of a fit from a scaling of its inputs and a configuration."""
+
+
 @dataclass(frozen=True)
 class PreviousFit:
     """What a warm start takes over from an earlier fit."""
@@ -77,12 +82,12 @@ def learn_scaling(source: RowSource, config: TrainingConfig, backend: LocalBacke
 
 
 def hold_out_rows(
-    source: RowSource, config: TrainingConfig, backend: LocalBackend, rng: np.random.RandomState
+    source: RowSource, config: TrainingConfig, backend: LocalBackend
 ) -> HeldOut | None:
-    """The rows that are held out to end training early, if the configuration asks for them."""
-    if config.early_stopping != "validation":
+    """The rows that take no part in training, if the configuration asks for them."""
+    if not config.validation_fraction:
         return None
-    return backend.hold_out(source, config.validation_fraction, rng)
+    return backend.hold_out(source, config.validation_fraction, config.seed)
 
 
 def prepare(
@@ -133,16 +138,11 @@ def chosen_start(
     source: RowSource,
     standardizer: Standardizer,
     config: TrainingConfig,
-    rng: np.random.RandomState,
     *,
     kernel: Kernel | None = None,
     inducing_points: Array | None = None,
-    centre_theta: Array | None = None,
 ) -> Start:
-    """Inducing points chosen among the rows, or the given ones [m, d] in the units of the user.
-
-    centre_theta: kernel parameters on which the hyper-prior is centred, if not on the start.
-    """
+    """Inducing points chosen among the rows, or the given ones [m, d] in the units of the user."""
     kernel, Z = starting_point(
         source,
         standardizer,
@@ -150,10 +150,10 @@ def chosen_start(
         inducing_points=inducing_points,
         n_inducing=min(config.n_inducing, source.n_rows),
         inducing_init=config.inducing_init,
-        rng=rng,
+        kernel_name=config.kernel_name,
+        rng=np.random.RandomState(config.seed),
     )
-    space = ParameterSpace(kernel, Z, config.learn_kernel, config.learn_inducing)
-    return Start(space, None if centre_theta is None else space.pack(centre_theta, Z))
+    return Start(ParameterSpace(kernel, Z, config.learn_kernel, config.learn_inducing))
 
 
 def continued_start(previous: PreviousFit, standardizer: Standardizer, config: TrainingConfig) -> Start:
@@ -177,20 +177,21 @@ def starting_point(
     inducing_points: Array | None,
     n_inducing: int,
     inducing_init: str,
+    kernel_name: str | None,
     rng: np.random.RandomState,
 ) -> tuple[Kernel, Array]:
     """Kernel and standardised inducing points [m, d] to start from."""
     kernel = None if kernel is None else clone(kernel)
     if inducing_points is not None:
         Z = standardizer.apply(inducing_points, np.dtype(np.float64))
-        return kernel or default_kernel(source.n_features, median_distance(Z, rng)), Z
+        return kernel or default_kernel(source.n_features, median_distance(Z, rng), kernel_name), Z
     draw = np.random.default_rng(rng.randint(2**31))
     size = sample_size(n_inducing, inducing_init, source.n_features)
     raw, weight = _starting_rows(source, size, draw)
     X = standardizer.apply(raw, np.dtype(np.float64))
     if kernel is None:
         # Distances between rows, not between cluster centres: those shrink with the number of clusters.
-        kernel = default_kernel(source.n_features, median_distance(X, rng, weight))
+        kernel = default_kernel(source.n_features, median_distance(X, rng, weight), kernel_name)
     bind(kernel, X[:1])  # an unknown kernel fails here, before the work starts
     return kernel, initial_inducing_points(X, weight, n_inducing, inducing_init, kernel, rng)
 

@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 
 from cavity.data.sampling import RowSampler
+from cavity.gp.calibration import Calibration
 from cavity.gp.likelihoods import Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.model import Model
 from cavity.gp.posterior import Posterior
 from cavity.gp.prior import Prior
-from cavity.inference.calibration import calibrated
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import (
@@ -25,13 +25,20 @@ from cavity.inference.converge import (
     score_fixed_posterior,
 )
 from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.held_out import HeldOutScore, held_out_moments
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_bound_by_lbfgs, fit_evidence_by_lbfgs
 from cavity.inference.loop import LoopResult, run
 from cavity.inference.optimizers import Adadelta
 from cavity.inference.rule import Rule
 from cavity.inference.schedule import Budget, Monitor
-from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SweepOptions, site_gamma
+from cavity.inference.sweep import (
+    EXACT_LEVERAGE,
+    LAGGING_LEVERAGE,
+    Sweep,
+    SweepOptions,
+    site_gamma,
+)
 from cavity.inference.trainer import Problem, Trainer, TrainingState
 from cavity.inference.updates import (
     FactorUpdate,
@@ -44,6 +51,11 @@ from cavity.inference.vi import Variational
 from cavity.memory import return_freed_memory
 
 _MOST_SWEEPS = 100
+_SWEEPS_WITH_HELD_OUT_ROWS = 2
+"""Sweeps that let the held-out rows take part: few rows are new, and none of the parameters move."""
+_MONITORED_ROWS = 5_000
+"""Held-out rows that score a state during training; with C latent functions, a C-th of them."""
+_FEWEST_MONITORED = 500
 GRACE_SECONDS = 2.0
 """Seconds that an interrupted fit may still take to make its posterior exact."""
 LIKELIHOODS: dict[str, Likelihood] = {"probit": Probit(), "logit": Logit()}
@@ -73,7 +85,7 @@ def make_trainer(problem: Problem, config: TrainingConfig) -> Trainer:
         replace(options, max_leverage=leverage),
         _update(problem, config, options),
         config.rebuild_posterior,
-        RowSampler(subsample=config.subsample, calibration_share=config.calibration_fraction),
+        RowSampler(subsample=config.subsample),
     )
 
 
@@ -102,14 +114,11 @@ def train(
 ) -> FitResult:
     """Fit a problem as the configuration says."""
     if config.schedule == "converge":
-        result = _converge_only(problem, config, progress)
-    elif config.schedule == "lbfgs":
-        result = _train_by_lbfgs(problem, config, progress)
-    else:
-        with checkpointer.explaining_failures():
-            return _train_by_steps(problem, config, progress, checkpointer)
-    point = _calibrate(problem, config, result.point, progress, config.max_seconds)
-    return result._replace(point=point, interrupted=result.interrupted or point.interrupted)
+        return _converge_only(problem, config, progress)
+    if config.schedule == "lbfgs":
+        return _train_by_lbfgs(problem, config, progress)
+    with checkpointer.explaining_failures():
+        return _train_by_steps(problem, config, progress, checkpointer)
 
 
 def stopped_before_training(problem: Problem, progress: Progress) -> FitResult:
@@ -135,7 +144,7 @@ def _converge_only(problem: Problem, config: TrainingConfig, progress: Progress)
         tol=config.tol,
         max_sweeps=max(1, int(config.max_epochs)),
         callback=partial(record_sweep, progress),
-        has_time=_time_until(config, problem.engine.n_rows, config.max_seconds, progress),
+        has_time=_time_until(config.max_seconds, progress),
     )
     return FitResult(point, point.n_sweeps, point.converged, point.interrupted)
 
@@ -149,19 +158,28 @@ def _train_by_lbfgs(problem: Problem, config: TrainingConfig, progress: Progress
     return fit_evidence_by_lbfgs(problem, progress, max_iter=steps, tol=tol, max_seconds=seconds)
 
 
+def train_steps(
+    problem: Problem, config: TrainingConfig, progress: Progress, checkpointer: Checkpointer
+) -> tuple[Trainer, LoopResult]:
+    """Steps on batches of rows until the budget is used up; the best state counts, not the last."""
+    trainer = make_trainer(problem, config)
+    score = None
+    if trainer.engine.held_out is not None:
+        def score(state: TrainingState) -> float:
+            return -_monitored_loss(trainer, state, config)
+    monitor = Monitor.of(config, trainer.engine.n_rows, score)
+    trainer, state, position = checkpointer.resume(trainer, progress, monitor)
+    budget = Budget.of(config)
+    return trainer, run(trainer, config, budget, state, progress, monitor, checkpointer, position)
+
+
 def _train_by_steps(
     problem: Problem, config: TrainingConfig, progress: Progress, checkpointer: Checkpointer
 ) -> FitResult:
     """Steps on batches of rows, then exact sweeps at the final parameters, then calibration."""
-    trainer = make_trainer(problem, config)
-    engine = problem.engine
-    score = None if engine.held_out is None else lambda state: -validation_log_loss(trainer, state)
-    monitor = Monitor.of(config, engine.n_rows, score)
-    budget = Budget.of(config, engine.n_rows)
-    trainer, state, position = checkpointer.resume(trainer, progress, monitor)
+    trainer, trained = train_steps(problem, config, progress, checkpointer)
     started = trainer.problem
     problem = replace(problem, space=started.space, hyperprior=started.hyperprior)
-    trained = run(trainer, config, budget, state, progress, monitor, checkpointer, position)
     try:
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
     except KeyboardInterrupt:  # the state is kept, and its posterior still computed
@@ -170,13 +188,16 @@ def _train_by_steps(
     deadline = config.max_seconds
     if trained.interrupted:
         deadline = min(deadline, progress.seconds + GRACE_SECONDS)
-    point = _polish(problem, config, prior, posterior, trained, progress, deadline)
-    point = _calibrate(problem, config, point, progress, deadline)
-    interrupted = trained.interrupted or point.interrupted
-    if not interrupted:
-        checkpointer.finish(engine)
-    converged = trained.converged or trained.n_steps >= config.max_useful_steps
-    return FitResult(point, trained.n_steps, converged, interrupted)
+    result = FitResult(
+        _polish(problem, config, prior, posterior, trained, progress, deadline),
+        trained.n_steps,
+        trained.converged,
+        trained.interrupted,
+    )
+    result = _calibrated(problem, config, result, progress, deadline)
+    if not result.interrupted:
+        checkpointer.finish(problem.engine)
+    return result
 
 
 def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Model:
@@ -185,13 +206,15 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     prior, posterior = _final_prior_and_posterior(problem, trainer, state, config)
     arrived = LoopResult(state, 0, converged=True, interrupted=False)
     point = _polish(problem, config, prior, posterior, arrived, progress, np.inf)
-    point = _calibrate(problem, config, point, progress, np.inf)
+    result = FitResult(point, 0, converged=True, interrupted=False)
+    point = _calibrated(problem, config, result, progress, np.inf).point
     return Model.from_prior(
         point.prior,
         point.posterior,
         problem.engine.standardizer,
         problem.rule.likelihood,
-        inverse_temperature=point.inverse_temperature,
+        inverse_temperature=point.calibration.inverse_temperature,
+        residual_variance_scale=point.calibration.residual_variance_scale,
     )
 
 
@@ -235,49 +258,99 @@ def _polish(
         start=posterior.naturals,
         max_sweeps=_MOST_SWEEPS,
         callback=lambda point: progress.swept(point.n_sweeps, point.change),
-        has_time=_time_until(config, problem.engine.n_rows, deadline, progress),
+        has_time=_time_until(deadline, progress),
     )
 
 
-def _time_until(
-    config: TrainingConfig, n_rows: int, deadline: float, progress: Progress
-) -> Callable[[float], bool]:
-    """Whether there is time for a sweep, given its seconds, and for the calibration after it."""
-    # One more sweep scores the rows after the calibration.
-    after = 0.0 if config.calibration is None else Budget.of(config, n_rows).epochs_after + 1.0
-    return lambda taken: progress.seconds + (1.0 + after) * taken <= deadline
+def _time_until(deadline: float, progress: Progress) -> Callable[[float], bool]:
+    """Whether there is time for a sweep, given the seconds of the last."""
+    return lambda taken: progress.seconds + taken <= deadline
 
 
-def _calibrate(
-    problem: Problem, config: TrainingConfig, point: FixedPoint, progress: Progress, deadline: float
-) -> FixedPoint:
-    """Fit the inverse temperature, if the configuration has a calibration."""
+def _calibrated(
+    problem: Problem, config: TrainingConfig, result: FitResult, progress: Progress, deadline: float
+) -> FitResult:
+    """Calibrate on the held-out rows, if there are any; then let these rows take part as well.
+
+    Without held-out rows, predictions scale the residual as training did.
+    """
+    engine, point, likelihood = problem.engine, result.point, problem.rule.likelihood
+    own = Calibration(residual_variance_scale=config.residual_scale)
+    result = result._replace(engine=engine, point=point._replace(calibration=own))
     try:
         if config.batch_size is not None:
-            return_freed_memory()  # the sites of all rows took it; calibration needs few rows
-    except KeyboardInterrupt:
-        return point._replace(interrupted=True)
-    if config.calibration is None or point.interrupted:
-        return point
-    seconds = deadline - progress.seconds
-    calibration_share = config.calibration_fraction
-    return calibrated(problem.engine, point, problem.rule, config.seed, calibration_share, seconds)
-
-
-def validation_log_loss(trainer: Trainer, state: TrainingState) -> float:
-    """Mean negative log probability of the held-out labels under a state.
-
-    It needs a trainer with held-out rows, by ``early_stopping="validation"`` in the configuration.
-    """
-    problem = trainer.problem
-    engine, prior, likelihood = problem.engine, problem.prior(state.x), problem.rule.likelihood
-    if engine.held_out is None:
-        raise ValueError(
-            'this trainer holds no rows out; resolve(..., early_stopping="validation") does'
+            return_freed_memory()  # the sites of all rows took it
+        if engine.held_out is None or point.interrupted:
+            return result._replace(interrupted=result.interrupted or point.interrupted)
+        moments = held_out_moments(engine, point.prior, point.posterior)
+        calibration = moments.calibration(likelihood, config.residual_scale)
+        result = result._replace(
+            validation=moments.score(likelihood, config.residual_scale),
+            point=point._replace(calibration=calibration),
         )
-    rows = engine.held_out.rows
-    posterior = trainer.update.posterior(state.q, prior)
-    model = Model.from_prior(prior, posterior, engine.standardizer, likelihood, dtype=engine.dtype)
-    log_proba = likelihood.predict_log_proba(*model.latent_moments(rows.X, engine.threads.map))
-    scores = log_proba[np.arange(len(log_proba)), rows.labels]
-    return -float(np.average(scores, weights=rows.weight))
+        return _with_all_rows(problem, config, result, progress, deadline)
+    except KeyboardInterrupt:
+        return result._replace(interrupted=True)
+
+
+def _with_all_rows(
+    problem: Problem, config: TrainingConfig, result: FitResult, progress: Progress, deadline: float
+) -> FitResult:
+    """Sweeps over all rows, the held-out ones included, as far as time allows.
+
+    The last sweep scores the rows by their cavities, with the calibration of the predictions.
+    """
+    point, sweep_seconds = result.point, result.point.seconds_per_sweep
+    has_time = _time_until(deadline, progress)
+    if config.posterior_update == "gradient" or sweep_seconds is None or not has_time(2 * sweep_seconds):
+        return result
+    engine = problem.engine.with_held_out_rows()
+    found = converge(
+        engine,
+        point.prior,
+        problem.rule,
+        tol=POLISHING_TOL,
+        options=replace(sweep_options(config), damping=1.0),
+        start=point.posterior.naturals,
+        max_sweeps=_SWEEPS_WITH_HELD_OUT_ROWS,
+        has_time=lambda taken: has_time(2 * taken),
+    )
+    if found.interrupted:
+        return result._replace(interrupted=True)
+    options = SweepOptions(
+        0.0,
+        found.max_leverage,
+        gradient=False,
+        inverse_temperature=point.calibration.inverse_temperature,
+        residual_scale=point.calibration.residual_variance_scale,
+    )
+    sums = engine.run(Sweep(found.prior, found.posterior, problem.rule, options))
+    engine.commit()
+    score = sums.log_predictive / sums.weight
+    found = found._replace(calibration=point.calibration, mean_log_predictive=score)
+    return result._replace(point=found, engine=engine)
+
+
+def _monitored_loss(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> float:
+    """Log loss of some held-out labels under a state, with the calibration that suits them best."""
+    problem = trainer.problem
+    prior, likelihood = problem.prior(state.x), problem.rule.likelihood
+    most = _MONITORED_ROWS // likelihood.n_latents
+    moments = held_out_moments(
+        trainer.engine, prior, trainer.update.posterior(state.q, prior), max(most, _FEWEST_MONITORED)
+    )
+    calibration = moments.calibration(likelihood, config.residual_scale)
+    return moments.log_loss(likelihood, calibration)
+
+
+def validation_score(trainer: Trainer, state: TrainingState, residual_scale: float = 1.0) -> HeldOutScore:
+    """Mean log loss of the held-out labels under a state, with its standard error.
+
+    Each half of the rows is calibrated on the other half. It needs a trainer with held-out rows.
+    """
+    problem, engine = trainer.problem, trainer.engine
+    if engine.held_out is None:
+        raise ValueError("this trainer holds no rows out; resolve(..., validation_fraction=0.1) does")
+    prior = problem.prior(state.x)
+    moments = held_out_moments(engine, prior, trainer.update.posterior(state.q, prior))
+    return moments.score(problem.rule.likelihood, residual_scale)

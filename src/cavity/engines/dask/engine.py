@@ -76,6 +76,12 @@ class DaskEngine(Engine):
         """An engine for the same rows, with sites of zero precision."""
         return DaskEngine(self.source, self.standardizer, self.n_latents, self.threads, self.held_out)
 
+    def with_held_out_rows(self) -> DaskEngine:
+        """An engine in which the held-out rows take part, too; the other rows keep their sites."""
+        engine = DaskEngine(self.source, self.standardizer, self.n_latents, self.threads)
+        engine.adopt(self)
+        return engine
+
     @property
     def _client(self) -> Client:
         return self.source.cluster.client
@@ -127,16 +133,6 @@ class DaskEngine(Engine):
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[ShardBatch]:
         """Minibatches over the shards."""
         return shard_batches(self.source.layout, size, rng, skip)
-
-    def calibration_batch(
-        self, calibration_share: float, size: int, rng: np.random.Generator
-    ) -> ShardBatch:
-        """About `size` calibration rows, or all of them if they are fewer."""
-        batch = next(self.batches(min(self.n_rows, round(size / calibration_share)), rng))
-        return {
-            shard: sample._replace(calibration_share=calibration_share)
-            for shard, sample in batch.items()
-        }
 
     @property
     def log_predictive(self) -> dask.array.Array:

@@ -19,7 +19,7 @@ import numpy as np
 from distributed import Client, Future, get_client, get_worker
 
 from cavity.data.arrays import ArrayBlock, ArraySource
-from cavity.data.sampling import HeldOut, calibration_part
+from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Moments
 from cavity.data.source import Block, RawRows, joined, shuffled
 from cavity.engines.backend import tile_moments
@@ -56,8 +56,6 @@ class ShardSample(NamedTuple):
     """Seed of the random order."""
     part: int
     parts: int
-    calibration_share: float = 0.0
-    """If positive: only the calibration rows of that part, which are this share of all rows."""
 
 
 def state_key(fit_id: str, number: int, group: int) -> str:
@@ -241,7 +239,6 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
         held_out,
         settings.n_directions,
     )
-    engine.first_row = start
     if state is not None:  # copied: data of the cluster must not be changed
         precision, shift, directions = state.sites
         own = None if directions is None else directions.copy()
@@ -251,11 +248,10 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
 
 def _batch(engine: LocalEngine, shard: int, sample: ShardSample) -> Block:
     """The rows of a shard that belong to a minibatch."""
-    n, (entropy, part, parts, calibration_share) = engine.n_rows, sample
+    n, (entropy, part, parts) = engine.n_rows, sample
     chosen = _order(entropy, shard, n)[n * part // parts : n * (part + 1) // parts]
     assert isinstance(engine.source, ArraySource)
-    batch = ArrayBlock(engine.source, np.sort(chosen))
-    return calibration_part(batch, calibration_share, engine.first_row) if calibration_share else batch
+    return ArrayBlock(engine.source, np.sort(chosen))
 
 
 @lru_cache(maxsize=64)
