@@ -93,10 +93,8 @@ def run(
         interrupted = True
     if not progress.history and (mean := window.rest()) is not None:
         progress.record(mean, position.epochs(plan.share))
-    # On all rows and without early stopping the objective decides, and it is best at the end.
-    last_is_best = whole and monitor.patience is None
     return LoopResult(
-        state if last_is_best else monitor.best_or(state),
+        monitor.best_or(state),
         position.step,
         converged=not interrupted and (not whole or plan.ending is not None),
         interrupted=interrupted,
@@ -196,9 +194,9 @@ def expected_steps(resumed: int, done: int, seconds: float, most: float) -> floa
 
 
 def _stands_still(history: list[Iteration], tol: float, warm_up: int) -> bool:
-    """Whether the median objective of the last 10 iterations rose by less than tol·|objective|."""
+    """Whether the median objective of the last 10 iterations changed by less than tol·|objective|."""
     if len(history) < warm_up + 2 * _WINDOW:
         return False
     values = [entry.objective for entry in history[-2 * _WINDOW :]]
     before, now = float(np.median(values[:_WINDOW])), float(np.median(values[_WINDOW:]))
-    return now - before < tol * max(1.0, abs(before))
+    return abs(now - before) < tol * max(1.0, abs(before))

@@ -347,9 +347,15 @@ class _Runner:
         return Trial(score, trained.n_steps, progress.seconds)
 
 
-def _rank(entry: RaceEntry) -> tuple[float, str]:
-    """Better entries first; equal ones in an order that does not depend on that of the candidates."""
-    return entry.log_loss, str(entry.candidate)
+def _rank(entry: RaceEntry) -> tuple[object, ...]:
+    """Better entries first; of equal ones the safer and smaller, whatever the order of candidates."""
+    return (
+        entry.log_loss,
+        -entry.residual_scale,
+        *(SCALINGS.index(entry.scaling) if entry.scaling in SCALINGS else -1,),
+        *(KERNELS.index(entry.kernel_name) if entry.kernel_name in KERNELS else -1,),
+        entry.n_inducing,
+    )
 
 
 def _key(candidate: Candidate, length: int) -> str:

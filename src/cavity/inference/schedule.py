@@ -93,8 +93,9 @@ class Budget:
 class Monitor:
     """Averages a score over windows of steps and keeps the state with the best average.
 
-    The score is the leave-one-out log probability, which every pass computes, or `score(state)` at the
-    end of each window, for instance on held-out rows.
+    The score is `score(state)` at the end of each window, for instance on held-out rows; without it,
+    what every pass computes: the objective if a pass is over all rows and nothing ends training early,
+    else the leave-one-out log probability.
     """
 
     window: int
@@ -104,11 +105,13 @@ class Monitor:
     tol: float = 1e-4
     """Smallest improvement that counts, in nats per row."""
     score: Callable[[TrainingState], float] | None = None
+    by_objective: bool = False
+    """Whether the objective is the score."""
     scores: list[float] = field(default_factory=list)
     """Score of every window so far."""
     best: TrainingState | None = None
     seen: list[float] = field(default_factory=list)
-    """Leave-one-out scores of the steps in the current window."""
+    """Scores of the steps in the current window."""
 
     @classmethod
     def of(
@@ -123,11 +126,12 @@ class Monitor:
         if config.batch_size is not None:
             steps = n_rows / config.batch_size * config.max_epochs
             window = 50 if not np.isfinite(steps) else int(np.clip(steps / _SCORES, 5, 200))
-        return cls(window=window, patience=patience, score=score)
+        by_objective = config.batch_size is None and patience is None
+        return cls(window=window, patience=patience, score=score, by_objective=by_objective)
 
     def plateau_after(self, state: TrainingState, info: StepInfo) -> bool:
         """Add the score of a step; True if the score has not improved for `patience` windows."""
-        self.seen.append(info.mean_log_predictive)
+        self.seen.append(info.objective if self.by_objective else info.mean_log_predictive)
         if len(self.seen) < self.window:
             return False
         value = float(np.mean(self.seen)) if self.score is None else self.score(state)
@@ -144,7 +148,7 @@ class Monitor:
         """The best state, or the given last one if its score is within the noise of the best."""
         if self.best is None:
             return state
-        changes = np.abs(np.diff(self.scores))
+        changes = np.abs(np.diff(self.scores[len(self.scores) // 2 :]))  # the first ones are no noise
         # A single change is the first rise of the score, not noise.
         noise = float(np.median(changes)) if len(changes) > 1 else 0.0
         return state if self.scores[-1] >= max(self.scores) - 3.0 * noise else self.best
