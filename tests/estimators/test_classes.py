@@ -136,10 +136,10 @@ def test_gradient_at_the_fixed_point(rule, digits):
 def test_leave_one_out_is_about_what_leaving_out_gives():
     given = {"optimizer": None, "inducing_points": X[::10], "scaling": None, "tol": 1e-6,
              "kernel": ConstantKernel(4.0) * RBF(2.0), "max_epochs": 200}  # fmt: skip
-    model = make(SEPClassifier, calibration=None, **given).fit(X, CODES)
+    model = make(SEPClassifier, **given).fit(X, CODES)
     for row in (60, 70, 133):
         others = np.arange(150) != row
-        without = make(SEPClassifier, calibration=None, **given).fit(X[others], CODES[others])
+        without = make(SEPClassifier, **given).fit(X[others], CODES[others])
         exact = without.predict_log_proba(X[[row]])[0, CODES[row]]
         assert_allclose(model.loo_log_proba_[row], exact, rtol=0.15)
 

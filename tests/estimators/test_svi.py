@@ -224,7 +224,7 @@ def complaint_of(model):
 def test_plain_gradients_of_q_alone_end_where_natural_steps_do(batch_size):
     """To keep the kernel, minibatches have nothing to say."""
     labels = np.digitize(X[:, 0], [-0.4, 0.6])
-    options = {"optimizer": None, "batch_size": batch_size, "calibration": None, "max_epochs": 2000}
+    options = {"optimizer": None, "batch_size": batch_size, "max_epochs": 2000}
     plain = classifier(posterior_update="gradient", tol=1e-9, **options).fit(X, labels)
     natural = classifier(tol=1e-9, **options).fit(X, labels)
     assert_allclose(plain.predict_proba(X_STAR), natural.predict_proba(X_STAR), atol=1e-4)
@@ -285,7 +285,7 @@ def test_sweeps_that_would_outlast_max_seconds_are_left_out(monkeypatch, posteri
 
     replace_sweep(monkeypatch, of_minibatches)
     monkeypatch.setattr(train, "run", slow)
-    options = {"batch_size": 20, "max_seconds": 0.2, "calibration": None}
+    options = {"batch_size": 20, "max_seconds": 0.2}
     model = classifier(posterior_update=posterior_update, **options).fit(X, LABELS)
     assert np.isnan(model.log_marginal_likelihood_value_)
     assert_allclose(-model.loo_log_loss_, model.history_[-1].leave_one_out)

@@ -126,7 +126,7 @@ def test_a_fit_predicts_as_its_kernel_and_points_would_if_nothing_had_been_train
     X, X_star = X.astype(dtype), X_star.astype(dtype)
     options = {"random_state": 0, "n_jobs": 1}
     minibatches = {"n_inducing": n_inducing, "batch_size": 50, "max_epochs": 3}
-    fit = make(kind, **minibatches, calibration=None, **options).fit(X, labels)
+    fit = make(kind, **minibatches, **options).fit(X, labels)
     again = make(
         kind,
         fit.kernel_,
@@ -473,7 +473,6 @@ def test_a_run_of_few_steps_takes_longer_ones_unless_the_rate_was_given(
         batch_size=10,
         max_epochs=epochs,
         optimizer="adam" if learning_rate is None else Adam(learning_rate),
-        config={"calibration": None},
     )
     model.fit(X, labels)
     assert len(rates) == 10 * epochs
@@ -495,9 +494,11 @@ def test_seconds_before_the_first_step_are_no_sign_of_slow_ones(monkeypatch, sec
     monkeypatch.setattr(Trainer, "init", init)
     monkeypatch.setattr(time, "perf_counter", lambda: before + 0.01 * len(rates))
     X, labels = table(100)
-    SEPClassifier(n_inducing=3, batch_size=10, max_seconds=seconds, config={"calibration": None}).fit(
-        X, labels
-    )
+    SEPClassifier(
+        n_inducing=3,
+        batch_size=10,
+        max_seconds=seconds,
+    ).fit(X, labels)
     assert rates[0] == 2.5  # nobody knows yet whether there will be another
     assert_allclose(rates[len(rates) // 8], factor, rtol=0.05)
     assert rates[-1] < 0.2 * factor
@@ -510,7 +511,7 @@ def test_an_early_end_does_not_lengthen_the_steps(monkeypatch):
         n_inducing=3,
         batch_size=10,
         max_epochs=600,
-        config={"early_stopping": "loo", "calibration": None},
+        config={"early_stopping": "loo"},
     )
     model.fit(X, labels)
     assert len(rates) < 3_000

@@ -11,13 +11,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from cavity import SEPClassifier
 from cavity.gp.likelihoods import NoisyArgmax
 from cavity.gp.posterior import marginals
-from cavity.inference import config
-from cavity.inference.calibration import calibrated
-from cavity.inference.config import resolve
 from cavity.inference.converge import converge
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.sweep import Sweep, SweepOptions
-from cavity.inference.train import sweep_options
+from cavity.inference.sweep import SweepOptions
 from reference import (
     central_differences,
     expectation_propagation,
@@ -85,49 +81,7 @@ def test_gradient_at_the_fixed_point(n_classes, share):
     assert_allclose(gradient.Z, by_Z, atol=1e-5)
 
 
-def test_calibration_is_by_the_whole_residual():
-    """Predictions have all of it, and so must the left-out rows that say how bold they may be."""
-    rows, labels = table(200)
-    engine, prior = make_engine(rows, labels), make_prior(ConstantKernel(20.0) * RBF(1.0), points(8))
-    point = shared_point(engine, prior, 0.05, 1e-9)
-    inverse_temperature = calibrated(engine, point, engine.rule, seed=0).inverse_temperature
-    scores = []
-    for factor in inverse_temperature * np.exp([-0.1, 0.0, 0.1]):
-        options = SweepOptions(0.0, gradient=False, inverse_temperature=factor)
-        scores.append(
-            engine.run(Sweep(point.prior, point.posterior, engine.rule, options)).log_predictive
-        )
-    assert scores[1] > max(scores[0], scores[2])
-
-
 MINIBATCHES = {"n_inducing": 8, "batch_size": 128, "max_epochs": 4, "random_state": 0, "n_jobs": 1}
-
-
-@pytest.mark.parametrize(
-    ("options", "share"),
-    [
-        ({}, 0.0),
-        ({"batch_size": 50}, 0.0),
-        ({"early_stopping": "validation"}, 1.0),
-        ({"batch_size": 30_000}, 1.0),
-        ({"batch_size": None}, 1.0),
-        ({"calibration": None}, 1.0),
-        ({"site_storage": "factors"}, 1.0),
-        ({"optimizer": None}, 1.0),
-        ({"residual_scale": 0.4}, 0.4),
-        ({"residual_scale": 1}, 1.0),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_what_auto_means_on_many_rows(options, share, n_classes):
-    config = resolve(30_000, n_classes, **options)
-    assert config.residual_scale == share
-    assert sweep_options(config).residual_scale == share
-
-
-def test_few_rows_have_the_whole_residual():
-    assert resolve(20_000, batch_size=128).residual_scale == 1.0
 
 
 def test_the_evidence_is_that_of_the_share():
@@ -143,7 +97,6 @@ class TestStream:
     def test_without_a_fit_nothing_is_calibrated_and_s_counts_in_full(self):
         assert make(SEPClassifier, **MINIBATCHES).partial_fit(X, CODES).config_.residual_scale == 1.0
 
-    def test_after_a_fit_it_goes_on_as_that_one(self, monkeypatch):
-        monkeypatch.setattr(config, "CALIBRATION_ROWS", 100)
-        model = make(SEPClassifier, **MINIBATCHES).fit(X, CODES).partial_fit(X, CODES)
-        assert model.config_.residual_scale == 0.0
+    def test_after_a_fit_it_goes_on_as_that_one(self):
+        model = make(SEPClassifier, **MINIBATCHES, residual_scale=0.0).fit(X, CODES)
+        assert model.set_params(config=None).partial_fit(X, CODES).config_.residual_scale == 0.0

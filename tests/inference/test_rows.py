@@ -12,7 +12,7 @@ from cavity.inference import (
     open_rows,
     prepare_trainer,
     resolve,
-    validation_log_loss,
+    validation_score,
 )
 from support import KERNELS, make, table
 
@@ -41,7 +41,7 @@ MINIBATCHES = {"n_inducing": 8, "batch_size": 50, "max_epochs": 4}
     ("method", "y", "given"),
     [
         ("ep", LABELS, MINIBATCHES),
-        ("ep", NAMES, {**MINIBATCHES, "likelihood": "logit", "calibration": None}),
+        ("ep", NAMES, {**MINIBATCHES, "likelihood": "logit"}),
         ("ep", CODES, MINIBATCHES),
         ("ep", LABELS, {"n_inducing": 8, "max_epochs": 12, "tol": 0.0}),
         ("ep", LABELS, {**MINIBATCHES, "site_storage": "factors"}),
@@ -89,15 +89,15 @@ def test_held_out_rows_judge_a_state():
         config = resolve(rows.n_rows, **MINIBATCHES, validation_fraction=0.2, seed=0)
         trainer = prepare_trainer(rows, config)
         state = trainer.init()
-        before = validation_log_loss(trainer, state)
+        before = validation_score(trainer, state).log_loss
         for batch in batches(trainer, config):
             state, _ = trainer.step(state, batch)
         assert_allclose(before, np.log(2.0), rtol=1e-6)
-        assert validation_log_loss(trainer, state) < 0.7 * before
+        assert validation_score(trainer, state).log_loss < 0.7 * before
 
 
 def test_without_held_out_rows_there_is_nothing_to_judge_by():
     with open_rows(X, LABELS, n_jobs=1) as rows:
         trainer = prepare_trainer(rows, resolve(rows.n_rows, **MINIBATCHES))
-        with pytest.raises(ValueError, match=r'resolve\(\.\.\., early_stopping="validation"\)'):
-            validation_log_loss(trainer, trainer.init())
+        with pytest.raises(ValueError, match=r"resolve\(\.\.\., validation_fraction=0\.1\)"):
+            validation_score(trainer, trainer.init())

@@ -67,7 +67,6 @@ def test_ctrl_c_ends_soon(monkeypatch, seconds):
         max_epochs=30,
         random_state=0,
         n_jobs=1,
-        config={"calibration": None},
     ).fit(X, labels)
     exact = len(sweeps) - 20
     assert exact == 0 if seconds == 100.0 else 1 < exact <= 4

@@ -171,9 +171,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self._store(problem, config, result, progress, None if decision is None else decision.race)
         return result
 
-    def _start(
-        self, source: RowSource, standardizer: Standardizer, config: TrainingConfig
-    ) -> Start:
+    def _start(self, source: RowSource, standardizer: Standardizer, config: TrainingConfig) -> Start:
         """Where training begins: where an earlier fit has ended, or at points that are chosen."""
         previous = self._previous_fit(source.n_features)
         if previous is not None:
@@ -183,16 +181,15 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         )
 
     def _entrants(self, config: TrainingConfig) -> Entrants | None:
-        """The candidates of a race for what the parameters leave open; None if they decide everything."""
+        """The candidates of a race for what the parameters leave open; None if that is nothing."""
         if isinstance(self.config, TrainingConfig) or self._continues or not config.learn_kernel:
             return None
         given = {"n_inducing": self.n_inducing, **self._fields(), **(self.config or {})}
         free = {name for name in ("scaling", "n_inducing") if given.get(name) == "auto"}
         if self._own_points() is not None:
             free.discard("n_inducing")
-        if config.method == "ep" and config.posterior_update == "natural":
-            if all(given.get(name, "auto") == "auto" for name in SAFE):
-                free |= set(SAFE)
+        if config.method == "ep" and all(given.get(name, "auto") == "auto" for name in SAFE):
+            free |= set(SAFE)
         if self.kernel is None:
             if given.get("kernel_name", "auto") == "auto":
                 free.add("kernel_name")
@@ -214,7 +211,6 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         progress: Progress,
     ) -> tuple[Decision, TrainingConfig]:
         """Let the held-out rows decide what the parameters leave open."""
-        fields = self._fields()
 
         def configure(candidate: Candidate, max_seconds: float | None = None) -> TrainingConfig:
             given = {**candidate._asdict()}
@@ -277,9 +273,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
                     "leave one of them out, or change the configuration by dataclasses.replace"
                 )
 
-    def _resolve(
-        self, n_rows: int, seed: int, decided: ConfigFields | None = None
-    ) -> TrainingConfig:
+    def _resolve(self, n_rows: int, seed: int, decided: ConfigFields | None = None) -> TrainingConfig:
         """The configuration that the parameters mean for a number of rows.
 
         decided: fields that a race has decided.
@@ -379,7 +373,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             engine.standardizer,
             problem.rule.likelihood,
             inverse_temperature=point.calibration.inverse_temperature,
-        residual_variance_scale=point.calibration.residual_variance_scale,
+            residual_variance_scale=point.calibration.residual_variance_scale,
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)

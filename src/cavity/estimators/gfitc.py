@@ -92,5 +92,10 @@ class GFITCClassifier(SparseGPClassifier):
         check_value("optimizer", self.optimizer, (one_of("lbfgs", None), '"lbfgs" or None'))
 
     def _fields(self) -> ConfigFields:
-        # One iteration goes over all rows; there are no minibatches.
-        return {**super()._fields(), "max_epochs": self.max_iter, "batch_size": None, "validation_fraction": None}
+        # One iteration goes over all rows; there are no minibatches, and no rows are held out.
+        return {
+            **super()._fields(),
+            "max_epochs": self.max_iter,
+            "batch_size": None,
+            "validation_fraction": None,
+        }

@@ -232,12 +232,6 @@ class TrainedGPClassifier(SparseGPClassifier):
                 f"{resumed} with random_state={self.random_state!r}: a fit to be resumed must start "
                 "from the same place; give random_state a whole number"
             )
-        if self._searches and self.max_seconds is not None:
-            raise ValueError(
-                f'{resumed} with n_inducing="auto" and max_seconds={self.max_seconds!r}: how many '
-                "points there will be depends on the clock, and a fit to be resumed must start from the "
-                "same place; give n_inducing a number, or max_epochs instead of max_seconds"
-            )
 
     def _checkpoint_path(self, config: TrainingConfig) -> Path | None:
         if self.checkpoint is None:

@@ -29,6 +29,7 @@ from cavity.inference.checkpoint_file import (
     Archive,
     Field,
     prepare_path,
+    race_file,
     remove,
     require_own,
     run_that_wrote,
@@ -258,6 +259,7 @@ class Checkpointer:
         """Remove the checkpoint after training, unless another run wrote it."""
         if self.path is not None and run_that_wrote(self.path) in (None, self._writer):
             remove(self.path)
+            race_file(self.path).unlink(missing_ok=True)
             engine.forget_saved_rows(self.path)
 
     def _check(self, path: Path, about: JsonObject) -> None:

@@ -162,6 +162,11 @@ def unreadable(path: Path, why: str) -> CheckpointError:
     )
 
 
+def race_file(path: Path) -> Path:
+    """Where the race before a fit with this checkpoint keeps its finished trials."""
+    return path.with_name(f"{path.name}.race")
+
+
 def remove(path: Path) -> None:
     """Remove the checkpoint of a finished fit; a failure is only a warning, since the fit succeeded."""
     try:

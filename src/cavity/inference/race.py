@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple, Protocol
@@ -32,6 +32,7 @@ from cavity.engines.backend import LocalBackend
 from cavity.errors import NumericalError
 from cavity.files import written_atomically
 from cavity.inference.checkpoint import Checkpointer
+from cavity.inference.checkpoint_file import race_file
 from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.held_out import HeldOutScore
@@ -67,7 +68,10 @@ class Candidate(NamedTuple):
         return f"{model}, {self.scaling}, {self.kernel_name}, m={self.n_inducing}"
 
 
-SAFE, SHARP = {"residual_scale": 1.0, "trace_penalty": 1.0}, {"residual_scale": 0.0, "trace_penalty": 0.0}
+SAFE, SHARP = (
+    {"residual_scale": 1.0, "trace_penalty": 1.0},
+    {"residual_scale": 0.0, "trace_penalty": 0.0},
+)
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,7 @@ def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(dict.fromkeys(candidates))
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """The user has stopped the race."""
 
 
@@ -195,7 +199,7 @@ class _StopWhenAsked:
     def update(self, iteration: Iteration, share: float | None) -> None:
         """Called after an iteration."""
         if self.asked.is_set():
-            raise _Stopped
+            raise _StoppedError
 
 
 class Trial(NamedTuple):
@@ -224,7 +228,7 @@ class RaceLog:
         """The log of a fit with this checkpoint; that of another fit is ignored."""
         if checkpoint is None:
             return cls(None, Fingerprint(), {})
-        path, fingerprint = Path(f"{checkpoint}.race"), make_fingerprint()
+        path, fingerprint = race_file(checkpoint), make_fingerprint()
         stored: object = None
         if path.exists():
             try:
@@ -267,11 +271,6 @@ class RaceLog:
             }
             with written_atomically(self.path) as file:
                 file.write(json.dumps(document).encode())
-
-    def remove(self) -> None:
-        """Remove the file: the fit is complete."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
 
 
 def _is_trial(row: object) -> bool:
@@ -329,7 +328,9 @@ class _Runner:
             return known
         config = self.configure(candidate)
         epochs = config.max_epochs * EPOCHS_SHARE * length
-        config = replace(config, max_seconds=length * self.max_seconds, max_epochs=epochs, early_stopping=None)
+        config = replace(
+            config, max_seconds=length * self.max_seconds, max_epochs=epochs, early_stopping=None
+        )
         progress = Progress(reporter=_StopWhenAsked(self.asked))
         scaling = learn_scaling(self.source, config, backend)
         start = self.make_start(scaling, config)
@@ -339,7 +340,7 @@ class _Runner:
         nowhere = Checkpointer(None, math.inf, Fingerprint)
         try:
             trainer, trained = train_steps(problem, config, progress, nowhere)
-            score = validation_score(trainer, trained.state, config.residual_scale)
+            score = validation_score(trainer, trained.state)
         except (NumericalError, np.linalg.LinAlgError):
             return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds)
         if trained.interrupted:
@@ -352,8 +353,8 @@ def _rank(entry: RaceEntry) -> tuple[object, ...]:
     return (
         entry.log_loss,
         -entry.residual_scale,
-        *(SCALINGS.index(entry.scaling) if entry.scaling in SCALINGS else -1,),
-        *(KERNELS.index(entry.kernel_name) if entry.kernel_name in KERNELS else -1,),
+        SCALINGS.index(entry.scaling) if entry.scaling in SCALINGS else -1,
+        KERNELS.index(entry.kernel_name) if entry.kernel_name in KERNELS else -1,
         entry.n_inducing,
     )
 
@@ -364,7 +365,12 @@ def _key(candidate: Candidate, length: int) -> str:
 
 def _entry(candidate: Candidate, length: int, trial: Trial) -> RaceEntry:
     return RaceEntry(
-        *candidate, length, trial.score.log_loss, trial.score.standard_error, trial.n_steps, trial.seconds
+        *candidate,
+        length,
+        trial.score.log_loss,
+        trial.score.standard_error,
+        trial.n_steps,
+        trial.seconds,
     )
 
 

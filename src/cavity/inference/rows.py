@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-
 from cavity.data import opening as data_opening
 from cavity.data.source import Source
 from cavity.engines.backend import LocalBackend

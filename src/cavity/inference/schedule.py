@@ -103,7 +103,7 @@ class Monitor:
     patience: int | None
     """Windows without improvement after which training should end; None means never."""
     tol: float = 1e-4
-    """Smallest improvement that counts, in nats per row."""
+    """Smallest improvement that counts, in nats per row, or relative to the objective."""
     score: Callable[[TrainingState], float] | None = None
     by_objective: bool = False
     """Whether the objective is the score."""
@@ -148,7 +148,10 @@ class Monitor:
         """The best state, or the given last one if its score is within the noise of the best."""
         if self.best is None:
             return state
-        changes = np.abs(np.diff(self.scores[len(self.scores) // 2 :]))  # the first ones are no noise
+        best = max(self.scores)
+        if self.by_objective:
+            return state if self.scores[-1] >= best - self.tol * max(1.0, abs(best)) else self.best
+        changes = np.abs(np.diff(self.scores))
         # A single change is the first rise of the score, not noise.
         noise = float(np.median(changes)) if len(changes) > 1 else 0.0
-        return state if self.scores[-1] >= max(self.scores) - 3.0 * noise else self.best
+        return state if self.scores[-1] >= best - 3.0 * noise else self.best

@@ -81,9 +81,7 @@ def learn_scaling(source: RowSource, config: TrainingConfig, backend: LocalBacke
     return backend.standardizer(source, config.scaling)
 
 
-def hold_out_rows(
-    source: RowSource, config: TrainingConfig, backend: LocalBackend
-) -> HeldOut | None:
+def hold_out_rows(source: RowSource, config: TrainingConfig, backend: LocalBackend) -> HeldOut | None:
     """The rows that take no part in training, if the configuration asks for them."""
     if not config.validation_fraction:
         return None

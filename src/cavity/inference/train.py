@@ -163,10 +163,8 @@ def train_steps(
 ) -> tuple[Trainer, LoopResult]:
     """Steps on batches of rows until the budget is used up; the best state counts, not the last."""
     trainer = make_trainer(problem, config)
-    score = None
-    if trainer.engine.held_out is not None:
-        def score(state: TrainingState) -> float:
-            return -_monitored_loss(trainer, state, config)
+    held_out = trainer.engine.held_out is not None
+    score = (lambda state: -_monitored_loss(trainer, state)) if held_out else None
     monitor = Monitor.of(config, trainer.engine.n_rows, score)
     trainer, state, position = checkpointer.resume(trainer, progress, monitor)
     budget = Budget.of(config)
@@ -331,7 +329,7 @@ def _with_all_rows(
     return result._replace(point=found, engine=engine)
 
 
-def _monitored_loss(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> float:
+def _monitored_loss(trainer: Trainer, state: TrainingState) -> float:
     """Log loss of some held-out labels under a state, with the calibration that suits them best."""
     problem = trainer.problem
     prior, likelihood = problem.prior(state.x), problem.rule.likelihood
@@ -339,11 +337,11 @@ def _monitored_loss(trainer: Trainer, state: TrainingState, config: TrainingConf
     moments = held_out_moments(
         trainer.engine, prior, trainer.update.posterior(state.q, prior), max(most, _FEWEST_MONITORED)
     )
-    calibration = moments.calibration(likelihood, config.residual_scale)
+    calibration = moments.calibration(likelihood, trainer.options.residual_scale)
     return moments.log_loss(likelihood, calibration)
 
 
-def validation_score(trainer: Trainer, state: TrainingState, residual_scale: float = 1.0) -> HeldOutScore:
+def validation_score(trainer: Trainer, state: TrainingState) -> HeldOutScore:
     """Mean log loss of the held-out labels under a state, with its standard error.
 
     Each half of the rows is calibrated on the other half. It needs a trainer with held-out rows.
@@ -353,4 +351,4 @@ def validation_score(trainer: Trainer, state: TrainingState, residual_scale: flo
         raise ValueError("this trainer holds no rows out; resolve(..., validation_fraction=0.1) does")
     prior = problem.prior(state.x)
     moments = held_out_moments(engine, prior, trainer.update.posterior(state.q, prior))
-    return moments.score(problem.rule.likelihood, residual_scale)
+    return moments.score(problem.rule.likelihood, trainer.options.residual_scale)
