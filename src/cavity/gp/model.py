@@ -36,7 +36,6 @@ class Model:
     """Relative jitter of K: the posterior's whitened coordinates depend on it."""
     inverse_temperature: float = 1.0
     """Factor on the posterior's latent means, which calibrates the probabilities."""
-    residual_variance_scale: float = 1.0
 
     @classmethod
     def from_prior(
@@ -47,7 +46,6 @@ class Model:
         likelihood: Likelihood,
         *,
         inverse_temperature: float = 1.0,
-        residual_variance_scale: float = 1.0,
         dtype: Dtype | None = None,
     ) -> Model:
         """The model of a posterior under its prior; `dtype` None keeps the prior's precision."""
@@ -60,7 +58,6 @@ class Model:
             dtype or prior.dtype,
             prior.jitter,
             inverse_temperature,
-            residual_variance_scale,
         )
 
     def __getstate__(self) -> dict[str, object]:
@@ -82,7 +79,7 @@ class Model:
 
         def moments(start: int) -> tuple[Array, Array]:
             at = marginals(self._inputs(X[start : start + size]), prior, self.posterior)
-            return self.inverse_temperature * at.mean, at.variance + self.residual_variance_scale * at.residual
+            return self.inverse_temperature * at.mean, at.variance + at.residual
 
         parts = list(map_function(moments, range(0, n, size)))
         return np.hstack([mean for mean, _ in parts]), np.hstack([var for _, var in parts])
