@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.special import ndtr
 from sklearn.datasets import load_digits, make_moons
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from support import interrupt_at, make
+from cavity.gp.calibration import Calibration
+from cavity.plot.canvas import log_proba_at
+from support import interrupt_at, make, recalibrate
 
 X, Y = make_moons(400, noise=0.3, random_state=0)
 THREE = Y + (X[:, 0] > 1.2)
@@ -87,9 +90,33 @@ def test_a_single_minibatch_does_not_make_it_sure_of_itself():
     assert nll[0] < np.log(2.0) + 0.05 < nll[1]
 
 
-def test_a_stream_goes_on_with_the_factor_of_the_fit():
-    model = quick(SEPClassifier, THREE)
-    inverse_temperature = model.inverse_temperature_
+def test_a_stream_goes_on_with_the_numbers_of_the_fit():
+    model = recalibrate(quick(SEPClassifier, THREE), 1.3, 0.2)
     model.partial_fit(X[:50], THREE[:50])
-    assert model.inverse_temperature_ == model.model_.inverse_temperature == inverse_temperature
-    assert SEPClassifier(n_inducing=8).partial_fit(X, THREE).inverse_temperature_ == 1.0
+    assert (model.inverse_temperature_, model.residual_variance_scale_) == (1.3, 0.2)
+    assert model.model_.calibration == Calibration(1.3, 0.2)
+    stream = SEPClassifier(n_inducing=8).partial_fit(X, THREE)
+    assert (stream.inverse_temperature_, stream.residual_variance_scale_) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+def test_all_predictions_know_both_numbers(likelihood):
+    model = quick(SEPClassifier, Y, likelihood=likelihood)
+    c, b = 1.7, 0.1
+    e, v, s = model.model_.latent_parts(X)
+    recalibrate(model, c, b)
+    mean, variance = model.latent_mean_and_variance(X)
+    assert_allclose(mean, c * e[0], rtol=1e-12)
+    assert_allclose(variance, v[0] + b * s, rtol=1e-12)
+    if likelihood == "probit":
+        assert_allclose(
+            model.predict_proba(X)[:, 1], ndtr(c * e[0] / np.sqrt(1.0 + v[0] + b * s)), rtol=1e-9
+        )
+    p = model.predict_proba(X)
+    log_proba = model.model_.likelihood.predict_log_proba(c * e, v + b * s)
+    assert_allclose(p, np.exp(log_proba), rtol=1e-12)
+    assert_allclose(log_proba_at(model, X), log_proba, rtol=1e-12)
+    assert_allclose(model.predict_uncertainty(X).total, -(p * np.log(p)).sum(axis=1), atol=1e-12)
+    draws = model.sample_latent(X[:5], 20_000, random_state=0)
+    assert_allclose(draws.mean(axis=1), mean[:5], atol=0.05 * np.sqrt(variance[:5].max()))
+    assert_allclose(draws.var(axis=1), variance[:5], rtol=0.06)
