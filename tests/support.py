@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from sklearn.gaussian_process.kernels import (
@@ -281,3 +282,15 @@ def make(kind, *args, **fields):
         fields["max_iter"] = fields.pop("max_epochs")
     config = {name: fields.pop(name) for name in list(fields) if name not in known}
     return kind(*args, **fields, config=config or None)
+
+
+def recalibrate(classifier, inverse_temperature, residual_variance_scale):
+    """Give a fitted classifier another calibration, as a fit would have stored it."""
+    numbers = {
+        "inverse_temperature": inverse_temperature,
+        "residual_variance_scale": residual_variance_scale,
+    }
+    classifier.model_ = replace(classifier.model_, **numbers)
+    for name, value in numbers.items():
+        setattr(classifier, f"{name}_", value)
+    return classifier

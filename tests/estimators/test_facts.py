@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from copy import copy
 from dataclasses import asdict
 
 import pandas as pd
@@ -15,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from cavity import SEPClassifier, TableClassifier
 from cavity.estimators.facts import fit_facts, fitted_classifier, training_source
 from headless_browser import looked_at
+from support import recalibrate
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,13 @@ def test_facts_are_those_of_the_estimator_and_json_holds_them(fitted):
     assert facts["iterations"] == fitted.n_iter_
     assert facts["seconds"] == fitted.history_[-1].seconds
     assert facts["peak_memory_bytes"] is None
+
+
+def test_calibration_is_told_if_there_is_any(fitted):
+    assert "Calibration" not in fit_facts(fitted).as_words()
+    facts = fit_facts(recalibrate(copy(fitted), 1.25, 0.031))
+    assert (facts.inverse_temperature, facts.residual_variance_scale) == (1.25, 0.031)
+    assert facts.as_words()["Calibration"] == "latent means × 1.25, residual variance × 0.031"
 
 
 def test_the_classifier_in_a_pipeline_is_found():

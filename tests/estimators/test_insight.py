@@ -1,6 +1,7 @@
 """Uncertainty, out-of-distribution score and relevance as a user meets them."""
 
 import pickle
+from copy import copy
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 
 import cavity
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from support import make, set_tile_rows, table
+from support import make, recalibrate, set_tile_rows, table
 
 X, LABELS = table(150)
 FAR = 100.0 * np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -1.0]])
@@ -70,6 +71,13 @@ class TestOutOfDistribution:
         whole = fitted.ood_score(X)
         set_tile_rows(monkeypatch, 7)
         assert_allclose(fitted.ood_score(X), whole, atol=1e-12)
+
+    @pytest.mark.parametrize("b", [0.0, 0.01, 3.0])
+    def test_a_calibrated_residual_leaves_its_ends_where_they_are(self, fitted, b):
+        other = recalibrate(copy(fitted), 1.5, b)
+        assert_allclose(other.ood_score(FAR), 1.0, atol=1e-9)
+        assert np.median(other.ood_score(X)) < 0.3
+        assert not np.allclose(other.ood_score(X), fitted.ood_score(X), rtol=1e-3)
 
     def test_rises_with_the_distance(self, fitted):
         path = np.linspace(2.0, 10.0, 9)[:, None] * [1.0, 1.0]

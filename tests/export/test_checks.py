@@ -24,6 +24,7 @@ from cavity.data.preprocess import TablePreprocessor
 from cavity.export.checks import check_estimator
 from cavity.export.model_file import describe
 from flights_table import flights
+from support import recalibrate
 
 
 @pytest.fixture
@@ -96,6 +97,7 @@ def without_rows(model):
         ("classes_", np.array([0, 1, 2]), "number of latent functions"),
         ("n_features_in_", 3, "number of features"),
         ("inverse_temperature_", 2.0, "inverse temperature"),
+        ("residual_variance_scale_", 2.0, "residual variance scale"),
         ("history_", [1.0], "history_ of the wrong kind"),
         ("config_", None, "config_ of the wrong kind"),
         ("_stream", 1, "do not go together"),
@@ -105,6 +107,13 @@ def test_attributes_that_disagree(name, value, words):
     model = without_rows(fitted())
     vars(model)[name] = value
     with pytest.raises(ModelFileError, match=words):
+        check_estimator(model)
+
+
+@pytest.mark.parametrize("b", [-0.1, np.nan, np.inf, 1e300])
+def test_a_scale_of_the_residual_that_is_no_scale(b):
+    model = without_rows(recalibrate(fitted(), 1.0, b))
+    with pytest.raises(ModelFileError, match=r"residual_variance_scale is .* should be 0 or positive"):
         check_estimator(model)
 
 

@@ -34,7 +34,7 @@ from cavity import ModelFileError, SEPClassifier
 from cavity.data.scaling import Standardizer
 from cavity.export.model_file import describe
 from cavity.inference.history import Iteration
-from support import KERNELS, make
+from support import KERNELS, make, recalibrate
 
 EVERYTHING = ("predict_proba", "predict_log_proba", "decision_function", "predict")
 
@@ -121,6 +121,15 @@ def test_pickle_and_joblib_keep_the_same(model, path, library):
         library.dump(model, file)
     with path.open("rb") as file:
         assert_same(library.load(file), model)
+
+
+@pytest.mark.parametrize("b", [0.0, 0.03, 2.0])
+def test_a_calibrated_model_predicts_the_same_to_the_bit(path, b):
+    model = recalibrate(fitted(), 1.3, b)
+    twin = round_trip(model, path)
+    assert_same(twin, model)
+    assert_array_equal(twin.ood_score(X_STAR), model.ood_score(X_STAR))
+    assert (twin.inverse_temperature_, twin.residual_variance_scale_) == (1.3, b)
 
 
 def test_what_was_predicted_before_leaves_no_trace(path):

@@ -6,9 +6,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
 from cavity.data.scaling import Standardizer
+from cavity.gp.calibration import Calibration
 from cavity.gp.likelihoods import NoisyArgmax, Probit
 from cavity.gp.model import Model
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import Naturals, Posterior, marginals
 from cavity.gp.prior import Prior
 from support import points, set_tile_rows
 
@@ -28,16 +29,52 @@ def model(n_latents=1, dtype=np.float64, **options):
 
 @pytest.mark.parametrize("n_latents", [1, 3])
 def test_joint_moments_have_the_marginals_without_the_noise(n_latents):
-    at = model(n_latents, inverse_temperature=0.7)
+    at = model(n_latents, inverse_temperature=0.7, residual_variance_scale=0.3)
     mean, variance = at.latent_moments(X)
     joint_mean, covariance = at.joint_moments(X)
     assert_allclose(joint_mean, mean, rtol=1e-6)
     assert_allclose(np.diagonal(covariance, axis1=1, axis2=2) + NOISE, variance, rtol=1e-6)
 
 
+@pytest.mark.parametrize("n_latents", [1, 3])
+def test_calibration_scales_means_and_residuals_and_leaves_the_noise(n_latents):
+    at = model(n_latents, inverse_temperature=1.3, residual_variance_scale=0.05)
+    q = marginals(X, at.prior, at.posterior)  # its residual includes the noise
+    mean, variance = at.latent_moments(X)
+    assert_allclose(mean, 1.3 * q.mean, rtol=1e-12)
+    assert_allclose(variance, q.variance + 0.05 * (q.residual - NOISE) + NOISE, rtol=1e-12)
+    parts = at.latent_parts(X)
+    assert_allclose(parts.mean, q.mean, rtol=1e-12)
+    assert_allclose(parts.variance, q.variance + NOISE, rtol=1e-12)
+    assert_allclose(parts.residual, q.residual - NOISE, rtol=1e-12)
+    assert at.calibration == Calibration(1.3, 0.05)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("b", [0.0, 1e-12, 0.01, 1.0, 7.0])
+@pytest.mark.parametrize("n_latents", [1, 3])
+def test_the_share_of_variance_left_is_that_of_the_calibrated_model(n_latents, b, dtype):
+    at = model(n_latents, dtype, residual_variance_scale=b)
+    exact = model(n_latents)
+    near = exact.Z + 0.2
+    q = marginals(near, exact.prior, exact.posterior)
+    residual = b * (q.residual - NOISE)
+    share = (q.variance + residual) / ((q.A**2).sum(axis=1) + residual)
+    assert share.min() < 0.8
+    assert_allclose(at.remaining_variance_share(near), share, rtol=1e-4 if dtype == np.float32 else 1e-6)
+    for far in (30.0, 1e3, 1e30):
+        assert_allclose(at.remaining_variance_share(near + far), 1.0, atol=1e-9)
+
+
+def test_without_calibration_it_is_the_share_of_the_kernels_variance():
+    at = model(3)
+    variance = at.latent_moments(X)[1] - NOISE
+    assert_allclose(at.remaining_variance_share(X), variance / 2.0, rtol=1e-12)
+
+
 def test_tiles_and_the_way_they_are_mapped_change_nothing(monkeypatch):
     at = model()
-    whole = at.latent_moments(X)
+    whole, share = at.latent_moments(X), at.remaining_variance_share(X)
     set_tile_rows(monkeypatch, 4)
     calls = []
 
@@ -48,6 +85,8 @@ def test_tiles_and_the_way_they_are_mapped_change_nothing(monkeypatch):
     for part, expected in zip(at.latent_moments(X, counting_map), whole, strict=True):
         assert_allclose(part, expected, rtol=1e-12)
     assert calls == [0, 4, 8]
+    assert_allclose(at.remaining_variance_share(X, counting_map), share, rtol=1e-12)
+    assert calls == 2 * [0, 4, 8]
 
 
 @pytest.mark.parametrize("n_latents", [1, 3])

@@ -52,6 +52,7 @@ def description(model: TableClassifier) -> JsonObject:
             "seconds": facts.fit_seconds,
             "log_marginal_likelihood": facts.log_marginal_likelihood,
             "inverse_temperature": facts.inverse_temperature,
+            "residual_variance_scale": facts.residual_variance_scale,
             "leave_one_out_nll": facts.loo_log_loss,
         },
         "kernel": facts.kernel,

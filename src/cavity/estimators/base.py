@@ -401,8 +401,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
 
         With three classes or more, means [n, C] and variances [n, C], a column for each class.
 
-        The variance includes the kernel's own white noise, if it has any, but not the unit noise of
-        the probit.
+        Both are calibrated, by `inverse_temperature_` and `residual_variance_scale_`. The variance
+        includes the kernel's own white noise, if it has any, but not the unit noise of the probit.
         """
         mean, variance = self._latent_moments(X)
         return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
@@ -460,13 +460,15 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         """How far X [n, d] is from what was learned: [n], from 0 (known) to 1 (nothing is known).
 
         It is the posterior variance of the latent function as a share of its prior variance k(x, x),
-        both without the kernel's white noise; with several latent functions, the mean of their shares.
+        both without the kernel's white noise, and with the calibrated part of the residual variance in
+        both; with several latent functions, the mean of their shares.
         Far from all rows it approaches 1 if the kernel decreases to 0 with distance, as RBF, Matérn and
         rational quadratic do.
         """
-        _, variance = self._latent_moments(X)
-        inputs = validated_rows(self, X, reset=False)
-        return np.asarray(self.model_.remaining_variance_share(inputs, variance).mean(axis=0))
+        check_is_fitted(self)
+        X = validated_rows(self, X, reset=False)
+        with compute_context(thread_count(self.n_jobs)) as threads:
+            return np.asarray(self.model_.remaining_variance_share(X, threads.map).mean(axis=0))
 
     @property
     def relevance_(self) -> Relevance:

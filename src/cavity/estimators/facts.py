@@ -54,6 +54,8 @@ class FitFacts:
     """None if it is not known, as in a stream."""
     inverse_temperature: float
     """Factor on the latent means, from calibration."""
+    residual_variance_scale: float
+    """Factor on the residual variance, from calibration."""
     loo_log_loss: float | None
     """Mean leave-one-out negative log-likelihood in nats a row; None if it is not known."""
     iterations: int
@@ -88,8 +90,11 @@ class FitFacts:
         }
         if self.log_marginal_likelihood is not None:
             lines["Log marginal likelihood"] = f"{self.log_marginal_likelihood:,.2f} (estimate)"
-        if self.inverse_temperature != 1.0:
-            lines["Calibration"] = f"latent means × {self.inverse_temperature:.2f}"
+        if (self.inverse_temperature, self.residual_variance_scale) != (1.0, 1.0):
+            lines["Calibration"] = (
+                f"latent means × {self.inverse_temperature:.2f}, residual variance × "
+                f"{self.residual_variance_scale:.2g}"
+            )
         if self.loo_log_loss is not None:
             lines["Leave-one-out NLL"] = f"{self.loo_log_loss:.4f}"
         if self.seconds is not None:
@@ -122,6 +127,7 @@ def fit_facts(estimator: BaseEstimator) -> FitFacts:
         kernel=str(fit.kernel_),
         log_marginal_likelihood=_finite(fit.log_marginal_likelihood_value_),
         inverse_temperature=float(model.inverse_temperature),
+        residual_variance_scale=float(model.residual_variance_scale),
         loo_log_loss=_finite(fit.loo_log_loss_),
         iterations=int(fit.n_iter_),
         epochs=None if last is None else float(last.epochs),

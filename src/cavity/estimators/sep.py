@@ -81,6 +81,9 @@ class SEPClassifier(TrainedGPClassifier):
         Minus their weighted mean.
     inverse_temperature_ : float
         The factor on the latent means that calibration has found; 1 without calibration.
+    residual_variance_scale_ : float
+        The factor of predictions on the residual variance, which the inducing points leave unexplained;
+        1 without calibration.
     inducing_search_ : list of `cavity.inference.InducingCandidate`
         The numbers of inducing points that n_inducing="auto" has tried, with their scores and seconds.
     n_iter_ : int, steps taken

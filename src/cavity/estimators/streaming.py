@@ -364,7 +364,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         self._stream, self._weight_seen = record, stream.seen
         self._centre = problem.hyperprior.centre
         if not self.__sklearn_is_fitted__():
-            self.inverse_temperature_, self.n_iter_ = 1.0, 0
+            self.inverse_temperature_, self.residual_variance_scale_, self.n_iter_ = 1.0, 1.0, 0
             self.history_: list[Iteration] = []
         self.config_ = config
         prior = problem.prior(stream.state.x)
@@ -375,6 +375,7 @@ class TrainedGPClassifier(SparseGPClassifier):
             engine.standardizer,
             problem.rule.likelihood,
             inverse_temperature=self.inverse_temperature_,
+            residual_variance_scale=self.residual_variance_scale_,
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.standardizer.invert(prior.Z)

@@ -51,6 +51,7 @@ _CLASSIFIER: dict[str, Any] = {
     "loo_log_loss_": float,
     "log_marginal_likelihood_value_": float,
     "inverse_temperature_": float,
+    "residual_variance_scale_": float,
     "n_iter_": int,
     "fit_seconds_": float,
     "_weight_seen": float,
@@ -188,6 +189,7 @@ def _check_classifier(classifier: Any) -> None:
     if "loo_log_proba_" in vars(classifier):  # a fit on a cluster leaves them there
         _check_array("loo_log_proba_", classifier.loo_log_proba_, None, finite=False)
     _agree("inverse temperature", classifier.inverse_temperature_, model.inverse_temperature)
+    _agree("residual variance scale", classifier.residual_variance_scale_, model.residual_variance_scale)
     _agree("hyperparameters", classifier.kernel_.theta.tolist(), model.kernel.theta.tolist())
     if "feature_names_in_" in vars(classifier):
         names = classifier.feature_names_in_
@@ -279,6 +281,11 @@ def check_model(model: Model) -> None:
         value = getattr(model, name)
         if not (np.isfinite(value) and 0 < value < largest):
             raise ModelFileError(f"its {name} is {value}, and should be positive")
+    scale_of_residual = model.residual_variance_scale
+    if not (np.isfinite(scale_of_residual) and 0 <= scale_of_residual < largest):
+        raise ModelFileError(
+            f"its residual_variance_scale is {scale_of_residual}, and should be 0 or positive"
+        )
     if not np.isfinite(posterior.half_log_determinant):
         raise ModelFileError("its posterior.half_log_determinant is not finite")
     _check_kernel(model.kernel)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ from scipy import sparse
 
 from cavity.data.scaling import Standardizer
 from cavity.data.source import tile_rows
-from cavity.gp.kernels import bind, noise_free
+from cavity.gp.calibration import Calibration, LatentParts
+from cavity.gp.kernels import BoundKernel, bind, noise_free
 from cavity.gp.likelihoods import Likelihood
-from cavity.gp.posterior import MapFunction, Posterior, marginals
+from cavity.gp.posterior import MapFunction, Marginals, Posterior, marginals
 from cavity.gp.prior import Prior
 from cavity.typing import Array, ArrayOrSparse, Dtype
 
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Model:
-    """Kernel, inducing points, q and likelihood: closed-form predictions at any inputs."""
+    """Kernel, inducing points, q and likelihood: closed-form predictions at any inputs.
+
+    The latent value at x has the mean c·e and the variance v + b·s + σ²: e and v are the moments of what
+    the inducing points say of x, s is the residual variance that they leave unexplained, σ² is the
+    kernel's white noise, and c and b are `inverse_temperature` and `residual_variance_scale`.
+    """
 
     kernel: Kernel
     Z: Array
@@ -35,7 +42,9 @@ class Model:
     jitter: float
     """Relative jitter of K: the posterior's whitened coordinates depend on it."""
     inverse_temperature: float = 1.0
-    """Factor on the posterior's latent means, which calibrates the probabilities."""
+    """Factor c on the posterior's latent means, which calibrates the probabilities."""
+    residual_variance_scale: float = 1.0
+    """Factor b on the residual variance, which calibrates them too."""
 
     @classmethod
     def from_prior(
@@ -46,6 +55,7 @@ class Model:
         likelihood: Likelihood,
         *,
         inverse_temperature: float = 1.0,
+        residual_variance_scale: float = 1.0,
         dtype: Dtype | None = None,
     ) -> Model:
         """The model of a posterior under its prior; `dtype` None keeps the prior's precision."""
@@ -58,6 +68,7 @@ class Model:
             dtype or prior.dtype,
             prior.jitter,
             inverse_temperature,
+            residual_variance_scale,
         )
 
     def __getstate__(self) -> dict[str, object]:
@@ -68,29 +79,57 @@ class Model:
         """The prior at the inducing points."""
         return Prior(self.kernel, self.Z, self.dtype, self.jitter)
 
+    @property
+    def calibration(self) -> Calibration:
+        """The two numbers that calibrate the predictions."""
+        return Calibration(self.inverse_temperature, self.residual_variance_scale)
+
     def latent_moments(self, X: ArrayOrSparse, map_function: MapFunction = map) -> tuple[Array, Array]:
-        """Mean and variance [C, n] of the latent functions at raw inputs X [n, d].
+        """Mean and variance [C, n] of the latent functions at raw inputs X [n, d], calibrated.
 
         map_function: `map` or a parallel equivalent, which goes over tiles of rows.
         """
-        n = X.shape[0]
-        size = tile_rows(len(self.Z), X.shape[1], self.dtype, self.likelihood.n_latents)
-        prior = self.prior
+        return self.calibration.moments(self.latent_parts(X, map_function))
 
-        def moments(start: int) -> tuple[Array, Array]:
-            at = marginals(self._inputs(X[start : start + size]), prior, self.posterior)
-            return self.inverse_temperature * at.mean, at.variance + at.residual
+    def latent_parts(self, X: ArrayOrSparse, map_function: MapFunction = map) -> LatentParts:
+        """The parts of these moments, before calibration."""
 
-        parts = list(map_function(moments, range(0, n, size)))
-        return np.hstack([mean for mean, _ in parts]), np.hstack([var for _, var in parts])
+        def parts(inputs: Array) -> LatentParts:
+            at, _, noise = self._marginals(inputs)
+            return LatentParts(at.mean, at.variance + noise, at.residual)
+
+        return LatentParts(*self._over_tiles(parts, X, map_function))
+
+    def remaining_variance_share(self, X: ArrayOrSparse, map_function: MapFunction = map) -> Array:
+        """Share [C, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.
+
+        It is (v + b·s)/(|A|² + b·s), where |A|² = k(x, x) − s is the prior variance of what the inducing
+        points say, and v its posterior variance. Both sides are those of the calibrated model.
+        """
+        # Far from the inducing points |A|² and v vanish, and the share is 1 for any b > 0. To have that
+        # for b = 0 too, b is at least the rounding of |A|² as a share of k(x, x).
+        b = max(self.residual_variance_scale, float(np.finfo(self.dtype).eps))
+
+        def share(inputs: Array) -> tuple[Array]:
+            at, k, _ = self._marginals(inputs)
+            residual = b * at.residual
+            prior = np.maximum(k - at.residual, 0.0) + residual
+            left = np.ones_like(at.variance)  # of a function that is zero, nothing can be learned
+            np.divide(at.variance + residual, prior, out=left, where=prior > 0.0)
+            return (np.clip(left, 0.0, 1.0),)
+
+        return self._over_tiles(share, X, map_function)[0]
 
     def joint_moments(self, X: ArrayOrSparse) -> tuple[Array, Array]:
-        """Means [C, n] and full covariances [C, n, n] at raw inputs X [n, d]; O(n²) memory."""
+        """Means [C, n] and full covariances [C, n, n] at raw inputs X [n, d]; O(n²) memory.
+
+        They are calibrated, and without the kernel's white noise.
+        """
         inputs = self._inputs(X).astype(np.float64)
         prior = Prior(self.kernel, self.Z, np.dtype(np.float64), self.jitter)
         A = prior.rows_kernel.cross(inputs)[0] @ prior.L_inverse.T
         K = bind(self.kernel, inputs).cross(inputs)[0]
-        conditional = K - A @ A.T
+        conditional = self.residual_variance_scale * (K - A @ A.T)
         covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
         return self.inverse_temperature * self.posterior.mean @ A.T, covariance
 
@@ -108,29 +147,41 @@ class Model:
 
     def noise_variance(self, X: ArrayOrSparse) -> Array:
         """Variance [n] of the kernel's white noise at raw inputs X [n, d]."""
-        return self._prior_variance(X)[1]
+        return self._prior_variance(self._inputs(X))[1]
 
-    def remaining_variance_share(self, X: ArrayOrSparse, variance: Array) -> Array:
-        """Share [C, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.
+    def _over_tiles(
+        self, compute: Callable[[Array], tuple[Array, ...]], X: ArrayOrSparse, map_function: MapFunction
+    ) -> list[Array]:
+        """What `compute` makes of scaled inputs [t, d], for tiles of raw inputs X [n, d], joined."""
+        size = tile_rows(len(self.Z), X.shape[1], self.dtype, self.likelihood.n_latents)
+        self.prior  # noqa: B018  (computed once, before threads ask for it)
 
-        variance: [C, n], of the latent functions at X.
+        def of_tile(start: int) -> tuple[Array, ...]:
+            return compute(self._inputs(X[start : start + size]))
+
+        parts = list(map_function(of_tile, range(0, X.shape[0], size)))
+        return [np.hstack(part) for part in zip(*parts, strict=True)]
+
+    def _marginals(self, inputs: Array) -> tuple[Marginals, Array, Array]:
+        """Uncalibrated moments at scaled inputs [t, d], and the prior variances [t] there.
+
+        These are the variances of the latent function and of the white noise. The noise is taken out of
+        the residual.
         """
-        size = tile_rows(1, X.shape[1], self.dtype)
-        share = np.ones_like(variance)
-        for start in range(0, X.shape[0], size):
-            rows = slice(start, start + size)
-            prior, noise = self._prior_variance(X[rows])
-            known = prior > 0.0  # elsewhere there is no function to learn, and the share stays 1
-            remaining = variance[:, rows] - noise
-            np.divide(remaining, prior, out=share[:, rows], where=known)
-        return np.clip(share, 0.0, 1.0)
+        at = marginals(inputs, self.prior, self.posterior)
+        smooth, noise = self._prior_variance(inputs)
+        return replace(at, residual=np.maximum(at.residual - noise, 0.0)), smooth, noise
 
-    def _prior_variance(self, X: ArrayOrSparse) -> tuple[Array, Array]:
-        """Prior variances [t] of the latent function and of the white noise, at raw inputs X [t, d]."""
-        inputs, point = self._inputs(X), self.Z[:1].astype(self.dtype)
-        smooth = bind(noise_free(self.kernel), point).diagonal(inputs)[0].astype(np.float64)
-        both = bind(self.kernel, point).diagonal(inputs)[0].astype(np.float64)
+    def _prior_variance(self, inputs: Array) -> tuple[Array, Array]:
+        """Prior variances [t] of the latent function and of the white noise, at scaled inputs [t, d]."""
+        smooth, both = (bound.diagonal(inputs)[0].astype(np.float64) for bound in self._variances)
         return smooth, both - smooth
+
+    @cached_property
+    def _variances(self) -> tuple[BoundKernel, BoundKernel]:
+        """The kernel without its white noise and with it, bound to one point: for k(x, x) alone."""
+        point = self.Z[:1].astype(self.dtype)
+        return bind(noise_free(self.kernel), point), bind(self.kernel, point)
 
     def _inputs(self, X: ArrayOrSparse) -> Array:
         """Standardised rows [t, d] of raw inputs X [t, d], dense or sparse."""

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cavity.data.source import RawRows, tile_rows
 from cavity.engines.protocol import Engine
-from cavity.gp.calibration import Calibration, cross_fitted_log_loss, fit_calibration
+from cavity.gp.calibration import Calibration, LatentParts, cross_fitted_log_loss, fit_calibration
 from cavity.gp.likelihoods import Likelihood
-from cavity.gp.posterior import Posterior, marginals
+from cavity.gp.model import Model
+from cavity.gp.posterior import Posterior
 from cavity.gp.prior import Prior
 from cavity.typing import Array, IntArray
 
@@ -25,53 +25,46 @@ class HeldOutScore(NamedTuple):
 
 
 class HeldOutMoments(NamedTuple):
-    """Moments of the latent functions at held-out rows, with their labels and weights."""
+    """Latent moments of a state at held-out rows, with the labels and weights of these rows."""
 
-    mean: Array
-    """[C, n]: e."""
-    variance: Array
-    """[C, n]: v, what is not known about the inducing values."""
-    residual: Array
-    """[n]: s, what the inducing values leave unexplained."""
+    likelihood: Likelihood
+    parts: LatentParts
     labels: IntArray
+    """[n]: class codes."""
     weight: Array | None
 
-    def calibration(self, likelihood: Likelihood, residual_scale: float) -> Calibration:
-        """The two numbers that make these labels most probable."""
-        return fit_calibration(likelihood, *self, residual_scale)
+    @classmethod
+    def of(
+        cls,
+        engine: Engine,
+        likelihood: Likelihood,
+        prior: Prior,
+        posterior: Posterior,
+        most: int | None = None,
+    ) -> HeldOutMoments:
+        """Moments at the engine's held-out rows, or at the first `most` of them."""
+        assert engine.held_out is not None
+        rows = engine.held_out.rows
+        if most is not None and most < len(rows.labels):
+            rows = rows.take(slice(most))
+        model = Model.from_prior(prior, posterior, engine.scaling, likelihood)
+        return cls(
+            likelihood, model.latent_parts(rows.X, engine.threads.map), rows.labels, rows.weight
+        )
 
-    def log_loss(self, likelihood: Likelihood, calibration: Calibration) -> float:
+    def calibration(self, residual_scale: float) -> Calibration:
+        """The two numbers that make these labels most probable."""
+        return fit_calibration(self.likelihood, *self.parts, self.labels, self.weight, residual_scale)
+
+    def log_loss(self, calibration: Calibration) -> float:
         """Mean negative log probability of these labels with a calibration."""
-        moments = calibration.moments(self.mean, self.variance, self.residual)
-        log_proba = likelihood.log_predictive(self.labels, *moments)
+        moments = calibration.moments(self.parts)
+        log_proba = self.likelihood.log_predictive(self.labels, *moments)
         return -float(np.average(log_proba, weights=self.weight))
 
-    def score(self, likelihood: Likelihood, residual_scale: float) -> HeldOutScore:
+    def score(self, residual_scale: float) -> HeldOutScore:
         """The mean log loss of these labels, each calibrated on the other half of the rows."""
-        log_loss, error = cross_fitted_log_loss(likelihood, *self, residual_scale)
-        return HeldOutScore(log_loss, error, len(self.labels))
-
-
-def held_out_moments(
-    engine: Engine, prior: Prior, posterior: Posterior, most: int | None = None
-) -> HeldOutMoments:
-    """Moments at the engine's held-out rows, or at the first `most` of them."""
-    assert engine.held_out is not None
-    rows = engine.held_out.rows
-    if most is not None and most < len(rows.labels):
-        rows = rows.take(slice(most))
-    return moments_at(rows, engine, prior, posterior)
-
-
-def moments_at(rows: RawRows, engine: Engine, prior: Prior, posterior: Posterior) -> HeldOutMoments:
-    """Moments at some rows in the units of the user."""
-    size = tile_rows(len(prior.Z), engine.n_features, prior.dtype, engine.n_latents)
-
-    def moments(start: int) -> tuple[Array, Array, Array]:
-        inputs = engine.standardizer.apply(rows.X[start : start + size], prior.dtype)
-        at = marginals(inputs, prior, posterior)
-        return at.mean, at.variance, at.residual
-
-    parts = list(engine.threads.map(moments, range(0, len(rows.labels), size)))
-    mean, variance, residual = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
-    return HeldOutMoments(mean, variance, residual.astype(float), rows.labels, rows.weight)
+        found = cross_fitted_log_loss(
+            self.likelihood, *self.parts, self.labels, self.weight, residual_scale
+        )
+        return HeldOutScore(found.mean, found.standard_error, len(self.labels))

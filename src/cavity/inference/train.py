@@ -25,7 +25,7 @@ from cavity.inference.converge import (
     score_fixed_posterior,
 )
 from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.held_out import HeldOutScore, held_out_moments
+from cavity.inference.held_out import HeldOutMoments, HeldOutScore
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_bound_by_lbfgs, fit_evidence_by_lbfgs
 from cavity.inference.loop import LoopResult, run
@@ -280,10 +280,10 @@ def _calibrated(
             return_freed_memory()  # the sites of all rows took it
         if engine.held_out is None or point.interrupted:
             return result._replace(interrupted=result.interrupted or point.interrupted)
-        moments = held_out_moments(engine, point.prior, point.posterior)
-        calibration = moments.calibration(likelihood, config.residual_scale)
+        moments = HeldOutMoments.of(engine, likelihood, point.prior, point.posterior)
+        calibration = moments.calibration(config.residual_scale)
         result = result._replace(
-            validation=moments.score(likelihood, config.residual_scale),
+            validation=moments.score(config.residual_scale),
             point=point._replace(calibration=calibration),
         )
         return _with_all_rows(problem, config, result, progress, deadline)
@@ -334,11 +334,11 @@ def _monitored_loss(trainer: Trainer, state: TrainingState) -> float:
     problem = trainer.problem
     prior, likelihood = problem.prior(state.x), problem.rule.likelihood
     most = _MONITORED_ROWS // likelihood.n_latents
-    moments = held_out_moments(
-        trainer.engine, prior, trainer.update.posterior(state.q, prior), max(most, _FEWEST_MONITORED)
+    posterior = trainer.update.posterior(state.q, prior)
+    moments = HeldOutMoments.of(
+        trainer.engine, likelihood, prior, posterior, max(most, _FEWEST_MONITORED)
     )
-    calibration = moments.calibration(likelihood, trainer.options.residual_scale)
-    return moments.log_loss(likelihood, calibration)
+    return moments.log_loss(moments.calibration(trainer.options.residual_scale))
 
 
 def validation_score(trainer: Trainer, state: TrainingState) -> HeldOutScore:
@@ -350,5 +350,6 @@ def validation_score(trainer: Trainer, state: TrainingState) -> HeldOutScore:
     if engine.held_out is None:
         raise ValueError("this trainer holds no rows out; resolve(..., validation_fraction=0.1) does")
     prior = problem.prior(state.x)
-    moments = held_out_moments(engine, prior, trainer.update.posterior(state.q, prior))
-    return moments.score(problem.rule.likelihood, trainer.options.residual_scale)
+    posterior = trainer.update.posterior(state.q, prior)
+    moments = HeldOutMoments.of(engine, problem.rule.likelihood, prior, posterior)
+    return moments.score(trainer.options.residual_scale)

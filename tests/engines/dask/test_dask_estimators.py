@@ -14,7 +14,7 @@ import cavity
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines.dask import shards as layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
-from support import make, table
+from support import make, recalibrate, table
 
 PAIRS = [(SEPClassifier, DaskSEPClassifier), (SVIClassifier, DaskSVIClassifier)]
 SHORT = {"n_inducing": 6, "max_epochs": 12, "random_state": 0}
@@ -206,6 +206,23 @@ def test_a_local_classifier_predicts_and_saves_alike(client, expected, tmp_path,
         again = cavity.load(tmp_path / f"{name}.cavity")
         assert_array_equal(again.predict_proba(X), model.predict_proba(X))
         assert_array_equal(again.loo_log_proba_, ours.loo_log_proba_)
+
+
+def test_a_calibrated_twin_predicts_as_on_one_machine(client, tmp_path):
+    model = DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, 100))
+    assert model.residual_variance_scale_ == 1.0
+    before = model.predict_proba(X)
+    recalibrate(model, 1.3, 0.05)
+    rows, _ = chunked(X, Y, 100)
+    local = model.to_local()
+    assert (local.inverse_temperature_, local.residual_variance_scale_) == (1.3, 0.05)
+    assert not np.allclose(local.predict_proba(X), before, atol=1e-3)
+    for method in ("predict_proba", "ood_score"):
+        lazy = client.compute(getattr(model, method)(rows)).result()
+        assert_allclose(lazy, getattr(local, method)(X), rtol=1e-12)
+    model.save(tmp_path / "model.cavity")
+    again = cavity.load(tmp_path / "model.cavity")
+    assert_array_equal(again.predict_proba(X), local.predict_proba(X))
 
 
 def test_a_local_classifier_after_the_cluster_was_closed():

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from onnx_serving import run, run_columns
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from sklearn.linear_model import LogisticRegression
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.export.onnx import to_onnx
-from support import KERNELS, make, table
+from support import KERNELS, make, recalibrate, table
 
 METHODS = [SEPClassifier, SVIClassifier, GFITCClassifier]
 QUICK = {"optimizer": None, "n_jobs": 1, "tol": 1e-3, "random_state": 0}
@@ -80,6 +80,17 @@ def test_random_models_of_many_classes_agree(kernel, method, n_classes, seed):
     fit = make(method, kernel, max_epochs=30, n_inducing=10, **QUICK)
     fit.fit(rows, np.array(list("abcdefg"))[labels])
     assert_same_predictions(fit, to_onnx(fit), np.vstack([5.0 * rng.normal(size=(20, 2)), rows]))
+
+
+@pytest.mark.parametrize("b", [0.0, 0.05, 3.0])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("kernel", [5.0 * RBF(0.7), (RBF(0.7) + WhiteKernel(0.5)) * DotProduct(1.0)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_calibrated_models_agree(kernel, n_classes, b):
+    labels = np.arange(60) % n_classes if n_classes > 2 else LABELS
+    fit = make(SEPClassifier, kernel, n_inducing=10, max_epochs=5, **QUICK).fit(X, labels)
+    recalibrate(fit, 1.3, b)
+    assert_same_predictions(fit, to_onnx(fit), np.vstack([X, 5.0 * X]))
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -16,6 +16,7 @@ from cavity.export.onnx.kernels import covariances
 from cavity.export.onnx.likelihoods import probabilities
 from cavity.export.onnx.preprocessing import table_features, transformed
 from cavity.files import written_atomically
+from cavity.gp.kernels import noise_free
 from cavity.gp.model import Model
 from cavity.inference.fitted import FittedClassifier, names_of_features
 from cavity.typing import AnyArray, AnyDtype
@@ -166,9 +167,10 @@ def to_onnx(
     layout = input_layout(before, classifier, inputs, input_dtype, batch)
     graph = Graph()
     X = preprocessed(graph, before, layout)
-    latents = latent_moments(classifier.model_, X)
-    largest = float(np.max(classifier.kernel_.diag(classifier.model_.Z)))
-    p = probabilities(classifier.model_.likelihood, *latents, largest)
+    fitted = classifier.model_
+    latents = latent_moments(fitted, X)
+    largest = float(np.max(fitted.kernel.diag(fitted.Z))) * max(1.0, fitted.residual_variance_scale)
+    p = probabilities(fitted.likelihood, *latents, largest)
     _outputs(graph, classifier, np.asarray(estimator.classes_), p, latents, layout)
     model = graph.model(f"{type(classifier).__name__}, exported by cavity", _metadata(classifier))
     if path is not None:
@@ -196,10 +198,15 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
     X = X.at_least(-farthest).at_most(farthest)
     cross, diagonal = covariances(model.kernel, X, prior.Z)
     A = cross @ prior.L_inverse.T
+    variance = X.graph.concat([(A * (A @ S)).sum().at_least(0.0) for S in posterior.covariance])
+    smooth_kernel = noise_free(model.kernel)
+    if smooth_kernel != model.kernel:  # white noise is not part of the residual
+        smooth = covariances(smooth_kernel, X, prior.Z[:1]).diagonal
+        variance, diagonal = variance + (diagonal - smooth), smooth
     residual = (diagonal - (A * A).sum()).at_least(0.0)
-    variances = [(A * (A @ S)).sum().at_least(0.0) for S in posterior.covariance]
     return LatentMoments(
-        A @ (model.inverse_temperature * posterior.mean.T), X.graph.concat(variances) + residual
+        A @ (model.inverse_temperature * posterior.mean.T),
+        variance + residual * model.residual_variance_scale,
     )
 
 

@@ -1,0 +1,98 @@
+"""Where estimators calibrate by default, and that everything which predicts knows of it."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import ndtr
+from sklearn.datasets import make_moons
+from sklearn.exceptions import ConvergenceWarning
+
+from cavity import SEPClassifier, SVIClassifier
+from cavity.gp.calibration import Calibration
+from cavity.plot.canvas import log_proba_at
+from support import interrupt_at, make, recalibrate
+
+X, Y = make_moons(400, noise=0.3, random_state=0)
+THREE = Y + (X[:, 0] > 1.2)
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+SHORT = {"n_inducing": 8, "max_epochs": 10, "tol": 1e-2, "random_state": 0}
+
+
+def quick(cls, y, **options):
+    return make(cls, **SHORT | options).fit(X, y)
+
+
+@pytest.mark.parametrize("cls", [SEPClassifier, SVIClassifier])
+@pytest.mark.parametrize("y", [Y, THREE], ids=["two classes", "three classes"])
+def test_held_out_rows_calibrate_and_few_rows_hold_none_out(cls, y):
+    model = quick(cls, y)
+    assert (model.inverse_temperature_, model.residual_variance_scale_) == (1.0, 1.0)
+    assert model.n_validation_rows_ == 0
+    model = quick(cls, y, validation_fraction=0.3)
+    assert model.n_validation_rows_ == 120
+    assert model.inverse_temperature_ != 1.0
+    assert model.residual_variance_scale_ != 1.0
+    assert 0.0 < model.validation_standard_error_ < model.validation_log_loss_ < np.log(len(set(y)))
+
+
+def test_without_held_out_rows_the_residual_counts_as_in_training():
+    model = quick(SEPClassifier, Y, residual_scale=0.2)
+    assert (model.inverse_temperature_, model.residual_variance_scale_) == (1.0, 0.2)
+
+
+def test_held_out_rows_are_in_the_posterior_at_the_end():
+    model = quick(SEPClassifier, Y, validation_fraction=0.3, batch_size=100)
+    assert np.isfinite(model.loo_log_proba_).all()
+    assert -model.loo_log_loss_ == pytest.approx(model.loo_log_proba_.mean(), abs=1e-9)
+
+
+def test_an_interrupted_fit_is_calibrated_all_the_same(monkeypatch):
+    interrupt_at(monkeypatch, 9)  # of 16 minibatches
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = quick(SEPClassifier, Y, batch_size=50, max_epochs=2, validation_fraction=0.3)
+    assert model.n_iter_ == 8
+    assert model.inverse_temperature_ != 1.0
+
+
+def test_it_mends_training_without_the_residual():
+    """Training without the residual makes means that are too small for a prediction with all of it."""
+    nll = []
+    for b in (None, 1.0):
+        model = quick(SEPClassifier, Y[:], validation_fraction=0.3, residual_scale=0.0, trace_penalty=0.0)
+        if b is not None:
+            recalibrate(model, 1.0, b)
+        held_out, labels = make_moons(2_000, noise=0.3, random_state=1)
+        nll.append(-model.predict_log_proba(held_out)[np.arange(2_000), labels].mean())
+    assert nll[0] < nll[1]
+
+
+def test_a_stream_goes_on_with_the_numbers_of_the_fit():
+    model = recalibrate(quick(SEPClassifier, THREE), 1.3, 0.2)
+    model.partial_fit(X[:50], THREE[:50])
+    assert (model.inverse_temperature_, model.residual_variance_scale_) == (1.3, 0.2)
+    assert model.model_.calibration == Calibration(1.3, 0.2)
+    stream = SEPClassifier(n_inducing=8).partial_fit(X, THREE)
+    assert (stream.inverse_temperature_, stream.residual_variance_scale_) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+def test_all_predictions_know_both_numbers(likelihood):
+    model = quick(SEPClassifier, Y, likelihood=likelihood)
+    c, b = 1.7, 0.1
+    e, v, s = model.model_.latent_parts(X)
+    recalibrate(model, c, b)
+    mean, variance = model.latent_mean_and_variance(X)
+    assert_allclose(mean, c * e[0], rtol=1e-12)
+    assert_allclose(variance, v[0] + b * s, rtol=1e-12)
+    if likelihood == "probit":
+        assert_allclose(
+            model.predict_proba(X)[:, 1], ndtr(c * e[0] / np.sqrt(1.0 + v[0] + b * s)), rtol=1e-9
+        )
+    p = model.predict_proba(X)
+    log_proba = model.model_.likelihood.predict_log_proba(c * e, v + b * s)
+    assert_allclose(p, np.exp(log_proba), rtol=1e-12)
+    assert_allclose(log_proba_at(model, X), log_proba, rtol=1e-12)
+    assert_allclose(model.predict_uncertainty(X).total, -(p * np.log(p)).sum(axis=1), atol=1e-12)
+    draws = model.sample_latent(X[:5], 20_000, random_state=0)
+    assert_allclose(draws.mean(axis=1), mean[:5], atol=0.05 * np.sqrt(variance[:5].max()))
+    assert_allclose(draws.var(axis=1), variance[:5], rtol=0.06)
