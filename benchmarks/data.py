@@ -104,9 +104,9 @@ def redrawn(name: str, seed: int) -> Split:
 
 def whitened(split: Split) -> Split:
     """The same split as `scaling="whiten"` sees it, for methods that have no such option."""
-    standardizer = Moments.of(split.train.X, None, products=True).standardizer()
+    scaling = Moments.of(split.train.X, None, products=True).scaling()
     return _scaled(
-        split.train, split.test, split.index, lambda X: standardizer.apply(X, np.dtype(X.dtype))
+        split.train, split.test, split.index, lambda X: scaling.apply(X, np.dtype(X.dtype))
     )
 
 

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cavity.data.scaling import Moments, Standardizer, learn_standardizer
+from cavity.data.scaling import Moments, Scaling, learn_scaling
 
 FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 
 
 def learn(X, *, cuts=(), weight=None, whiten=False):
     parts = [part for part in np.split(np.arange(len(X)), sorted(cuts)) if len(part)]
-    return learn_standardizer(
+    return learn_scaling(
         Moments.of(X[part], None if weight is None else weight[part], products=whiten) for part in parts
     )
 
@@ -62,14 +62,14 @@ def test_weights_count_rows():
 @pytest.mark.parametrize("given_dtype", [np.float32, np.float64, np.int64, np.uint8])
 def test_applied_and_inverted(given_dtype, dtype):
     X = np.random.default_rng(0).integers(0, 200, size=(30, 2)).astype(given_dtype)
-    standardizer = learn(X)
-    applied = standardizer.apply(X, dtype)
+    scaling = learn(X)
+    applied = scaling.apply(X, dtype)
     assert applied.dtype == dtype
     assert applied.flags.c_contiguous
     assert not np.shares_memory(applied, X)
     assert_allclose(applied.mean(axis=0), 0.0, atol=1e-5)
     assert_allclose(applied.std(axis=0), 1.0, atol=1e-5)
-    assert_allclose(standardizer.invert(applied), X, rtol=1e-5, atol=1e-3)
+    assert_allclose(scaling.invert(applied), X, rtol=1e-5, atol=1e-3)
 
 
 def test_a_large_offset_keeps_its_digits_in_float32():
@@ -82,15 +82,15 @@ def test_a_large_offset_keeps_its_digits_in_float32():
 def test_the_precision_of_the_rows_does_not_matter_far_from_the_origin(offset, whiten):
     """The mean has more digits than float32: rows in it are to be the same as in float64."""
     X = (100.0 * np.random.default_rng(0).normal(size=(500, 2)) + offset).astype(np.float32)
-    standardizer = learn(X, whiten=whiten)
-    narrow = standardizer.apply(X, np.dtype(np.float32))
-    wide = standardizer.apply(X.astype(np.float64), np.dtype(np.float64))
+    scaling = learn(X, whiten=whiten)
+    narrow = scaling.apply(X, np.dtype(np.float32))
+    wide = scaling.apply(X.astype(np.float64), np.dtype(np.float64))
     assert_allclose(narrow, wide, atol=3e-6)
 
 
 def test_identity_changes_nothing():
     X = np.random.default_rng(0).normal(size=(5, 2))
-    identity = Standardizer.identity(2)
+    identity = Scaling.identity(2)
     assert_array_equal(identity.apply(X, FLOAT64), X)
     assert_array_equal(identity.invert(X), X)
 

@@ -52,7 +52,7 @@ _NEGLIGIBLE = 1e-6
 
 
 @dataclass(frozen=True)
-class Standardizer:
+class Scaling:
     """Standardises features: x ↦ (x − mean)/scale, then times `whitening_matrix` if there is one."""
 
     mean: Array
@@ -66,8 +66,8 @@ class Standardizer:
         return {field.name: vars(self)[field.name] for field in fields(self)}  # no caches
 
     @classmethod
-    def identity(cls, n_features: int) -> Standardizer:
-        """A standardizer that leaves the inputs as they are."""
+    def identity(cls, n_features: int) -> Scaling:
+        """A scaling that leaves the inputs as they are."""
         return cls(np.zeros(n_features), np.ones(n_features))
 
     def apply(self, X: Array, dtype: Dtype) -> Array:
@@ -194,7 +194,7 @@ class Moments:
             products,
         )
 
-    def standardizer(self) -> Standardizer:
+    def scaling(self) -> Scaling:
         """Centre and scale, and with products a whitening matrix; a constant column has the scale 1.
 
         The scale is the standard deviation, but a column that is mostly one value (a rare category, a
@@ -208,11 +208,11 @@ class Moments:
         spread = np.maximum(deviation, self._distance_from_most() / FARTHEST)
         scale = np.where(varies, spread * self.unit, 1.0)
         if self.products is None:
-            return Standardizer(self.mean * self.unit, scale)
+            return Scaling(self.mean * self.unit, scale)
         # Whitening expects unit variance; columns that are mostly one value have another scale.
         ratio = np.divide(spread, deviation, out=np.ones_like(spread), where=varies)
         matrix = ratio[:, None] * whitening_matrix(self._correlation(varies)) / ratio
-        return Standardizer(self.mean * self.unit, scale, matrix)
+        return Scaling(self.mean * self.unit, scale, matrix)
 
     def _correlation(self, varies: NDArray[np.bool_]) -> Array:
         """Correlations [d, d]; those of columns that do not vary are 0."""
@@ -246,9 +246,9 @@ def _extremes(X: Array, weight: Array | None) -> tuple[Extreme, Extreme]:
     )
 
 
-def learn_standardizer(tiles: Iterable[Moments]) -> Standardizer:
+def learn_scaling(tiles: Iterable[Moments]) -> Scaling:
     """Centre and scale of all rows, from the moments of tiles."""
-    return reduce(Moments.merged_with, tiles).standardizer()
+    return reduce(Moments.merged_with, tiles).scaling()
 
 
 def _unit(largest: Array) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cavity.data.arrays import ArraySource
 from cavity.data.sampling import HeldOut, hashed_rows
-from cavity.data.scaling import Moments, Standardizer, learn_standardizer
+from cavity.data.scaling import Moments, Scaling, learn_scaling
 from cavity.data.source import Block, RowSource, Source, tile_rows
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
@@ -34,12 +34,12 @@ class LocalBackend:
     def __init__(self, threads: Threads) -> None:
         self.threads = threads
 
-    def standardizer(self, source: RowSource, scaling: str | None) -> Standardizer:
+    def scaling(self, source: RowSource, scaling: str | None) -> Scaling:
         """Centre and scale of the columns of a source, in one streaming pass."""
         if scaling is None:
-            return Standardizer.identity(source.n_features)
+            return Scaling.identity(source.n_features)
         assert isinstance(source, Source)
-        return learn_standardizer(tile_moments(source, self.threads, products=scaling == "whiten"))
+        return learn_scaling(tile_moments(source, self.threads, products=scaling == "whiten"))
 
     def hold_out(self, source: RowSource, fraction: float, seed: int) -> HeldOut:
         """A share of the rows, chosen by a hash of their numbers, and at most 20,000."""
@@ -51,14 +51,14 @@ class LocalBackend:
     def engine(
         self,
         source: RowSource,
-        standardizer: Standardizer,
+        scaling: Scaling,
         n_latents: int,
         held_out: HeldOut | None = None,
         n_directions: int = 0,
     ) -> Engine:
         """The engine that runs passes over a source and keeps its sites."""
         assert isinstance(source, Source)
-        return LocalEngine(source, standardizer, n_latents, self.threads, held_out, n_directions)
+        return LocalEngine(source, scaling, n_latents, self.threads, held_out, n_directions)
 
     def n_side_by_side(self, source: RowSource) -> int:
         """How many trainings over one source run at the same time in `side_by_side`."""

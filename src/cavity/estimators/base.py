@@ -20,7 +20,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.sampling import HeldOut
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
@@ -156,10 +156,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             decision, config = self._race(
                 source, held_out, backend, entrants, config, checkpoint, progress
             )
-        standardizer = learn_scaling(source, config, backend)
-        start = self._start(source, standardizer, config)
+        scaling = learn_scaling(source, config, backend)
+        start = self._start(source, scaling, config)
         problem = prepare(
-            source, config, backend, standardizer=standardizer, start=start, held_out=held_out
+            source, config, backend, scaling=scaling, start=start, held_out=held_out
         )
         if decision is not None and decision.interrupted:
             result = stopped_before_training(problem, progress)
@@ -171,13 +171,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self._store(problem, config, result, progress, None if decision is None else decision.race)
         return result
 
-    def _start(self, source: RowSource, standardizer: Standardizer, config: TrainingConfig) -> Start:
+    def _start(self, source: RowSource, scaling: Scaling, config: TrainingConfig) -> Start:
         """Where training begins: where an earlier fit has ended, or at points that are chosen."""
         previous = self._previous_fit(source.n_features)
         if previous is not None:
-            return continued_start(previous, standardizer, config)
+            return continued_start(previous, scaling, config)
         return chosen_start(
-            source, standardizer, config, kernel=self.kernel, inducing_points=self._own_points()
+            source, scaling, config, kernel=self.kernel, inducing_points=self._own_points()
         )
 
     def _entrants(self, config: TrainingConfig) -> Entrants | None:
@@ -227,7 +227,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             backend,
             entrants,
             configure,
-            lambda standardizer, one: self._start(source, standardizer, one),
+            lambda scaling, one: self._start(source, scaling, one),
             progress,
             log,
         )
@@ -370,13 +370,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self.model_ = Model.from_prior(
             prior,
             point.posterior,
-            engine.standardizer,
+            engine.scaling,
             problem.rule.likelihood,
             inverse_temperature=point.calibration.inverse_temperature,
             residual_variance_scale=point.calibration.residual_variance_scale,
         )
         self.kernel_ = prior.kernel
-        self.inducing_points_ = engine.standardizer.invert(prior.Z)
+        self.inducing_points_ = engine.scaling.invert(prior.Z)
         self.race_ = race
         self.validation_log_loss_ = self.validation_standard_error_ = np.nan
         self.n_validation_rows_ = 0

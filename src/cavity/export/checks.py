@@ -241,11 +241,11 @@ def check_model(model: Model) -> None:
     posterior.covariance            [C, m, m]
     posterior.naturals.precision    [C, m, m]
     posterior.naturals.shift        [C, m]
-    standardizer.mean, .scale       [d]
-    the standardizer's matrix       [d, d], if it whitens
+    scaling.mean, .scale       [d]
+    the scaling's matrix       [d, d], if it whitens
     ==============================  ===========
     """
-    posterior, standardizer, likelihood = model.posterior, model.standardizer, model.likelihood
+    posterior, scaling, likelihood = model.posterior, model.scaling, model.likelihood
     if model.dtype not in (np.float32, np.float64):
         raise ModelFileError(f"its precision is {model.dtype}, which is neither float32 nor float64")
     _check_array("Z", model.Z, None)
@@ -254,14 +254,14 @@ def check_model(model: Model) -> None:
     C, (m, d) = likelihood.n_latents, model.Z.shape
     if C < 1 or C == 2:
         raise ModelFileError(f"its likelihood has {C} latent functions, which fits no number of classes")
-    centre, scale, whitening_matrix = (getattr(standardizer, part.name) for part in fields(standardizer))
+    centre, scale, whitening_matrix = (getattr(scaling, part.name) for part in fields(scaling))
     shapes: list[tuple[str, Array | None, tuple[int, ...]]] = [
         ("posterior.mean", posterior.mean, (C, m)),
         ("posterior.covariance", posterior.covariance, (C, m, m)),
         ("posterior.naturals.precision", posterior.naturals.precision, (C, m, m)),
         ("posterior.naturals.shift", posterior.naturals.shift, (C, m)),
-        ("standardizer.mean", centre, (d,)),
-        ("standardizer.scale", scale, (d,)),
+        ("scaling.mean", centre, (d,)),
+        ("scaling.scale", scale, (d,)),
         ("matrix that whitens", whitening_matrix, (d, d)),
     ]
     for name, array, shape in shapes:
@@ -274,9 +274,9 @@ def check_model(model: Model) -> None:
         if np.abs(array).max() > largest:
             raise ModelFileError(f"its posterior.{name} has numbers that are too large to compute with")
     if not (scale > 0).all():
-        raise ModelFileError("its standardizer.scale has numbers that are not positive")
+        raise ModelFileError("its scaling.scale has numbers that are not positive")
     if not np.isfinite([centre.astype(model.dtype), (1.0 / scale).astype(model.dtype)]).all():
-        raise ModelFileError(f"its standardizer has numbers beyond the range of {model.dtype}")
+        raise ModelFileError(f"its scaling has numbers beyond the range of {model.dtype}")
     for name in ("jitter", "inverse_temperature"):
         value = getattr(model, name)
         if not (np.isfinite(value) and 0 < value < largest):
@@ -305,8 +305,8 @@ def _check_kernel(kernel: Any) -> None:
 
 def _check_predictions(model: Model) -> None:
     """Predict a few rows near the training rows and far from them."""
-    centre, scale = model.standardizer.mean, model.standardizer.scale
-    points = model.standardizer.invert(model.Z[:2])
+    centre, scale = model.scaling.mean, model.scaling.scale
+    points = model.scaling.invert(model.Z[:2])
     rows = np.vstack([points, centre, centre + 10.0 * scale, centre - 1e6 * scale])
     rows = np.clip(rows, -np.finfo(np.float64).max, np.finfo(np.float64).max)
     mean, variance = model.latent_moments(rows)

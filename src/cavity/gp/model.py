@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import tile_rows
 from cavity.gp.calibration import Calibration, LatentParts
 from cavity.gp.kernels import BoundKernel, bind, noise_free
@@ -36,7 +36,7 @@ class Model:
     Z: Array
     """[m, d], standardised."""
     posterior: Posterior
-    standardizer: Standardizer
+    scaling: Scaling
     likelihood: Likelihood
     dtype: Dtype
     jitter: float
@@ -51,7 +51,7 @@ class Model:
         cls,
         prior: Prior,
         posterior: Posterior,
-        standardizer: Standardizer,
+        scaling: Scaling,
         likelihood: Likelihood,
         *,
         inverse_temperature: float = 1.0,
@@ -63,7 +63,7 @@ class Model:
             prior.kernel,
             prior.Z,
             posterior,
-            standardizer,
+            scaling,
             likelihood,
             dtype or prior.dtype,
             prior.jitter,
@@ -188,4 +188,4 @@ class Model:
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
         # Squared distances must stay finite: a row beyond this bound is infinitely far anyway.
         farthest = 1e-4 * np.sqrt(np.finfo(self.dtype).max)
-        return np.clip(self.standardizer.apply(dense, self.dtype), -farthest, farthest)
+        return np.clip(self.scaling.apply(dense, self.dtype), -farthest, farthest)

@@ -335,7 +335,7 @@ class _Runner:
         scaling = learn_scaling(self.source, config, backend)
         start = self.make_start(scaling, config)
         problem = prepare(
-            self.source, config, backend, standardizer=scaling, start=start, held_out=self.held_out
+            self.source, config, backend, scaling=scaling, start=start, held_out=self.held_out
         )
         nowhere = Checkpointer(None, math.inf, Fingerprint)
         try:

@@ -70,16 +70,16 @@ def prepare_trainer(
     inducing_points: [m, d] in the units of X; None chooses them among the rows. With
     `validation_fraction` some rows are held out: `validation_score` scores them.
     """
-    standardizer = learn_scaling(rows.source, config, rows.backend)
+    scaling = learn_scaling(rows.source, config, rows.backend)
     held_out = hold_out_rows(rows.source, config, rows.backend)
     start = chosen_start(
-        rows.source, standardizer, config, kernel=kernel, inducing_points=inducing_points
+        rows.source, scaling, config, kernel=kernel, inducing_points=inducing_points
     )
     problem = prepare(
         rows.source,
         config,
         rows.backend,
-        standardizer=standardizer,
+        scaling=scaling,
         start=start,
         held_out=held_out,
     )

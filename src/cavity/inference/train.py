@@ -209,7 +209,7 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     return Model.from_prior(
         point.prior,
         point.posterior,
-        problem.engine.standardizer,
+        problem.engine.scaling,
         problem.rule.likelihood,
         inverse_temperature=point.calibration.inverse_temperature,
         residual_variance_scale=point.calibration.residual_variance_scale,

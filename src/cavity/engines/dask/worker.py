@@ -233,7 +233,7 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
     held_out = HeldOut(settings.held_out[low:high] - start, shard) if low < high else None
     engine = LocalEngine(
         source,
-        settings.standardizer,
+        settings.scaling,
         settings.n_latents,
         Threads(1),
         held_out,

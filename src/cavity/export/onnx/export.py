@@ -188,11 +188,11 @@ class LatentMoments(NamedTuple):
 
 def latent_moments(model: Model, X: Value) -> LatentMoments:
     """Mean and variance of the latent functions at raw inputs X [N, d]; see `Model.latent_moments`."""
-    standardizer, prior, posterior = model.standardizer, model.prior, model.posterior
-    if not standardizer.is_identity:
-        X = (X - standardizer.mean) * (1.0 / standardizer.scale)
-    if standardizer.whitening_matrix is not None:
-        X = X @ standardizer.whitening_matrix
+    scaling, prior, posterior = model.scaling, model.prior, model.posterior
+    if not scaling.is_identity:
+        X = (X - scaling.mean) * (1.0 / scaling.scale)
+    if scaling.whitening_matrix is not None:
+        X = X @ scaling.whitening_matrix
     # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
     farthest = 1e-4 * float(np.sqrt(np.finfo(model.dtype).max))
     X = X.at_least(-farthest).at_most(farthest)
