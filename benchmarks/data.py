@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.scaling import Moments
+from cavity.data.moments import Moments
 from cavity.datasets.catalogue import CATALOGUE, read_folder
 
 UCI = ("australian", "breast", "crabs", "heart", "ionosphere", "pima", "sonar")
@@ -104,10 +104,8 @@ def redrawn(name: str, seed: int) -> Split:
 
 def whitened(split: Split) -> Split:
     """The same split as `scaling="whiten"` sees it, for methods that have no such option."""
-    standardizer = Moments.of(split.train.X, None, products=True).standardizer()
-    return _scaled(
-        split.train, split.test, split.index, lambda X: standardizer.apply(X, np.dtype(X.dtype))
-    )
+    scaling = Moments.of(split.train.X, None, products=True).scaling()
+    return _scaled(split.train, split.test, split.index, lambda X: scaling.apply(X, np.dtype(X.dtype)))
 
 
 def _with_own_number_of_test_rows(

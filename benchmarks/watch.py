@@ -78,7 +78,7 @@ class Watch:
         self._pause()
         last = model()
         self.log_p = _log_proba(last, self.X_test)
-        self.inducing_points = last.standardizer.invert(last.Z)
+        self.inducing_points = last.scaling.invert(last.Z)
         self._add_point(self.log_p)
 
     def _add_point(self, log_p: NDArray[np.floating]) -> None:

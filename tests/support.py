@@ -20,7 +20,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from cavity.data.arrays import ArraySource
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
 from cavity.errors import NumericalError
@@ -125,7 +125,7 @@ def make_engine(X, labels, *, weight=None, rule=None, n_threads=1):
     rule = ExpectationPropagation() if rule is None else rule
     engine = LocalEngine(
         ArraySource(X, np.asarray(labels, dtype=np.int8), weight),
-        Standardizer.identity(X.shape[1]),
+        Scaling.identity(X.shape[1]),
         rule.n_latents,
         Threads(n_threads),
     )

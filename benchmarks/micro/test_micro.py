@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from benchmarks.machine import gemm_rate
 from cavity.data import ArraySource
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.inducing import default_kernel
@@ -49,7 +49,7 @@ def rows(n: int = N, d: int = D) -> tuple[np.ndarray, np.ndarray]:
 def trainer_of(rule: str, n: int = N, d: int = D, m: int = M, dtype: str = "float64") -> Trainer:
     X, labels = rows(n, d)
     X = X.astype(dtype)
-    engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), 1, Threads(1))
+    engine = LocalEngine(ArraySource(X, labels), Scaling.identity(d), 1, Threads(1))
     space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
     options = SweepOptions(damping=0.5, max_leverage=0.5)
     return Trainer(make_problem(engine, RULES[rule](), space, 1.0), Adam(0.05), options)
@@ -103,7 +103,7 @@ def test_prediction(benchmark: Any) -> None:
     state, _ = trainer.step(trainer.init())
     prior, engine = trainer.problem.prior(state.x), trainer.engine
     q = Posterior.from_naturals(state.q)
-    model = Model.from_prior(prior, q, engine.standardizer, trainer.problem.rule.likelihood)
+    model = Model.from_prior(prior, q, engine.scaling, trainer.problem.rule.likelihood)
     X, _ = rows()
     benchmark(model.latent_moments, X, engine.threads.map)
 

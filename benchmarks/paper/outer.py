@@ -46,5 +46,5 @@ def evidence(problem: Problem, x: Array, *, exact: bool = False) -> Evidence:
 def model_at(problem: Problem, point: FixedPoint) -> Model:
     """The model of a fixed point."""
     return Model.from_prior(
-        point.prior, point.posterior, problem.engine.standardizer, problem.rule.likelihood
+        point.prior, point.posterior, problem.engine.scaling, problem.rule.likelihood
     )

@@ -137,7 +137,7 @@ def model_of(trainer: Trainer, state: TrainingState) -> Model:
         posterior = Posterior.from_naturals(engine.run(SiteSum(prior)).naturals)
     else:
         posterior = trainer.update.posterior(state.q, prior)
-    return Model.from_prior(prior, posterior, engine.standardizer, problem.rule.likelihood)
+    return Model.from_prior(prior, posterior, engine.scaling, problem.rule.likelihood)
 
 
 def run_steps(trainer: Trainer, config: TrainingConfig, watch: Watch, iterations: int | None) -> None:
@@ -197,7 +197,7 @@ def run_gradient_svi(trainer: Trainer, watch: Watch, iterations: int) -> None:
     def model(vector: Array) -> Model:
         prior = problem.prior(vector[:split])
         posterior = trainer.update.posterior(vector[split:], prior)
-        return Model.from_prior(prior, posterior, problem.engine.standardizer, problem.rule.likelihood)
+        return Model.from_prior(prior, posterior, problem.engine.scaling, problem.rule.likelihood)
 
     def evaluate(vector: Array) -> Evaluated:
         found = trainer.evaluate(vector[:split], vector[split:], damping=1.0)

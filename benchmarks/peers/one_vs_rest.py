@@ -83,21 +83,19 @@ class OneVsRestClassifier:
         """Train on X [n, d] and y [n] as an estimator of the same configuration does."""
         with open_rows(X, y, n_jobs=self.n_jobs) as rows:
             config = resolve(rows.n_rows, rows.n_classes, method=self.method, **self.fields)
-            standardizer = rows.backend.standardizer(rows.source, config.scaling)
+            scaling = rows.backend.learn_scaling(rows.source, config.scaling)
             rng, rule = np.random.RandomState(config.seed), RULES[self.method](OneVsRest(rows.n_classes))
-            start = chosen_start(rows.source, standardizer, config, rng)
-            problem = prepare(
-                rows.source, config, rows.backend, standardizer=standardizer, start=start, rule=rule
-            )
+            start = chosen_start(rows.source, scaling, config, rng)
+            problem = prepare(rows.source, config, rows.backend, scaling=scaling, start=start, rule=rule)
             no_checkpoints = Checkpointer(None, config.checkpoint_interval, dict)
             result = train(problem, config, Progress(), no_checkpoints)
         point = result.point
         self.n_iter_, self.inverse_temperature_ = result.n_iter, point.inverse_temperature
-        self.inducing_points_ = standardizer.invert(point.prior.Z)
+        self.inducing_points_ = scaling.invert(point.prior.Z)
         self.model_ = Model.from_prior(
             point.prior,
             point.posterior,
-            standardizer,
+            scaling,
             rule.likelihood,
             inverse_temperature=point.inverse_temperature,
         )

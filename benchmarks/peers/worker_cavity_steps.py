@@ -4,7 +4,7 @@ import numpy as np
 from protocol import Job
 
 from cavity.data import ArraySource
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.inducing import default_kernel
@@ -26,7 +26,7 @@ def main():
     threads, d = Threads(job.threads), X.shape[1]
     source = ArraySource(X, (y > 0).astype(np.int8))
     rule = RULES[job.mode]()
-    engine = LocalEngine(source, Standardizer.identity(d), rule.n_latents, threads)
+    engine = LocalEngine(source, Scaling.identity(d), rule.n_latents, threads)
     space = ParameterSpace(default_kernel(d, job.lengthscale), Z.astype(np.float64))
     gradient = job.mode == "svi-gradient"
     update = GradientUpdate(GaussianSpace(1, len(Z))) if gradient else NaturalUpdate()
@@ -44,7 +44,7 @@ def main():
                     break
         prior = trainer.problem.prior(state.x)
         q = update.posterior(state.q, prior)
-        model = Model.from_prior(prior, q, engine.standardizer, rule.likelihood)
+        model = Model.from_prior(prior, q, engine.scaling, rule.likelihood)
         predict = rule.likelihood.predict_log_proba
         job.finish(lambda: predict(*model.latent_moments(X_test, threads.map)), step)
 

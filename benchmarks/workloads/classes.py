@@ -14,7 +14,7 @@ from benchmarks.methods import Contender
 from benchmarks.records import Repetition
 from benchmarks.registry import benchmark
 from cavity.data import ArraySource
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, one_blas_thread, thread_count
 from cavity.gp.inducing import default_kernel
@@ -95,7 +95,7 @@ def step_seconds(n_classes: int, m: int, d: int, repeats: int) -> float:
     labels = (X[:, :n_classes].argmax(axis=1) if n_classes > 2 else X[:, 0] > 0).astype(np.int8)
     threads = Threads(thread_count(None))
     rule = ExpectationPropagation(Probit() if n_classes == 2 else NoisyArgmax(n_classes))
-    engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), rule.n_latents, threads)
+    engine = LocalEngine(ArraySource(X, labels), Scaling.identity(d), rule.n_latents, threads)
     space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
     trainer = Trainer(
         make_problem(engine, rule, space, 1.0),

@@ -17,7 +17,7 @@ from benchmarks.scaling_figure import draw
 from benchmarks.scaling_model import Costs, bottleneck, iteration
 from benchmarks.workloads.out_of_core import write_folder
 from cavity.data import ArraySource
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.inducing import default_kernel
@@ -106,7 +106,7 @@ def dask_engine(client, folder):
 
     X, y = (da.from_npy_stack(f"{folder}/{name}", mmap_mode=None) for name in "Xy")
     source = ShardedSource(lazy_table(X, y), Cluster(client))
-    return DaskEngine(source, Standardizer.identity(source.n_features), 1, Threads(1))
+    return DaskEngine(source, Scaling.identity(source.n_features), 1, Threads(1))
 
 
 def write_rows(folder, X, y):
@@ -199,7 +199,7 @@ def speed(context, X, y):
     """Seconds an iteration of the local engine and of 1 and 2 workers, and the model's costs."""
     repeats = 2 if context.quick else 6
     Z = X[:: len(X) // 200][:200].astype(np.float64)
-    local = LocalEngine(ArraySource(X, y), Standardizer.identity(X.shape[1]), 1, Threads(2))
+    local = LocalEngine(ArraySource(X, y), Scaling.identity(X.shape[1]), 1, Threads(2))
     seconds = {"local, 2 threads": float(np.median(timed_steps(trainer_of(local, Z), repeats)[0]))}
     costs = lost = None
     with tempfile.TemporaryDirectory(prefix="cavity-benchmark-") as folder:

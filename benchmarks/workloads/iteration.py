@@ -10,7 +10,7 @@ from benchmarks.context import Context
 from benchmarks.machine import gemm_rate
 from benchmarks.registry import benchmark
 from cavity.data import ArraySource
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, one_blas_thread, thread_count
 from cavity.gp.inducing import default_kernel
@@ -29,7 +29,7 @@ def iteration_seconds(n: int, d: int, m: int, dtype: type, n_threads: int, repea
     X = rng.standard_normal((n, d)).astype(dtype)
     labels = (X[:, 0] + 0.5 * rng.standard_normal(n) > 0).astype(np.int8)
     threads = Threads(n_threads)
-    engine = LocalEngine(ArraySource(X, labels), Standardizer.identity(d), 1, threads)
+    engine = LocalEngine(ArraySource(X, labels), Scaling.identity(d), 1, threads)
     space = ParameterSpace(default_kernel(d, np.sqrt(2.0 * d)), X[:m].astype(np.float64))
     options = SweepOptions(damping=0.5, max_leverage=0.5, trace_penalty=1.0)
     trainer = Trainer(make_problem(engine, ExpectationPropagation(), space, 1.0), Adam(0.1), options)

@@ -13,7 +13,7 @@ from cavity import SEPClassifier, SVIClassifier
 from cavity.data import ParquetSource, sampling
 from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.sampling import RowSampler, subsampled, systematic_subsample
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import LoadedBlock
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
@@ -45,7 +45,7 @@ def parquet_engine(path):
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(target=labels)
     frame.to_parquet(path, index=False, row_group_size=250)
     source = ParquetSource(path, "target")
-    engine = LocalEngine(source, Standardizer.identity(2), 1, Threads(1))
+    engine = LocalEngine(source, Scaling.identity(2), 1, Threads(1))
     engine.rule = ExpectationPropagation()
     return engine
 

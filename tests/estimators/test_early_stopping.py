@@ -251,7 +251,7 @@ def test_the_validation_score_is_that_of_the_q_that_is_trained(monkeypatch, batc
     prior, engine = trainer.problem.prior(state.x), trainer.engine
     rows, likelihood = engine.held_out.rows, trainer.problem.rule.likelihood
     q = trainer.update.posterior(state.q, prior)
-    at = marginals(engine.standardizer.apply(rows.X, prior.dtype), prior, q)
+    at = marginals(engine.scaling.apply(rows.X, prior.dtype), prior, q)
     log_proba = likelihood.predict_log_proba(at.mean, at.variance + at.residual)
     expected = -log_proba[np.arange(len(log_proba)), rows.labels].mean()
     assert_allclose(value, expected, atol=5e-4)

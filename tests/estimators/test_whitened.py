@@ -67,7 +67,7 @@ def test_files_streams_and_warm_starts_see_it_too(tmp_path):
     stream = make(SEPClassifier, **options)
     for rows in np.array_split(np.arange(len(X)), 4):
         stream.partial_fit(X[rows], Y[rows], classes=[0, 1])
-    assert stream.model_.standardizer.whitening_matrix is not None
+    assert stream.model_.scaling.whitening_matrix is not None
 
 
 def test_more_features_than_memory_holds_pairs_of_are_refused(monkeypatch):

@@ -31,7 +31,7 @@ from small_models import CLASSIFIERS, LABELS, X_STAR, X, fitted
 
 import cavity
 from cavity import ModelFileError, SEPClassifier
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.export.model_file import describe
 from cavity.inference.history import Iteration
 from support import KERNELS, make
@@ -424,13 +424,13 @@ def test_an_array_that_is_missing(model, path):
 
 def test_a_record_of_another_version(model, path, monkeypatch):
     model.save(path)
-    monkeypatch.setattr(Standardizer, "__dataclass_fields__", dict(Standardizer.__dataclass_fields__))
-    Standardizer.__dataclass_fields__["spread"] = Standardizer.__dataclass_fields__.pop("scale")
-    Standardizer.__dataclass_fields__["spread"].name = "spread"
+    monkeypatch.setattr(Scaling, "__dataclass_fields__", dict(Scaling.__dataclass_fields__))
+    Scaling.__dataclass_fields__["spread"] = Scaling.__dataclass_fields__.pop("scale")
+    Scaling.__dataclass_fields__["spread"].name = "spread"
     try:
-        refused(path, "Standardizer lacks spread.*another version")
+        refused(path, "Scaling lacks spread.*another version")
     finally:
-        Standardizer.__dataclass_fields__["spread"].name = "scale"
+        Scaling.__dataclass_fields__["spread"].name = "scale"
 
 
 def test_a_field_that_this_version_does_not_know(model, path):

@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist, pdist
 from sklearn.gaussian_process.kernels import RBF
 
 from cavity.data import ArraySource
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.gp import inducing as initialization
 from cavity.gp.inducing import (
     default_kernel,
@@ -159,7 +159,7 @@ def test_sparse_rows_that_are_wide_do_not_fill_the_memory_to_choose_a_start():
     starts = []
     for _ in range(2):
         tracemalloc.start()
-        starts.append(starting_point(source, Standardizer.identity(20_000), rng=rng(), **options)[1])
+        starts.append(starting_point(source, Scaling.identity(20_000), rng=rng(), **options)[1])
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 220e6

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.gp.likelihoods import NoisyArgmax, Probit
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals, Posterior
@@ -23,7 +23,7 @@ def model(n_latents=1, dtype=np.float64, **options):
     prior = Prior(2.0 * RBF(0.8) + WhiteKernel(NOISE), points(4), np.dtype(dtype))
     likelihood = Probit() if n_latents == 1 else NoisyArgmax(n_latents)
     posterior = Posterior.from_naturals(naturals)
-    return Model.from_prior(prior, posterior, Standardizer.identity(2), likelihood, **options)
+    return Model.from_prior(prior, posterior, Scaling.identity(2), likelihood, **options)
 
 
 @pytest.mark.parametrize("n_latents", [1, 3])

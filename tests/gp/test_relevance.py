@@ -33,11 +33,11 @@ def test_slopes_are_those_of_the_latent_mean(name):
 
 def test_slopes_are_by_the_features_when_these_are_whitened():
     fit = fitted(RBF([0.7, 1.3]), scaling="whiten")
-    standardizer, at = fit.model_.standardizer, points(5, seed=4)
-    whitened = standardizer.apply(at, np.dtype(np.float64))
+    scaling, at = fit.model_.scaling, points(5, seed=4)
+    whitened = scaling.apply(at, np.dtype(np.float64))
     slopes = relevance.latent_slopes(fit.model_, whitened, fit.model_.posterior.mean)
     for j in range(2):
-        step = STEP * standardizer.scale[j] * np.eye(2)[j]
+        step = STEP * scaling.scale[j] * np.eye(2)[j]
         ahead, behind = (fit.latent_mean_and_variance(at + s)[0] for s in (step, -step))
         assert_allclose(slopes[0, :, j], (ahead - behind) / (2 * STEP), rtol=1e-5, atol=1e-7)
     assert np.isnan(fit.relevance_.lengthscale).all()

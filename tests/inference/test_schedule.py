@@ -232,7 +232,7 @@ def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
 @pytest.mark.parametrize("calibration", ["temperature", None])
 def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, calibration):
     """A start that has taken most of the time must not look like steps that would, each of them."""
-    steps, standardizer = 0, LocalBackend.standardizer
+    steps, scaling = 0, LocalBackend.learn_scaling
 
     def seconds(row_pass, batch):
         nonlocal steps
@@ -243,9 +243,9 @@ def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, c
 
     def slow(*arguments):
         clock.now += 3.0
-        return standardizer(*arguments)
+        return scaling(*arguments)
 
-    monkeypatch.setattr(LocalBackend, "standardizer", slow)
+    monkeypatch.setattr(LocalBackend, "learn_scaling", slow)
     X, labels = table(200)
     SEPClassifier(
         n_inducing=5,

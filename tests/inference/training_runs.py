@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.data.arrays import ArraySource
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
 from cavity.gp.parameters import ParameterSpace
@@ -42,7 +42,7 @@ def make_trainer(
     rule = ExpectationPropagation() if rule is None else rule
     engine = LocalEngine(
         ArraySource(X, np.asarray(labels, dtype=np.int8)),
-        Standardizer.identity(X.shape[1]),
+        Scaling.identity(X.shape[1]),
         rule.n_latents,
         Threads(1),
         held_out,

@@ -81,11 +81,16 @@ def is_calibration_row(numbers: IntArray, share: float) -> NDArray[np.bool_]:
     >>> 450 < int(is_calibration_row(np.arange(10_000), 0.05).sum()) < 550
     True
     """
+    return np.asarray(hashed(numbers) < np.uint64(share * 2**32))
+
+
+def hashed(numbers: IntArray) -> NDArray[np.uint64]:
+    """Numbers from 0 to 2³² − 1 that look random, one for each of the given numbers [t]."""
     # Multiplications and shifts spread every bit over all others, so that neighbours are independent.
     mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(factor)
-    return np.asarray((mixed >> np.uint64(32)) < np.uint64(share * 2**32))
+    return mixed >> np.uint64(32)
 
 
 def training_part(batch: Block, share: float, first_row: int = 0) -> Block:

@@ -6,12 +6,14 @@ A fit is the same code with either backend.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from cavity.data import quantiles
+from cavity.data.moments import Moments, learn_standard
 from cavity.data.sampling import HeldOut
-from cavity.data.scaling import Moments, Standardizer, learn_standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import Block, RowSource, Source, tile_rows
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
@@ -30,12 +32,18 @@ class LocalBackend:
     def __init__(self, threads: Threads) -> None:
         self.threads = threads
 
-    def standardizer(self, source: RowSource, scaling: str | None) -> Standardizer:
-        """Centre and scale of the columns of a source, in one streaming pass."""
-        if scaling is None:
-            return Standardizer.identity(source.n_features)
+    def learn_scaling(self, source: RowSource, kind: str | None) -> Scaling:
+        """The scaling of the columns of a source: from a sample, or from the moments of all rows."""
+        if kind is None:
+            return Scaling.identity(source.n_features)
+        if kind in quantiles.KINDS:
+            return quantiles.learn_from_sample(source, kind)
+        return learn_standard(self._moments(source, products=kind == "whiten"))
+
+    def _moments(self, source: RowSource, *, products: bool) -> Iterable[Moments]:
+        """Moments of all parts of a source, in one streaming pass."""
         assert isinstance(source, Source)
-        return learn_standardizer(tile_moments(source, self.threads, products=scaling == "whiten"))
+        return tile_moments(source, self.threads, products=products)
 
     def hold_out(self, source: RowSource, fraction: float, rng: np.random.RandomState) -> HeldOut:
         """A random share of the rows, at most 10,000, for validation."""
@@ -45,14 +53,14 @@ class LocalBackend:
     def engine(
         self,
         source: RowSource,
-        standardizer: Standardizer,
+        scaling: Scaling,
         n_latents: int,
         held_out: HeldOut | None = None,
         n_directions: int = 0,
     ) -> Engine:
         """The engine that runs passes over a source and keeps its sites."""
         assert isinstance(source, Source)
-        return LocalEngine(source, standardizer, n_latents, self.threads, held_out, n_directions)
+        return LocalEngine(source, scaling, n_latents, self.threads, held_out, n_directions)
 
     def status(self, rows_per_second: float) -> str:
         """What a progress line says about the place where a fit runs."""

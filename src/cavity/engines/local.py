@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, calibration_rows
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import Block, LoadedBlock, RawRows, Source, even_parts, tile_rows
 from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
@@ -47,13 +47,13 @@ class LocalEngine(Engine):
     def __init__(
         self,
         source: Source,
-        standardizer: Standardizer,
+        scaling: Scaling,
         n_latents: int,
         threads: Threads,
         held_out: HeldOut | None = None,
         n_directions: int = 0,
     ) -> None:
-        super().__init__(source, standardizer, n_latents, threads, held_out, n_directions)
+        super().__init__(source, scaling, n_latents, threads, held_out, n_directions)
         full = source.n_rows * max(1, n_latents // 10) <= _ROWS_IN_FULL_PRECISION
         kept = np.float64 if full else np.float32
         self.sites = Sites.zeros(n_latents, source.n_rows, kept, n_directions)
@@ -73,7 +73,7 @@ class LocalEngine(Engine):
 
     def fresh(self) -> LocalEngine:
         """An engine for the same rows, with sites of zero precision."""
-        return LocalEngine(self.source, self.standardizer, self.n_latents, self.threads, self.held_out)
+        return LocalEngine(self.source, self.scaling, self.n_latents, self.threads, self.held_out)
 
     def run(self, row_pass: Pass, batch: Block | None = None, sampler: RowSampler = EVERY_ROW) -> Sums:
         """Run a pass over all rows, or over a minibatch; see `Engine.run`."""
@@ -157,7 +157,7 @@ class LocalEngine(Engine):
             kept = ~self._held_out_mask[tile.index]
             weight = kept.astype(np.float64) if weight is None else weight * kept
         importance_weight = tile.importance_weight if isinstance(tile, LoadedBlock) else None
-        rows = Rows(self.standardizer.apply(X, dtype), labels, weight, importance_weight)
+        rows = Rows(self.scaling.apply(X, dtype), labels, weight, importance_weight)
         return rows, self.sites.take(tile.index)
 
 

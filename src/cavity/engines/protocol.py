@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
 from cavity.engines.threads import Threads
 from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
@@ -79,14 +79,14 @@ class Engine(ABC):
     def __init__(
         self,
         source: RowSource,
-        standardizer: Standardizer,
+        scaling: Scaling,
         n_latents: int,
         threads: Threads,
         held_out: HeldOut | None = None,
         n_directions: int = 0,
     ) -> None:
         self.source = source
-        self.standardizer = standardizer
+        self.scaling = scaling
         self.n_latents = n_latents
         """Number C of latent functions, each of which has a site in every row."""
         self.threads = threads

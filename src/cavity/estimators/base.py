@@ -140,11 +140,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         checkpoint = self._checkpoint_path(config)
         rng = np.random.RandomState(config.seed)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
-        standardizer = learn_scaling(source, config, backend)
+        scaling = learn_scaling(source, config, backend)
         held_out = hold_out_rows(source, config, backend, rng)
         start, config, candidates, interrupted = choose_start(
             source,
-            standardizer,
+            scaling,
             config,
             rng,
             kernel=self.kernel,
@@ -155,9 +155,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             threads=backend.threads,
             progress=progress,
         )
-        problem = prepare(
-            source, config, backend, standardizer=standardizer, start=start, held_out=held_out
-        )
+        problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
         if interrupted:
             result = stopped_before_training(problem, progress)
         else:
@@ -320,12 +318,12 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self.model_ = Model.from_prior(
             prior,
             point.posterior,
-            engine.standardizer,
+            engine.scaling,
             problem.rule.likelihood,
             inverse_temperature=point.inverse_temperature,
         )
         self.kernel_ = prior.kernel
-        self.inducing_points_ = engine.standardizer.invert(prior.Z)
+        self.inducing_points_ = engine.scaling.invert(prior.Z)
         self.__dict__.pop("inducing_search_", None)
         if candidates is not None:
             self.inducing_search_ = candidates

@@ -329,7 +329,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         posterior, jitter, seen = None, None, 0.0
         if self.__sklearn_is_fitted__():
             # What moves is what the parameters say now, from where the last chunk or fit has ended.
-            record, standardizer = self._stream, self.model_.standardizer
+            record, scaling = self._stream, self.model_.scaling
             space = ParameterSpace(
                 self.kernel_, self.model_.Z, config.learn_kernel, config.learn_inducing
             )
@@ -337,14 +337,14 @@ class TrainedGPClassifier(SparseGPClassifier):
             if record is None:
                 posterior, seen = self.model_.posterior, self._weight_seen
         else:
-            standardizer = backend.standardizer(chunk, config.scaling)
+            scaling = backend.learn_scaling(chunk, config.scaling)
             rng = np.random.RandomState(config.seed)
             space = chosen_start(
-                chunk, standardizer, config, rng, kernel=self.kernel, inducing_points=self._own_points()
+                chunk, scaling, config, rng, kernel=self.kernel, inducing_points=self._own_points()
             ).space
         began = space if record is None else record.space
         rule = make_rule(config)
-        engine = backend.engine(chunk, standardizer, rule.n_latents)
+        engine = backend.engine(chunk, scaling, rule.n_latents)
         assert config.optimizer is not None
         centre = space.project(space.pack(began.kernel.theta, began.Z))
         problem = make_problem(
@@ -379,12 +379,12 @@ class TrainedGPClassifier(SparseGPClassifier):
         self.model_ = Model.from_prior(
             prior,
             posterior,
-            engine.standardizer,
+            engine.scaling,
             problem.rule.likelihood,
             inverse_temperature=self.inverse_temperature_,
         )
         self.kernel_ = prior.kernel
-        self.inducing_points_ = engine.standardizer.invert(prior.Z)
+        self.inducing_points_ = engine.scaling.invert(prior.Z)
         self.log_marginal_likelihood_value_ = np.nan  # the rows before this chunk are gone
         self.loo_log_proba_ = engine.expanded_to_input_rows(engine.log_predictive)
         self.loo_log_loss_ = -weighted_mean(engine.log_predictive, engine.source)

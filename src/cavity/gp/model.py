@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import tile_rows
 from cavity.gp.kernels import bind, noise_free
 from cavity.gp.likelihoods import Likelihood
@@ -29,7 +29,7 @@ class Model:
     Z: Array
     """[m, d], standardised."""
     posterior: Posterior
-    standardizer: Standardizer
+    scaling: Scaling
     likelihood: Likelihood
     dtype: Dtype
     jitter: float
@@ -42,7 +42,7 @@ class Model:
         cls,
         prior: Prior,
         posterior: Posterior,
-        standardizer: Standardizer,
+        scaling: Scaling,
         likelihood: Likelihood,
         *,
         inverse_temperature: float = 1.0,
@@ -53,7 +53,7 @@ class Model:
             prior.kernel,
             prior.Z,
             posterior,
-            standardizer,
+            scaling,
             likelihood,
             dtype or prior.dtype,
             prior.jitter,
@@ -137,4 +137,4 @@ class Model:
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
         # Squared distances must stay finite: a row beyond this bound is infinitely far anyway.
         farthest = 1e-4 * np.sqrt(np.finfo(self.dtype).max)
-        return np.clip(self.standardizer.apply(dense, self.dtype), -farthest, farthest)
+        return np.clip(self.scaling.apply(dense, self.dtype), -farthest, farthest)

@@ -80,11 +80,14 @@ class Relevance:
 
     @cached_property
     def lengthscale(self) -> Array:
-        """Lengthscales [d] in the units of X; NaN where the kernel has none or several for a feature."""
-        standardizer = self._model.standardizer
-        if standardizer.whitening_matrix is not None:  # then those of the kernel mix the features
+        """Lengthscales [d] in the units of X; NaN where the kernel has none or several for a feature.
+
+        Where a scaling is not a straight line, they are those in the middle of the column.
+        """
+        scaling = self._model.scaling
+        if scaling.whitening_matrix is not None:  # then those of the kernel mix the features
             return np.full(len(self), np.nan)
-        return lengthscales(self._model.kernel, len(self)) * standardizer.scale
+        return lengthscales(self._model.kernel, len(self)) * scaling.unit
 
     @cached_property
     def _band(self) -> tuple[Array, Array, Array]:
@@ -148,7 +151,7 @@ def latent_slopes(model: Model, points: Array, u: Array) -> Array:
     weights = u @ model.prior.L_inverse  # L⁻ᵀu, so that f̂ = k(x, Z)·weights
     shape = (u.shape[1], len(points))
     slopes = np.stack([bound.pull_back(tape, _columns_of(w, shape))[1] for w in weights])
-    matrix = model.standardizer.whitening_matrix
+    matrix = model.scaling.whitening_matrix
     return slopes if matrix is None else slopes @ matrix.T  # along the features, before whitening
 
 
@@ -190,7 +193,7 @@ def _feature_scale(model: Model) -> Array:
 
     It is one if the inputs were standardised, and that of the inducing points if they were not.
     """
-    if model.standardizer.is_identity and len(model.Z) > 1:
+    if model.scaling.is_identity and len(model.Z) > 1:
         return np.asarray(model.Z.std(axis=0))
     return np.ones(model.Z.shape[1])
 

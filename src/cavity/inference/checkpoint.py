@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
 from cavity.errors import CheckpointError, NumericalError
@@ -41,7 +41,7 @@ from cavity.inference.trainer import Trainer, TrainingState
 from cavity.inference.updates import PosteriorUpdate
 from cavity.typing import AnyArray, JsonObject
 
-FORMAT = 4
+FORMAT = 5
 """Version of the file format; it increases when older files can no longer be read correctly."""
 _LARGEST_COUNT = 2**53
 """Largest number of steps or epochs: larger ones are not exact as floating-point numbers."""
@@ -227,7 +227,7 @@ class Checkpointer:
             _check_numbers(name, array)
         if ("best.x" in arrays) != (len(arrays["scores"]) > 0):
             raise ValueError("it has a best state without scores, or scores without a best state")
-        self._check_standardizer(path, arrays, trainer.engine.standardizer)
+        self._check_scaling(path, arrays, trainer.engine.scaling)
         trainer = _with_start(trainer, arrays)
         state = _state_from("state", arrays, trainer, start)
         best = _state_from("best", arrays, trainer, start) if "best.x" in arrays else None
@@ -270,20 +270,18 @@ class Checkpointer:
         if difference is not None:
             raise _of_another_fit(path, difference)
 
-    def _check_standardizer(
-        self, path: Path, arrays: Mapping[str, AnyArray], standardizer: Standardizer
-    ) -> None:
-        """Raise if the table was standardised otherwise, by more than the rounding of its sums."""
-        for name, now in _standardizer_arrays(standardizer).items():
-            size = np.abs(now) if name == "start.scale" else standardizer.scale + np.abs(now)
-            if name == "start.whitening_matrix":
+    def _check_scaling(self, path: Path, arrays: Mapping[str, AnyArray], scaling: Scaling) -> None:
+        """Raise if the table was scaled otherwise, by more than the rounding of its sums."""
+        for name, now in _scaling_arrays(scaling).items():
+            size = np.abs(now) if name == "scaling.scale" else scaling.scale + np.abs(now)
+            if name == "scaling.whitening_matrix":
                 size = np.abs(now).max()
             if (np.abs(arrays[name] - now) > _ROUNDING * size).any():
-                raise _of_another_fit(path, "the mean or scale of its columns differ, so its rows do")
+                raise _of_another_fit(path, "the centre or scale of its columns differ, so its rows do")
 
 
 _ROUNDING = 1e-9
-"""Relative difference of the standardisations of the same table that rounding may explain."""
+"""Relative difference of the scalings of the same table that rounding may explain."""
 
 
 def _of_another_fit(path: Path, difference: str) -> CheckpointError:
@@ -308,14 +306,14 @@ def _start_arrays(trainer: Trainer) -> dict[str, AnyArray]:
         "start.theta": np.asarray(space.kernel.theta, _FLOAT),
         "start.Z": np.asarray(space.Z, _FLOAT),
         "start.centre": np.asarray(trainer.problem.hyperprior.centre, _FLOAT),
-        **_standardizer_arrays(trainer.engine.standardizer),
+        **_scaling_arrays(trainer.engine.scaling),
     }
 
 
-def _standardizer_arrays(standardizer: Standardizer) -> dict[str, AnyArray]:
-    parts = {name: getattr(standardizer, name) for name in ("mean", "scale", "whitening_matrix")}
+def _scaling_arrays(scaling: Scaling) -> dict[str, AnyArray]:
+    parts = {name: getattr(scaling, name) for name in ("centre", "scale", "whitening_matrix")}
     return {
-        f"start.{name}": np.asarray(part, _FLOAT) for name, part in parts.items() if part is not None
+        f"scaling.{name}": np.asarray(part, _FLOAT) for name, part in parts.items() if part is not None
     }
 
 

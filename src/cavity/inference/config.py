@@ -82,7 +82,7 @@ class TrainingConfig:
     learn_kernel: bool
     learn_inducing: bool
     scaling: str | None
-    """How inputs are scaled: "standard", "whiten" or not at all."""
+    """How inputs are scaled: "standard", "robust", "quantile", "whiten" or not at all."""
     batch_size: int | None
     """Rows of a step; None means all rows."""
     optimizer: Optimizer | None
@@ -457,7 +457,10 @@ _FIELDS: dict[str, Condition] = {
     "n_inducing": (whole_from(1), "a whole number from 1"),
     "inducing_init": (one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
     "learn_inducing": (is_flag, "True or False"),
-    "scaling": (one_of("standard", "whiten", None), '"standard", "whiten" or None'),
+    "scaling": (
+        one_of("standard", "robust", "quantile", "whiten", None),
+        '"standard", "robust", "quantile", "whiten" or None',
+    ),
     "batch_size": (any_of(whole_from(1), AUTO, NONE), 'a whole number from 1, "auto" or None'),
     "optimizer": (
         lambda value: value in ("adam", "lbfgs", None) or isinstance(value, Optimizer),

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cavity.data.arrays import ArraySource
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
@@ -322,7 +322,7 @@ class SearchedStart(NamedTuple):
 
 def search_inducing_points(
     source: RowSource,
-    standardizer: Standardizer,
+    scaling: Scaling,
     config: TrainingConfig,
     rule: Rule,
     threads: Threads,
@@ -333,7 +333,7 @@ def search_inducing_points(
     """Find how many inducing points these rows need, and a kernel that fits them."""
     kernel, _ = starting_point(
         source,
-        standardizer,
+        scaling,
         kernel=kernel,
         inducing_points=None,
         n_inducing=min(CANDIDATES[0], source.n_rows),
@@ -348,8 +348,8 @@ def search_inducing_points(
         hyperprior_scale=config.hyperprior_scale,
         max_seconds=SEARCH_SHARE * config.max_seconds,
     )
-    engine = LocalEngine(pilot, standardizer, rule.n_latents, threads)
-    X = standardizer.apply(pilot.X, np.dtype(np.float64))
+    engine = LocalEngine(pilot, scaling, rule.n_latents, threads)
+    X = scaling.apply(pilot.X, np.dtype(np.float64))
     numbers = _affordable(candidate_numbers(pilot.n_rows), rule.n_latents)
     result = search.run(engine, rule, kernel, X, numbers, progress)
     engine.sites = result.sites
@@ -437,7 +437,7 @@ class ChosenStart(NamedTuple):
 
 def choose_start(
     source: RowSource,
-    standardizer: Standardizer,
+    scaling: Scaling,
     config: TrainingConfig,
     rng: np.random.RandomState,
     *,
@@ -457,14 +457,14 @@ def choose_start(
     holds_out: whether some rows are held out of training.
     """
     if previous is not None:
-        return ChosenStart(continued_start(previous, standardizer, config), config)
+        return ChosenStart(continued_start(previous, scaling, config), config)
     if resolve_found is None:
         start = chosen_start(
-            source, standardizer, config, rng, kernel=kernel, inducing_points=inducing_points
+            source, scaling, config, rng, kernel=kernel, inducing_points=inducing_points
         )
         return ChosenStart(start, config)
     rule = make_rule(config, sites=True)
-    found = search_inducing_points(source, standardizer, config, rule, threads, rng, progress, kernel)
+    found = search_inducing_points(source, scaling, config, rule, threads, rng, progress, kernel)
     # The search has seen all rows, also those that are held out. Then only its number of points is used.
     goes_on = found.on_all_rows and not holds_out
     config = resolve_found(len(found.Z), goes_on)
@@ -472,8 +472,8 @@ def choose_start(
         space = ParameterSpace(found.kernel, found.Z, config.learn_kernel, config.learn_inducing)
         start = Start(space, space.pack(found.theta, found.Z), None, found.engine)
     elif holds_out:
-        start = chosen_start(source, standardizer, config, rng, kernel=kernel)
+        start = chosen_start(source, scaling, config, rng, kernel=kernel)
     else:
         kernel = halfway_kernel(found)
-        start = chosen_start(source, standardizer, config, rng, kernel=kernel, centre_theta=found.theta)
+        start = chosen_start(source, scaling, config, rng, kernel=kernel, centre_theta=found.theta)
     return ChosenStart(start, config, found.candidates, found.interrupted)

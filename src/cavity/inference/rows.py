@@ -73,16 +73,16 @@ def prepare_trainer(
     ``early_stopping="validation"`` some rows are held out: `validation_log_loss` scores them.
     """
     rng = np.random.RandomState(config.seed)
-    standardizer = learn_scaling(rows.source, config, rows.backend)
+    scaling = learn_scaling(rows.source, config, rows.backend)
     held_out = hold_out_rows(rows.source, config, rows.backend, rng)
     start = chosen_start(
-        rows.source, standardizer, config, rng, kernel=kernel, inducing_points=inducing_points
+        rows.source, scaling, config, rng, kernel=kernel, inducing_points=inducing_points
     )
     problem = prepare(
         rows.source,
         config,
         rows.backend,
-        standardizer=standardizer,
+        scaling=scaling,
         start=start,
         held_out=held_out,
     )

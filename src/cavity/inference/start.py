@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from cavity.data.sampling import HeldOut
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
@@ -67,13 +67,13 @@ WHITENING_ARRAYS = 4
 """Arrays [d, d] that whitening holds, about."""
 
 
-def learn_scaling(source: RowSource, config: TrainingConfig, backend: LocalBackend) -> Standardizer:
+def learn_scaling(source: RowSource, config: TrainingConfig, backend: LocalBackend) -> Scaling:
     """Learn centre and scale of the features; refuse to whiten more of them than memory allows."""
     if config.scaling == "whiten":
         d = source.n_features
         what = f'scaling="whiten" for {d:,} features'
         require_memory(WHITENING_ARRAYS * 8 * d**2, what, instead='scaling="standard"')
-    return backend.standardizer(source, config.scaling)
+    return backend.learn_scaling(source, config.scaling)
 
 
 def hold_out_rows(
@@ -90,7 +90,7 @@ def prepare(
     config: TrainingConfig,
     backend: LocalBackend,
     *,
-    standardizer: Standardizer,
+    scaling: Scaling,
     start: Start,
     held_out: HeldOut | None = None,
     rule: Rule | None = None,
@@ -107,7 +107,7 @@ def prepare(
             f'site_storage="factors" for {source.n_rows:,} rows and m={m}',
             instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
         )
-    engine = backend.engine(source, standardizer, rule.n_latents, held_out, n_directions)
+    engine = backend.engine(source, scaling, rule.n_latents, held_out, n_directions)
     if held_out is not None:
         _require_weight_on_both_sides(engine, held_out, config.validation_fraction)
     adopted = engine.adopt(start.engine)
@@ -131,7 +131,7 @@ def _require_weight_on_both_sides(engine: Engine, held_out: HeldOut, fraction: f
 
 def chosen_start(
     source: RowSource,
-    standardizer: Standardizer,
+    scaling: Scaling,
     config: TrainingConfig,
     rng: np.random.RandomState,
     *,
@@ -145,7 +145,7 @@ def chosen_start(
     """
     kernel, Z = starting_point(
         source,
-        standardizer,
+        scaling,
         kernel=kernel,
         inducing_points=inducing_points,
         n_inducing=min(config.n_inducing, source.n_rows),
@@ -156,9 +156,9 @@ def chosen_start(
     return Start(space, None if centre_theta is None else space.pack(centre_theta, Z))
 
 
-def continued_start(previous: PreviousFit, standardizer: Standardizer, config: TrainingConfig) -> Start:
+def continued_start(previous: PreviousFit, scaling: Scaling, config: TrainingConfig) -> Start:
     """Where an earlier fit ended; with its posterior if it had as many latent functions."""
-    Z = standardizer.apply(previous.inducing_points, np.dtype(np.float64))
+    Z = scaling.apply(previous.inducing_points, np.dtype(np.float64))
     space = ParameterSpace(previous.kernel, Z, config.learn_kernel, config.learn_inducing)
     # The hyper-prior keeps its centre for the kernel parameters, which come first in the vector.
     centre = space.start
@@ -171,7 +171,7 @@ def continued_start(previous: PreviousFit, standardizer: Standardizer, config: T
 
 def starting_point(
     source: RowSource,
-    standardizer: Standardizer,
+    scaling: Scaling,
     *,
     kernel: Kernel | None,
     inducing_points: Array | None,
@@ -182,12 +182,12 @@ def starting_point(
     """Kernel and standardised inducing points [m, d] to start from."""
     kernel = None if kernel is None else clone(kernel)
     if inducing_points is not None:
-        Z = standardizer.apply(inducing_points, np.dtype(np.float64))
+        Z = scaling.apply(inducing_points, np.dtype(np.float64))
         return kernel or default_kernel(source.n_features, median_distance(Z, rng)), Z
     draw = np.random.default_rng(rng.randint(2**31))
     size = sample_size(n_inducing, inducing_init, source.n_features)
     raw, weight = _starting_rows(source, size, draw)
-    X = standardizer.apply(raw, np.dtype(np.float64))
+    X = scaling.apply(raw, np.dtype(np.float64))
     if kernel is None:
         # Distances between rows, not between cluster centres: those shrink with the number of clusters.
         kernel = default_kernel(source.n_features, median_distance(X, rng, weight))

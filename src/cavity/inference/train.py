@@ -189,7 +189,7 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     return Model.from_prior(
         point.prior,
         point.posterior,
-        problem.engine.standardizer,
+        problem.engine.scaling,
         problem.rule.likelihood,
         inverse_temperature=point.inverse_temperature,
     )
@@ -277,7 +277,7 @@ def validation_log_loss(trainer: Trainer, state: TrainingState) -> float:
         )
     rows = engine.held_out.rows
     posterior = trainer.update.posterior(state.q, prior)
-    model = Model.from_prior(prior, posterior, engine.standardizer, likelihood, dtype=engine.dtype)
+    model = Model.from_prior(prior, posterior, engine.scaling, likelihood, dtype=engine.dtype)
     log_proba = likelihood.predict_log_proba(*model.latent_moments(rows.X, engine.threads.map))
     scores = log_proba[np.arange(len(log_proba)), rows.labels]
     return -float(np.average(scores, weights=rows.weight))

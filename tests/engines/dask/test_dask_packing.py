@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity.data.sampling import EVERY_ROW
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.engines.dask.comm import (
     FitSettings,
     Message,
@@ -40,8 +40,8 @@ def problem(m, d, dtype):
 
 
 def message_of(prior, posterior, options, directions=0):
-    standardizer = Standardizer.identity(prior.Z.shape[1])
-    settings = FitSettings("fit", 1, standardizer, np.zeros(0, int), directions)
+    scaling = Scaling.identity(prior.Z.shape[1])
+    settings = FitSettings("fit", 1, scaling, np.zeros(0, int), directions)
     return Message(settings, Sweep(prior, posterior, RULE, options), EVERY_ROW, 1, frozenset())
 
 

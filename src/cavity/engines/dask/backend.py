@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from cavity.data.moments import Moments
 from cavity.data.sampling import HeldOut
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.dask.cluster import Cluster
@@ -20,24 +23,22 @@ class DaskBackend(LocalBackend):
         super().__init__(threads)
         self.cluster = cluster
 
-    def standardizer(self, source: RowSource, scaling: str | None) -> Standardizer:
-        """Centre and scale of the columns, summed over the shards."""
-        if scaling is None:
-            return Standardizer.identity(source.n_features)
+    def _moments(self, source: RowSource, *, products: bool) -> Iterable[Moments]:
+        """Moments of all shards."""
         assert isinstance(source, ShardedSource)
-        return source.standardizer(whiten=scaling == "whiten")
+        return source.moments(products=products)
 
     def engine(
         self,
         source: RowSource,
-        standardizer: Standardizer,
+        scaling: Scaling,
         n_latents: int,
         held_out: HeldOut | None = None,
         n_directions: int = 0,
     ) -> Engine:
         """The engine that sends passes to the workers."""
         assert isinstance(source, ShardedSource)
-        return DaskEngine(source, standardizer, n_latents, self.threads, held_out, n_directions)
+        return DaskEngine(source, scaling, n_latents, self.threads, held_out, n_directions)
 
     def status(self, rows_per_second: float) -> str:
         """Throughput and number of workers."""

@@ -24,7 +24,7 @@ from dask.sizeof import sizeof
 from distributed import Client, Future
 
 from cavity.data.sampling import RowSampler
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.data.source import RawRows
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.tree import PartialSum
@@ -64,7 +64,7 @@ class FitSettings:
     fit_id: str
     """Name of the fit, in the keys of all that it leaves on the workers."""
     n_latents: int
-    standardizer: Standardizer
+    scaling: Scaling
     held_out: IntArray
     """Sorted numbers of the rows that take no part in training."""
     n_directions: int

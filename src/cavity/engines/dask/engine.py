@@ -16,7 +16,7 @@ import numpy as np
 from distributed import Client, Future
 
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
-from cavity.data.scaling import Standardizer
+from cavity.data.scaling import Scaling
 from cavity.engines.dask.comm import FitSettings, Message, unpack_sums
 from cavity.engines.dask.passes import Assignment, GroupStates, MakeTask, PassResult, PassRunner, Task
 from cavity.engines.dask.recovery import (
@@ -54,16 +54,16 @@ class DaskEngine(Engine):
     def __init__(
         self,
         source: ShardedSource,
-        standardizer: Standardizer,
+        scaling: Scaling,
         n_latents: int,
         threads: Threads,
         held_out: HeldOut | None = None,
         n_directions: int = 0,
     ) -> None:
-        super().__init__(source, standardizer, n_latents, threads, held_out, n_directions)
+        super().__init__(source, scaling, n_latents, threads, held_out, n_directions)
         fit_id = uuid.uuid4().hex[:12]
         numbers = np.zeros(0, np.int64) if held_out is None else held_out.numbers
-        self._settings = FitSettings(fit_id, n_latents, standardizer, numbers, n_directions)
+        self._settings = FitSettings(fit_id, n_latents, scaling, numbers, n_directions)
         self._states = GroupStates(self._client, len(source.groups))
         self._passes = PassRunner(source, fit_id, self._states)
         self._recovery = RecoveryLog(self._client, self._states)
@@ -74,7 +74,7 @@ class DaskEngine(Engine):
 
     def fresh(self) -> DaskEngine:
         """An engine for the same rows, with sites of zero precision."""
-        return DaskEngine(self.source, self.standardizer, self.n_latents, self.threads, self.held_out)
+        return DaskEngine(self.source, self.scaling, self.n_latents, self.threads, self.held_out)
 
     @property
     def _client(self) -> Client:

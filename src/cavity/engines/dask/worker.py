@@ -19,8 +19,8 @@ import numpy as np
 from distributed import Client, Future, get_client, get_worker
 
 from cavity.data.arrays import ArrayBlock, ArraySource
+from cavity.data.moments import Moments
 from cavity.data.sampling import HeldOut, calibration_part
-from cavity.data.scaling import Moments
 from cavity.data.source import Block, RawRows, joined, shuffled
 from cavity.engines.backend import tile_moments
 from cavity.engines.dask.comm import (
@@ -235,7 +235,7 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
     held_out = HeldOut(settings.held_out[low:high] - start, shard) if low < high else None
     engine = LocalEngine(
         source,
-        settings.standardizer,
+        settings.scaling,
         settings.n_latents,
         Threads(1),
         held_out,
