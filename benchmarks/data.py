@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.scaling import Moments
+from cavity.data.moments import Moments
 from cavity.datasets.catalogue import CATALOGUE, read_folder
 
 UCI = ("australian", "breast", "crabs", "heart", "ionosphere", "pima", "sonar")
@@ -105,9 +105,7 @@ def redrawn(name: str, seed: int) -> Split:
 def whitened(split: Split) -> Split:
     """The same split as `scaling="whiten"` sees it, for methods that have no such option."""
     scaling = Moments.of(split.train.X, None, products=True).scaling()
-    return _scaled(
-        split.train, split.test, split.index, lambda X: scaling.apply(X, np.dtype(X.dtype))
-    )
+    return _scaled(split.train, split.test, split.index, lambda X: scaling.apply(X, np.dtype(X.dtype)))
 
 
 def _with_own_number_of_test_rows(

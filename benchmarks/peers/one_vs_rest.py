@@ -86,9 +86,7 @@ class OneVsRestClassifier:
             scaling = rows.backend.learn_scaling(rows.source, config.scaling)
             rng, rule = np.random.RandomState(config.seed), RULES[self.method](OneVsRest(rows.n_classes))
             start = chosen_start(rows.source, scaling, config, rng)
-            problem = prepare(
-                rows.source, config, rows.backend, scaling=scaling, start=start, rule=rule
-            )
+            problem = prepare(rows.source, config, rows.backend, scaling=scaling, start=start, rule=rule)
             no_checkpoints = Checkpointer(None, config.checkpoint_interval, dict)
             result = train(problem, config, Progress(), no_checkpoints)
         point = result.point

@@ -50,6 +50,7 @@ FITS = {
     "factors": (cavity.SEPClassifier, LABELS, {**MINIBATCHES, "site_storage": "factors"}),
     "gradients": (cavity.SVIClassifier, LABELS, {**MINIBATCHES, "posterior_update": "gradient"}),
     "three classes": (cavity.SEPClassifier, THREE, MINIBATCHES),
+    "quantiles": (cavity.SEPClassifier, LABELS, {**MINIBATCHES, "scaling": "quantile"}),
     "whitened, fixed points": (
         cavity.SEPClassifier,
         LABELS,

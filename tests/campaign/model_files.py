@@ -60,6 +60,7 @@ def honest_models():
             "GFITC": cavity.GFITCClassifier(n_inducing=5, max_iter=3, random_state=0).fit(X, LABELS),
             "stream": stream.partial_fit(X[:30], LABELS[:30]).partial_fit(X[30:], LABELS[30:]),
             "whitened": cavity.SEPClassifier(**sep, scaling="whiten").fit(X, LABELS),
+            "quantiles": cavity.SEPClassifier(**sep, scaling="quantile").fit(X, LABELS),
             "table": cavity.TableClassifier(classifier).fit(flights(60), "delayed"),
             "pipeline": make_pipeline(StandardScaler(), cavity.SEPClassifier(**sep)).fit(X, LABELS),
         }

@@ -18,6 +18,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 SHORT = {"n_inducing": 8, "max_epochs": 10, "tol": 1e-2, "random_state": 0}
 
 
+SHARP = {"residual_scale": 0.0, "trace_penalty": 0.0}
+
+
 def quick(cls, y, **options):
     return make(cls, **SHORT | options).fit(X, y)
 
@@ -58,7 +61,9 @@ def test_it_mends_training_without_the_residual():
     """Training without the residual makes means that are too small for a prediction with all of it."""
     nll = []
     for b in (None, 1.0):
-        model = quick(SEPClassifier, Y[:], validation_fraction=0.3, residual_scale=0.0, trace_penalty=0.0)
+        model = quick(
+            SEPClassifier, Y[:], validation_fraction=0.3, residual_scale=0.0, trace_penalty=0.0
+        )
         if b is not None:
             recalibrate(model, 1.0, b)
         held_out, labels = make_moons(2_000, noise=0.3, random_state=1)

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from zipfile import ZipFile
 
 import numpy as np
@@ -81,6 +82,32 @@ def test_every_part_of_a_model_has_its_shape():
             vars(holder)[name] = change(getattr(holder, name))
             with pytest.raises(ModelFileError, match="its "):
                 check_estimator(model)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "words"),
+    [
+        ("scale", lambda s: 0.0 * s.scale, "not positive"),
+        ("bend", lambda s: -s.bend, "usual size"),
+        ("bend", lambda s: np.nan * s.bend, "not finite"),
+        ("knots", lambda s: 1.0, "wrong kind"),
+        ("knots", lambda s: replace(s.knots, starts=s.knots.starts + 1), "shape"),
+        ("knots", lambda s: replace(s.knots, starts=s.knots.starts[[0, 0, 2]] + [0, 1, 0]), "starts"),
+        ("knots", lambda s: replace(s.knots, starts=1.0 * s.knots.starts), "dtype"),
+        ("knots", lambda s: replace(s.knots, positions=s.knots.positions[::-1].copy()), "increase"),
+        ("knots", lambda s: replace(s.knots, values=0.0 * s.knots.values), "increase"),
+        ("knots", lambda s: replace(s.knots, values=1e-308 * s.knots.values), "too steep"),
+        ("knots", lambda s: replace(s.knots, values=s.knots.values[:-1]), "shape"),
+        ("knots", lambda s: replace(s.knots, values=np.nan * s.knots.values), "not finite"),
+    ],
+)
+def test_a_scaling_that_does_not_rise_is_refused(part, change, words):
+    model = without_rows(fitted(scaling="quantile"))
+    check_estimator(model)
+    changed = replace(model.model_.scaling, **{part: change(model.model_.scaling)})
+    vars(model)["model_"] = replace(model.model_, scaling=changed)
+    with pytest.raises(ModelFileError, match=words):
+        check_estimator(model)
 
 
 def without_rows(model):

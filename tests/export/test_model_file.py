@@ -73,7 +73,7 @@ def assert_same(twin, model):
     method=st.sampled_from(sorted(CLASSIFIERS)),
     kernel=st.sampled_from([None, *KERNELS.values()]),
     likelihood=st.sampled_from(["probit", "logit"]),
-    scaling=st.sampled_from(["standard", "whiten", None]),
+    scaling=st.sampled_from(["standard", "robust", "quantile", "whiten", None]),
     optimize=st.booleans(),
     n_inducing=st.integers(1, 6),
     labels=st.sampled_from([(0, 1), (False, True), ("no", "yes"), (-1.0, 2.0)]),

@@ -272,10 +272,10 @@ def test_the_start_comes_from_the_checkpoint(tmp_path, monkeypatch, options):
 
 
 @pytest.mark.parametrize(("error", "is_refused"), [(1e-13, False), (1e-6, True)])
-def test_the_standardisation_may_differ_by_rounding(checkpoint, error, is_refused):
-    with_array(checkpoint, "start.scale", lambda scale: scale * (1.0 + error))
+def test_the_scaling_may_differ_by_rounding(checkpoint, error, is_refused):
+    with_array(checkpoint, "scaling.scale", lambda scale: scale * (1.0 + error))
     if is_refused:
-        with pytest.raises(CheckpointError, match="another fit: the mean or scale of its columns"):
+        with pytest.raises(CheckpointError, match="another fit: the centre or scale of its columns"):
             classifier(checkpoint).fit(X, LABELS)
     else:
         classifier(checkpoint).fit(X, LABELS)

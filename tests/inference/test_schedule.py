@@ -232,7 +232,7 @@ def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
 @pytest.mark.parametrize("calibration", ["temperature", None])
 def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, calibration):
     """A start that has taken most of the time must not look like steps that would, each of them."""
-    steps, scaling = 0, LocalBackend.scaling
+    steps, scaling = 0, LocalBackend.learn_scaling
 
     def seconds(row_pass, batch):
         nonlocal steps
@@ -245,7 +245,7 @@ def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, c
         clock.now += 3.0
         return scaling(*arguments)
 
-    monkeypatch.setattr(LocalBackend, "scaling", slow)
+    monkeypatch.setattr(LocalBackend, "learn_scaling", slow)
     X, labels = table(200)
     SEPClassifier(
         n_inducing=5,

@@ -11,9 +11,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from cavity.data import quantiles
 from cavity.data.arrays import ArraySource
+from cavity.data.moments import Moments, learn_standard
 from cavity.data.sampling import HeldOut, hashed_rows
-from cavity.data.scaling import Moments, Scaling, learn_scaling
+from cavity.data.scaling import Scaling
 from cavity.data.source import Block, RowSource, Source, tile_rows
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
@@ -34,12 +36,18 @@ class LocalBackend:
     def __init__(self, threads: Threads) -> None:
         self.threads = threads
 
-    def scaling(self, source: RowSource, scaling: str | None) -> Scaling:
-        """Centre and scale of the columns of a source, in one streaming pass."""
-        if scaling is None:
+    def learn_scaling(self, source: RowSource, kind: str | None) -> Scaling:
+        """The scaling of the columns of a source: from a sample, or from the moments of all rows."""
+        if kind is None:
             return Scaling.identity(source.n_features)
+        if kind in quantiles.KINDS:
+            return quantiles.learn_from_sample(source, kind)
+        return learn_standard(self._moments(source, products=kind == "whiten"))
+
+    def _moments(self, source: RowSource, *, products: bool) -> Iterable[Moments]:
+        """Moments of all parts of a source, in one streaming pass."""
         assert isinstance(source, Source)
-        return learn_scaling(tile_moments(source, self.threads, products=scaling == "whiten"))
+        return tile_moments(source, self.threads, products=products)
 
     def hold_out(self, source: RowSource, fraction: float, seed: int) -> HeldOut:
         """A share of the rows, chosen by a hash of their numbers, and at most 20,000."""

@@ -158,9 +158,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             )
         scaling = learn_scaling(source, config, backend)
         start = self._start(source, scaling, config)
-        problem = prepare(
-            source, config, backend, scaling=scaling, start=start, held_out=held_out
-        )
+        problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
         if decision is not None and decision.interrupted:
             result = stopped_before_training(problem, progress)
         else:

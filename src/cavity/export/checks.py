@@ -31,12 +31,13 @@ from cavity.data.columns import (
 )
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
+from cavity.data.scaling import Knots, Scaling
 from cavity.errors import ModelFileError
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals
 from cavity.inference.config import TrainingConfig
 from cavity.inference.history import Iteration
-from cavity.typing import Array
+from cavity.typing import Array, Dtype
 
 _PACKAGE = "cavity.estimators."
 """Modules with the estimators that can be saved and loaded."""
@@ -241,11 +242,13 @@ def check_model(model: Model) -> None:
     posterior.covariance            [C, m, m]
     posterior.naturals.precision    [C, m, m]
     posterior.naturals.shift        [C, m]
-    scaling.mean, .scale       [d]
-    the scaling's matrix       [d, d], if it whitens
+    scaling.centre, .scale          [d]
+    scaling.whitening_matrix        [d, d], if it whitens
+    scaling.bend                    [d], if it bends
+    scaling.knots.starts            [d + 1], if it has knots
     ==============================  ===========
     """
-    posterior, scaling, likelihood = model.posterior, model.scaling, model.likelihood
+    posterior, likelihood = model.posterior, model.likelihood
     if model.dtype not in (np.float32, np.float64):
         raise ModelFileError(f"its precision is {model.dtype}, which is neither float32 nor float64")
     _check_array("Z", model.Z, None)
@@ -254,29 +257,21 @@ def check_model(model: Model) -> None:
     C, (m, d) = likelihood.n_latents, model.Z.shape
     if C < 1 or C == 2:
         raise ModelFileError(f"its likelihood has {C} latent functions, which fits no number of classes")
-    centre, scale, whitening_matrix = (getattr(scaling, part.name) for part in fields(scaling))
-    shapes: list[tuple[str, Array | None, tuple[int, ...]]] = [
+    shapes = [
         ("posterior.mean", posterior.mean, (C, m)),
         ("posterior.covariance", posterior.covariance, (C, m, m)),
         ("posterior.naturals.precision", posterior.naturals.precision, (C, m, m)),
         ("posterior.naturals.shift", posterior.naturals.shift, (C, m)),
-        ("scaling.mean", centre, (d,)),
-        ("scaling.scale", scale, (d,)),
-        ("matrix that whitens", whitening_matrix, (d, d)),
     ]
     for name, array, shape in shapes:
-        if array is not None:
-            _check_array(name, array, shape)
+        _check_array(name, array, shape)
+    _check_scaling(model.scaling, d, model.dtype)
     if posterior.factors is not None:
         raise ModelFileError("its posterior is one for a variational pass, which is never saved")
     largest = 1e-4 * np.sqrt(np.finfo(model.dtype).max)  # products of two such numbers stay finite
     for name, array in (("mean", posterior.mean), ("covariance", posterior.covariance)):
         if np.abs(array).max() > largest:
             raise ModelFileError(f"its posterior.{name} has numbers that are too large to compute with")
-    if not (scale > 0).all():
-        raise ModelFileError("its scaling.scale has numbers that are not positive")
-    if not np.isfinite([centre.astype(model.dtype), (1.0 / scale).astype(model.dtype)]).all():
-        raise ModelFileError(f"its scaling has numbers beyond the range of {model.dtype}")
     for name in ("jitter", "inverse_temperature"):
         value = getattr(model, name)
         if not (np.isfinite(value) and 0 < value < largest):
@@ -292,6 +287,44 @@ def check_model(model: Model) -> None:
     _check_predictions(model)
 
 
+def _check_scaling(scaling: Scaling, d: int, dtype: Dtype) -> None:
+    """Check how d features are scaled: every column by an increasing function with finite values."""
+    shapes: list[tuple[str, Array | None, tuple[int, ...]]] = [
+        ("centre", scaling.centre, (d,)),
+        ("scale", scaling.scale, (d,)),
+        ("whitening_matrix", scaling.whitening_matrix, (d, d)),
+        ("bend", scaling.bend, (d,)),
+    ]
+    for name, array, shape in shapes:
+        if array is not None:
+            _check_array(f"scaling.{name}", array, shape)
+    if not (scaling.scale > 0).all():
+        raise ModelFileError("its scaling.scale has numbers that are not positive")
+    bend = np.zeros(d) if scaling.bend is None else scaling.bend
+    if not ((bend == 0) | ((bend > 1e-6) & (bend < 1e6))).all():
+        raise ModelFileError("its scaling.bend has numbers that are neither 0 nor of a usual size")
+    if not np.isfinite([part.astype(dtype) for part in (scaling.centre, scaling.rate)]).all():
+        raise ModelFileError(f"its scaling has numbers beyond the range of {dtype}")
+    if scaling.knots is not None:
+        _check_knots(scaling.knots, d)
+
+
+def _check_knots(knots: Knots, d: int) -> None:
+    """Check the piecewise linear functions of d columns: no knots or at least two, which increase."""
+    _check_array("scaling.knots.starts", knots.starts, (d + 1,), kinds="iu")
+    for name in ("positions", "values"):
+        _check_array(f"scaling.knots.{name}", getattr(knots, name), (int(knots.starts[-1]),))
+    lengths = np.diff(knots.starts.astype(np.int64))
+    if knots.starts[0] != 0 or not ((lengths == 0) | (lengths > 1)).all():
+        raise ModelFileError("its scaling.knots.starts are not the starts of columns of knots")
+    for _, positions, values in knots.columns():
+        steps = np.diff(positions), np.diff(values)
+        if not all((step > 0).all() for step in steps):
+            raise ModelFileError("its scaling.knots do not increase")
+        if not np.isfinite([steps[0] / steps[1], steps[1] / steps[0]]).all():
+            raise ModelFileError("its scaling.knots are too steep to compute with")
+
+
 def _check_kernel(kernel: Any) -> None:
     """Check that the hyperparameters of a kernel are finite and that it has bounds for them."""
     if not isinstance(kernel, Kernel):
@@ -305,7 +338,7 @@ def _check_kernel(kernel: Any) -> None:
 
 def _check_predictions(model: Model) -> None:
     """Predict a few rows near the training rows and far from them."""
-    centre, scale = model.scaling.mean, model.scaling.scale
+    centre, scale = model.scaling.centre, model.scaling.scale
     points = model.scaling.invert(model.Z[:2])
     rows = np.vstack([points, centre, centre + 10.0 * scale, centre - 1e6 * scale])
     rows = np.clip(rows, -np.finfo(np.float64).max, np.finfo(np.float64).max)

@@ -80,11 +80,14 @@ class Relevance:
 
     @cached_property
     def lengthscale(self) -> Array:
-        """Lengthscales [d] in the units of X; NaN where the kernel has none or several for a feature."""
+        """Lengthscales [d] in the units of X; NaN where the kernel has none or several for a feature.
+
+        Where a scaling is not a straight line, they are those in the middle of the column.
+        """
         scaling = self._model.scaling
         if scaling.whitening_matrix is not None:  # then those of the kernel mix the features
             return np.full(len(self), np.nan)
-        return lengthscales(self._model.kernel, len(self)) * scaling.scale
+        return lengthscales(self._model.kernel, len(self)) * scaling.unit
 
     @cached_property
     def _band(self) -> tuple[Array, Array, Array]:

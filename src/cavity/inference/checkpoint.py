@@ -42,7 +42,7 @@ from cavity.inference.trainer import Trainer, TrainingState
 from cavity.inference.updates import PosteriorUpdate
 from cavity.typing import AnyArray, JsonObject
 
-FORMAT = 4
+FORMAT = 5
 """Version of the file format; it increases when older files can no longer be read correctly."""
 _LARGEST_COUNT = 2**53
 """Largest number of steps or epochs: larger ones are not exact as floating-point numbers."""
@@ -272,20 +272,18 @@ class Checkpointer:
         if difference is not None:
             raise _of_another_fit(path, difference)
 
-    def _check_scaling(
-        self, path: Path, arrays: Mapping[str, AnyArray], scaling: Scaling
-    ) -> None:
-        """Raise if the table was standardised otherwise, by more than the rounding of its sums."""
+    def _check_scaling(self, path: Path, arrays: Mapping[str, AnyArray], scaling: Scaling) -> None:
+        """Raise if the table was scaled otherwise, by more than the rounding of its sums."""
         for name, now in _scaling_arrays(scaling).items():
-            size = np.abs(now) if name == "start.scale" else scaling.scale + np.abs(now)
-            if name == "start.whitening_matrix":
+            size = np.abs(now) if name == "scaling.scale" else scaling.scale + np.abs(now)
+            if name == "scaling.whitening_matrix":
                 size = np.abs(now).max()
             if (np.abs(arrays[name] - now) > _ROUNDING * size).any():
-                raise _of_another_fit(path, "the mean or scale of its columns differ, so its rows do")
+                raise _of_another_fit(path, "the centre or scale of its columns differ, so its rows do")
 
 
 _ROUNDING = 1e-9
-"""Relative difference of the standardisations of the same table that rounding may explain."""
+"""Relative difference of the scalings of the same table that rounding may explain."""
 
 
 def _of_another_fit(path: Path, difference: str) -> CheckpointError:
@@ -315,9 +313,9 @@ def _start_arrays(trainer: Trainer) -> dict[str, AnyArray]:
 
 
 def _scaling_arrays(scaling: Scaling) -> dict[str, AnyArray]:
-    parts = {name: getattr(scaling, name) for name in ("mean", "scale", "whitening_matrix")}
+    parts = {name: getattr(scaling, name) for name in ("centre", "scale", "whitening_matrix")}
     return {
-        f"start.{name}": np.asarray(part, _FLOAT) for name, part in parts.items() if part is not None
+        f"scaling.{name}": np.asarray(part, _FLOAT) for name, part in parts.items() if part is not None
     }
 
 

@@ -48,9 +48,7 @@ class HeldOutMoments(NamedTuple):
         if most is not None and most < len(rows.labels):
             rows = rows.take(slice(most))
         model = Model.from_prior(prior, posterior, engine.scaling, likelihood)
-        return cls(
-            likelihood, model.latent_parts(rows.X, engine.threads.map), rows.labels, rows.weight
-        )
+        return cls(likelihood, model.latent_parts(rows.X, engine.threads.map), rows.labels, rows.weight)
 
     def calibration(self, residual_scale: float) -> Calibration:
         """The two numbers that make these labels most probable."""

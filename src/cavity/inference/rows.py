@@ -72,9 +72,7 @@ def prepare_trainer(
     """
     scaling = learn_scaling(rows.source, config, rows.backend)
     held_out = hold_out_rows(rows.source, config, rows.backend)
-    start = chosen_start(
-        rows.source, scaling, config, kernel=kernel, inducing_points=inducing_points
-    )
+    start = chosen_start(rows.source, scaling, config, kernel=kernel, inducing_points=inducing_points)
     problem = prepare(
         rows.source,
         config,

@@ -148,7 +148,7 @@ def chosen_start(
         inducing_points=inducing_points,
         n_inducing=min(config.n_inducing, source.n_rows),
         inducing_init=config.inducing_init,
-        kernel_name=config.kernel_name,
+        kernel_name=config.kernel_name or "matern32",
         rng=np.random.RandomState(config.seed),
     )
     return Start(ParameterSpace(kernel, Z, config.learn_kernel, config.learn_inducing))
@@ -175,7 +175,7 @@ def starting_point(
     inducing_points: Array | None,
     n_inducing: int,
     inducing_init: str,
-    kernel_name: str | None,
+    kernel_name: str,
     rng: np.random.RandomState,
 ) -> tuple[Kernel, Array]:
     """Kernel and standardised inducing points [m, d] to start from."""

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import cavity
 from cavity import SEPClassifier, SVIClassifier
+from cavity.data import quantiles
 from cavity.engines.dask import shards as layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
 from support import make, recalibrate, table
@@ -109,6 +110,8 @@ def test_partitions_change_nothing_not_even_a_bit(client, even, chunks):
     {"optimizer": None, "max_epochs": 50},
     {"likelihood": "logit", "max_epochs": 5, "scaling": None},
     {"max_epochs": 5, "scaling": "whiten"},
+    {"max_epochs": 5, "scaling": "robust"},
+    {"max_epochs": 5, "scaling": "quantile"},
 ])  # fmt: skip
 def test_options_work_as_on_one_machine(client, settings):
     model = make(DaskSEPClassifier, n_inducing=6, random_state=0, **settings, client=client)
@@ -118,6 +121,16 @@ def test_options_work_as_on_one_machine(client, settings):
         assert abs(model.score(X, Y) - local.score(X, Y)) < 0.05
     else:
         assert_same_fit(model, local, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["robust", "quantile"])
+@pytest.mark.parametrize("most", [420, 100])
+def test_scalings_from_a_sample_are_equal(client, kind, most, monkeypatch):
+    monkeypatch.setattr(quantiles, "MOST_ROWS", most)
+    settings = {**SHORT, "max_epochs": 1, "scaling": kind}
+    there = make(DaskSEPClassifier, **settings, client=client).fit(*chunked(X, Y, 150))
+    here = make(SEPClassifier, **settings).fit(X, Y)
+    assert pickle.dumps(here.model_.scaling) == pickle.dumps(there.model_.scaling)
 
 
 def test_gradient_steps_of_the_bound_work_too(client):

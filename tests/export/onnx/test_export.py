@@ -50,7 +50,7 @@ def kernels(draw, depth=2):
     kernel=kernels(),
     method=st.sampled_from(METHODS),
     likelihood=st.sampled_from(["probit", "logit"]),
-    scaling=st.sampled_from(["standard", None, "whiten"]),
+    scaling=st.sampled_from(["standard", None, "robust", "quantile", "whiten"]),
     m=st.integers(1, 20),
     seed=st.integers(0, 2**20),
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from cavity.data.moments import Moments
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
@@ -20,12 +23,10 @@ class DaskBackend(LocalBackend):
         super().__init__(threads)
         self.cluster = cluster
 
-    def scaling(self, source: RowSource, scaling: str | None) -> Scaling:
-        """Centre and scale of the columns, summed over the shards."""
-        if scaling is None:
-            return Scaling.identity(source.n_features)
+    def _moments(self, source: RowSource, *, products: bool) -> Iterable[Moments]:
+        """Moments of all shards."""
         assert isinstance(source, ShardedSource)
-        return source.scaling(whiten=scaling == "whiten")
+        return source.moments(products=products)
 
     def engine(
         self,

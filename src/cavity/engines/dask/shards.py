@@ -15,7 +15,7 @@ import numpy as np
 from distributed import Future
 
 from cavity.data.labels import encode_labels
-from cavity.data.scaling import Scaling, learn_scaling
+from cavity.data.moments import Moments
 from cavity.data.source import RawRows, RowSource, batch_count, joined, tile_precision
 from cavity.data.weights import checked_class_factors
 from cavity.engines.dask.cluster import Cluster
@@ -242,13 +242,13 @@ class ShardedSource(RowSource):
                 self.rows[i] = self._read(i)
             self._partitions = []
 
-    def scaling(self, *, whiten: bool = False) -> Scaling:
-        """Centre and scale of all rows, and a whitening matrix, from the moments of shards."""
+    def moments(self, *, products: bool = False) -> Iterator[Moments]:
+        """Moments of the columns of each shard."""
         parts = self.cluster.run(
-            lambda: self.cluster.client.map(shard_moments, self.rows, products=whiten, pure=False),
+            lambda: self.cluster.client.map(shard_moments, self.rows, products=products, pure=False),
             self.reload,
         )
-        return learn_scaling(moments for group in parts for moments in group)
+        return (moments for group in parts for moments in group)
 
     def label_digests(self) -> list[str]:
         """Digests of the labels and weights of each shard, by which a checkpoint knows its fit."""

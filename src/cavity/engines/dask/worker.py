@@ -19,8 +19,8 @@ import numpy as np
 from distributed import Client, Future, get_client, get_worker
 
 from cavity.data.arrays import ArrayBlock, ArraySource
+from cavity.data.moments import Moments
 from cavity.data.sampling import HeldOut
-from cavity.data.scaling import Moments
 from cavity.data.source import Block, RawRows, joined, shuffled
 from cavity.engines.backend import tile_moments
 from cavity.engines.dask.comm import (

@@ -6,14 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cavity.data.scaling import Moments, Scaling, learn_scaling
+from cavity.data.moments import Moments, learn_standard
+from cavity.data.scaling import Scaling
 
 FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 
 
 def learn(X, *, cuts=(), weight=None, whiten=False):
     parts = [part for part in np.split(np.arange(len(X)), sorted(cuts)) if len(part)]
-    return learn_scaling(
+    return learn_standard(
         Moments.of(X[part], None if weight is None else weight[part], products=whiten) for part in parts
     )
 
@@ -22,7 +23,7 @@ def learn(X, *, cuts=(), weight=None, whiten=False):
 def test_mean_and_deviation_whatever_the_tiles(cuts, seed):
     X = np.random.default_rng(seed).normal([5.0, -1e3], [1e-3, 50.0], size=(40, 2))
     found = learn(X, cuts=cuts)
-    assert_allclose(found.mean, X.mean(axis=0), rtol=1e-12)
+    assert_allclose(found.centre, X.mean(axis=0), rtol=1e-12)
     assert_allclose(found.scale, X.std(axis=0), rtol=1e-9)
 
 
@@ -31,14 +32,14 @@ def test_any_scale(scale):
     X = np.random.default_rng(0).normal(size=(50, 3))
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         found = learn(scale * X, cuts=[20])
-    assert_allclose(found.mean / scale, X.mean(axis=0), atol=1e-12)
+    assert_allclose(found.centre / scale, X.mean(axis=0), atol=1e-12)
     assert_allclose(found.scale / scale, X.std(axis=0), rtol=1e-9)
 
 
 def test_scales_that_differ_from_tile_to_tile():
     X = np.concatenate([np.full((10, 1), 1e-100), np.full((10, 1), 1e100)])
     found = learn(X, cuts=[10])
-    assert_allclose(found.mean, 5e99)
+    assert_allclose(found.centre, 5e99)
     assert_allclose(found.scale, 5e99)
 
 
@@ -54,7 +55,7 @@ def test_weights_count_rows():
     X = np.random.default_rng(0).normal(size=(10, 2))
     weight = np.array([1.0, 2, 3, 0, 1, 1, 0, 2, 1, 1])
     weighted, repeated = learn(X, cuts=[4], weight=weight), learn(X.repeat(weight.astype(int), axis=0))
-    assert_allclose(weighted.mean, repeated.mean)
+    assert_allclose(weighted.centre, repeated.centre)
     assert_allclose(weighted.scale, repeated.scale)
 
 
