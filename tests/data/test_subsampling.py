@@ -142,13 +142,12 @@ def test_what_is_left_as_it_is(n, n_rows, least):
         assert_array_equal(subsampled(batch, certain, least).index, np.arange(n))
 
 
-@pytest.mark.parametrize("calibration_share", [0.0, 0.05])
-def test_all_rows_at_once_are_left_as_they_are(fitted, calibration_share):
+def test_all_rows_at_once_are_left_as_they_are(fitted):
     """They are the same in every epoch, and so would be those that are kept."""
     engine, posterior = fitted
     (batch,) = engine.batches(N, np.random.default_rng(0))
     look = Sweep(PRIOR, posterior, engine.rule, SweepOptions(damping=0.0))
-    assert engine.run(look, batch, RowSampler(LEAST, calibration_share)).n_visited > 0.9 * N
+    assert engine.run(look, batch, RowSampler(LEAST)).n_visited > 0.9 * N
 
 
 def test_a_minibatch_that_has_been_read_is_subsampled_alike():

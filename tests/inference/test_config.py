@@ -17,14 +17,15 @@ X, LABELS = table(200)
 SVI, FACTORS, ALL = {"method": "vi"}, {"site_storage": "factors"}, {"batch_size": None}
 
 DECISIONS = [
-    # Rows of a step: all up to 10,000, then 5m, 1,000 or a thousandth of the rows, at most 20m.
-    ((10_000, 2), {}, {"batch_size": None, "schedule": "steps", "optimizer": Adam(0.1)}),
-    ((10_001, 2), {}, {"batch_size": 1_000, "optimizer": Adam(0.02), "smallest_gain": 0.1}),
+    # Rows of a step: 5m, 1,000 or a thousandth of the rows, at most 20m; all rows if that is all.
+    ((1_000, 2), {}, {"batch_size": None, "schedule": "steps", "optimizer": Adam(0.1)}),
+    ((1_001, 2), {}, {"batch_size": 1_000, "optimizer": Adam(0.02), "smallest_gain": 0.1}),
+    ((2_000, 2), {"n_inducing": 400}, {"batch_size": None}),
     ((60_000, 2), {"n_inducing": 400}, {"batch_size": 2_000}),
     ((60_000, 2), {"n_inducing": 20}, {"batch_size": 400}),
     ((10**7, 2), {"n_inducing": 1_000}, {"batch_size": 10_000}),
     ((100, 2), {"batch_size": 1_000}, {"batch_size": 100, "subsample": 1.0}),
-    ((60_000, 2), ALL, {"batch_size": None, "calibration_fraction": 0.0}),
+    ((60_000, 2), ALL, {"batch_size": None, "validation_fraction": 0.05}),
     # Budgets: 200 steps on all rows (VI: 250); 3,000 minibatches and two epochs at least.
     ((500, 2), {}, {"max_epochs": 200.0, "max_seconds": math.inf, "full_rate_steps": 0.0}),
     ((500, 2), SVI, {"max_epochs": 250.0, "trace_penalty": 0.0, "damping": 1.0}),
@@ -32,14 +33,20 @@ DECISIONS = [
     ((10**8, 2), {}, {"max_epochs": 2.0}),
     ((60_000, 2), {"max_seconds": 9}, {"max_epochs": math.inf, "max_seconds": 9.0}),
     ((60_000, 2), {"max_seconds": 9, "max_epochs": 3}, {"max_epochs": 3.0, "max_seconds": 9.0}),
-    ((500, 2), {"searched": True}, {"max_epochs": 75.0, "optimizer": Adam(0.03), "warm_up": 0}),
-    # Calibration, and with rows held out for it, training without the residual.
-    ((500, 2), {}, {"residual_scale": 1.0, "trace_penalty": 1.0}),
-    ((500, 3), {}, {"calibration": "temperature", "calibration_fraction": 0.0}),
-    ((25_000, 2), {}, {"calibration": "temperature", "calibration_fraction": 0.0}),
-    ((25_001, 2), {}, {"calibration_fraction": 0.05, "residual_scale": 0.0}),
-    ((60_000, 2), SVI, {"calibration_fraction": 0.05, "residual_scale": 1.0}),
-    ((60_000, 2), {"calibration": None}, {"calibration_fraction": 0.0, "residual_scale": 1.0}),
+    # The model is the same at every number of rows.
+    ((500, 2), {}, {"residual_scale": 1.0, "trace_penalty": 1.0, "kernel_name": "matern32"}),
+    ((10**6, 3), {}, {"residual_scale": 1.0, "trace_penalty": 1.0, "kernel_name": "matern32"}),
+    ((60_000, 2), {}, {"scaling": "robust", "n_inducing": 100}),
+    ((60_000, 2), {"kernel_name": None}, {"scaling": "standard", "kernel_name": None}),
+    ((60_000, 2), SVI, {"validation_fraction": 0.05, "trace_penalty": 0.0}),
+    # Held-out rows: 5 %, 500 to 20,000 of them, none of fewer than 2,000 rows.
+    ((1_999, 2), {}, {"validation_fraction": 0.0}),
+    ((2_000, 2), {}, {"validation_fraction": 0.25}),
+    ((10**6, 2), {}, {"validation_fraction": 0.02}),
+    ((60_000, 2), {"validation_fraction": None}, {"validation_fraction": 0.0}),
+    ((60_000, 2), {"early_stopping": "loo"}, {"validation_fraction": 0.0}),
+    ((60_000, 2), FACTORS, {"validation_fraction": 0.0, "trace_penalty": 0.0}),
+    ((60_000, 2), {"optimizer": None}, {"validation_fraction": 0.0}),
     ((60_000, 2), {"residual_scale": 0.4}, {"residual_scale": 0.4}),
     ((60_000, 2), FACTORS, {"damping": 0.99, "cools": False, "subsample": 1.0}),
     # Early stopping: on the rows that validation_fraction holds out.
@@ -105,9 +112,12 @@ REFUSED = [
     ({"batch_size": 0}, "batch_size=0 is not possible"),
     ({"n_inducing": 0}, "n_inducing=0 .* a whole number from 1"),
     ({"optimizer": "sgd"}, r"optimizer='sgd' .* cavity\.inference\.Adam\(0\.01\)"),
-    ({"scaling": "minmax"}, 'scaling=\'minmax\' .* "standard", "robust", "quantile", "whiten" or None'),
+    (
+        {"scaling": "minmax"},
+        'scaling=\'minmax\' .* "auto", "standard", "robust", "quantile", "whiten" or None',
+    ),
     ({"max_epochs": 0}, "max_epochs=0 .* a positive number or None"),
-    ({"validation_fraction": 1.0}, r"validation_fraction=1\.0 .* in \(0, 1\) or None"),
+    ({"validation_fraction": 1.0}, r"validation_fraction=1\.0 .* in \(0, 1\), .auto. or None"),
     ({"tol": -1.0}, "tol=-1.0 .* a number from 0"),
     ({"n_classes": 3, "likelihood": "logit"}, "likelihood='logit' is for two classes and y has 3"),
     ({"optimizer": None, "early_stopping": "loo"}, "early_stopping='loo' .* optimizer=None"),
@@ -120,7 +130,6 @@ REFUSED = [
         {**SVI, "posterior_update": "gradient", "optimizer": SignRates()},
         "SignRates.* does not go with L-BFGS",
     ),
-    ({**FACTORS, "calibration": "temperature"}, "use or site_storage"),
     ({**SVI, **FACTORS}, "site_storage='factors' belongs to EP"),
     ({**SVI, "exact_gradient": True}, "exact_gradient=True belongs to EP"),
     ({**SVI, "trace_penalty": 0.5}, "trace_penalty=0.5 belongs to EP"),

