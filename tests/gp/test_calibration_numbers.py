@@ -135,7 +135,7 @@ def test_numbers_that_are_not_finite_are_named():
         fit_calibration(Probit(), np.full((1, 10), np.nan), *parts[1:], labels)
 
 
-def test_many_classes_use_evenly_spaced_rows(monkeypatch):
+def test_the_rows_of_a_fit_are_evenly_spaced(monkeypatch):
     parts, labels = drawn(NoisyArgmax(4), 300)
     chosen = np.linspace(0, 299, 100).round().astype(int)
     expected = fit_calibration(NoisyArgmax(4), *parts.of(chosen), labels[chosen])

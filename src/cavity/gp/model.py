@@ -106,15 +106,13 @@ class Model:
         It is (v + b·s)/(|A|² + b·s), where |A|² = k(x, x) − s is the prior variance of what the inducing
         points say, and v its posterior variance. Both sides are those of the calibrated model.
         """
-        # Far from the inducing points |A|² and v vanish, and the share is 1 for any b > 0. To have that
-        # for b = 0 too, b is at least the rounding of |A|² as a share of k(x, x).
-        b = max(self.residual_variance_scale, float(np.finfo(self.dtype).eps))
 
         def share(inputs: Array) -> tuple[Array]:
             at, k, _ = self._marginals(inputs)
-            residual = b * at.residual
+            residual = self.residual_variance_scale * at.residual
             prior = np.maximum(k - at.residual, 0.0) + residual
-            left = np.ones_like(at.variance)  # of a function that is zero, nothing can be learned
+            # Far away |A|² and v vanish: the share tends to 1 for any b > 0, and is 1 for b = 0 as well.
+            left = np.ones_like(at.variance)
             np.divide(at.variance + residual, prior, out=left, where=prior > 0.0)
             return (np.clip(left, 0.0, 1.0),)
 
