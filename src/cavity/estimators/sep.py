@@ -19,24 +19,28 @@ class SEPClassifier(TrainedGPClassifier):
     kernel : scikit-learn kernel or None
         Any composition of ConstantKernel, WhiteKernel, RBF, Matern, RationalQuadratic, DotProduct, +, *
         and **, or a kernel registered with `cavity.gp.kernels.register`. It acts on the scaled inputs.
-        None is an amplitude (bounded at 30) times an ARD RBF whose lengthscales start at the median
-        distance between rows.
+        None is an amplitude (bounded at 30) times an ARD Matérn 3/2, RBF or Matérn 1/2, whose
+        lengthscales start at the median distance between rows; held-out rows choose.
     likelihood : {"probit", "logit"}
         Probability of a label given the latent function: Φ(yf), in closed form, or 1/(1 + exp(−yf)). For
         three classes or more, only "probit": the largest of C latent functions, each with unit noise.
     n_inducing : int or "auto"
-        Number m of inducing points; at most the number of different rows. "auto" tries 25 to 400 while
-        the leave-one-out score gains enough, in at most two fifths of max_seconds.
+        Number m of inducing points; at most the number of different rows. With "auto", held-out rows
+        choose 200 or 400; it is 100 if no rows are held out.
     inducing_points : {"kmeans", "random", "greedy"} or array-like [m, d]
         Where inducing points start: cluster centres, random rows, the rows of greatest conditional
         variance, or the given points in the units of X, which override n_inducing.
-    scaling : {"standard", "whiten"} or None
-        How inputs are scaled: each feature centred and scaled, or also decorrelated by a Cholesky factor
-        (`kernel_` then has one lengthscale for each decorrelated feature), or not at all.
+    scaling : {"auto", "standard", "robust", "quantile", "whiten"} or None
+        How inputs are scaled. "standard": each feature centred and scaled by its standard deviation.
+        "robust": by median and interquartile range, with large values drawn in, so that no outlier
+        decides the scale. "quantile": to the normal quantiles of its ranks. "whiten": standardised, then
+        decorrelated by a Cholesky factor (`kernel_` then has one lengthscale for each decorrelated
+        feature). None: not at all. With "auto", held-out rows choose one of the first three; it is
+        "robust" if no rows are held out, and "standard" with a kernel of your own.
     batch_size : int, "auto" or None
-        Rows that a step sees. None is all of them; "auto" is all up to 10,000 rows, beyond that 5m, or
-        1,000 or a thousandth of all rows if that is more, at most 20m. `partial_fit` learns a chunk 5m
-        rows at a time, or as many as this number.
+        Rows that a step sees. None is all of them; "auto" is 5m, or 1,000 or a thousandth of all rows if
+        that is more, at most 20m, and all rows if there are no more. `partial_fit` learns a chunk 5m rows
+        at a time, or as many as this number.
     optimizer : "adam", an optimiser object or None
         How kernel and inducing points move. An object such as `cavity.inference.Adam(0.01)` sets the
         learning rate; "adam" chooses it. None keeps kernel and inducing points and runs EP to
@@ -45,8 +49,10 @@ class SEPClassifier(TrainedGPClassifier):
         Budget in passes over the data and in seconds; whichever ends first. Steps shrink in its second
         half. With max_seconds the result depends on the clock. Without either, training takes at most
         200 steps on all rows, or 3,000 minibatches and at least two epochs.
-    validation_fraction : float or None
-        Share of the rows (at most 10,000) that are held out to end training early. None holds out none.
+    validation_fraction : float, "auto" or None
+        Share of the rows (at most 20,000) that are held out of training. They decide what "auto" means,
+        keep the best state and calibrate the predictions. "auto" is 5 %, at least 500 rows, and none of
+        fewer than 2,000; a number also ends training early. None holds out none.
     class_weight : dict, "balanced" or None
         Factors on the weights of the rows of each class, by class value (1 for those not listed).
         "balanced" gives every class the same total weight. They change the prior odds, and so the
@@ -84,8 +90,11 @@ class SEPClassifier(TrainedGPClassifier):
     residual_variance_scale_ : float
         The factor of predictions on the residual variance, which the inducing points leave unexplained;
         1 without calibration.
-    inducing_search_ : list of `cavity.inference.InducingCandidate`
-        The numbers of inducing points that n_inducing="auto" has tried, with their scores and seconds.
+    validation_log_loss_, validation_standard_error_ : float
+        Mean negative log probability of the held-out labels, and its standard error; NaN without any.
+    n_validation_rows_ : int
+    race_ : `cavity.inference.Race` or None
+        The configurations that were tried, with their scores on the held-out rows and their seconds.
     n_iter_ : int, steps taken
     fit_seconds_ : float
     history_ : list of `cavity.inference.Iteration`

@@ -1,0 +1,193 @@
+"""The race: what it decides, that it can be repeated and resumed, and that held-out rows stay out."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.datasets import make_moons
+from sklearn.gaussian_process.kernels import RBF
+
+import cavity
+from cavity import SEPClassifier, SVIClassifier
+from cavity.data.sampling import hashed_rows
+from cavity.engines.local import LocalEngine
+from cavity.inference import race as race_module
+from cavity.inference.race import SAFE, SHARP, Candidate, Entrants, RaceEntry
+from support import PINNED, make, replace_sweep
+
+X, Y = make_moons(2_000, noise=0.3, random_state=0)
+QUICK = {"max_epochs": 3, "random_state": 0}
+ALL_FREE = frozenset(Candidate._fields)
+
+
+@pytest.fixture(autouse=True)
+def few_points(monkeypatch):
+    monkeypatch.setattr(race_module, "PILOT_POINTS", 8)
+    monkeypatch.setattr(race_module, "POINTS", 12)
+
+
+def without_seconds(race):
+    return [replace(entry, seconds=0.0) for entry in race.entries]
+
+
+def test_it_is_the_same_with_any_number_of_threads():
+    one, two = (SEPClassifier(**QUICK, n_jobs=n).fit(X, Y) for n in (1, 2))
+    for a, b in zip(one.race_.entries, two.race_.entries, strict=True):
+        assert a.candidate == b.candidate
+        assert a.log_loss == pytest.approx(b.log_loss, rel=1e-9)
+    assert one.config_ == two.config_
+    assert (
+        sum(entry.chosen and entry.length == race_module.LAST_LENGTH for entry in one.race_.entries) == 1
+    )
+
+
+def test_the_configuration_repeats_the_winner_without_a_race():
+    model = SEPClassifier(**QUICK, n_jobs=1).fit(X, Y)
+    again = SEPClassifier(config=model.config_, n_jobs=1).fit(X, Y)
+    assert again.race_ is None
+    assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert again.validation_log_loss_ == model.validation_log_loss_
+
+
+def test_what_is_set_is_not_asked():
+    given = {"scaling": "quantile", "kernel_name": "rbf", "n_inducing": 9}
+    model = make(SEPClassifier, **given, **QUICK).fit(X, Y)
+    assert {entry.residual_scale for entry in model.race_.entries} == {0.0, 1.0}
+    for entry in model.race_.entries:
+        assert (entry.scaling, entry.kernel_name, entry.n_inducing) == ("quantile", "rbf", 9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (SEPClassifier, {**PINNED, "n_inducing": 9}),
+        (SEPClassifier, {"validation_fraction": None, "n_inducing": 9}),
+        (SEPClassifier, {**SAFE, "kernel": RBF([1.0, 1.0]), "n_inducing": 9}),
+        (SVIClassifier, {"kernel": RBF([1.0, 1.0]), "inducing_points": X[:9]}),
+    ],
+    ids=["all set", "nothing held out", "own kernel", "own kernel and points"],
+)
+def test_without_a_question_there_is_no_race(kind, options):
+    assert make(kind, **options, **QUICK).fit(X, Y).race_ is None
+
+
+def test_few_rows_have_no_race():
+    assert SEPClassifier(**QUICK, n_inducing=9).fit(X[:1_999], Y[:1_999]).race_ is None
+
+
+def test_held_out_rows_are_in_no_minibatch(monkeypatch):
+    held_out, seen = hashed_rows(2_000, 500, seed=0), set()
+
+    def watched(self, row_pass, batch=None, *sampler, run=LocalEngine.run):
+        sums = run(self, row_pass, batch, *sampler)
+        if batch is not None:
+            seen.update(*(np.r_[index].tolist() for index, _ in self._pending))
+        return sums
+
+    replace_sweep(monkeypatch, watched)
+    model = SEPClassifier(**QUICK, n_jobs=1).fit(X, Y)
+    assert model.n_validation_rows_ == 500
+    assert len(seen) == 1_500
+    assert not seen & set(held_out.tolist())
+
+
+def test_a_race_that_was_killed_goes_on_where_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+    whole = SEPClassifier(**QUICK, n_jobs=1).fit(X, Y)
+    trial, trials = race_module._Runner._trial, []
+
+    def killed(self, backend, candidate, length):
+        if len(trials) == 4:
+            raise SystemExit
+        trials.append(candidate)
+        return trial(self, backend, candidate, length)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(race_module._Runner, "_trial", killed)
+        with pytest.raises(SystemExit):
+            SEPClassifier(**QUICK, n_jobs=1, checkpoint=path).fit(X, Y)
+    stored = json.loads((tmp_path / "fit.ckpt.race").read_text())
+    assert len(stored["trials"]) == 4
+    steps = race_module.train_steps
+    run = []
+    monkeypatch.setattr(
+        race_module, "train_steps", lambda problem, *rest: (run.append(1), steps(problem, *rest))[1]
+    )
+    resumed = SEPClassifier(**QUICK, n_jobs=1, checkpoint=path).fit(X, Y)
+    assert len(run) == len(whole.race_) - 4
+    assert without_seconds(resumed.race_) == without_seconds(whole.race_)
+    assert_array_equal(resumed.predict_proba(X), whole.predict_proba(X))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"trials": 3, "fingerprint": {}}', "[1, 2"])
+def test_a_damaged_file_of_trials_is_no_obstacle(tmp_path, text):
+    (tmp_path / "fit.ckpt.race").write_text(text)
+    path = tmp_path / "fit.ckpt"
+    model = make(
+        SEPClassifier, scaling="robust", kernel_name="rbf", n_inducing=5, **QUICK, checkpoint=path
+    )
+    assert model.fit(X, Y).race_ is not None
+
+
+def test_the_table_is_saved_with_the_model(tmp_path):
+    model = make(SEPClassifier, scaling="robust", kernel_name="rbf", n_inducing=5, **QUICK).fit(X, Y)
+    model.save(tmp_path / "m.cavity")
+    loaded = cavity.load(tmp_path / "m.cavity")
+    assert loaded.race_ == model.race_
+    assert str(loaded.race_).count("\n") == len(model.race_)
+    assert "sharp" in str(model.race_)
+    assert len(model.race_.as_dicts()) == len(model.race_)
+
+
+class TestQuestions:
+    start = Candidate()
+
+    def test_the_order_of_candidates_does_not_matter(self):
+        same = {"log_loss": 0.3, "standard_error": 0.01, "n_steps": 5, "seconds": 1.0, "length": 1}
+        candidates = [Candidate(), Candidate(scaling="quantile"), Candidate(**SHARP)]
+        entries = [RaceEntry(**candidate._asdict(), **same) for candidate in candidates]
+        for order in (entries, entries[::-1]):
+            assert min(order, key=race_module._rank).candidate == Candidate()
+
+    def test_each_varies_one_thing(self):
+        entrants = Entrants(self.start, ALL_FREE)
+        for question, field in (("scalings", "scaling"), ("kernels", "kernel_name")):
+            candidates = getattr(entrants, question)(self.start)
+            assert len(candidates) == 3
+            for candidate in candidates:
+                assert candidate._replace(**{field: None}) == self.start._replace(**{field: None})
+
+    def test_nothing_free_leaves_one_candidate(self):
+        entrants = Entrants(self.start, frozenset())
+        for candidates in (
+            entrants.models(),
+            entrants.scalings(self.start),
+            entrants.kernels(self.start),
+            entrants.sizes(self.start),
+        ):
+            assert candidates == [self.start]
+
+    def test_the_safe_model_takes_part_in_the_last_question(self):
+        sharp = self.start._replace(**SHARP)
+        sizes = Entrants(self.start, ALL_FREE).sizes(sharp)
+        assert {candidate.residual_scale for candidate in sizes} == {0.0, 1.0}
+
+
+def test_a_candidate_that_fails_loses(monkeypatch):
+    def failing(problem, config, *rest):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(race_module, "train_steps", failing)
+    model = make(SEPClassifier, scaling="robust", kernel_name="rbf", n_inducing=5, **QUICK).fit(X, Y)
+    assert {entry.log_loss for entry in model.race_.entries} == {np.inf}
+    assert model.config_.residual_scale == 1.0  # the safe one, where nothing is known
+
+
+def test_scores_of_weighted_rows_count_copies():
+    weight = 1.0 + (np.arange(2_000) % 2)
+    model = make(SEPClassifier, **PINNED, n_inducing=5, **QUICK).fit(X, Y, weight)
+    plain = make(SEPClassifier, **PINNED, n_inducing=5, **QUICK).fit(X, Y)
+    assert model.validation_log_loss_ != plain.validation_log_loss_
