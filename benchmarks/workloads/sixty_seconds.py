@@ -1,4 +1,4 @@
-"""`SEPClassifier(max_seconds=60)` and nothing else set: its scores, its race, and whether that chose well.
+"""`SEPClassifier(max_seconds=60)` and nothing else set: its scores, and whether its race chose well.
 
 Both benchmarks have the splits of `defaults`: MNIST's own test rows, else 10,000 rows at random; 30 % of
 EEG, phishing and banana, which have fewer than 33,000 rows. Seeds change the fit, not the split.
@@ -80,7 +80,7 @@ def _line(dataset: str, name: str, value: float, limit: float) -> str:
 
 
 def choice_table(repetitions: Sequence[Repetition]) -> str:
-    """One row per set: the choice of the race and the best candidate, each trained alone; the default."""
+    """One row per set: the choice of the race and the best candidate, each trained alone."""
     rows, near, near_fits = [], 0, 0
     for dataset, here in _by_dataset(repetitions).items():
         losses = {r.label: r.metrics["nll"] for r in here}

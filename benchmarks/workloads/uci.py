@@ -1,6 +1,6 @@
 """Seven small sets, as in the paper's Table 1: which default is the better classifier?
 
-The record file also holds our fits at an earlier commit, whose defaults were others; no run repeats them.
+The record file also holds our fits at an earlier commit with other defaults. No run repeats them.
 """
 
 from collections.abc import Sequence
@@ -62,8 +62,8 @@ def _verdict(repetitions: Sequence[Repetition]) -> str:
     met = gain >= LEAST_GAIN and seconds <= LARGEST_SECONDS
     return (
         f"\n\n{label}, mean NLL and seconds of a fit on {len(both)} splits: {nll_before:.4f} and "
-        f"{seconds_before:.2f} s at {EARLIER}, {nll:.4f} and {seconds:.2f} s now: {100 * gain:.1f} % lower. "
-        f"At least {100 * LEAST_GAIN:.0f} % in at most {LARGEST_SECONDS:g} s: "
+        f"{seconds_before:.2f} s at {EARLIER}, {nll:.4f} and {seconds:.2f} s now: {100 * gain:.1f} % "
+        f"lower. At least {100 * LEAST_GAIN:.0f} % in at most {LARGEST_SECONDS:g} s: "
         f"{'met' if met else '**missed**'}."
     )
 
