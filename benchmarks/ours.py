@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.metrics import scores
+from benchmarks.metrics import latent_scores, scores
 from benchmarks.paper import schemes
 from benchmarks.start import Start
 from benchmarks.watch import Watch
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity.inference.race import Candidate
 
 KINDS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
 
@@ -33,9 +34,12 @@ class Job:
     y: NDArray[np.integer]
     X_test: NDArray[np.floating]
     y_test: NDArray[np.integer]
-    start: Start
+    start: Start | None
+    """Where the paper's schemes begin; the defaults find their own start."""
     settings: Mapping[str, Any]
     budget: float | None = None
+    f_test: NDArray[np.floating] | None = None
+    """The true latent function at the test rows, of drawn sets."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ def fit(mode: str, job: Job) -> Fit:
 
 
 def _paper_fit(mode: str, job: Job, points: NDArray[np.floating]) -> Fit:
+    assert job.start is not None
     watch = Watch(
         points,
         lambda log_p: _nll_and_error(log_p[: len(job.y_test)], job.y_test),
@@ -86,14 +91,7 @@ def _paper_fit(mode: str, job: Job, points: NDArray[np.floating]) -> Fit:
 
 
 def _default_fit(mode: str, job: Job, points: NDArray[np.floating]) -> Fit:
-    settings = job.settings
-    parameters: dict[str, Any] = {"n_inducing": len(job.start.Z)}
-    if job.budget is not None:
-        parameters["max_seconds"] = job.budget
-    parameters |= settings.get("parameters", {})
-    model = KINDS[mode](
-        random_state=settings.get("seed", 0), n_jobs=settings.get("threads"), **parameters
-    )
+    model = KINDS[mode](**parameters_of(job.settings, job.budget))
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fit that ends with its budget says so
@@ -102,13 +100,73 @@ def _default_fit(mode: str, job: Job, points: NDArray[np.floating]) -> Fit:
     log_p = model.predict_log_proba(points)
     final = _nll_and_error(log_p[: len(job.y_test)], job.y_test)
     extra = {
+        **facts(model, seconds),
         "steps": model.n_iter_,
         "objective": [
             {"step": i.iteration, "seconds": i.seconds, "objective": i.objective} for i in model.history_
         ],
         "inducing_points": model.inducing_points_,
     }
+    if job.f_test is not None:
+        moments = model.latent_mean_and_variance(job.X_test)
+        entropy = model.predict_uncertainty(job.X_test)
+        extra["latent"] = latent_scores(job.f_test, *moments, log_p[: len(job.y_test)]) | {
+            "aleatoric": float(np.median(entropy.aleatoric)),
+            "epistemic": float(np.median(entropy.epistemic)),
+            "ood": float(np.median(model.ood_score(job.X_test))),
+        }
     return Fit(log_p, seconds, [{"seconds": seconds, "step": model.n_iter_, **final}], extra)
+
+
+def parameters_of(settings: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
+    """Constructor arguments of a classifier at its defaults, but for what the settings say."""
+    parameters = dict(settings.get("parameters", {}))
+    if budget is not None:
+        parameters["max_seconds"] = budget
+    if "m" in settings:
+        parameters.setdefault("n_inducing", settings["m"])
+    return {
+        **parameters,
+        "random_state": settings.get("seed", 0),
+        "n_jobs": settings.get("threads"),
+    }
+
+
+def facts(model: Any, seconds: float) -> dict[str, Any]:
+    """What a record keeps of a fit that took so many seconds: its calibration and its race.
+
+    "parameters" of a candidate are those of a fit with this candidate and without a race.
+    """
+    found = {
+        "n_iter": model.n_iter_,
+        "m": len(model.inducing_points_),
+        "inverse_temperature": model.inverse_temperature_,
+        "residual_variance_scale": model.residual_variance_scale_,
+    }
+    race = getattr(model, "race_", None)
+    if race is None:
+        return found
+    return found | {
+        "held_out_nll": model.validation_log_loss_,
+        "race_seconds": seconds - model.fit_seconds_,  # the fit's own clock starts after the race
+        "race": [
+            {
+                "candidate": str(entry.candidate),
+                "parameters": _pinned(entry.candidate),
+                "length": entry.length,
+                "held_out_nll": entry.log_loss,
+                "seconds": entry.seconds,
+                "chosen": entry.chosen,
+            }
+            for entry in race
+        ],
+    }
+
+
+def _pinned(candidate: Candidate) -> dict[str, Any]:
+    fields = candidate._asdict()
+    parameters = {name: fields.pop(name) for name in ("scaling", "n_inducing")}
+    return {**parameters, "config": fields}
 
 
 def _grid(settings: Mapping[str, Any] | None) -> NDArray[np.float64] | None:

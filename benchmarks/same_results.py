@@ -64,13 +64,7 @@ FITS = [
     Fit("SEP, early stopping", "SEPClassifier", "moons", {"max_epochs": 60, "validation_fraction": 0.2}),
     Fit("SEP, exact gradient", "SEPClassifier", "cancer", {"max_epochs": 40, "exact_gradient": True}),
     Fit("SEP, optimizer=None", "SEPClassifier", "cancer", {"optimizer": None}),
-    Fit(
-        "SEP, calibrated logit",
-        "SEPClassifier",
-        "cancer",
-        {"max_epochs": 40, "likelihood": "logit", "calibration": "temperature"},
-    ),
-    Fit("SEP, search for m", "SEPClassifier", "moons", {"max_epochs": 80, "n_inducing": "auto"}),
+    Fit("SEP, logit", "SEPClassifier", "cancer", {"max_epochs": 40, "likelihood": "logit"}),
     Fit("SEP, minibatches", "SEPClassifier", "moons", MINIBATCH),
     Fit("SEP, stored factors", "SEPClassifier", "moons", {**MINIBATCH, "site_storage": "factors"}),
     Fit("SVI, natural", "SVIClassifier", "cancer", {"max_epochs": 40}),
@@ -105,7 +99,6 @@ EARLIER_NAMES = {
     "hyperprior_scale": "hyperprior",
 }
 EARLIER_SCALING = {"standard": True, "whiten": "whiten", None: False}
-EARLIER_CALIBRATION = {"temperature": "loo", None: None}
 
 
 def constructor_arguments(classifier: type, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,8 +125,6 @@ def constructor_arguments(classifier: type, settings: Mapping[str, Any]) -> dict
         match name:
             case "scaling":
                 earlier["standardize"] = EARLIER_SCALING[value]
-            case "calibration":
-                earlier["calibration"] = EARLIER_CALIBRATION[value]
             case "exact_gradient":
                 earlier["gradient"] = "exact" if value else "approximate"
             case "max_epochs" if full_batch:

@@ -92,7 +92,7 @@ def paper_config(mode: str, n_rows: int, m: int, settings: Mapping[str, Any]) ->
         batch_size=minibatch,
         max_epochs=_ENDLESS,
         hyperprior_scale=None,
-        calibration=None,
+        validation_fraction=None,
         seed=settings.get("seed", 0),
         **(own | settings.get("parameters", {})),
     )

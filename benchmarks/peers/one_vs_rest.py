@@ -15,7 +15,7 @@ from cavity.inference import open_rows, resolve
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import Progress
-from cavity.inference.start import chosen_start, prepare
+from cavity.inference.start import chosen_start, hold_out_rows, learn_scaling, prepare
 from cavity.inference.train import train
 from cavity.inference.vi import Variational
 
@@ -83,21 +83,31 @@ class OneVsRestClassifier:
         """Train on X [n, d] and y [n] as an estimator of the same configuration does."""
         with open_rows(X, y, n_jobs=self.n_jobs) as rows:
             config = resolve(rows.n_rows, rows.n_classes, method=self.method, **self.fields)
-            scaling = rows.backend.learn_scaling(rows.source, config.scaling)
-            rng, rule = np.random.RandomState(config.seed), RULES[self.method](OneVsRest(rows.n_classes))
-            start = chosen_start(rows.source, scaling, config, rng)
-            problem = prepare(rows.source, config, rows.backend, scaling=scaling, start=start, rule=rule)
+            rule = RULES[self.method](OneVsRest(rows.n_classes))
+            scaling = learn_scaling(rows.source, config, rows.backend)
+            problem = prepare(
+                rows.source,
+                config,
+                rows.backend,
+                scaling=scaling,
+                start=chosen_start(rows.source, scaling, config),
+                held_out=hold_out_rows(rows.source, config, rows.backend),
+                rule=rule,
+            )
             no_checkpoints = Checkpointer(None, config.checkpoint_interval, dict)
             result = train(problem, config, Progress(), no_checkpoints)
         point = result.point
-        self.n_iter_, self.inverse_temperature_ = result.n_iter, point.inverse_temperature
+        self.n_iter_ = result.n_iter
+        self.inverse_temperature_ = point.calibration.inverse_temperature
+        self.residual_variance_scale_ = point.calibration.residual_variance_scale
         self.inducing_points_ = scaling.invert(point.prior.Z)
         self.model_ = Model.from_prior(
             point.prior,
             point.posterior,
             scaling,
             rule.likelihood,
-            inverse_temperature=point.inverse_temperature,
+            inverse_temperature=self.inverse_temperature_,
+            residual_variance_scale=self.residual_variance_scale_,
         )
         return self
 

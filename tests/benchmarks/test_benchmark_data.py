@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tiny_data
-from benchmarks.data import DataNotFoundError, fixed, holdout, load, redrawn, splits, whitened
+from benchmarks.data import DataNotFoundError, fixed, holdout, load, one_split, redrawn, splits, whitened
 from benchmarks.start import starting_point
 
 
@@ -33,6 +33,21 @@ def test_folder_not_set_says_what_to_do(monkeypatch):
 def test_missing_file_is_named():
     with pytest.raises(DataNotFoundError, match=r"sonar\.npz"):
         load("sonar")
+
+
+def test_a_set_that_is_only_a_file(tmp_path):
+    y = np.tile([-1, 1], 20).astype(np.int8)
+    np.savez(tmp_path / "data" / "phishing.npz", X=np.ones((40, 2), np.int8), y=y)
+    data = load("phishing")
+    assert data.X.dtype == np.float32
+    np.testing.assert_array_equal(data.y, y)
+
+
+def test_one_split_has_the_sets_own_test_rows_or_thirty_per_cent_or_a_limit(monkeypatch):
+    np.testing.assert_array_equal(one_split("mnist").test.X, fixed("mnist").test.X)
+    np.testing.assert_array_equal(one_split("heart").test.X, holdout("heart", 15).test.X)
+    monkeypatch.setattr("benchmarks.data.TEST_ROWS", 7)
+    np.testing.assert_array_equal(one_split("heart").test.X, holdout("heart", 7).test.X)
 
 
 def test_splits_are_the_same_every_time():

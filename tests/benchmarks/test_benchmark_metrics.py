@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
-from benchmarks.metrics import CLIP, log_probabilities, scores
+from benchmarks.metrics import CLIP, latent_scores, log_probabilities, scores
+from scipy.stats import norm
 
 
 def test_scores_of_known_probabilities():
@@ -28,3 +29,18 @@ def test_many_classes_are_scored_by_their_columns():
     found = scores(np.log(p), np.array([0, 1]))
     assert found["error"] == 0.5
     assert np.isclose(found["nll"], -np.log([0.7, 0.2]).mean())
+
+
+def test_scores_against_the_true_function():
+    f = np.array([-2.0, 0.0, 1.0, 30.0])
+    p = norm.cdf(f[:3])
+    q = np.array([0.3, 0.5, 0.6])
+    log_q = np.vstack([np.log(np.column_stack([1 - q, q])), [-460.0, 0.0]])
+    found = latent_scores(f, mean=f / 2.0 + 1.0, variance=np.array([1.0, 0.25, 1.0, 1.0]), log_p=log_q)
+    assert found["slope"] == pytest.approx(2.0)
+    assert found["coverage"] == 0.25  # the distances are 2, 1, .5 and 14
+    assert found["width"] == pytest.approx(2 * 1.96 * 3.5 / 4)
+    by_label = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    assert found["excess"] == pytest.approx(by_label.sum() / 4)
+    true = np.column_stack([norm.logcdf(-f), norm.logcdf(f)])
+    assert latent_scores(f, f, np.ones(4), true)["excess"] == pytest.approx(0.0, abs=1e-15)

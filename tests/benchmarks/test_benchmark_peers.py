@@ -95,15 +95,15 @@ def test_an_unknown_peer_is_named():
 
 
 def test_our_worker_takes_parameters_from_json():
-    """An optimiser is a dictionary there, and further settings are in `config`."""
+    """Further settings are in `config`."""
     split = next(splits("heart", 1))
     config = {"hyperprior_scale": None}
-    parameters = {"optimizer": {"learning_rate": 1e-9}, "max_epochs": 2, "config": config}
+    parameters = {"max_epochs": 2, "config": config}
     settings = {"m": 5, "seed": 0, "threads": 1, "parameters": parameters}
-    slow = methods()["cavity-sep"](split.train, split.test, settings, None)
-    assert slow.extra["n_iter"] == 2
-    assert slow.extra["m"] == 5
-    assert slow.extra["inverse_temperature"] == 1.0
+    done = methods()["cavity-sep"](split.train, split.test, settings, None)
+    assert done.extra["n_iter"] == 2
+    assert done.extra["m"] == 5
+    assert done.extra["inverse_temperature"] == 1.0
 
 
 @pytest.mark.parametrize(("method", "rule"), [("cavity-sep", "ep"), ("cavity-svi", "vi")])

@@ -1,18 +1,19 @@
 """The workloads of a classifier to deploy: their tables, and that they run."""
 
 import re
+from dataclasses import replace
 
 import experiments
 import numpy as np
 import pytest
 from benchmarks.__main__ import RECORDS, RESULTS
 from benchmarks.data import Dataset
-from benchmarks.here import HereSEP
+from benchmarks.here import Here
 from benchmarks.methods import MethodFailedError
 from benchmarks.records import Repetition, read
 from benchmarks.registry import benchmarks
 from benchmarks.results import TEMPLATE
-from benchmarks.workloads import auto_m, defaults, sizes, step_rate
+from benchmarks.workloads import defaults, known_gp, sixty_seconds, step_rate
 
 
 def fit(label, nll, *, dataset="d", split=0, seconds=1.0, m=25, ece=0.01):
@@ -41,30 +42,6 @@ def test_the_page_on_many_classes_shows_what_is_recorded():
     assert f"{cost.extra['ratio']:.1f} times" in page
 
 
-class TestAutoTable:
-    def test_hindsight_and_what_can_be_known(self):
-        """m = 25 is best on split 0, 50 on split 1; by the mean, 25."""
-        repetitions = [
-            fit("m = 25", 0.30, split=0, m=25),
-            fit("m = 25", 0.52, split=1, m=25),
-            fit("m = 50", 0.40, split=0, m=50, seconds=2.0),
-            fit("m = 50", 0.50, split=1, m=50, seconds=2.0),
-            fit("auto", 0.40, split=0, m=50, seconds=3.0),
-            fit("auto", 0.51, split=1, m=25, seconds=3.0),
-        ]
-        text = auto_m.table(repetitions)
-        # Hindsight takes 25 for both: .41. Told by the other split: 50 (.40), then 25 (.52): .46.
-        assert "| d | 2 | 25 … 50 | 0.4550 | 3.00 | 25 | 1.110 | 3.00 " in text
-        assert "| 25, 50 | 0.989 | 2.00 | 12.2 % |" in text
-        assert "with hindsight: NLL within 1 % on 0 of 1 sets (not: d)" in text
-        assert "of other splits: NLL within 1 % on 1 of 1 sets" in text
-
-    def test_one_split_has_no_others(self):
-        text = auto_m.table([fit("m = 25", 0.3), fit("auto", 0.3)])
-        assert "| 25 | 1.000 | 1.00 | – | – | – | – |" in text
-        assert "of other splits: NLL within 1 % on 0 of 0 sets" in text
-
-
 def test_the_table_of_defaults_says_what_misses():
     ours, linear = defaults.OURS.label, defaults.LOGISTIC.label
     repetitions = [
@@ -82,39 +59,151 @@ def test_the_table_of_defaults_says_what_misses():
     assert "| -0.1000 | 1.0 |" in text  # one split has no standard error
 
 
-def test_auto_m_runs_and_is_redrawn(tmp_path):
-    item, path = experiments.run("auto-m", tmp_path, splits=2)
-    repetitions = read(path).repetitions
-    assert [r.failure for r in repetitions] == [None] * 6
-    assert "| heart | 2 |" in item.table(repetitions)
-
-
-def test_the_table_of_shares_has_a_row_a_fit():
-    done = fit("share 0.1", 0.2)
-    done.settings["parameters"]["residual_scale"] = 0.1
-    done.extra["inverse_temperature"] = 3.0
-    text = benchmarks()["residual-share"].table([done])
-    assert "| d | 0.1 | 0.2000 | 10.00 | 0.0100 | 3.00 |" in text
-
-
 def test_a_fit_here_fails_with_its_reason():
     data = Dataset(np.eye(20), np.tile([-1, 1], 10).astype(np.int8), "d")
     with pytest.raises(MethodFailedError, match="n_inducing"):
-        HereSEP()(data, data, {"seed": 0, "parameters": {"n_inducing": -1}}, None)
+        Here("sep")(data, data, {"seed": 0, "parameters": {"n_inducing": -1}}, None)
 
 
-def test_sizes_compare_means_over_the_seeds():
-    """A setting that was lucky once is not the best, nor one that lacks a seed."""
+def raced(nll=0.2, *, label="default", dataset="mnist", seed=0, chosen="b, m=400", **extra):
+    """A fit with a budget of 10 s, of which the race took 3 s."""
+    race = [
+        entry("a, m=200", 3, 0.30, 200),
+        entry("b, m=400", 3, 0.31, 400),
+        entry("c, m=100", 1, 0.33, 100),
+        entry("b, m=100", 1, 0.32, 100),
+        entry("d, m=100", 1, 0.34, 100),
+        entry("e, m=100", 1, float("inf"), 100),
+    ]
+    race = [{**one, "chosen": one["candidate"] == chosen} for one in race]
+    return Repetition(
+        "w",
+        label,
+        label,
+        dataset,
+        0,
+        {"seed": seed},
+        10.0,
+        seconds=10.5,
+        metrics={"nll": nll, "error": 0.1, "ece": 0.01 + nll / 10},
+        extra={"race": race, "race_seconds": 3.0, **extra},
+    )
 
-    def loss(label, seed, nll, m=50):
-        return Repetition("w", label, label, "d", 0, {"m": m, "seed": seed}, metrics={"nll": nll})
 
-    cells = [("auto", 0.200, 0.206), ("5m", 0.150, 0.300), ("10m", 0.200, 0.200)]
-    repetitions = [loss(label, k, nll) for label, *both in cells for k, nll in enumerate(both)]
-    text = sizes.table([*repetitions, loss("2m", 0, 0.1), loss("auto", 0, 0.3, m=100)])
-    assert "| d | 50 | 0.2030 | 0.2000 | 10m | 1.5 % | 3.0 % |" in text
-    assert "| d | 100 | 0.3000 | 0.3000 | auto | 0.0 % | 0.0 % |" in text
-    assert "within 1 % of the best on 1 of 2." in text
+def entry(candidate, length, nll, m):
+    parameters = {"n_inducing": m, "config": {"name": candidate[0]}}
+    return {"candidate": candidate, "length": length, "held_out_nll": nll, "parameters": parameters}
+
+
+class TestSixtySeconds:
+    def test_medians_and_a_verdict_for_each_goal(self):
+        text = sixty_seconds.table([raced(nll, seed=k) for k, nll in enumerate((0.03, 0.5, 0.02))])
+        row = "| mnist | 3 | 0.0300 (0.0200 … 0.5000) | 10.00 | 0.0130 | 10.5 | 30 % | b, m=400 |"
+        assert row in text
+        assert "* mnist, NLL: 0.0300, at most 0.036: met" in text
+        assert "* mnist, ECE: 0.0130, at most 0.015: met" in text
+        assert "* mnist, share of the race: 0.3000, at most 0.4: met" in text
+        assert "* mnist, budget overrun: 0.0500, at most 0.1: met" in text
+        assert "* mnist, NLL: 0.2000, at most 0.036: **missed**" in sixty_seconds.table([raced()])
+
+    def test_a_small_set_has_no_race(self):
+        text = sixty_seconds.table([replace(raced(dataset="heart"), extra={})])
+        assert "| 0 % | no race |" in text
+
+    def test_late_candidates_are_trained_alone(self):
+        """Those of the last trials; of the others the best two, with the winner's inducing points."""
+        alone = {
+            c.label: c.settings["parameters"] for c in sixty_seconds.candidates(raced().extra["race"])
+        }
+        assert list(alone) == ["a, m=200", "b, m=400", "a, m=400", "c, m=400"]
+        assert alone["c, m=400"] == {"n_inducing": 400, "config": {"name": "c"}}
+
+    def test_the_choice_beside_the_best(self):
+        fits = [raced(0.21), raced(0.2, label="b, m=400"), raced(0.199, label="a, m=200")]
+        fits += [replace(r, dataset="skin") for r in fits[:2]]
+        fits += [raced(0.1, dataset="skin", label="a, m=200")]
+        fits += [raced(0.1, dataset="adult")]  # no candidate has run yet
+        text = sixty_seconds.choice_table(fits)
+        row = "| mnist | 2 | b, m=400 | 0.2000 | a, m=200 | 0.1990 | 0.5 % | 0.2100 | +5.5 % | 30 % |"
+        assert row in text
+        assert "within 1 % of the best on 1 of 2; the fit that includes the race is on 0 of 2." in text
+
+    @pytest.mark.parametrize("name", ["sixty-seconds", "race-choice"])
+    def test_it_runs_and_pins_the_candidates(self, name, tmp_path, monkeypatch, few_test_rows):
+        split = known_gp.drawn(2, "smooth", 2_100, 0)
+        monkeypatch.setattr(sixty_seconds, "one_split", lambda name: split)
+        item, path = experiments.run(name, tmp_path, budget=0.1)
+        default, *alone = read(path).repetitions
+        assert [r.failure for r in (default, *alone)] == [None] * (1 + len(alone))
+        assert "race" in default.extra
+        assert not any("race" in r.extra for r in alone)
+        assert len(alone) >= (3 if name == "race-choice" else 0)
+        assert "| 2 inputs, smooth |" in item.table([default, *alone])
+
+
+@pytest.fixture
+def few_test_rows(monkeypatch):
+    monkeypatch.setattr(known_gp, "TEST_ROWS", 50)
+
+
+@pytest.mark.usefixtures("few_test_rows")
+class TestKnownGP:
+    def test_sets_of_one_seed_share_function_and_rows(self):
+        few, many = (known_gp.drawn(2, "hard", n, 0) for n in (30, 50))
+        np.testing.assert_array_equal(few.train.X, many.train.X[:30])
+        np.testing.assert_allclose(few.train.f, many.train.f[:30], atol=1e-12)
+        np.testing.assert_array_equal(few.train.y, many.train.y[:30])
+        other = known_gp.drawn(2, "hard", 30, 1)
+        assert not np.allclose(few.train.X, other.train.X)
+        assert not np.allclose(few.train.X[:20], few.test.X[:20])
+
+    def test_the_function_has_the_stated_kernel(self):
+        """Over many seeds: its variance, and its covariance at a distance of one lengthscale."""
+        lengthscale, variance = known_gp.FUNCTIONS[2, "hard"]
+        rng = np.random.default_rng(0)
+        pair = np.array([[0.3, -0.2], [0.3 + lengthscale, -0.2]])
+        f = np.array([known_gp._values(pair, *known_gp.spectrum(2, "hard", rng)) for _ in range(1_000)])
+        assert f.var() == pytest.approx(variance, rel=0.1)
+        assert np.mean(f[:, 0] * f[:, 1]) == pytest.approx(variance * np.exp(-0.5), rel=0.1)
+
+    def scored(self, n, seed, label="default", **changes):
+        names = ("coverage", "slope", "excess", "width", "aleatoric", "epistemic", "ood")
+        latent = dict(zip(names, (0.95, 1.0, 0.02, 2.0, 0.3, 0.05, 0.1), strict=True)) | changes
+        settings = {"seed": seed, "rows": n}
+        return Repetition("w", label, label, "d", seed, settings, extra={"latent": latent})
+
+    def test_goals_and_steps(self):
+        fits = [self.scored(500, 0), self.scored(9_500, 0), self.scored(9_500, 1, width=2.1)]
+        fits += [
+            self.scored(10_500, 0, width=4.0, ood=0.104),
+            self.scored(10_500, 1, width=4.2, ood=0.104),
+        ]
+        fits += [self.scored(100_000, 0, coverage=0.7, slope=1.2, excess=0.03)]
+        text = known_gp.table(fits)
+        assert "| d | 9,500 | default | 2 | 0.95 | 1 | 0.02 | 2.05 | 0.3 | 0.05 | 0.1 |" in text
+        assert "| d | 100,000 | default | 1 | 0.7* | 1.2* | 0.03 |" in text
+        assert "missed by coverage 0.70 (d, n = 100,000, default), slope 1.20 (d, n = 1" in text
+        assert "rises with n: d, 9,500 to 100,000 (default)." in text
+        assert "| 9,500 and 10,500 | d | default | +0 ± 0 | +2.05 ± 0.1* |" in text
+        assert "of the value: width +2.05 (d, n = 10,500, default)." in text
+
+    def test_it_runs(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(known_gp, "SIZES", (60, 70))
+        item, path = experiments.run("known-gp", tmp_path, budget=0.1)
+        done = read(path).repetitions
+        assert [r.failure for r in done] == [None] * 16
+        assert "| 6 inputs, hard | 70 | sharp | 1 |" in item.table(done)
+
+
+def test_uci_shows_the_default_beside_the_earlier_one():
+    """Means over the sets of the means over the splits that both have."""
+    fits = [fit("cavity SEP", nll, dataset=d, seconds=0.4) for d, nll in (("a", 0.2), ("b", 0.4))]
+    fits += [fit("cavity SEP at 5cfd0f9", nll, dataset=d) for d, nll in (("a", 0.22), ("b", 0.4))]
+    fits += [fit("cavity SEP at 5cfd0f9", 0.9, dataset="b", split=1)]
+    text = benchmarks()["uci"].table(fits)
+    assert "on 2 splits: 0.3100 and 1.00 s at 5cfd0f9, 0.3000 and 0.40 s now: 3.2 % lower." in text
+    assert "in at most 0.5 s: met." in text
+    assert "now" not in benchmarks()["uci"].table(fits[2:])
 
 
 def test_step_rates_go_by_the_best_round_and_the_threads_that_suit_a_peer():
