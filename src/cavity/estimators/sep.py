@@ -30,9 +30,12 @@ class SEPClassifier(TrainedGPClassifier):
     inducing_points : {"kmeans", "random", "greedy"} or array-like [m, d]
         Where inducing points start: cluster centres, random rows, the rows of greatest conditional
         variance, or the given points in the units of X, which override n_inducing.
-    scaling : {"standard", "whiten"} or None
-        How inputs are scaled: each feature centred and scaled, or also decorrelated by a Cholesky factor
-        (`kernel_` then has one lengthscale for each decorrelated feature), or not at all.
+    scaling : {"standard", "robust", "quantile", "whiten"} or None
+        How inputs are scaled. "standard": each feature centred and scaled by its standard deviation.
+        "robust": by median and interquartile range, with large values drawn in, so that no outlier
+        decides the scale. "quantile": to the normal quantiles of its ranks. "whiten": standardised, then
+        decorrelated by a Cholesky factor (`kernel_` then has one lengthscale for each decorrelated
+        feature). None: not at all.
     batch_size : int, "auto" or None
         Rows that a step sees. None is all of them; "auto" is all up to 10,000 rows, beyond that 5m, or
         1,000 or a thousandth of all rows if that is more, at most 20m. `partial_fit` learns a chunk 5m
