@@ -90,7 +90,8 @@ def scaling_of(X: AnyArray, weight: Array | None, kind: str) -> Scaling:
             Moments.of(X[part][:, few], None if weight is None else weight[part]) for part in parts
         )
         centre[few], scale[few] = standard.centre, standard.scale
-    return Scaling(centre, scale, bend=bend, knots=_joined(functions, d) if functions else None)
+    knots = _joined(functions, d) if functions else None
+    return Scaling(centre, scale, bend=bend if bend.any() else None, knots=knots)
 
 
 def _joined(functions: dict[int, tuple[Array, Array]], d: int) -> Knots:
