@@ -105,7 +105,7 @@ def test_columns_that_go_together_told_apart(tmp_path):
     trips = {"distance": distance, "minutes": distance + 0.02 * hold_up, "late": np.sin(2 * hold_up) > 0}
     pd.DataFrame(trips).to_csv(tmp_path / "trips.csv", index=False)
     scores = []
-    for options in ([], ["--whiten"]):
+    for options in ([], ["--scaling", "whiten"]):
         fit = [*FIT, "--target", "late", *options, "--force", "-o", tmp_path / "m.cavity"]
         assert run("fit", tmp_path / "trips.csv", *fit).exit_code == 0
         result = run("evaluate", tmp_path / "m.cavity", tmp_path / "trips.csv", "--json")

@@ -30,6 +30,16 @@ class LikelihoodName(str, Enum):
     logit = "logit"
 
 
+class ScalingName(str, Enum):
+    """Names of the scalings."""
+
+    standard = "standard"
+    robust = "robust"
+    quantile = "quantile"
+    whiten = "whiten"
+    none = "none"
+
+
 def _remember(context: typer.Context, option: typer.CallbackParam, given: bool) -> bool:
     """Note a shared option in the context of the command, which starts with that of `cavity` itself."""
     settings = context.obj or Settings()
@@ -74,9 +84,12 @@ Categorical = Annotated[
     list[str] | None,
     typer.Option(help="A column of numbers to treat as categories; may be repeated."),
 ]
-Whiten = Annotated[
-    bool,
-    typer.Option("--whiten", help="Decorrelate the columns, such as a distance and its travel time."),
+Scaling = Annotated[
+    ScalingName,
+    typer.Option(
+        help="How columns are scaled: by their deviation, by quartiles (no outlier decides), by ranks, "
+        "decorrelated, or not at all."
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option(help="Train on this many Dask processes of this machine.", min=1)
@@ -153,7 +166,7 @@ def fit(
     drop: Drop = None,
     categorical: Categorical = None,
     weight: Weight = None,
-    whiten: Whiten = False,
+    scaling: Scaling = ScalingName.standard,
     workers: Workers = None,
     scheduler: Scheduler = None,
     resume: Resume = False,
@@ -186,7 +199,7 @@ def fit(
         drop=tuple(drop or ()),
         categorical=tuple(categorical or ()),
         weight=weight,
-        whiten=whiten,
+        scaling=scaling.value,
         workers=workers,
         scheduler=scheduler,
         resume=resume,

@@ -50,7 +50,7 @@ class FitRequest:
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     weight: str | None = None
-    whiten: bool = False
+    scaling: str = "standard"
     workers: int | None = None
     scheduler: str | None = None
     resume: bool = False
@@ -124,12 +124,11 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     parameters: dict[str, Any] = {
         "n_inducing": request.inducing,
         "likelihood": request.likelihood,
+        "scaling": None if request.scaling == "none" else request.scaling,
         "random_state": request.seed,
         "n_jobs": request.jobs,
         **budget,
     }
-    if request.whiten:
-        parameters["scaling"] = "whiten"
     if request.method == "gfitc":
         if "max_epochs" in budget:
             raise CommandError(

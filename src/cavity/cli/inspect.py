@@ -84,7 +84,7 @@ def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
         "",
         f"{training['method']}, {training['likelihood']}, {training['inducing_points']} inducing "
         f"points, {training['iterations']:,} iterations, {training['seconds']:.1f} s",
-        f"kernel, on standardised features: {what['kernel']}",
+        f"kernel, on scaled features: {what['kernel']}",
     ]
     if training["log_marginal_likelihood"] is not None:
         lines.append(f"log marginal likelihood: {training['log_marginal_likelihood']:,.2f}")

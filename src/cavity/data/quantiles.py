@@ -22,7 +22,7 @@ MOST_VALUES = 25_000_000
 FEW_VALUES = 10
 """A column with at most so many different values is standardised."""
 SIMILAR = 100.0
-"""The range of such a column, in units of the smallest gap between values, is at most so large."""
+"""Largest range of such a column, in units of the smallest gap between two of its values."""
 BEND = 1.0 / 3.0
 """How soon large values are drawn in: the reciprocal of a in z ↦ a·asinh(z/a)."""
 IQR_OF_NORMAL = float(2.0 * ndtri(0.75))
@@ -44,9 +44,7 @@ def sample_numbers(n_rows: int, n_features: int) -> IntArray:
     ([0, 1, 2, 3], 100000, 25)
     """
     size = min(n_rows, MOST_ROWS, max(1, MOST_VALUES // n_features))
-    bounds = np.arange(size + 1) * (n_rows / size) if size < n_rows else np.arange(size + 1)
-    bounds = bounds.astype(np.int64)
-    bounds[-1] = n_rows
+    bounds = np.arange(size + 1, dtype=np.int64) * n_rows // size
     begin, length = bounds[:-1], np.diff(bounds)
     return begin + (row_hash(begin) % length.astype(np.uint64)).astype(np.int64)
 
@@ -90,7 +88,8 @@ def scaling_of(X: AnyArray, weight: Array | None, kind: str) -> Scaling:
             Moments.of(X[part][:, few], None if weight is None else weight[part]) for part in parts
         )
         centre[few], scale[few] = standard.centre, standard.scale
-    return Scaling(centre, scale, bend=bend, knots=_joined(functions, d) if functions else None)
+    knots = _joined(functions, d) if functions else None
+    return Scaling(centre, scale, bend=bend if bend.any() else None, knots=knots)
 
 
 def _joined(functions: dict[int, tuple[Array, Array]], d: int) -> Knots:
@@ -123,7 +122,8 @@ class Distribution:
         values = self.values
         if not 1 < len(values) <= FEW_VALUES:
             return len(values) == 1
-        return bool(values[-1] / SIMILAR - values[0] / SIMILAR <= np.diff(values / 2.0).min() * 2.0)
+        halves = values / 2.0  # the range itself may be infinite
+        return bool(halves[-1] - halves[0] <= SIMILAR * np.diff(halves).min())
 
     def quantiles(self, shares: Array) -> Array:
         """Values [q] below which the given shares [q] of the weight lie; between two values, their mean.

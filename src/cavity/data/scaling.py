@@ -155,15 +155,16 @@ class Scaling:
         """Scaled X [t, d] back in the units of the inputs."""
         if self.whitening_matrix is not None:
             X = solve_triangular(self.whitening_matrix, np.asarray(X, dtype=np.float64).T, trans="T").T
-        if self.bend is None:
+        if self.bend is None and self.knots is None:
             return np.asarray(X * self.scale + self.centre)
         X = np.array(X, dtype=np.float64)
         if self.knots is not None:
             self.knots.invert(X)
         largest = np.finfo(np.float64).max
         with np.errstate(over="ignore"):
-            b = self.bend[self._bent]
-            X[:, self._bent] = np.sinh(b * X[:, self._bent]) / b
+            if self.bend is not None:
+                b = self.bend[self._bent]
+                X[:, self._bent] = np.sinh(b * X[:, self._bent]) / b
             return np.asarray(np.clip(X * self.scale + self.centre, -largest, largest))
 
     @cached_property

@@ -39,8 +39,8 @@ class SEPClassifier(TrainedGPClassifier):
         "robust" if no rows are held out, and "standard" with a kernel of your own.
     batch_size : int, "auto" or None
         Rows that a step sees. None is all of them; "auto" is 5m, or 1,000 or a thousandth of all rows if
-        that is more, at most 20m, and all rows if there are no more. `partial_fit` learns a chunk 5m rows
-        at a time, or as many as this number.
+        that is more, at most 20m, and all rows if there are no more. `partial_fit` learns a chunk 5m
+        rows at a time, or as many as this number.
     optimizer : "adam", an optimiser object or None
         How kernel and inducing points move. An object such as `cavity.inference.Adam(0.01)` sets the
         learning rate; "adam" chooses it. None keeps kernel and inducing points and runs EP to

@@ -46,6 +46,20 @@ def kernels(draw, depth=2):
     return left + right if kind == "sum" else left * right
 
 
+@pytest.mark.parametrize("kind", ["robust", "quantile"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scalings_that_are_not_straight_agree_everywhere(kind):
+    rng = np.random.default_rng(0)
+    rows = np.column_stack(
+        [1e3 + rng.standard_t(1.0, 400), rng.lognormal(size=400), rng.integers(0, 3, 400)]
+    )
+    rows[0, 1] = 1e12
+    fit = make(SEPClassifier, n_inducing=10, scaling=kind, **QUICK).fit(rows, rows[:, 1] > 1.0)
+    sizes = np.geomspace(1.0, 1e37, 40)
+    far = [[s * size, t * size, 1.0] for size in sizes for s in (-1, 1) for t in (-1, 1)]
+    assert_same_predictions(fit, to_onnx(fit), np.vstack([rows, far]))
+
+
 @given(
     kernel=kernels(),
     method=st.sampled_from(METHODS),
