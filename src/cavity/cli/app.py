@@ -33,6 +33,7 @@ class LikelihoodName(str, Enum):
 class ScalingName(str, Enum):
     """Names of the scalings."""
 
+    auto = "auto"
     standard = "standard"
     robust = "robust"
     quantile = "quantile"
@@ -72,7 +73,12 @@ Target = Annotated[str, typer.Option("--target", "-t", help="The column to predi
 ModelOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the model.")]
 FitMethod = Annotated[Method, typer.Option(help="The method of inference.")]
 Inducing = Annotated[
-    int, typer.Option(help="Number of inducing points; more are more accurate and slower.", min=1)
+    int | None,
+    typer.Option(
+        help="Number of inducing points; more are more accurate and slower. By default, rows that are "
+        "held out choose it.",
+        min=1,
+    ),
 ]
 Budget = Annotated[
     str | None,
@@ -88,7 +94,7 @@ Scaling = Annotated[
     ScalingName,
     typer.Option(
         help="How columns are scaled: by their deviation, by quartiles (no outlier decides), by ranks, "
-        "decorrelated, or not at all."
+        "decorrelated, or not at all; auto lets held-out rows choose."
     ),
 ]
 Workers = Annotated[
@@ -160,13 +166,13 @@ def fit(
     target: Target,
     output: ModelOutput,
     method: FitMethod = Method.sep,
-    inducing: Inducing = 100,
+    inducing: Inducing = None,
     budget: Budget = None,
     likelihood: Likelihood = LikelihoodName.probit,
     drop: Drop = None,
     categorical: Categorical = None,
     weight: Weight = None,
-    scaling: Scaling = ScalingName.standard,
+    scaling: Scaling = ScalingName.auto,
     workers: Workers = None,
     scheduler: Scheduler = None,
     resume: Resume = False,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cavity.cli.guard import CommandError, InterruptedFitError, Settings, say
-from cavity.cli.inspect import description
+from cavity.cli.inspect import description, score_line
 from cavity.cli.io import checked_output, print_json
 from cavity.cli.progress import progress_shown, shown_until_interrupted
 from cavity.data.table import Table, open_table
@@ -44,13 +44,13 @@ class FitRequest:
     target: str
     output: str
     method: str = "sep"
-    inducing: int = 100
+    inducing: int | None = None
     budget: str | None = None
     likelihood: str = "probit"
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     weight: str | None = None
-    scaling: str = "standard"
+    scaling: str = "auto"
     workers: int | None = None
     scheduler: str | None = None
     resume: bool = False
@@ -109,22 +109,28 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
 def as_text(summary: JsonObject) -> str:
     """Format the summary of a fit as one line."""
     training = summary["training"]
-    loo = training["leave_one_out_nll"]
-    score = "" if loo is None else f"; leave-one-out NLL {loo:.4f}"
     return (
         f"{summary['model']}: {training['rows']:,} rows, {len(summary['columns'])} columns, "
         f"{summary['features']} features, {training['inducing_points']} inducing points, "
-        f"{training['seconds']:.1f} s{score}"
+        f"{training['seconds']:.1f} s; {score_line(training)}"
     )
 
 
 def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     """Parameters of the classifier; options that contradict each other are refused."""
     budget = parsed_budget(request.budget)
-    parameters: dict[str, Any] = {
+    gfitc = request.method == "gfitc"
+    automatic = {"n_inducing": 100, "scaling": "robust"} if gfitc else {}
+    given = {
         "n_inducing": request.inducing,
+        "scaling": None if request.scaling == "auto" else request.scaling,
+    }
+    chosen = {**automatic, **{name: value for name, value in given.items() if value is not None}}
+    if request.scaling == "none":
+        chosen["scaling"] = None
+    parameters: dict[str, Any] = {
+        **chosen,
         "likelihood": request.likelihood,
-        "scaling": None if request.scaling == "none" else request.scaling,
         "random_state": request.seed,
         "n_jobs": request.jobs,
         **budget,

@@ -53,6 +53,9 @@ def description(model: TableClassifier) -> JsonObject:
             "log_marginal_likelihood": facts.log_marginal_likelihood,
             "inverse_temperature": facts.inverse_temperature,
             "residual_variance_scale": facts.residual_variance_scale,
+            "held_out_nll": facts.validation_log_loss,
+            "held_out_standard_error": facts.validation_standard_error,
+            "held_out_rows": facts.validation_rows,
             "leave_one_out_nll": facts.loo_log_loss,
         },
         "kernel": facts.kernel,
@@ -75,6 +78,22 @@ def _relevance(model: TableClassifier) -> list[JsonObject]:
     ]
 
 
+def score_line(training: JsonObject) -> str:
+    """Say how good the probabilities are: on held-out rows, or else by leave-one-out.
+
+    >>> score_line({"held_out_nll": 0.25, "held_out_standard_error": 0.01, "held_out_rows": 500})
+    'held-out NLL 0.2500 ± 0.0100 (500 rows)'
+    """
+    if training["held_out_nll"] is not None:
+        return (
+            f"held-out NLL {training['held_out_nll']:.4f} ± {training['held_out_standard_error']:.4f} "
+            f"({training['held_out_rows']:,} rows)"
+        )
+    if training["leave_one_out_nll"] is None:
+        return "no score"
+    return f"leave-one-out NLL {training['leave_one_out_nll']:.4f} (optimistic: no rows were held out)"
+
+
 def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
     """Format the description of a model."""
     training = what["training"]
@@ -88,8 +107,7 @@ def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
     ]
     if training["log_marginal_likelihood"] is not None:
         lines.append(f"log marginal likelihood: {training['log_marginal_likelihood']:,.2f}")
-    if training["leave_one_out_nll"] is not None:
-        lines.append(f"leave-one-out NLL: {training['leave_one_out_nll']:.4f}")
+    lines.append(score_line(training))
     lines += ["", f"{len(what['columns'])} columns, {what['features']} features:"]
     width = max(len(column["name"]) for column in what["columns"])
     for column in what["columns"]:

@@ -129,6 +129,9 @@ class _UntilInterrupted:
     def update(self, iteration: Iteration, share: float | None) -> None:
         self._watcher.update(iteration, share)
 
+    def stage(self, words: str) -> None:
+        self._watcher.stage(words)
+
     def sweep(self, number: int, change: float) -> None:
         self.check()
         self._watcher.sweep(number, change)

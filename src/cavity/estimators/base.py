@@ -50,6 +50,7 @@ from cavity.inference.config import SETTABLE, TrainingConfig, check_fields, reso
 from cavity.inference.converge import FitResult, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.fitted import names_of_features
+from cavity.inference.held_out import NOT_SCORED, HeldOutScore
 from cavity.inference.history import Progress
 from cavity.inference.race import SAFE, Candidate, Decision, Entrants, Race, RaceLog, race
 from cavity.inference.start import (
@@ -229,12 +230,13 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             progress,
             log,
         )
-        taken = log.decided(progress.seconds)
         progress.resume_at(0.0)
         if config.max_seconds == np.inf:
             return decision, configure(decision.candidate)
         # At least a step is taken, however long the race was.
-        return decision, configure(decision.candidate, max(config.max_seconds - taken, 1e-3))
+        return decision, configure(
+            decision.candidate, max(config.max_seconds - decision.race.seconds, 1e-3)
+        )
 
     def _check_parameters(self) -> None:
         """Raise for parameters with impossible values, and for those that contradict each other."""
@@ -376,11 +378,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.scaling.invert(prior.Z)
         self.race_ = race
-        self.validation_log_loss_ = self.validation_standard_error_ = np.nan
-        self.n_validation_rows_ = 0
-        if result.validation is not None:
-            self.validation_log_loss_, self.validation_standard_error_ = result.validation[:2]
-            self.n_validation_rows_ = result.validation.n_rows
+        self._store_validation(result.validation or NOT_SCORED)
         self.log_marginal_likelihood_value_ = point.objective
         self.loo_log_proba_ = engine.expanded_to_input_rows(engine.log_predictive)
         self.loo_log_loss_ = -point.mean_log_predictive
@@ -388,11 +386,16 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self.residual_variance_scale_ = point.calibration.residual_variance_scale
         self.n_iter_ = result.n_iter
         self.history_ = progress.history
-        self.fit_seconds_ = progress.seconds
+        self.fit_seconds_ = progress.seconds + (0.0 if race is None else race.seconds)
         self._weight_seen = engine.total_weight
         self._centre: Array | None = problem.hyperprior.centre
         self._training: Engine | None = engine
         self._stream: StreamRecord | None = None
+
+    def _store_validation(self, score: HeldOutScore) -> None:
+        self.validation_log_loss_ = score.log_loss
+        self.validation_standard_error_ = score.standard_error
+        self.n_validation_rows_ = score.n_rows
 
     def latent_mean_and_variance(self, X: InputRows) -> tuple[Array, Array]:
         """Posterior mean [n] and variance [n] of the latent function at X [n, d].

@@ -58,6 +58,11 @@ class FitFacts:
     """Factor on the residual variance, from calibration."""
     loo_log_loss: float | None
     """Mean leave-one-out negative log-likelihood in nats a row; None if it is not known."""
+    validation_log_loss: float | None
+    """Mean negative log-likelihood of rows that were held out; None if there were none."""
+    validation_standard_error: float | None
+    validation_rows: int
+    """Number of rows that were held out."""
     iterations: int
     epochs: float | None
     """Passes over the data up to the last iteration; None if no iteration was recorded."""
@@ -95,8 +100,13 @@ class FitFacts:
                 f"latent means × {self.inverse_temperature:.2f}, residual variance × "
                 f"{self.residual_variance_scale:.2g}"
             )
+        if self.validation_log_loss is not None:
+            lines["Held-out NLL"] = (
+                f"{self.validation_log_loss:.4f} ± {self.validation_standard_error:.4f} "
+                f"({self.validation_rows:,} rows)"
+            )
         if self.loo_log_loss is not None:
-            lines["Leave-one-out NLL"] = f"{self.loo_log_loss:.4f}"
+            lines["Leave-one-out NLL"] = f"{self.loo_log_loss:.4f} (optimistic)"
         if self.seconds is not None:
             lines["Training"] = f"{self.iterations:,} iterations in {self.seconds:.2f} s"
         return lines
@@ -129,6 +139,9 @@ def fit_facts(estimator: BaseEstimator) -> FitFacts:
         inverse_temperature=float(model.inverse_temperature),
         residual_variance_scale=float(model.residual_variance_scale),
         loo_log_loss=_finite(fit.loo_log_loss_),
+        validation_log_loss=_finite(fit.validation_log_loss_),
+        validation_standard_error=_finite(fit.validation_standard_error_),
+        validation_rows=int(fit.n_validation_rows_),
         iterations=int(fit.n_iter_),
         epochs=None if last is None else float(last.epochs),
         seconds=None if last is None else float(last.seconds),

@@ -33,7 +33,7 @@ def saved_state(state: State) -> State:
     if "history_" in state:
         state["history_"] = _columns(state["history_"])
     if state.get("race_") is not None:
-        state["race_"] = state["race_"].as_dicts()
+        state["race_"] = {"entries": state["race_"].as_dicts(), "seconds": state["race_"].seconds}
     if isinstance(state.get("checkpoint"), os.PathLike):
         state["checkpoint"] = os.fspath(state["checkpoint"])
     if not isinstance(state.get("inducing_points"), (str, type(None))):
@@ -47,7 +47,8 @@ def restored_state(state: State) -> State:
     if isinstance(history, dict):
         state["history_"] = _iterations(history)
     if state.get("race_") is not None:
-        state["race_"] = Race(tuple(RaceEntry(**entry) for entry in state["race_"]))
+        entries = tuple(RaceEntry(**entry) for entry in state["race_"]["entries"])
+        state["race_"] = Race(entries, state["race_"]["seconds"])
     return state
 
 

@@ -31,6 +31,7 @@ from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.config import BATCH_PER_POINT, STREAM_RATE, TrainingConfig
+from cavity.inference.held_out import NOT_SCORED
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.optimizers import Adam, Optimizer
 from cavity.inference.start import chosen_start
@@ -366,7 +367,8 @@ class TrainedGPClassifier(SparseGPClassifier):
         if not self.__sklearn_is_fitted__():
             self.inverse_temperature_, self.residual_variance_scale_, self.n_iter_ = 1.0, 1.0, 0
             self.history_: list[Iteration] = []
-        self.config_ = config
+        self.config_, self.race_ = config, None
+        self._store_validation(NOT_SCORED)  # the score of an earlier fit is not that of this model
         prior = problem.prior(stream.state.x)
         posterior = Posterior.from_naturals(stream.state.q)
         self.model_ = Model.from_prior(

@@ -37,6 +37,7 @@ from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals
 from cavity.inference.config import TrainingConfig
 from cavity.inference.history import Iteration
+from cavity.inference.race import Race
 from cavity.typing import Array, Dtype
 
 _PACKAGE = "cavity.estimators."
@@ -50,6 +51,10 @@ _CLASSIFIER: dict[str, Any] = {
     "config_": TrainingConfig,
     "history_": list[Iteration],
     "loo_log_loss_": float,
+    "validation_log_loss_": float,
+    "validation_standard_error_": float,
+    "n_validation_rows_": int,
+    "race_": Race | None,
     "log_marginal_likelihood_value_": float,
     "inverse_temperature_": float,
     "residual_variance_scale_": float,

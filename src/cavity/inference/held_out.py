@@ -24,6 +24,10 @@ class HeldOutScore(NamedTuple):
     n_rows: int
 
 
+NOT_SCORED = HeldOutScore(np.nan, np.nan, 0)
+"""The score if no rows are held out."""
+
+
 class HeldOutMoments(NamedTuple):
     """Latent moments of a state at held-out rows, with the labels and weights of these rows."""
 

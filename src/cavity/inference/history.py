@@ -57,6 +57,15 @@ class SweepReporter(Reporter, Protocol):
         ...
 
 
+@runtime_checkable
+class StageReporter(Reporter, Protocol):
+    """A reporter that is also told what a fit is doing before its iterations."""
+
+    def stage(self, words: str) -> None:
+        """Called when a part of a fit begins or ends."""
+        ...
+
+
 _reporter: ContextVar[Reporter | None] = ContextVar("cavity_reporter", default=None)
 
 
@@ -188,6 +197,12 @@ class Progress:
         """Report an exact sweep after training; the history does not record it."""
         if isinstance(self._reporter, SweepReporter):
             self._reporter.sweep(number, change)
+
+    def stage(self, words: str) -> None:
+        """Report what the fit is doing before its iterations."""
+        self.say(words)
+        if isinstance(self._reporter, StageReporter):
+            self._reporter.stage(words)
 
     def _show(self, entry: Iteration) -> None:
         pause = 1.0 if self.verbose == 1 else 0.0

@@ -35,7 +35,7 @@ from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.checkpoint_file import race_file
 from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
 from cavity.inference.fingerprint import Fingerprint
-from cavity.inference.held_out import HeldOutScore
+from cavity.inference.held_out import NOT_SCORED, HeldOutScore
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.start import StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score
@@ -107,6 +107,8 @@ class Race:
     """The candidates of a race, best first within each length of trial, longest trials first."""
 
     entries: tuple[RaceEntry, ...]
+    seconds: float
+    """Seconds that the race took."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -309,15 +311,14 @@ class _Runner:
                 self.asked.set()
                 raise
         elif todo:
-            nothing = Trial(HeldOutScore(math.nan, math.nan, 0), 0, 0.0)
-            return _entry(todo[0], length, nothing)
+            return _entry(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
         return min((self.entries[c, length] for c in candidates), key=_rank)
 
     def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
         entry = _entry(candidate, length, trial)
         self.entries[candidate, length] = entry
         self.log.put(_key(candidate, length), trial)
-        self.progress.say(
+        self.progress.stage(
             f"race: held-out NLL {entry.log_loss:.4f} ± {entry.standard_error:.4f} in "
             f"{entry.seconds:.1f} s: {candidate}"
         )
@@ -406,7 +407,7 @@ def race(
         best = min(runner.entries.values(), key=lambda e: (-e.length, e.log_loss)).candidate
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (-e.length, e.log_loss, str(e.candidate)))
-    return Decision(best, Race(tuple(entries)), interrupted)
+    return Decision(best, Race(tuple(entries), log.decided(progress.seconds)), interrupted)
 
 
 def _wall_units(entrants: Entrants, n_side_by_side: int) -> float:
