@@ -6,6 +6,7 @@ used, turns its values into numbers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -345,6 +346,27 @@ class DateEncoder:
         out[:, : features.shape[1]] = features
         if self.marks_missing:
             out[:, -1] = missing
+
+
+_ENCODERS = {kind.__name__: kind for kind in (NumericEncoder, CategoricalEncoder, DateEncoder)}
+
+
+def encoders_as_text(encoders: Sequence[Encoder]) -> str:
+    """The encoders in JSON, for a model file.
+
+    >>> encoders_as_text([NumericEncoder("age", 41.5, False)])
+    '[{"type": "NumericEncoder", "column": "age", "fill": 41.5, "marks_missing": false, "kind": "numeric"}]'
+    """
+    return json.dumps([{"type": type(encoder).__name__, **vars(encoder)} for encoder in encoders])
+
+
+def encoders_from_text(text: str) -> list[Encoder]:
+    """The encoders, from what `encoders_as_text` gave."""
+    encoders: list[Encoder] = []
+    for fields in json.loads(text):
+        kind = _ENCODERS[fields.pop("type")]
+        encoders.append(kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}))
+    return encoders
 
 
 def date_features(parts: Array, first: float, names: tuple[str, ...]) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,13 +25,15 @@ def saved_state(state: State) -> State:
     """The attributes of an estimator in the form in which they are saved.
 
     Training rows and caches are left out. The rest is small, plain data: a history is saved as columns,
-    a path as text.
+    a path and the names of the features as text.
     """
     state = {name: value for name, value in state.items() if name != RELEVANCE_CACHE}
     if "_training" in state:
         state["_training"] = None
     if "history_" in state:
         state["history_"] = _columns(state["history_"])
+    if "feature_names_in_" in state:
+        state["feature_names_in_"] = json.dumps(list(state["feature_names_in_"]))
     if "inducing_search_" in state:
         state["inducing_search_"] = [tried.as_dict() for tried in state["inducing_search_"]]
     if isinstance(state.get("checkpoint"), os.PathLike):
@@ -45,6 +48,8 @@ def restored_state(state: State) -> State:
     state, history = dict(state), state.get("history_")
     if isinstance(history, dict):
         state["history_"] = _iterations(history)
+    if "feature_names_in_" in state:
+        state["feature_names_in_"] = np.array(json.loads(state["feature_names_in_"]), dtype=object)
     if "inducing_search_" in state:
         state["inducing_search_"] = [InducingCandidate(**tried) for tried in state["inducing_search_"]]
     return state

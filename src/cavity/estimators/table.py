@@ -116,7 +116,6 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         self.weight_ = weight
         left_out = {target, *table.columns} - set(self.preprocessor_.columns_)
         self.preprocessor_.ignored_ = sorted(left_out)
-        self.notes_ = list(self.preprocessor_.notes_)
         if self.labels_.missing:
             self.notes_.append(f"{self.labels_.missing:,} rows without a target are left out")
         if scan.weightless:
@@ -141,9 +140,26 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         """Take a classifier that was fitted to the features of the table."""
         self.estimator_ = classifier
         self.classes_ = self.labels_.values
-        self.columns_ = list(self.preprocessor_.columns_)
-        self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
-        self.n_features_in_ = len(self.columns_)
+
+    @property
+    def columns_(self) -> list[str]:
+        """Names of the columns that are used."""
+        return self.preprocessor_.columns_
+
+    @property
+    def feature_names_in_(self) -> AnyArray:
+        """Names [n_features_in_] of the columns that are used."""
+        return np.asarray(self.columns_, dtype=object)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of the columns that are used."""
+        return len(self.preprocessor_.encoders_)
+
+    @property
+    def notes_(self) -> list[str]:
+        """What became of other columns, and of rows that were left out."""
+        return self.preprocessor_.notes_
 
     def note_costs(self, seconds: float) -> None:
         """Store the time and memory of the fit, for reports."""
