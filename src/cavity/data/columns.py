@@ -7,7 +7,7 @@ used, turns its values into numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -348,7 +348,9 @@ class DateEncoder:
             out[:, -1] = missing
 
 
-_ENCODERS = {kind.__name__: kind for kind in (NumericEncoder, CategoricalEncoder, DateEncoder)}
+_ENCODERS: dict[str, Callable[..., Encoder]] = {
+    kind.__name__: kind for kind in (NumericEncoder, CategoricalEncoder, DateEncoder)
+}
 
 
 def encoders_as_text(encoders: Sequence[Encoder]) -> str:
