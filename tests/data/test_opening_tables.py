@@ -147,6 +147,14 @@ def test_files_that_are_no_tables_are_named(tmp_path, name, content, words):
     assert name in str(caught.value)
 
 
+@pytest.mark.parametrize("cell", ["x" * 20_000_000, '"' + "x\n" * 10_000_000], ids=["long", "open"])
+def test_lines_that_are_too_long_are_refused_in_words(tmp_path, cell):
+    path = tmp_path / "t.csv"
+    path.write_text(f"a,b\n1,{cell}\n2,y\n")
+    with pytest.raises(SourceError, match=r"t\.csv: has a line of more than 4 MB; shorten"):
+        list(open_table(path).chunks(["b"], {}))
+
+
 def test_a_missing_file_suggests_the_nearest(tmp_path):
     write(tmp_path / "flights.csv", "a\n1\n")
     with pytest.raises(SourceError, match=r"did you mean 'flights\.csv'"):

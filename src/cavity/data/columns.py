@@ -356,8 +356,8 @@ _ENCODERS: dict[str, Callable[..., Encoder]] = {
 def encoders_as_text(encoders: Sequence[Encoder]) -> str:
     """The encoders in JSON, for a model file.
 
-    >>> encoders_as_text([NumericEncoder("age", 41.5, False)])
-    '[{"type": "NumericEncoder", "column": "age", "fill": 41.5, "marks_missing": false, "kind": "numeric"}]'
+    >>> encoders_from_text(encoders_as_text([NumericEncoder("age", 41.5, False)]))
+    [NumericEncoder(column='age', fill=41.5, marks_missing=False, kind='numeric')]
     """
     return json.dumps([{"type": type(encoder).__name__, **vars(encoder)} for encoder in encoders])
 

@@ -299,6 +299,11 @@ def _reading_text(path: File, columns: Sequence[str] = ()) -> Iterator[None]:
         words = one_line(error)
         if "UTF8" in words or "UTF-8" in words:
             words = "is not UTF-8 text; convert it, for instance with iconv"
+        elif "straddl" in words:
+            words = (
+                f"has a line of more than {_BLOCK_BYTES // 1_000_000} MB; shorten such cells, or close a "
+                "quotation mark that is open"
+            )
         elif "Empty CSV" in words:
             words = "the file is empty"
         elif (cell := _BAD_CELL.search(words)) and int(cell[1]) < len(columns):

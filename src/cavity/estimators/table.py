@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import ArraySource
 from cavity.data.encoded import training_rows
+from cavity.data.labels import whole_labels
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.engines.threads import Threads, compute_context, thread_count
@@ -238,7 +239,7 @@ def _with_column(
             f"{role}"
         )
     table = X.table if isinstance(X, FrameTable) else as_arrow(X)
-    array = np.asarray(values)
+    array = np.asarray(whole_labels(values))
     if array.shape != (table.num_rows,):
         raise SourceError(
             f"{what} has shape {array.shape}, but the data frame has {table.num_rows} rows"

@@ -113,7 +113,7 @@ class Cluster:
 
 
 def own_cluster(n_workers: int) -> LocalCluster:
-    """Start a cluster of `n_workers` processes with one thread each, that other machines cannot reach."""
+    """Start `n_workers` processes with one thread each, which other machines cannot reach."""
     return LocalCluster(
         n_workers=n_workers,
         threads_per_worker=1,
