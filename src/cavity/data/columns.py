@@ -233,8 +233,11 @@ class NumericEncoder:
         if self.kind == BOOLEAN:
             values = values.cast(import_arrow()[0].float32())
         numbers = values.to_numpy(zero_copy_only=False)
+        missing = ~np.isfinite(numbers)
+        if out.dtype != numbers.dtype:  # a number beyond the range is far away, and not missing
+            largest = np.finfo(out.dtype).max
+            numbers = np.clip(numbers, -largest, largest)
         out[:, 0] = numbers
-        missing = ~np.isfinite(out[:, 0])
         if missing.any():
             out[missing, 0] = self.fill
         if self.marks_missing:

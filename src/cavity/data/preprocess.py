@@ -116,11 +116,12 @@ class NumericScan:
             return
         self.low, self.high = min(self.low, known.min()), max(self.high, known.max())
         total = self.n + len(known)
-        step = known.mean() - self.mean
-        self.squares += (
-            float(np.square(known - known.mean()).sum()) + step**2 * self.n * len(known) / total
-        )
-        self.mean += step * len(known) / total
+        with np.errstate(all="ignore"):  # too large for float32 if it overflows, whatever the deviation
+            step = known.mean() - self.mean
+            self.squares += (
+                float(np.square(known - known.mean()).sum()) + step**2 * self.n * len(known) / total
+            )
+            self.mean += step * len(known) / total
         self.n = total
         self.sample.add(known)
 

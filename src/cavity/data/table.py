@@ -57,30 +57,47 @@ def as_arrow(data: InputRows) -> pa.Table:
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
+    is_pandas = type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+    if is_pandas or isinstance(data, dict):
+        _check_names(list(data.columns if is_pandas else data))
     try:
         if isinstance(data, dict):
             return pa.table(data)
-        if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
-            _check_names(list(data.columns))
+        if is_pandas:
             return pa.Table.from_pandas(data, preserve_index=False)
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"the data frame cannot be read: {one_line(error)}") from error
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SourceError(f"the data frame cannot be read: {_reason(data, error)}") from error
     raise TypeError(
         f"a {type(data).__name__} is not a table; pass a data frame, an Arrow table or a dict of columns"
     )
 
 
 def _check_names(names: list[object]) -> None:
+    """Raise for names of columns that are not strings, or not all different."""
     strange = [name for name in names if not isinstance(name, str)]
     if strange:
         raise SourceError(
             f"the data frame has a column named {strange[0]!r}, which is not a string; rename it, for "
             "instance with frame.rename(columns=str)"
         )
+    check_column_names([str(name) for name in names], "the data frame")
+
+
+def _reason(data: InputRows, error: Exception) -> str:
+    """Why a data frame or dictionary cannot be read: a column of it, and the kinds of its cells."""
+    pa, _ = import_arrow()
+    for name in data if hasattr(data, "keys") else ():
+        try:
+            pa.array(data[name], from_pandas=True)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
+            kinds = sorted({type(cell).__name__ for cell in data[name]})
+            return (
+                f"column {name!r} has cells of the kinds {listed(kinds)} ({one_line(cause)}); make them "
+                "all numbers, strings, truth values or dates, or drop the column"
+            )
+    return one_line(error)
 
 
 class Table(ABC):

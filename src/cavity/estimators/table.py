@@ -17,6 +17,7 @@ from cavity.data.encoded import training_rows
 from cavity.data.labels import whole_labels
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
+from cavity.data.weights import check_total_weight
 from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
@@ -113,6 +114,9 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         scan = self.preprocessor_.learn(table, target, weight)
         assert scan is not None
         self.labels_ = scan.finish()
+        if weight is not None:
+            with np.errstate(over="ignore"):
+                check_total_weight(float(self.labels_.totals.sum()), f"the weight {weight!r}")
         self.target_ = None if target == _LABELS else target
         self.weight_ = weight
         left_out = {target, *table.columns} - set(self.preprocessor_.columns_)
