@@ -267,10 +267,10 @@ class TrainedGPClassifier(SparseGPClassifier):
         """
         self._check_parameters()
         check_stream_parameters(self)
+        y, classes = whole_labels(y), whole_labels(classes)
         check_chunk(X)
         first = not self.__sklearn_is_fitted__()
         with rollback_on_error(self):
-            y, classes = whole_labels(y), whole_labels(classes)
             X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
             require_one_kind(y)
             check_classification_targets(y)
