@@ -100,7 +100,11 @@ def in_python(rng, train, new, folder):
     classifier = cavity.SEPClassifier(n_inducing=5, max_epochs=2, random_state=0, n_jobs=1)
     model = cavity.TableClassifier(classifier, max_categories=rng.choice([3, 20]))
     table = open_table(train)
-    model.fit(train, TARGET, WEIGHT if WEIGHT in table.columns else None)
+    y, weight = TARGET, WEIGHT if WEIGHT in table.columns else None
+    if isinstance(train, pd.DataFrame) and TARGET in train and rng.random() < 0.3:
+        y, train = train[TARGET], train.drop(columns=TARGET)
+        y = rng.choice([pd.Series, pd.Series.to_numpy, pd.Series.to_list])(y)
+    model.fit(train, y, weight)
     model.save(folder / "m.cavity")
     model = cavity.load(folder / "m.cavity")
     if isinstance(new, Path):
@@ -135,6 +139,8 @@ def in_commands(rng, train, new, folder):
     said(command("predict", model, new, "-o", output), (0, 1, 2))
     check_finite(pd.read_csv(output) if output.suffix == ".csv" else pd.read_parquet(output))
     said(command("evaluate", model, new), (0, 1, 2))
+    if rng.random() < 0.1:
+        said(command("report", model, new, "-o", folder / "r.html"), (0, 1, 2))
 
 
 def _names(path):

@@ -109,6 +109,20 @@ def _castable(array: pa.Array, kind: pa.DataType) -> bool:
 def coerced(array: pa.Array, kind: str, column: str) -> pa.Array:
     """An Arrow array converted to doubles, booleans, strings or timestamps in microseconds."""
     pa, _ = import_arrow()
+    try:
+        return _converted(array, kind)
+    except pa.ArrowException:
+        example = next((cell for cell in array if not _is_convertible(cell, kind)), None)
+        raise SourceError(
+            f"column {column!r} should be {kind}, but has the value "
+            f"{shown(None if example is None else example.as_py())}; correct such cells or leave them "
+            "empty"
+        ) from None
+
+
+def _converted(array: pa.Array, kind: str) -> pa.Array:
+    """The same; raises pyarrow's errors."""
+    pa, _ = import_arrow()
     wanted = {
         NUMERIC: pa.float64(),
         BOOLEAN: pa.bool_(),
@@ -116,38 +130,36 @@ def coerced(array: pa.Array, kind: str, column: str) -> pa.Array:
         DATE: pa.timestamp("us"),
     }[kind]
     found = array.type
-    if found == wanted:
+    if found == wanted or (kind == NUMERIC and found == pa.float32()):
         return array
-    if kind == NUMERIC and found == pa.float32():
-        return array
-    try:
-        if pa.types.is_dictionary(found):
-            if kind == CATEGORICAL and found.value_type == pa.string():
-                return array
-            array = array.dictionary_decode()
-            found = array.type
-        if pa.types.is_duration(found) and kind == NUMERIC:
-            return array.cast(pa.duration("us")).cast(pa.int64()).cast(wanted, safe=False)
-        if kind == CATEGORICAL and (pa.types.is_floating(found) or pa.types.is_decimal(found)):
-            return _number_words(array)
-        if kind == BOOLEAN and pa.types.is_floating(found):
-            array = array.cast(pa.int64())
-        if kind == DATE and pa.types.is_timestamp(found):
-            return array.cast(pa.timestamp("us", found.tz), safe=False).cast(wanted)
-        if kind == DATE and kind_of_type(found) == CATEGORICAL and not _castable(array, wanted):
-            array = array.cast(pa.timestamp("us", "UTC"))  # text that names its zone
-        return array.cast(wanted, safe=kind != NUMERIC)
-    except pa.ArrowException:
-        example = next((value for value in array.to_pylist() if _refused(value, wanted)), None)
-        raise SourceError(
-            f"column {column!r} should be {kind}, but has the value {shown(example)}; correct such "
-            "cells or leave them empty"
-        ) from None
+    if pa.types.is_dictionary(found):
+        if kind == CATEGORICAL and found.value_type == pa.string():
+            return array
+        array = array.dictionary_decode()
+        found = array.type
+    if pa.types.is_duration(found) and kind == NUMERIC:
+        return array.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(wanted, safe=False)
+    if kind == CATEGORICAL and (pa.types.is_floating(found) or pa.types.is_decimal(found)):
+        return _number_words(array)
+    if kind == BOOLEAN and kind_of_type(found) == NUMERIC:
+        whole = array.cast(pa.int64())
+        if not whole.cast(wanted).cast(pa.int64()).equals(whole):
+            raise pa.ArrowInvalid("numbers other than 0 and 1")
+        array = whole
+    if kind == DATE and pa.types.is_timestamp(found):
+        return array.cast(pa.timestamp("us", found.tz), safe=False).cast(wanted)
+    if kind == DATE and kind_of_type(found) == CATEGORICAL and not _castable(array, wanted):
+        array = array.cast(pa.timestamp("us", "UTC"))  # text that names its zone
+    return array.cast(wanted, safe=kind != NUMERIC)
 
 
-def _refused(value: object, wanted: pa.DataType) -> bool:
+def _is_convertible(cell: pa.Scalar, kind: str) -> bool:
     pa, _ = import_arrow()
-    return value is not None and not _castable(pa.array([value]), wanted)
+    try:
+        _converted(pa.repeat(cell, 1), kind)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _number_words(array: pa.Array) -> pa.Array:

@@ -95,7 +95,7 @@ def _reason(data: InputRows, error: Exception) -> str:
             kinds = sorted({type(cell).__name__ for cell in data[name]})
             return (
                 f"column {name!r} has cells of the kinds {listed(kinds)} ({one_line(cause)}); make them "
-                "all numbers, strings, truth values or dates, or drop the column"
+                "all numbers of at most 64 bits, strings, truth values or dates, or drop the column"
             )
     return one_line(error)
 
@@ -199,6 +199,7 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "n/a",
 _BAD_CELL = re.compile(
     r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+).*: invalid value ('.*')"
 )
+_RAGGED = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)")
 _KINDS = {"double": "numeric", "int64": "whole numbers", "bool": "boolean", "timestamp": "dates"}
 
 
@@ -288,7 +289,13 @@ class TextTable(Table):
     def _guessed(self, delimiter: str | None) -> str:
         """The delimiter of the kind of file, or that of its first line if it has none of that kind."""
         with _reading_text(self.files[0]), _stream(self.files[0]) as stream:
-            line = stream.read(65_536).split(b"\n", 1)[0].decode("utf-8", errors="replace")
+            head = stream.read(65_536).split(b"\n", 1)[0]
+        if b"\0" in head:
+            raise SourceError(
+                f"{self.files[0]}: its first line has NUL bytes, so it is compressed, or not UTF-8 text; "
+                "unpack it, or convert it, for instance with iconv"
+            )
+        line = head.decode("utf-8", errors="replace")
         if delimiter is not None and delimiter in line:
             return delimiter
         counts = {mark: line.count(mark) for mark in _CANDIDATES}
@@ -316,10 +323,15 @@ def _reading_text(path: File, columns: Sequence[str] = ()) -> Iterator[None]:
         words = one_line(error)
         if "UTF8" in words or "UTF-8" in words:
             words = "is not UTF-8 text; convert it, for instance with iconv"
+        elif row := _RAGGED.search(words):
+            words = (
+                f"row {row[1]}, counting the names, has {row[3]} cells, but there are {row[2]} names; "
+                "write as many in every row, and cells with the separator in quotation marks"
+            )
         elif "straddl" in words:
             words = (
-                f"has a line of more than {_BLOCK_BYTES // 1_000_000} MB; shorten such cells, or close a "
-                "quotation mark that is open"
+                f"has a line of more than {_BLOCK_BYTES // 1_000_000} MB; shorten such cells, or close "
+                "a quotation mark that is open"
             )
         elif "Empty CSV" in words:
             words = "the file is empty"

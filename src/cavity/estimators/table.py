@@ -180,6 +180,8 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         table = as_arrow(X)
         more = self.preprocessor_.check_columns(table.schema.names, "the data frame")
+        if not table.num_rows:
+            raise SourceError("the data frame has no rows, so there is nothing to predict")
         if more:
             warnings.warn(
                 f"the data frame has columns that the model does not know and ignores: {listed(more)}",
