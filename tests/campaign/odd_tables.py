@@ -115,7 +115,9 @@ def text_numbers(rng, n):
 
 def dates(rng, n):
     """Dates of odd kinds, far away, with time zones or gaps."""
-    days = [datetime.datetime(2013, 1, 1) + datetime.timedelta(days=rng.randrange(400)) for _ in range(n)]
+    days = [
+        datetime.datetime(2013, 1, 1) + datetime.timedelta(days=rng.randrange(400)) for _ in range(n)
+    ]
     kind = rng.randrange(9)
     if kind == 0:
         return [day.date() for day in days]
@@ -131,7 +133,14 @@ def dates(rng, n):
         ends = [-(2**62), -1, 0, 1, 2**31, 2**62, None] if rng.random() < 0.5 else [0, 1, 10**6]
         return pa.array([rng.choice(ends) for _ in days], pa.timestamp(unit))
     if kind == 5:
-        forms = ["%Y-%m-%d", "%d/%m/%Y", "%Y-%m-%dT%H:%M:%SZ", "%Y%m%d", "%B %d, %Y", "%Y-%m-%d %H:%M:%S+05:30"]
+        forms = [
+            "%Y-%m-%d",
+            "%d/%m/%Y",
+            "%Y-%m-%dT%H:%M:%SZ",
+            "%Y%m%d",
+            "%B %d, %Y",
+            "%Y-%m-%d %H:%M:%S+05:30",
+        ]
         form = rng.sample(forms, rng.choice([1, 2]))
         return [day.strftime(rng.choice(form)) for day in days]
     if kind == 6:
@@ -184,7 +193,9 @@ def objects(rng, n):
 def pandas_kinds(rng, n):
     """A column of one of pandas' own kinds."""
     number = pd.Series([rng.choice([0, 1, 2]) for _ in range(n)])
-    kind = rng.choice(["Int8", "Float32", "boolean", "string", "category", "Sparse[int]", "m8[ns]", "f2", "u8"])
+    kind = rng.choice(
+        ["Int8", "Float32", "boolean", "string", "category", "Sparse[int]", "m8[ns]", "f2", "u8"]
+    )
     if kind == "boolean":
         return (number > 0).astype("boolean").where(number < 2)
     if kind == "string":
@@ -233,7 +244,7 @@ TABLES = {
     "cells: mixed": one_of(1, "a", 2.5, None, True),
     "cells: numbers and dates": one_of(1, datetime.datetime(2013, 1, 1), None),
     "cells: odd words": column(words),
-    "cells: very long": column(lambda rng, n: ["ab"[i % 2] * 300_000 for i in range(n)]),
+    "cells: very long": column(lambda rng, n: ["ab"[i % 2] * 30_000 for i in range(n)]),
     "cells: extreme numbers": column(extremes),
     "cells: extreme single numbers": column(singles),
     "cells: large whole numbers": one_of(2**62, 2**62 + 1, -(2**63)),
@@ -390,7 +401,9 @@ NEW = {
     "new: one row": lambda rng, frame: frame.iloc[:1],
     "new: no rows": lambda rng, frame: frame.iloc[:0],
     "new: unseen words": column(words, "carrier"),
-    "new: nothing in a column": lambda rng, frame: frame.assign(**{rng.choice(list(frame.columns)): None}),
+    "new: nothing in a column": lambda rng, frame: frame.assign(
+        **{rng.choice(list(frame.columns)): None}
+    ),
     "new: extreme numbers": column(extremes, "distance"),
     "new: whole numbers as text": as_text("hour"),
     "new: numbers as text": column(text_numbers, "distance"),

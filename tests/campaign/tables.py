@@ -139,7 +139,7 @@ def in_commands(rng, train, new, folder):
     said(command("predict", model, new, "-o", output), (0, 1, 2))
     check_finite(pd.read_csv(output) if output.suffix == ".csv" else pd.read_parquet(output))
     said(command("evaluate", model, new), (0, 1, 2))
-    if rng.random() < 0.1:
+    if rng.random() < 0.04:
         said(command("report", model, new, "-o", folder / "r.html"), (0, 1, 2))
 
 
@@ -158,7 +158,9 @@ def outcome(way, *args):
     except FailedError as error:
         return "failed", str(error)
     except (ValueError, cavity.NumericalError) as error:
-        usual = isinstance(error, (cavity.SourceError, cavity.NumericalError)) or type(error) is ValueError
+        usual = (
+            isinstance(error, (cavity.SourceError, cavity.NumericalError)) or type(error) is ValueError
+        )
         if not usual or len(str(error)) < 20 or "Input X contains" in str(error):
             return unexpected(error)
         return REFUSED, str(error)
@@ -179,7 +181,9 @@ def run(seed, numbers):
             train, new = tables(rng, kind, Path(folder))
             are_files = isinstance(train, Path) and isinstance(new, Path)
             way = in_commands if are_files and rng.random() < 0.6 else in_python
-            detail = f"{way.__name__}, {', '.join(getattr(t, 'name', 'in memory') for t in (train, new))}"
+            detail = (
+                f"{way.__name__}, {', '.join(getattr(t, 'name', 'in memory') for t in (train, new))}"
+            )
             warnings.simplefilter("error", RuntimeWarning)
             yield (kind, detail, number, *outcome(way, rng, train, new, Path(folder)))
 

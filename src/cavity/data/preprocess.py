@@ -133,9 +133,10 @@ class NumericScan:
             return Decision(None, f"{self.column!r} is always {_number(self.low)} and is left out")
         largest = max(abs(self.low), abs(self.high))
         deviation = np.sqrt(self.squares / self.n)
-        single = largest < 1e30 and largest * 2**-24 <= _FLOAT32_LOSS * max(deviation, 1e-30)
+        loss = 0.0 if self.low == self.high else largest * 2**-24
+        single = bool(largest < 1e30 and loss <= _FLOAT32_LOSS * max(deviation, 1e-30))
         encoder = NumericEncoder(self.column, self.sample.median, self.missing > 0, self.kind)
-        return Decision(encoder, None, single or self.low == self.high)
+        return Decision(encoder, None, single)
 
 
 class Sample:
