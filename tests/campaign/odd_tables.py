@@ -1,4 +1,4 @@
-"""Odd tables: changes of an honest data frame, of the text of a CSV file, and of the bytes of any file."""
+"""Odd tables: changes of an honest data frame, of the text of a CSV file, and of the bytes of files."""
 
 import bz2
 import datetime
@@ -13,10 +13,10 @@ import pyarrow as pa
 
 TARGET, WEIGHT = "late", "copies"
 ODD_WORDS = [
-    "", " ", "\t", "a\nb", "a\r\nb", '"', "'", ",", ";", "|", "\\", "\x00", "a\x00", "\x1b[31m", "\x07", "\x9b2J",
-    "\u202e", "\ufeff", "\u2028", "中文", "é", "e\u0301", "👩\u200d🔬", "NaN", "null", "None", "NA", "-", "=1+1",
-    "0x10", "1e400", "-0", "1_000", "(target)", "(weight)", "(place)", "(class)", "(missing)", "[red]", "{x}",
-    "%s", "$a$", "<b>", "x" * 5_000,
+    "", " ", "\t", "a\nb", "a\r\nb", '"', "'", ",", ";", "|", "\\", "\x00", "a\x00", "\x1b[31m", "\x07",
+    "\x9b2J", "\u202e", "\ufeff", "\u2028", "中文", "é", "e\u0301", "👩\u200d🔬", "NaN", "null", "None",
+    "NA", "-", "=1+1", "0x10", "1e400", "-0", "1_000", "(target)", "(weight)", "(place)", "(class)",
+    "(missing)", "[red]", "{x}", "%s", "$a$", "<b>", "x" * 5_000,
 ]  # fmt: skip
 """Words that break programs."""
 EXTREMES = [
@@ -183,10 +183,11 @@ def arrow(rng, n):
 def objects(rng, n):
     """Values that are no plain cells."""
     odd = [
-        [1, 2], [], {"a": 1}, {}, (1,), {1}, b"x", 1 + 2j, object, range(3), np.arange(2), pd.Interval(0, 1),
-        decimal.Decimal("1.5"), decimal.Decimal("NaN"), datetime.timedelta(1), np.float32(1.5), 10**30, -(2**70),
+        [1, 2], [], {"a": 1}, {}, (1,), {1}, b"x", 1 + 2j, object, range(3), np.arange(2), 10**30,
+        decimal.Decimal("1.5"), decimal.Decimal("NaN"), datetime.timedelta(1), np.float32(1.5),
+        pd.Interval(0, 1), -(2**70),
     ]  # fmt: skip
-    some = [rng.choice(odd)] if rng.random() < 0.7 else rng.sample(range(len(odd)), 2)
+    some = [rng.choice(odd)] if rng.random() < 0.7 else rng.sample(odd, 2)
     return [rng.choice(some) if rng.random() < 0.8 else None for _ in range(n)]
 
 
@@ -237,7 +238,7 @@ TABLES = {
     "names: very long": lambda rng, frame: frame.rename(columns={"hour": "x" * 200_000}),
     "cells: nothing in a column": column(lambda rng, n: [rng.choice([None, float("nan")])] * n),
     "cells: nothing but the target": lambda rng, frame: frame.assign(
-        **{name: None for name in frame.columns[:-1]}
+        **dict.fromkeys(frame.columns[:-1])
     ),
     "cells: one value": column(lambda rng, n: [rng.choice(["a", 1, 1.5, True, 1e300])] * n),
     "cells: one value with gaps": one_of("a", None),
@@ -267,7 +268,9 @@ TABLES = {
     "target: many classes": labels(lambda rng, n: [f"k{rng.randrange(n)}" for _ in range(n)]),
     "target: fractions": labels(lambda rng, n: [rng.random() for _ in range(n)]),
     "target: extreme numbers": labels(extremes),
-    "target: truth values with gaps": labels(lambda rng, n: [rng.choice([True, None, False]) for _ in range(n)]),
+    "target: truth values with gaps": labels(
+        lambda rng, n: [rng.choice([True, None, False]) for _ in range(n)]
+    ),
     "target: dates": labels(dates),
     "target: a type of Arrow": labels(arrow),
     "target: a type of pandas": labels(pandas_kinds),
@@ -283,7 +286,7 @@ TABLES = {
     "weights: truth values": weights(True, False),
     "weights: dates": column(dates, WEIGHT),
     "weights: a type of Arrow": column(arrow, WEIGHT),
-}  # fmt: skip
+}
 """Changes of the training table."""
 
 
@@ -343,18 +346,24 @@ TEXTS = {
     "text: UTF-16": lambda rng, content: content.decode().encode(rng.choice(["utf-16", "utf-16-le"])),
     "text: Latin letters": lambda rng, content: content.replace(b"AA", "é".encode("latin-1")),
     "text: Latin names": first_line(lambda head: head.replace(b"hour", b"h\xe9ure")),
-    "text: other ends of lines": lambda rng, content: content.replace(b"\n", rng.choice([b"\r\n", b"\r"])),
+    "text: other ends of lines": lambda rng, content: content.replace(
+        b"\n", rng.choice([b"\r\n", b"\r"])
+    ),
     "text: NULs": inserted(b"\x00", b"\x00" * 100),
     "text: quotes": inserted(b'"', b'""', b"'", b'"\n"', b'\\"'),
     "text: line breaks in cells": replaced(b"AA", b'"A\nA,"'),
-    "text: another separator": lambda rng, content: content.replace(b",", rng.choice([b";", b"\t", b"|", b" "])),
+    "text: another separator": lambda rng, content: content.replace(
+        b",", rng.choice([b";", b"\t", b"|", b" "])
+    ),
     "text: two separators": a_line(lambda line: line.replace(b",", b";")),
     "text: comments": lambda rng, content: b"# a comment\n" + content,
     "text: blank lines first": lambda rng, content: b"\n\n" + content,
-    "text: blank": lambda rng, content: rng.choice([b"", b"\n", b" ", b"\n\n\n", b",", b",\n,\n", b"\xef\xbb\xbf"]),
+    "text: blank": lambda rng, content: rng.choice(
+        [b"", b"\n", b" ", b"\n\n\n", b",", b",\n,\n", b"\xef\xbb\xbf"]
+    ),
     "text: words that are missing": replaced(b"AA", b"null"),
     "text: numbers with commas": replaced(b"1", b'"1,0"'),
-}  # fmt: skip
+}
 """Changes of the bytes of a CSV file."""
 
 

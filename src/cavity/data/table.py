@@ -292,7 +292,7 @@ class TextTable(Table):
             head = stream.read(65_536).split(b"\n", 1)[0]
         if b"\0" in head:
             raise SourceError(
-                f"{self.files[0]}: its first line has NUL bytes, so it is compressed, or not UTF-8 text; "
+                f"{self.files[0]}: is compressed or not UTF-8 text, as NULs in its first line show; "
                 "unpack it, or convert it, for instance with iconv"
             )
         line = head.decode("utf-8", errors="replace")
