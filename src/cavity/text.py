@@ -1,11 +1,49 @@
-"""Text for people: small tables, and names and values in messages."""
+"""Text for people: what may be printed, small tables, and names and values in messages."""
 
 from __future__ import annotations
 
 import difflib
+import json
+import unicodedata
 from collections.abc import Sequence
 from datetime import date
 from html import escape
+
+
+def printable(text: str) -> str:
+    r"""The text on one line: characters that would steer a terminal, or are not seen, are escaped.
+
+    All output of the command line goes through this function or one of the next two, because names of
+    columns, labels and files may come from strangers.
+
+    >>> printable("São Paulo \x1b[31m"), printable("two\nlines")
+    ('São Paulo \\x1b[31m', 'two\\nlines')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if _is_seen(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def printable_lines(text: str) -> str:
+    r"""The text with `printable` lines.
+
+    >>> printable_lines("two\nlines\r")
+    'two\nlines\\r'
+    """
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str) -> str:
+    r"""A JSON document of the same meaning, in which no character steers a terminal.
+
+    >>> printable_json('"\x9b31m"')
+    '"\\u009b31m"'
+    """
+    return "".join(c if c == "\n" or _is_seen(c) else json.dumps(c)[1:-1] for c in text)
+
+
+def _is_seen(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"  # wide or fixed spaces
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

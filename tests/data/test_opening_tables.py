@@ -134,7 +134,9 @@ def write(path, text):
         ("t.csv", "", "is empty"),
         ("t.parquet", b"", "is empty"),
         ("t.csv", "a,b\n", "no rows"),
-        ("t.csv", "a,b\n1,2\n3\n", "cannot be read as a table"),
+        ("t.csv", "a,b\n1,2\n3\n", "row 3, counting the names, has 1 cells, but there are 2 names"),
+        ("t.csv", "a,b\n1,2\n".encode("utf-16"), "is compressed or not UTF-8 text"),
+        ("t.csv", gzip.compress(b"a,b\n1,2\n"), "is compressed or not UTF-8 text"),
         ("t.csv", "a,a\n1,2\n", "more than one column named 'a'"),
         ("t.csv", "a,b\n1,caf\xe9\n".encode("latin-1"), "not UTF-8"),
         ("t.parquet", b"PAR1 and then nothing", "Parquet"),
@@ -145,6 +147,14 @@ def test_files_that_are_no_tables_are_named(tmp_path, name, content, words):
     with pytest.raises(SourceError, match=words) as caught:
         rows_of(open_table(write(tmp_path / name, content)))
     assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("cell", ["x" * 20_000_000, '"' + "x\n" * 10_000_000], ids=["long", "open"])
+def test_lines_that_are_too_long_are_refused_in_words(tmp_path, cell):
+    path = tmp_path / "t.csv"
+    path.write_text(f"a,b\n1,{cell}\n2,y\n")
+    with pytest.raises(SourceError, match=r"t\.csv: has a line of more than 4 MB; shorten"):
+        list(open_table(path).chunks(["b"], {}))
 
 
 def test_a_missing_file_suggests_the_nearest(tmp_path):
@@ -221,7 +231,12 @@ def test_a_parquet_part_without_values_may_have_another_type(tmp_path):
     [
         (pd.DataFrame({0: [1]}), "named 0, which is not a string"),
         (pd.DataFrame({"a": []}), "no rows"),
-        (pd.DataFrame({"a": [1, "x"]}), "cannot be read"),
+        (
+            pd.DataFrame({"a": [1, "x"]}),
+            "cannot be read: column 'a' has cells of the kinds 'int', 'str'",
+        ),
+        ({"a": [1], "b": [2**64]}, "column 'b' has cells of the kinds 'int'"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "more than one column named 'a'"),
     ],
 )
 def test_frames_that_are_no_tables_are_explained(data, words):

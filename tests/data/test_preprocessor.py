@@ -1,6 +1,7 @@
 """Columns of every kind become features; what is learned does not depend on the chunks."""
 
 import datetime
+import re
 
 import numpy as np
 import pandas as pd
@@ -220,3 +221,32 @@ def test_it_is_a_scikit_learn_transformer():
     X = preprocessor.fit_transform({"a": [1, 2], "b": [3, 4]})
     assert X.tolist() == [[3], [4]]
     assert preprocessor.transform(pd.DataFrame({"b": []})).shape == (0, 1)
+
+
+def test_numbers_beyond_single_precision_are_far_away_and_not_missing():
+    preprocessor, _ = learned(pd.DataFrame({"a": [0.0, 1.0, np.nan]}))
+    assert preprocessor.dtype_ == "float32"
+    largest = np.finfo(np.float32).max
+    found = preprocessor.transform({"a": [1e300, -1e300, np.inf]})
+    assert found.tolist() == [[largest, 0.0], [-largest, 0.0], [0.5, 1.0]]
+
+
+@pytest.mark.parametrize("values", [[1e300] * 3, [1.7e308, -1.7e308, 0.0], [5e-324, 0.0, 1e308]])
+def test_the_largest_numbers_stay_finite(values):
+    preprocessor, features = learned({"a": [*values, None]})
+    assert preprocessor.dtype_ == "float64"
+    assert np.isfinite(features.to_numpy()).all()
+
+
+@pytest.mark.parametrize("value", [2, 0.5, -1.0, 1e300, "maybe"])
+def test_truth_values_are_zero_or_one(value):
+    preprocessor, _ = learned({"a": [True, False, None]})
+    assert preprocessor.transform({"a": [0.0, 1.0]})[:, 0].tolist() == [0.0, 1.0]
+    words = re.escape(f"should be boolean, but has the value {value!r}; ")
+    with pytest.raises(SourceError, match=words):
+        preprocessor.transform({"a": [type(value)(1), value]})
+
+
+def test_durations_of_nanoseconds_are_numbers():
+    _, features = learned({"a": pa.array([1, 5_000, None], pa.duration("ns"))})
+    assert features["a"].tolist() == [0.0, 5.0, 2.5]

@@ -77,6 +77,7 @@ def test_two_copies_are_a_weight_of_two(frame, copied):
         (-1.0, "the weight 'copies' of a row is -1.0"),
         (np.inf, "of a row is inf"),
         (None, "of a row is nan"),
+        (1e308, "the sum of the weight 'copies' is"),
         ("many", "has the value 'many'"),
         (0.0, "the weight 'copies' of every row is zero"),
     ],

@@ -1,13 +1,14 @@
 """Three classes and more, in every estimator and schedule."""
 
 import numpy as np
+import pandas
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_digits, load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import log_loss
 
-from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity import GFITCClassifier, SEPClassifier, SVIClassifier, TableClassifier, load, save
 from cavity.data import ArraySource
 from cavity.gp.likelihoods import NoisyArgmax
 from cavity.inference.ep import ExpectationPropagation
@@ -243,3 +244,24 @@ def test_variational_gradient_away_from_the_optimum():
     by_parameters, by_vector = bound_gradient(q, sums, prior, space)
     assert_allclose(by_parameters.theta, by_theta, atol=1e-5)
     assert_allclose(by_vector, by_q, atol=1e-5)
+
+
+def test_labels_that_differ_by_a_nul_at_the_end_are_two_classes(tmp_path):
+    """NumPy's arrays of text drop it."""
+    y = ["a\0" if code else "a" for code in CODES]
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    new = {"n_inducing": 5, "max_epochs": 2, "random_state": 0}
+    frame.assign(y=y).to_parquet(tmp_path / "t.parquet")
+    for model in (
+        SEPClassifier(**new).fit(X, y),
+        SEPClassifier(**new).partial_fit(X, y, classes=["a", "a\0"]),
+        SEPClassifier(**new).fit(tmp_path / "t.parquet", "y"),
+        TableClassifier(SEPClassifier(**new)).fit(frame, y),
+        TableClassifier(SEPClassifier(**new)).fit(frame.assign(y=y), "y"),
+    ):
+        save(model, tmp_path / "m.cavity")
+        twin = load(tmp_path / "m.cavity")
+        rows = frame if hasattr(model, "feature_names_in_") else X
+        for one in (model, twin):
+            assert one.classes_.tolist() == ["a", "a\0"]
+            assert set(one.predict(rows).tolist()) == {"a", "a\0"}

@@ -58,3 +58,13 @@ def test_values_that_training_had_not_are_warned_of_once(model, frame):
     with pytest.warns(UserWarning, match="'ZZ'"):
         rows.iloc[np.array([3])]
     rows.iloc[np.array([3])]
+
+
+def test_columns_may_have_any_name(frame):
+    """One of them was once the name of a column that is added."""
+    renamed = frame.rename(columns={"hour": "(place)", "carrier": ""})
+    classifier = SEPClassifier(n_inducing=4, optimizer=None, random_state=0)
+    model = TableClassifier(classifier).fit(renamed, "delayed", "copies")
+    found = LabelledRows(model, open_table(renamed), "copies").iloc[np.array([3, 0])]
+    assert found.index.tolist() == [5, 2]
+    assert found["(place)"].tolist() == renamed["(place)"].iloc[[5, 2]].tolist()

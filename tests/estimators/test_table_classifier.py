@@ -236,6 +236,14 @@ def test_predictions_of_a_table_are_those_of_the_frame(model, monkeypatch):
     assert (table["distance"] == NEW["distance"]).all()
 
 
+@pytest.mark.filterwarnings("ignore:the data frame has columns that the model does not know")
+def test_predictions_of_nothing_and_with_two_columns_of_a_name_are_refused(model):
+    with pytest.raises(SourceError, match="the data frame has no rows"):
+        model.predict(NEW[:0])
+    with pytest.raises(SourceError, match="to keep, 'label', has the name of a column of the pred"):
+        list(predictions(model, open_table(NEW.assign(label=1)), keep=["label"]))
+
+
 def test_more_than_two_classes():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])

@@ -153,9 +153,9 @@ def test_columns_of_a_table_that_disagree():
 
     check_estimator(model())
     for change, words in (
-        (lambda m: m.preprocessor_.encoders_.pop(), "columns of the preprocessor"),
-        (lambda m: m.columns_.reverse(), "columns of the table"),
-        (lambda m: vars(m).update(n_features_in_=1), "number of columns"),
+        (lambda m: m.preprocessor_.encoders_.pop(), "features of the columns"),
+        (lambda m: vars(m.preprocessor_).update(ignored_=[1]), "ignored_ of the wrong kind"),
+        (lambda m: m.estimator_.feature_names_in_.__setitem__(0, 1), "are not all text"),
         (lambda m: vars(m).update(classes_=np.array(["x", "y"])), "values of the classes"),
         (lambda m: vars(m).update(estimator_=LogisticRegression()), "LogisticRegression"),
         (lambda m: vars(m.preprocessor_).update(dtype_="int8"), "precision 'int8'"),

@@ -223,6 +223,27 @@ def test_where_and_how_a_fit_ran_is_not_saved(path):
     assert {name: getattr(model, name) for name in run} == run
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_file_has_as_many_nodes_for_many_columns_as_for_few(path):
+    """Every node of the tree takes time, which made the file of a wide table slow."""
+
+    def nodes(n_columns):
+        values = np.random.default_rng(0).normal(size=(40, n_columns))
+        frame = pd.DataFrame(values, columns=[f"n{i}" for i in range(n_columns)])
+        frame = frame.assign(**{f"always {i}": "a" for i in range(n_columns)})
+        model = cavity.TableClassifier(SEPClassifier(n_inducing=5, max_epochs=1, random_state=0))
+        model.fit(frame.assign(y=values[:, 0] > 0), "y").save(path)
+        twin = cavity.load(path)
+        assert twin.preprocessor_.encoders_ == model.preprocessor_.encoders_
+        assert twin.notes_ == model.notes_
+        assert twin.preprocessor_.ignored_ == model.preprocessor_.ignored_
+        assert twin.columns_ == model.feature_names_in_.tolist()
+        with ZipFile(path) as archive:
+            return archive.read("schema.json").count(b"__loader__")
+
+    assert nodes(4) == nodes(41)
+
+
 def test_feature_names_are_checked_after_loading(path):
     frame = pd.DataFrame(X, columns=["width", "height"])
     model = SEPClassifier(n_inducing=5, optimizer=None, random_state=0).fit(frame, LABELS)

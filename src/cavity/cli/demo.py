@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cavity.cli.guard import Settings
+from cavity.cli.guard import Settings, show
 from cavity.cli.io import checked_output, print_json
 from cavity.cli.progress import progress_shown, shown_until_interrupted
 from cavity.datasets import nycflights13
@@ -53,7 +53,7 @@ def run_demo(output: str | None, seconds: float, settings: Settings) -> None:
     if settings.json:
         print_json({**results, "report": str(path), "seconds": elapsed})
     else:
-        print(f"\n{elapsed:.0f} s in total; the report is {path}")
+        show(f"\n{elapsed:.0f} s in total; the report is {path}")
 
 
 def run(
@@ -69,11 +69,10 @@ def run(
     order = np.random.default_rng(SEED).permutation(len(flights.y))
     test, train = order[:n_test], order[n_test:]
     X, y = flights.X[train], flights.y[train]
-    print(
+    show(
         f"{len(train):,} flights for training and {n_test:,} for testing, with {X.shape[1]} attributes; "
         f"{flights.y.mean():.0%} arrived late.\n",
-        file=out,
-        flush=True,
+        out,
     )
     baseline = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
     with progress_shown(quiet) as watcher, shown_until_interrupted(watcher):
@@ -88,7 +87,7 @@ def run(
         for name, estimator in (("logistic regression", baseline), ("cavity", model))
     }
     words = explanation(rows["logistic regression"], rows["cavity"])
-    print(table(rows), words, examples(model, X, y), sep="\n\n", file=out, flush=True)
+    show("\n\n".join([table(rows), words, examples(model, X, y)]), out)
     if report is not None:
         with progress_shown(quiet) as watcher:
             watcher.stage("writing the report")

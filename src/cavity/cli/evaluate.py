@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from cavity.cli.guard import CommandError, Settings, say
+from cavity.cli.guard import CommandError, Settings, say, show
 from cavity.cli.io import checked_output, loaded_model, print_json, warn_if_training_rows, with_target
 from cavity.cli.progress import progress_shown
 from cavity.data.table import Table, open_table
 from cavity.estimators.table import TableClassifier
 from cavity.estimators.table_prediction import LabelledRows, encoded_chunks, warn_of_new_columns
 from cavity.gp.metrics import ScoreSums
-from cavity.text import suggestion
+from cavity.text import printable, suggestion
 from cavity.typing import JsonObject
 
 _NAMES = {
@@ -37,7 +37,7 @@ def run_evaluate(
     if settings.json:
         print_json({"model": model_path, "data": data, **scores})
     else:
-        print(as_text(scores))
+        show(as_text(scores))
 
 
 def _check_weight(model: TableClassifier, table: Table, weight: str | None) -> None:
@@ -87,7 +87,8 @@ def as_text(scores: JsonObject) -> str:
         value, base = scores[key], scores["baseline"].get(key)
         if value is not None:
             lines.append(f"{name:26}{value:10.4f}{'' if base is None else f'{base:.4f}':>20}")
-    classes = [word if len(word) <= 12 else f"{word[:11]}…" for word in scores["classes"]]
+    words = [printable(word) for word in scores["classes"]]
+    classes = [word if len(word) <= 12 else f"{word[:11]}…" for word in words]
     what = "weight of the rows" if weighted else "rows"
     lines += ["", f"{what} of each class (lines), by predicted label (columns):"]
     lines.append(" " * 14 + "".join(f"{word:>14}" for word in classes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import signal
 import tempfile
@@ -249,16 +248,13 @@ def _train_on_cluster(
 @contextmanager
 def _client(request: FitRequest) -> Iterator[Client]:
     """Connect to the cluster at --scheduler, or start one of --workers on this machine."""
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
-    if request.scheduler is None:
+    from cavity.engines.dask.cluster import own_cluster
+
+    if request.workers is not None:
         with _interrupts_held_back():
-            cluster = LocalCluster(
-                n_workers=request.workers,
-                threads_per_worker=1,
-                dashboard_address=":0",
-                silence_logs=logging.ERROR,
-            )
+            cluster = own_cluster(request.workers)
         with cluster, Client(cluster) as client:
             say(f"{request.workers} workers; dashboard: {client.dashboard_link}")
             yield client

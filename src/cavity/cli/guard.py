@@ -10,10 +10,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TextIO
 
 import typer
 
 from cavity.memory import keep_freed_memory
+from cavity.text import printable, printable_lines
 
 FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
@@ -42,7 +44,12 @@ class InterruptedFitError(Exception):
 
 def say(words: str) -> None:
     """Print a line for the user on standard error."""
-    print(f"cavity: {words}", file=sys.stderr, flush=True)
+    print(f"cavity: {printable(words)}", file=sys.stderr, flush=True)
+
+
+def show(text: str, file: TextIO | None = None) -> None:
+    """Print the result of a command, lines of text, on standard output or in another place."""
+    print(printable_lines(text), file=file, flush=True)
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -77,7 +84,7 @@ def _exit_status(error: BaseException, debug: bool) -> int:
     if debug:
         import traceback
 
-        traceback.print_exception(error)
+        show("".join(traceback.format_exception(error)), sys.stderr)
     say(_sentence(error))
     return BAD_INPUT if _is_bad_input(error) else FAILED
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
-from cavity.cli.guard import Settings
+from cavity.cli.guard import Settings, show
 from cavity.cli.io import loaded_model, print_json
 from cavity.estimators.facts import fit_facts
 from cavity.estimators.table import TableClassifier
+from cavity.text import printable
 from cavity.typing import JsonObject
 
 _MOST_FEATURES = 20
@@ -25,7 +27,16 @@ def run_inspect(path: str, settings: Settings) -> None:
     if settings.json:
         print_json({"model": path, **description(model), "written_with": file})
     else:
-        print(as_text(path, description(model), file))
+        show(as_text(printable(path), _in_lines(description(model)), file))
+
+
+def _in_lines(value: Any) -> Any:
+    """Plain data with `printable` text, so that a name in a table does not end its line."""
+    if isinstance(value, dict):
+        return {name: _in_lines(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_in_lines(item) for item in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def description(model: TableClassifier) -> JsonObject:

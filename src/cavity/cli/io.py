@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import operator
 import os
@@ -12,8 +14,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from cavity.cli.guard import CommandError, say
+from cavity.text import printable_json, printable_lines
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from cavity.data.table import Table
     from cavity.estimators.table import TableClassifier
     from cavity.typing import IntArray, JsonObject
@@ -90,15 +95,29 @@ def checked_output(path: str, force: bool) -> Path:
 def print_json(values: JsonObject) -> None:
     """Print one JSON document on standard output."""
     numpy_values = operator.methodcaller("tolist")
-    print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False, default=numpy_values))
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False, default=numpy_values)
+    print(printable_json(text))
+
+
+class _Terminal(io.BytesIO):
+    """A stream of UTF-8 text that is shown on a terminal, with nothing that steers it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._text = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def write(self, content: Buffer) -> int:
+        """Show the text of some bytes, of which the last may be part of a character."""
+        sys.stdout.write(printable_lines(self._text.decode(bytes(content))))
+        return len(memoryview(content))
 
 
 @contextmanager
 def output_stream(path: str, force: bool) -> Iterator[IO[bytes]]:
     """Open a binary stream to standard output, or to a file that appears when the block succeeds."""
     if path == STDOUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer
+        sys.stdout.flush()
         return
     from cavity.files import written_atomically
 

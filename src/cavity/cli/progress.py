@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column
 
 from cavity.inference.history import Iteration, reporting
+from cavity.text import printable
 
 
 class Watcher(ABC):
@@ -31,7 +32,7 @@ class Watcher(ABC):
     def stage(self, words: str) -> None:
         """Announce work of unknown length."""
         self._began, self._first_iteration = self._clock(), True
-        self._show(f"{words} …", at_once=True)
+        self._show(f"{printable(words)} …", at_once=True)
 
     def update(self, iteration: Iteration, share: float | None) -> None:
         """Show an iteration of a fit, which has used that share of its budget."""
@@ -97,7 +98,9 @@ def one_line_bar(console: Console, quiet: bool = False) -> Progress:
         BarColumn(bar_width=10),
         TextColumn("{task.percentage:3.0f}%"),
         TextColumn(
-            "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+            "{task.description}",
+            table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            markup=False,  # names of files may have brackets
         ),
         console=console,
         expand=True,

@@ -6,7 +6,8 @@ used, turns its values into numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -108,6 +109,20 @@ def _castable(array: pa.Array, kind: pa.DataType) -> bool:
 def coerced(array: pa.Array, kind: str, column: str) -> pa.Array:
     """An Arrow array converted to doubles, booleans, strings or timestamps in microseconds."""
     pa, _ = import_arrow()
+    try:
+        return _converted(array, kind)
+    except pa.ArrowException:
+        example = next((cell for cell in array if not _is_convertible(cell, kind)), None)
+        raise SourceError(
+            f"column {column!r} should be {kind}, but has the value "
+            f"{shown(None if example is None else example.as_py())}; correct such cells or leave them "
+            "empty"
+        ) from None
+
+
+def _converted(array: pa.Array, kind: str) -> pa.Array:
+    """The same; raises pyarrow's errors."""
+    pa, _ = import_arrow()
     wanted = {
         NUMERIC: pa.float64(),
         BOOLEAN: pa.bool_(),
@@ -115,38 +130,36 @@ def coerced(array: pa.Array, kind: str, column: str) -> pa.Array:
         DATE: pa.timestamp("us"),
     }[kind]
     found = array.type
-    if found == wanted:
+    if found == wanted or (kind == NUMERIC and found == pa.float32()):
         return array
-    if kind == NUMERIC and found == pa.float32():
-        return array
-    try:
-        if pa.types.is_dictionary(found):
-            if kind == CATEGORICAL and found.value_type == pa.string():
-                return array
-            array = array.dictionary_decode()
-            found = array.type
-        if pa.types.is_duration(found) and kind == NUMERIC:
-            return array.cast(pa.duration("us")).cast(pa.int64()).cast(wanted, safe=False)
-        if kind == CATEGORICAL and (pa.types.is_floating(found) or pa.types.is_decimal(found)):
-            return _number_words(array)
-        if kind == BOOLEAN and pa.types.is_floating(found):
-            array = array.cast(pa.int64())
-        if kind == DATE and pa.types.is_timestamp(found):
-            return array.cast(pa.timestamp("us", found.tz), safe=False).cast(wanted)
-        if kind == DATE and kind_of_type(found) == CATEGORICAL and not _castable(array, wanted):
-            array = array.cast(pa.timestamp("us", "UTC"))  # text that names its zone
-        return array.cast(wanted, safe=kind != NUMERIC)
-    except pa.ArrowException:
-        example = next((value for value in array.to_pylist() if _refused(value, wanted)), None)
-        raise SourceError(
-            f"column {column!r} should be {kind}, but has the value {shown(example)}; correct such "
-            "cells or leave them empty"
-        ) from None
+    if pa.types.is_dictionary(found):
+        if kind == CATEGORICAL and found.value_type == pa.string():
+            return array
+        array = array.dictionary_decode()
+        found = array.type
+    if pa.types.is_duration(found) and kind == NUMERIC:
+        return array.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(wanted, safe=False)
+    if kind == CATEGORICAL and (pa.types.is_floating(found) or pa.types.is_decimal(found)):
+        return _number_words(array)
+    if kind == BOOLEAN and kind_of_type(found) == NUMERIC:
+        whole = array.cast(pa.int64())
+        if not whole.cast(wanted).cast(pa.int64()).equals(whole):
+            raise pa.ArrowInvalid("numbers other than 0 and 1")
+        array = whole
+    if kind == DATE and pa.types.is_timestamp(found):
+        return array.cast(pa.timestamp("us", found.tz), safe=False).cast(wanted)
+    if kind == DATE and kind_of_type(found) == CATEGORICAL and not _castable(array, wanted):
+        array = array.cast(pa.timestamp("us", "UTC"))  # text that names its zone
+    return array.cast(wanted, safe=kind != NUMERIC)
 
 
-def _refused(value: object, wanted: pa.DataType) -> bool:
+def _is_convertible(cell: pa.Scalar, kind: str) -> bool:
     pa, _ = import_arrow()
-    return value is not None and not _castable(pa.array([value]), wanted)
+    try:
+        _converted(pa.repeat(cell, 1), kind)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _number_words(array: pa.Array) -> pa.Array:
@@ -232,8 +245,11 @@ class NumericEncoder:
         if self.kind == BOOLEAN:
             values = values.cast(import_arrow()[0].float32())
         numbers = values.to_numpy(zero_copy_only=False)
+        missing = ~np.isfinite(numbers)
+        if out.dtype != numbers.dtype:  # a number beyond the range is far away, and not missing
+            largest = np.finfo(out.dtype).max
+            numbers = np.clip(numbers, -largest, largest)
         out[:, 0] = numbers
-        missing = ~np.isfinite(out[:, 0])
         if missing.any():
             out[missing, 0] = self.fill
         if self.marks_missing:
@@ -345,6 +361,29 @@ class DateEncoder:
         out[:, : features.shape[1]] = features
         if self.marks_missing:
             out[:, -1] = missing
+
+
+_ENCODERS: dict[str, Callable[..., Encoder]] = {
+    kind.__name__: kind for kind in (NumericEncoder, CategoricalEncoder, DateEncoder)
+}
+
+
+def encoders_as_text(encoders: Sequence[Encoder]) -> str:
+    """The encoders in JSON, for a model file.
+
+    >>> encoders_from_text(encoders_as_text([NumericEncoder("age", 41.5, False)]))
+    [NumericEncoder(column='age', fill=41.5, marks_missing=False, kind='numeric')]
+    """
+    return json.dumps([{"type": type(encoder).__name__, **vars(encoder)} for encoder in encoders])
+
+
+def encoders_from_text(text: str) -> list[Encoder]:
+    """The encoders, from what `encoders_as_text` gave."""
+    encoders: list[Encoder] = []
+    for fields in json.loads(text):
+        kind = _ENCODERS[fields.pop("type")]
+        encoders.append(kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}))
+    return encoders
 
 
 def date_features(parts: Array, first: float, names: tuple[str, ...]) -> Array:

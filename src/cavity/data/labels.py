@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from cavity.data.parts import import_arrow
 from cavity.errors import SourceError
 from cavity.text import listed, shown
-from cavity.typing import AnyArray, AnyDtype, Array, IntArray
+from cavity.typing import AnyArray, AnyDtype, Array, InputLabels, IntArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +33,21 @@ def code_type(n_classes: int) -> AnyDtype:
     (dtype('int8'), dtype('int32'))
     """
     return np.dtype(np.int8 if n_classes <= 128 else np.int32)
+
+
+def whole_labels(labels: InputLabels) -> InputLabels:
+    r"""The labels; a list with text that ends with a NUL as an array of objects.
+
+    NumPy's arrays of text drop NULs at the end, so that two classes could become one.
+
+    >>> whole_labels(["a", "a\0"])
+    array(['a', 'a\x00'], dtype=object)
+    """
+    if isinstance(labels, (list, tuple)) and any(
+        isinstance(label, str) and label.endswith("\0") for label in labels
+    ):
+        return np.array(labels, dtype=object)
+    return labels
 
 
 def encode_labels(y: AnyArray, classes: AnyArray | None = None) -> tuple[AnyArray, IntArray]:
@@ -202,7 +217,7 @@ class LabelScan:
         if not values:
             raise SourceError(f"{self._where()} has no values: every row lacks it")
         require_two_classes(values, self._where())
-        found = np.array(values)
+        found = np.asarray(whole_labels(values))
         if found.dtype.kind == "f" and all(isinstance(value, int) for value in values):
             found = np.array(values, dtype=np.uint64)  # beyond the range of int64
         order = [self._code_of[value] for value in values]

@@ -20,7 +20,7 @@ from cavity.data.contract import (
     missing_members,
     require,
 )
-from cavity.data.labels import check_classes, encode_labels, require_one_kind
+from cavity.data.labels import check_classes, encode_labels, require_one_kind, whole_labels
 from cavity.data.locations import (
     FEATHER,
     PARQUET,
@@ -82,7 +82,7 @@ def open_rows(
         return OpenedRows(
             weighted, check_classes(classes, source.n_rows, listed_by_user=listed), were_arrays=False
         )
-    X, y = (validate or _checked_arrays)(X, y)
+    X, y = (validate or _checked_arrays)(X, whole_labels(y))
     require_one_kind(y)
     _check_targets(y)
     weight = validated_sample_weight(sample_weight, len(y))

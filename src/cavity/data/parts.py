@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cavity.data.locations import FEATHER, File, RemoteFile, explain_permission_error, format_of
 from cavity.errors import SourceError
+from cavity.text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,8 +38,7 @@ def import_arrow() -> tuple[ModuleType, ModuleType]:
 
 def one_line(error: BaseException) -> str:
     """The words of an error on one line, without a full stop or unprintable characters."""
-    words = " ".join(str(error).split()).rstrip(".")
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in words)
+    return printable(" ".join(str(error).split()).rstrip("."))
 
 
 @dataclass(frozen=True)

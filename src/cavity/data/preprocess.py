@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -23,6 +24,8 @@ from cavity.data.columns import (
     TextTypes,
     coerced,
     date_features,
+    encoders_as_text,
+    encoders_from_text,
     kind_of_type,
     parts_of,
 )
@@ -113,11 +116,12 @@ class NumericScan:
             return
         self.low, self.high = min(self.low, known.min()), max(self.high, known.max())
         total = self.n + len(known)
-        step = known.mean() - self.mean
-        self.squares += (
-            float(np.square(known - known.mean()).sum()) + step**2 * self.n * len(known) / total
-        )
-        self.mean += step * len(known) / total
+        with np.errstate(all="ignore"):  # too large for float32 if it overflows, whatever the deviation
+            step = known.mean() - self.mean
+            self.squares += (
+                float(np.square(known - known.mean()).sum()) + step**2 * self.n * len(known) / total
+            )
+            self.mean += step * len(known) / total
         self.n = total
         self.sample.add(known)
 
@@ -129,9 +133,10 @@ class NumericScan:
             return Decision(None, f"{self.column!r} is always {_number(self.low)} and is left out")
         largest = max(abs(self.low), abs(self.high))
         deviation = np.sqrt(self.squares / self.n)
-        single = largest < 1e30 and largest * 2**-24 <= _FLOAT32_LOSS * max(deviation, 1e-30)
+        loss = 0.0 if self.low == self.high else largest * 2**-24
+        single = bool(largest < 1e30 and loss <= _FLOAT32_LOSS * max(deviation, 1e-30))
         encoder = NumericEncoder(self.column, self.sample.median, self.missing > 0, self.kind)
-        return Decision(encoder, None, single or self.low == self.high)
+        return Decision(encoder, None, single)
 
 
 class Sample:
@@ -462,8 +467,27 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if not used:
             raise SourceError(f"{name} has no column to learn from: {'; '.join(self.notes_)}")
         self.encoders_ = [d.encoder for d in used.values() if d.encoder is not None]
-        self.columns_ = list(used)
         self.dtype_ = "float32" if all(d.single for d in used.values()) else "float64"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The attributes as they are saved: what there is for each column as one text, to be quick."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "encoders_" in state:
+            state["encoders_"] = encoders_as_text(self.encoders_)
+            state["notes_"] = json.dumps(self.notes_)
+            state["ignored_"] = json.dumps(list(self.ignored_))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "encoders_" in state:
+            state = {**state, "encoders_": encoders_from_text(state["encoders_"])}
+            state |= {name: json.loads(state[name]) for name in ("notes_", "ignored_")}
+        super().__setstate__(state)
+
+    @property
+    def columns_(self) -> list[str]:
+        """Names of the columns that are used."""
+        return [encoder.column for encoder in self.encoders_]
 
     def get_feature_names_out(self, input_features: object = None) -> AnyArray:
         """Names [d] of the features."""
@@ -484,14 +508,15 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     def check_columns(self, columns: Sequence[str], name: str) -> list[str]:
         """Raise if columns are missing; return the columns that training has not seen."""
         check_is_fitted(self)
-        missing = [column for column in self.columns_ if column not in columns]
+        used, there = dict.fromkeys(self.columns_), set(columns)
+        missing = [column for column in used if column not in there]
         if missing:
-            words = suggestion(missing[0], [column for column in columns if column not in self.columns_])
+            words = suggestion(missing[0], [column for column in columns if column not in used])
             raise SourceError(
                 f"{name} lacks {'columns' if len(missing) > 1 else 'the column'} {listed(missing)}, "
                 f"which the model was trained on{words if 'mean' in words else ''}"
             )
-        known = {*self.columns_, *self.drop_features, *self.ignored_}
+        known = {*used, *self.drop_features, *self.ignored_}
         return [column for column in columns if column not in known]
 
     def transform(self, X: InputRows) -> Array:

@@ -57,30 +57,47 @@ def as_arrow(data: InputRows) -> pa.Table:
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
+    is_pandas = type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+    if is_pandas or isinstance(data, dict):
+        _check_names(list(data.columns if is_pandas else data))
     try:
         if isinstance(data, dict):
             return pa.table(data)
-        if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
-            _check_names(list(data.columns))
+        if is_pandas:
             return pa.Table.from_pandas(data, preserve_index=False)
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"the data frame cannot be read: {one_line(error)}") from error
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SourceError(f"the data frame cannot be read: {_reason(data, error)}") from error
     raise TypeError(
         f"a {type(data).__name__} is not a table; pass a data frame, an Arrow table or a dict of columns"
     )
 
 
 def _check_names(names: list[object]) -> None:
+    """Raise for names of columns that are not strings, or not all different."""
     strange = [name for name in names if not isinstance(name, str)]
     if strange:
         raise SourceError(
             f"the data frame has a column named {strange[0]!r}, which is not a string; rename it, for "
             "instance with frame.rename(columns=str)"
         )
+    check_column_names([str(name) for name in names], "the data frame")
+
+
+def _reason(data: InputRows, error: Exception) -> str:
+    """Why a data frame or dictionary cannot be read: a column of it, and the kinds of its cells."""
+    pa, _ = import_arrow()
+    for name in data if hasattr(data, "keys") else ():
+        try:
+            pa.array(data[name], from_pandas=True)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
+            kinds = sorted({type(cell).__name__ for cell in data[name]})
+            return (
+                f"column {name!r} has cells of the kinds {listed(kinds)} ({one_line(cause)}); make them "
+                "all numbers of at most 64 bits, strings, truth values or dates, or drop the column"
+            )
+    return one_line(error)
 
 
 class Table(ABC):
@@ -182,6 +199,7 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "n/a",
 _BAD_CELL = re.compile(
     r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+).*: invalid value ('.*')"
 )
+_RAGGED = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)")
 _KINDS = {"double": "numeric", "int64": "whole numbers", "bool": "boolean", "timestamp": "dates"}
 
 
@@ -271,7 +289,13 @@ class TextTable(Table):
     def _guessed(self, delimiter: str | None) -> str:
         """The delimiter of the kind of file, or that of its first line if it has none of that kind."""
         with _reading_text(self.files[0]), _stream(self.files[0]) as stream:
-            line = stream.read(65_536).split(b"\n", 1)[0].decode("utf-8", errors="replace")
+            head = stream.read(65_536).split(b"\n", 1)[0]
+        if b"\0" in head:
+            raise SourceError(
+                f"{self.files[0]}: is compressed or not UTF-8 text, as NULs in its first line show; "
+                "unpack it, or convert it, for instance with iconv"
+            )
+        line = head.decode("utf-8", errors="replace")
         if delimiter is not None and delimiter in line:
             return delimiter
         counts = {mark: line.count(mark) for mark in _CANDIDATES}
@@ -299,6 +323,16 @@ def _reading_text(path: File, columns: Sequence[str] = ()) -> Iterator[None]:
         words = one_line(error)
         if "UTF8" in words or "UTF-8" in words:
             words = "is not UTF-8 text; convert it, for instance with iconv"
+        elif row := _RAGGED.search(words):
+            words = (
+                f"row {row[1]}, counting the names, has {row[3]} cells, but there are {row[2]} names; "
+                "write as many in every row, and cells with the separator in quotation marks"
+            )
+        elif "straddl" in words:
+            words = (
+                f"has a line of more than {_BLOCK_BYTES // 1_000_000} MB; shorten such cells, or close "
+                "a quotation mark that is open"
+            )
         elif "Empty CSV" in words:
             words = "the file is empty"
         elif (cell := _BAD_CELL.search(words)) and int(cell[1]) < len(columns):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ def saved_state(state: State) -> State:
     """The attributes of an estimator in the form in which they are saved.
 
     Training rows and caches are left out. The rest is small, plain data: a history is saved as columns,
-    a path as text.
+    a path and the names of the features as text.
     """
     state = {name: value for name, value in state.items() if name != RELEVANCE_CACHE}
     if "_training" in state:
@@ -34,6 +35,8 @@ def saved_state(state: State) -> State:
         state["history_"] = _columns(state["history_"])
     if state.get("race_") is not None:
         state["race_"] = {"entries": state["race_"].as_dicts(), "seconds": state["race_"].seconds}
+    if "feature_names_in_" in state:
+        state["feature_names_in_"] = json.dumps(list(state["feature_names_in_"]))
     if isinstance(state.get("checkpoint"), os.PathLike):
         state["checkpoint"] = os.fspath(state["checkpoint"])
     if not isinstance(state.get("inducing_points"), (str, type(None))):
@@ -49,6 +52,8 @@ def restored_state(state: State) -> State:
     if state.get("race_") is not None:
         entries = tuple(RaceEntry(**entry) for entry in state["race_"]["entries"])
         state["race_"] = Race(entries, state["race_"]["seconds"])
+    if "feature_names_in_" in state:
+        state["feature_names_in_"] = np.array(json.loads(state["feature_names_in_"]), dtype=object)
     return state
 
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from cavity.data.arrays import ArraySource
 from cavity.data.arrow import is_arrow_stream, is_dataset
-from cavity.data.labels import require_one_kind
+from cavity.data.labels import require_one_kind, whole_labels
 from cavity.data.opening import booleans_as_integers, is_source, weighted_arrays
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.backend import LocalBackend
@@ -262,6 +262,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         """
         self._check_parameters()
         check_stream_parameters(self)
+        y, classes = whole_labels(y), whole_labels(classes)
         check_chunk(X)
         first = not self.__sklearn_is_fitted__()
         with rollback_on_error(self):

@@ -14,8 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import ArraySource
 from cavity.data.encoded import training_rows
+from cavity.data.labels import whole_labels
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
+from cavity.data.weights import check_total_weight
 from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
@@ -112,11 +114,13 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         scan = self.preprocessor_.learn(table, target, weight)
         assert scan is not None
         self.labels_ = scan.finish()
+        if weight is not None:
+            with np.errstate(over="ignore"):
+                check_total_weight(float(self.labels_.totals.sum()), f"the weight {weight!r}")
         self.target_ = None if target == _LABELS else target
         self.weight_ = weight
         left_out = {target, *table.columns} - set(self.preprocessor_.columns_)
         self.preprocessor_.ignored_ = sorted(left_out)
-        self.notes_ = list(self.preprocessor_.notes_)
         if self.labels_.missing:
             self.notes_.append(f"{self.labels_.missing:,} rows without a target are left out")
         if scan.weightless:
@@ -141,9 +145,26 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         """Take a classifier that was fitted to the features of the table."""
         self.estimator_ = classifier
         self.classes_ = self.labels_.values
-        self.columns_ = list(self.preprocessor_.columns_)
-        self.feature_names_in_ = np.asarray(self.columns_, dtype=object)
-        self.n_features_in_ = len(self.columns_)
+
+    @property
+    def columns_(self) -> list[str]:
+        """Names of the columns that are used."""
+        return self.preprocessor_.columns_
+
+    @property
+    def feature_names_in_(self) -> AnyArray:
+        """Names [n_features_in_] of the columns that are used."""
+        return np.asarray(self.columns_, dtype=object)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of the columns that are used."""
+        return len(self.preprocessor_.encoders_)
+
+    @property
+    def notes_(self) -> list[str]:
+        """What became of other columns, and of rows that were left out."""
+        return self.preprocessor_.notes_
 
     def note_costs(self, seconds: float) -> None:
         """Store the time and memory of the fit, for reports."""
@@ -159,6 +180,8 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         table = as_arrow(X)
         more = self.preprocessor_.check_columns(table.schema.names, "the data frame")
+        if not table.num_rows:
+            raise SourceError("the data frame has no rows, so there is nothing to predict")
         if more:
             warnings.warn(
                 f"the data frame has columns that the model does not know and ignores: {listed(more)}",
@@ -222,7 +245,7 @@ def _with_column(
             f"{role}"
         )
     table = X.table if isinstance(X, FrameTable) else as_arrow(X)
-    array = np.asarray(values)
+    array = np.asarray(whole_labels(values))
     if array.shape != (table.num_rows,):
         raise SourceError(
             f"{what} has shape {array.shape}, but the data frame has {table.num_rows} rows"

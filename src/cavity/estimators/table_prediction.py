@@ -90,11 +90,12 @@ class LabelledRows:
         for chunk in self.table.chunks(read, types):
             places = pa.array(np.arange(first, first + chunk.num_rows))
             first += chunk.num_rows
-            rows, _ = weighted_rows(chunk.append_column("(place)", places), self.weight)
+            rows, _ = weighted_rows(chunk.append_column("", places), self.weight)
             codes = labels.codes(rows.column(labels.target))
             known = codes >= 0
             rows = rows.filter(pa.array(known))
-            yield rows, codes[known], rows.column("(place)").to_numpy()
+            at = rows.columns[-1].to_numpy()  # not by its name, which columns of the table may have
+            yield rows.select(list(range(len(read)))), codes[known], at
 
 
 class _Labels:
@@ -183,8 +184,7 @@ def _predicted(
         for features, chunk, _, _ in encoded_chunks(model, table, others):
             mean, variance, log_proba = model.moments_and_log_proba(features, threads)
             codes = log_proba.argmax(axis=1)
-            columns = {name: chunk.column(name) for name in keep}
-            columns["label"] = pa.array(model.classes_[codes])
+            columns = {"label": pa.array(model.classes_[codes])}
             probability = np.exp(log_proba)
             shown = [1] if len(words) == 2 else range(len(words))
             columns |= {f"probability_{words[c]}": pa.array(probability[:, c]) for c in shown}
@@ -193,7 +193,13 @@ def _predicted(
                     columns[name] = pa.array(values[0])
                 else:
                     columns |= {f"{name}_{words[c]}": pa.array(values[c]) for c in range(len(values))}
-            yield pa.RecordBatch.from_pydict(columns)
+            twice = [name for name in keep if name in columns]
+            if twice:
+                raise SourceError(
+                    f"{table.name}: the column to keep, {twice[0]!r}, has the name of a column of the "
+                    "predictions; rename it"
+                )
+            yield pa.RecordBatch.from_pydict({name: chunk.column(name) for name in keep} | columns)
 
 
 class UnseenLevels:

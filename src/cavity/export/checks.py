@@ -71,10 +71,6 @@ _TABLE: dict[str, Any] = {
     "estimator_": BaseEstimator,
     "labels_": Classes,
     "classes_": np.ndarray,
-    "columns_": list[str],
-    "feature_names_in_": np.ndarray,
-    "n_features_in_": int,
-    "notes_": list[str],
     "target_": str | None,
     "weight_": str | None,
     "fit_seconds_": float,
@@ -83,8 +79,8 @@ _TABLE: dict[str, Any] = {
 """Learned attributes of a classifier of tables and their types."""
 _PREPROCESSOR: dict[str, Any] = {
     "encoders_": list[NumericEncoder | CategoricalEncoder | DateEncoder],
-    "columns_": list[str],
     "notes_": list[str],
+    "ignored_": list[str],
     "dtype_": str,
     "drop_features": Sequence[str],
 }
@@ -146,13 +142,7 @@ def _check_table(table: Any) -> None:
     _check_classifier(classifier)
     _check_records(preprocessor.encoders_)
     _check_records([labels])
-    names = [encoder.column for encoder in preprocessor.encoders_]
-    n_features, width = preprocessor.n_features_out_, classifier.n_features_in_
-    _agree("columns of the preprocessor", preprocessor.columns_, names)
-    _agree("columns of the table", table.columns_, names)
-    _agree("names of the inputs", table.feature_names_in_.tolist(), names)
-    _agree("number of columns", table.n_features_in_, len(names))
-    _agree("features of the columns", n_features, width)
+    _agree("features of the columns", preprocessor.n_features_out_, classifier.n_features_in_)
     if preprocessor.dtype_ not in ("float32", "float64"):
         raise ModelFileError(f"its features have the precision {preprocessor.dtype_!r}")
     n_classes = _check_classes(table.classes_)
@@ -162,8 +152,6 @@ def _check_table(table: Any) -> None:
         _check_array(f"labels_.{name}", getattr(labels, name), (n_classes,), kinds="iuf")
     for encoder in preprocessor.encoders_:
         _check_encoder(encoder)
-    if not _has_type(vars(preprocessor).get("ignored_", []), list[str]):
-        raise ModelFileError("the columns that it ignores are not a list of names")
 
 
 def _check_encoder(encoder: NumericEncoder | CategoricalEncoder | DateEncoder) -> None:
@@ -200,6 +188,8 @@ def _check_classifier(classifier: Any) -> None:
     if "feature_names_in_" in vars(classifier):
         names = classifier.feature_names_in_
         _agree("names of the features", np.shape(names), (d,))
+        if not _has_type(names.tolist(), list[str]):
+            raise ModelFileError("the names of its features are not all text")
     if classifier._centre is not None:
         _check_array("_centre", classifier._centre, None)
     if classifier._stream is not None:

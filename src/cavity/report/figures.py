@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -53,6 +54,7 @@ _STYLE: dict[Any, Any] = {
     "axes.facecolor": "none",
     "legend.facecolor": "none",
     "svg.fonttype": "none",
+    "text.parse_math": False,  # names may have dollar signs
     "path.simplify": True,
 }
 
@@ -77,7 +79,9 @@ def drawn(
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context({**_STYLE, "svg.hashsalt": name}):
+    with rc_context({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
+        # The letters of a name are drawn by the browser; matplotlib's font may lack them.
+        warnings.filterwarnings("ignore", message="Glyph|Matplotlib currently does not support")
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(*figure.subplots(1, columns, squeeze=False)[0])
         file = io.StringIO()

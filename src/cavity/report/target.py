@@ -15,6 +15,7 @@ from cavity.estimators.facts import FitFacts, fit_facts, fitted_classifier
 from cavity.estimators.validation import validated_rows
 from cavity.inference.fitted import names_of_features
 from cavity.plot.canvas import Frame, dense, n_rows, take_rows
+from cavity.text import printable
 from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class ReportTarget:
     @property
     def classes(self) -> list[str]:
         """Names of the classes."""
-        return [str(value) for value in self.classifier.classes_]
+        return [printable(str(value)) for value in self.classifier.classes_]
 
     def codes(self, y: InputLabels) -> IntArray:
         """Positions of labels y [n] among the classes."""
@@ -58,7 +59,7 @@ def report_target(estimator: BaseEstimator, feature_names: FeatureNames = None) 
     """Find the classifier in an estimator, a scikit-learn pipeline or a table classifier."""
     classifier, facts = fitted_classifier(estimator), fit_facts(estimator)
     if classifier is estimator:
-        names = names_of_features(classifier, feature_names)
+        names = [printable(name) for name in names_of_features(classifier, feature_names)]
 
         def validated(X: InputRows) -> Array:
             return dense(validated_rows(classifier, X, reset=False))
@@ -67,7 +68,7 @@ def report_target(estimator: BaseEstimator, feature_names: FeatureNames = None) 
     before = estimator[:-1] if isinstance(estimator, Pipeline) else estimator
     if feature_names is None and hasattr(before, "get_feature_names_out"):
         feature_names = before.get_feature_names_out()
-    names = names_of_features(classifier, feature_names)
+    names = [printable(name) for name in names_of_features(classifier, feature_names)]
     return ReportTarget(classifier, names, lambda X: dense(before.transform(X)), True, facts)
 
 

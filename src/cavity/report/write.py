@@ -13,6 +13,7 @@ from cavity.files import written_atomically
 from cavity.plot.canvas import require_matplotlib
 from cavity.report.contents import ReportOptions, contents
 from cavity.report.target import report_target
+from cavity.text import printable_lines
 from cavity.typing import FeatureNames, InputLabels, InputRows
 
 
@@ -90,7 +91,7 @@ def write_report(
         **contents(target, (X, y), (X_train, y_train), options),
     )
     with written_atomically(path) as file:
-        file.write(page.encode("utf-8"))
+        file.write(printable_lines(page).encode("utf-8"))
     return path
 
 

@@ -112,6 +112,17 @@ class Cluster:
         return f"; the same fit resumes from its checkpoint {os.fspath(self.checkpoint)!r}"
 
 
+def own_cluster(n_workers: int) -> LocalCluster:
+    """Start `n_workers` processes with one thread each, which other machines cannot reach."""
+    return LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address="127.0.0.1:0",  # any free port: another cluster may use the default one
+        silence_logs=logging.ERROR,
+    )
+
+
 @contextmanager
 def cluster_for(
     client: Client | None, n_workers: int, checkpoint: str | os.PathLike[str] | None
@@ -125,14 +136,5 @@ def cluster_for(
             )
         yield Cluster(client, checkpoint)
         return
-    with (
-        LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=":0",  # any free port: another cluster may use the default one
-            silence_logs=logging.ERROR,
-        ) as own,
-        Client(own, set_as_default=False) as connection,
-    ):
+    with own_cluster(n_workers) as own, Client(own, set_as_default=False) as connection:
         yield Cluster(connection, checkpoint)
