@@ -290,7 +290,7 @@ class TrainedGPClassifier(SparseGPClassifier):
                 config = self._stream_config(chunk.n_rows)
                 trainer, record = self._resume_stream(chunk, config, LocalBackend(threads))
                 settings = self._stream_settings(config, len(trainer.problem.space.Z))
-                stream = absorb(trainer, record.stream, chunk, progress, settings)
+                trainer, stream = absorb(trainer, record.stream, chunk, progress, settings)
             self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
         if first and self._given_points is None:
             warn_few_points(len(self.model_.Z), config.n_inducing)
@@ -318,8 +318,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         given = self.config.batch_size if isinstance(self.config, TrainingConfig) else self.batch_size
         size = int(given) if isinstance(given, Integral) else BATCH_PER_POINT * m
         memory = np.inf if self.window_size is None else float(self.window_size)
-        settling = float(SETTLING_ROWS * m) if config.learn_kernel else 0.0
-        return StreamSettings(size, settling, memory)
+        return StreamSettings(size, memory, config.learn_inducing)
 
     def _resume_stream(
         self, chunk: ArraySource, config: TrainingConfig, backend: LocalBackend
@@ -331,7 +330,7 @@ class TrainedGPClassifier(SparseGPClassifier):
             # What moves is what the parameters say now, from where the last chunk or fit has ended.
             record, standardizer = self._stream, self.model_.standardizer
             space = ParameterSpace(
-                self.kernel_, self.model_.Z, config.learn_kernel, config.learn_inducing
+                self.kernel_, self.model_.Z, config.learn_kernel, learn_inducing=False
             )
             jitter = self.model_.jitter  # q keeps the coordinates that it was made in
             if record is None:
@@ -342,6 +341,7 @@ class TrainedGPClassifier(SparseGPClassifier):
             space = chosen_start(
                 chunk, standardizer, config, rng, kernel=self.kernel, inducing_points=self._own_points()
             ).space
+            space = replace(space, learn_inducing=False)
         began = space if record is None else record.space
         rule = make_rule(config)
         engine = backend.engine(chunk, standardizer, rule.n_latents)
@@ -357,7 +357,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         )
         trainer = Trainer(replace(problem, jitter=jitter), config.optimizer, options)
         if record is None:
-            stream = Stream(trainer.init(), seen, represents=seen, fitted=seen)
+            stream = Stream(trainer.init(), seen, represents=seen)
         else:
             state = moved_to(record.stream.state, space, config.optimizer)
             stream = replace(record.stream, state=state)

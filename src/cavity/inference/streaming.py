@@ -6,16 +6,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.data.source import Source
+from cavity.data.source import Block, Source
+from cavity.gp.inducing import extended_greedily
 from cavity.gp.kernels import bind
+from cavity.gp.linalg import add_to_diagonal
 from cavity.gp.posterior import Naturals
+from cavity.gp.prior import Prior
 from cavity.inference.history import Progress
-from cavity.inference.trainer import Batch, Problem, Trainer, TrainingState
-
-_FULL_RATE_STEPS = 30
-"""Number of steps after which the optimiser's steps shrink as 1/t, unless old rows are forgotten."""
-_FADING_SHARE = 0.6
-"""Share of the settling rows that fade from q, since they were learned under other parameters."""
+from cavity.inference.trainer import Batch, Known, Trainer, TrainingState
+from cavity.typing import Array
+import os
+_FULL_RATE_ROWS = 150
+FLOOR=int(os.environ.get('FLOOR',1))
+DOUBLING=float(os.environ.get('DOUB',30))
+DAMP=float(os.environ.get('DAMP',.5))
+POP=int(os.environ.get('POP',0))
+SWAP=int(os.environ.get('SWAP',1))
+NOD=int(os.environ.get('NOD',0))
 
 
 @dataclass(frozen=True)
@@ -25,11 +32,9 @@ class Stream:
     state: TrainingState
     seen: float
     """Weight of the rows seen so far."""
-    steps: int = 0
     represents: float = 0.0
+    steps: int = 0
     """Weight of the rows that q represents: of all rows seen, or of fewer if old ones are forgotten."""
-    fitted: float = 0.0
-    """Weight of the rows of an earlier fit that the stream continues; its parameters have settled."""
 
 
 @dataclass(frozen=True)
@@ -37,70 +42,83 @@ class StreamSettings:
     """Settings of a stream."""
 
     batch_size: int
-    settling: float = 0.0
-    """Number of rows after which parameters that were not fitted before count as settled."""
     memory: float = np.inf
     """About how many of the latest rows q represents."""
-
-    def averaged(self, stream: Stream, seen: float) -> float:
-        """Number of rows over which q is averaged after `seen` rows.
-
-        All rows count alike, except those that were seen before the parameters had settled: until then q
-        averages over the latest two fifths of the settling rows, and the others stay faded.
-
-        >>> settings, stream = StreamSettings(10, settling=1_000.0), Stream(None, 0.0)
-        >>> [settings.averaged(stream, seen) for seen in (100.0, 400.0, 1_000.0, 5_000.0)]
-        [100.0, 400.0, 400.0, 4400.0]
-        """
-        if stream.fitted:
-            return seen
-        fading = _FADING_SHARE * self.settling
-        return min(seen, max(self.settling - fading, seen - fading))
+    replaces: bool = True
 
 
 def absorb(
     trainer: Trainer, stream: Stream, chunk: Source, progress: Progress, settings: StreamSettings
-) -> Stream:
-    """Learn the rows of a chunk in their order: update q and the parameters.
-
-    A new row is not in q yet, so its cavity is q itself. After n rows, q represents n rows, or `memory`
-    of them if that is less, so that old rows are forgotten. To that end q is scaled to the new number of
-    rows, and the minibatch, scaled to the same number, enters with its share as gain.
-    """
-    for block in chunk.blocks(settings.batch_size):
+) -> tuple[Trainer, Stream]:
+    for block in chunk.blocks(int(min(settings.batch_size, settings.memory))):
         rows = block.load()
         weight = float(len(rows.labels) if rows.weight is None else rows.weight.sum())
         if weight == 0.0:
             continue
         before = stream.represents
-        seen, population = stream.seen + weight, min(before + weight, settings.memory)
-        growth = population / before if before else 1.0
-        state = replace(stream.state, q=stream.state.q.scaled(growth))
-        batch = Batch(
-            block,
-            gain=min(1.0, weight / min(population, settings.averaged(stream, seen))),
-            rate=_rate(stream.steps + stream.fitted / settings.batch_size, settings.memory),
-        )
-        state, info = replace(trainer, population=population).step(state, batch)
-        assert info is not None
-        state = replace(state, q=_transported(state.q, trainer.problem, state))
-        stream = replace(stream, state=state, seen=seen, steps=stream.steps + 1, represents=population)
-        progress.record(info, epochs=1.0)
-    return stream
+        population = max(weight, min(before + weight, settings.memory))
+        q = stream.state.q.scaled((population - weight) / before if before else 0.0)
+        prior = trainer.problem.prior(stream.state.x)
+        if settings.replaces and before and SWAP:
+            prior, q = _following(prior, q, trainer.engine.standardizer.apply(rows.X, np.dtype(np.float64)), rows.weight)
+            space = replace(trainer.problem.space, Z=prior.Z)
+            trainer = replace(trainer, problem=replace(trainer.problem, space=space))
+        learner = replace(trainer, known=Known(q, prior), rebuild=True, population=population if POP else weight)
+        state = replace(stream.state, q=q, damping=1.0)
+        m = len(prior.Z)
+        n_steps = DOUBLING * np.log2((m + stream.seen + weight) / (m + stream.seen))
+        n_steps = max(FLOOR, int(round(n_steps)))
+        rate = 1.0 if np.isfinite(settings.memory) else min(1.0, _FULL_RATE_ROWS * m / (1 + stream.seen))
+        scores = None
+        for j in range(n_steps):
+            state = replace(state, damping=1.0 if j == 0 else DAMP)
+            state, info = learner.step(state, Batch(block, rate=rate))
+            if scores is None:
+                scores = trainer.engine.log_predictive[block.index].copy()
+            progress.record(info, epochs=1.0)
+        trainer.engine.log_predictive[block.index] = scores
+        state = replace(state, q=learner.rebuilt(trainer.problem.prior(state.x), block))
+        stream = replace(stream, state=state, seen=stream.seen+weight, represents=population)
+    return trainer, stream
 
 
-def _transported(q: Naturals, problem: Problem, state: TrainingState) -> Naturals:
-    """Map q from the inducing points before the last step to those after it.
+def _following(prior: Prior, q: Naturals, X: Array, weight) -> tuple[Prior, Naturals]:
+    m, kernel = len(prior.Z), prior.kernel
+    Z = extended_greedily(prior.Z, X, np.ones(len(X)), 2 * m, kernel)
+    if len(Z) == m:
+        return prior, q
+    K = np.array(bind(kernel, Z).cross(Z)[0], dtype=np.float64)
+    add_to_diagonal(K, prior.jitter * np.mean(np.diagonal(K)))
+    P = np.linalg.inv(K)
+    A = bind(kernel, Z).cross(X)[0] @ P
+    w = np.full(len(X), 0.5) if weight is None else 0.5 * weight
+    W = (A * w[:, None]).T @ A
+    W[:m, :m] += sum(prior.L_inverse.T @ L @ prior.L_inverse for L in q.precision)/len(q.precision)
+    kept = np.arange(len(Z))
+    while len(kept) > m:
+        j = int(np.argmin(np.diagonal(W) / np.diagonal(P)))
+        # removal: f_j = t' f_rest + residual, t = -P_rest,j / P_jj
+        rest = np.delete(np.arange(len(kept)), j)
+        t = -P[rest, j] / P[j, j]
+        c = W[rest, j]
+        W = W[np.ix_(rest, rest)] + np.outer(t, c) + np.outer(c, t) + W[j, j] * np.outer(t, t)
+        P = P[np.ix_(rest, rest)] - np.outer(P[rest, j], P[rest, j]) / P[j, j]
+        kept = kept[rest]
+    if kept[-1] < m:
+        return prior, q
+    global NSWAP
+    NSWAP.append(int((kept >= m).sum()))
+    after = Prior(kernel, Z[kept], prior.dtype, prior.jitter)
+    T = prior.L_inverse @ K[:m][:, kept] @ after.L_inverse.T
+    D = np.eye(m) - T @ T.T
+    if NOD: D*=0
+    return after, carried(q, T, D)
+NSWAP = []
 
-    The rows behind q are gone, so q cannot be computed anew, and an unchanged whitened q would mean
-    another function once kernel and points have moved. Given the values u₁ at the new points, the mean
-    of those at the old points is L₀⁻¹ K(Z₀, Z₁) L₁⁻ᵀ u₁.
-    """
-    before, after = problem.prior(state.previous[0]), problem.prior(state.x)
-    between, _ = bind(after.kernel, after.Z).cross(before.Z)
-    return q.mapped(before.L_inverse @ between @ after.L_inverse.T)
-
-
-def _rate(steps: float, memory: float) -> float:
-    # With a window, the stream may drift, so the steps must not shrink.
-    return 1.0 if np.isfinite(memory) else min(1.0, _FULL_RATE_STEPS / (1.0 + steps))
+def carried(q, T, D):
+    Ps, hs = [], []
+    for P, h in zip(q.precision, q.shift):
+        G = np.linalg.inv(np.eye(len(P)) + P @ D)
+        N = T.T @ (G @ P) @ T
+        Ps.append(0.5 * (N + N.T)); hs.append(T.T @ (G @ h))
+    return Naturals(np.stack(Ps), np.stack(hs))
