@@ -40,8 +40,6 @@ from cavity.inference.train import make_rule
 from cavity.inference.trainer import Problem, Trainer, TrainingState, make_problem
 from cavity.typing import AnyArray, ClassWeight, InputLabels, InputRows, InputWeights, RandomSeed
 
-SETTLING_ROWS = 25
-"""Rows for each inducing point after which the parameters of a stream have settled."""
 MOST_RECORDS = 4_000
 """Most records in the history of a stream, which may be endless."""
 
@@ -292,7 +290,7 @@ class TrainedGPClassifier(SparseGPClassifier):
                 settings = self._stream_settings(config, len(trainer.problem.space.Z))
                 trainer, stream = absorb(trainer, record.stream, chunk, progress, settings)
             self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
-        if first and self._given_points is None:
+        if first and self._given_points is None and not config.learn_inducing:
             warn_few_points(len(self.model_.Z), config.n_inducing)
         return self
 
@@ -305,20 +303,25 @@ class TrainedGPClassifier(SparseGPClassifier):
         # A stream goes on with the residual scale of its fit; without one it is the paper's model.
         before = self.config_.residual_scale if self.__sklearn_is_fitted__() else 1.0
         given = self.config or {}
+        # As in a fit on all rows, the sites of the rows at hand are exact: few rows could be overfitted.
+        penalty = 1.0 if config.method == "ep" else 0.0
         return replace(
             config,
             optimizer=optimizer,
             damping=1.0,
             residual_scale=config.residual_scale if _sets(given, "residual_scale") else before,
-            trace_penalty=config.trace_penalty if _sets(given, "trace_penalty") else 0.0,
+            trace_penalty=config.trace_penalty if _sets(given, "trace_penalty") else penalty,
         )
 
     def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:
-        """How a stream with m inducing points is learned."""
+        """How a stream that has m inducing points is learned."""
         given = self.config.batch_size if isinstance(self.config, TrainingConfig) else self.batch_size
-        size = int(given) if isinstance(given, Integral) else BATCH_PER_POINT * m
-        memory = np.inf if self.window_size is None else float(self.window_size)
-        return StreamSettings(size, memory, config.learn_inducing)
+        m = config.n_inducing if self._given_points is None else m
+        return StreamSettings(
+            batch_size=int(given) if isinstance(given, Integral) else BATCH_PER_POINT * m,
+            n_inducing=m if config.learn_inducing else None,
+            memory=np.inf if self.window_size is None else float(self.window_size),
+        )
 
     def _resume_stream(
         self, chunk: ArraySource, config: TrainingConfig, backend: LocalBackend
@@ -342,6 +345,8 @@ class TrainedGPClassifier(SparseGPClassifier):
                 chunk, standardizer, config, rng, kernel=self.kernel, inducing_points=self._own_points()
             ).space
             space = replace(space, learn_inducing=False)
+        # Inducing points follow the rows: they are exchanged for rows, not moved by steps.
+        space = replace(space, learn_inducing=False)
         began = space if record is None else record.space
         rule = make_rule(config)
         engine = backend.engine(chunk, standardizer, rule.n_latents)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.data.source import Block, Source
-from cavity.gp.inducing import extended_greedily
+from cavity.data.source import Source
+from cavity.gp.inducing import conditional_variance, extended_greedily, most_useful
 from cavity.gp.kernels import bind
 from cavity.gp.linalg import add_to_diagonal
 from cavity.gp.posterior import Naturals
 from cavity.gp.prior import Prior
 from cavity.inference.history import Progress
 from cavity.inference.trainer import Batch, Known, Trainer, TrainingState
-from cavity.typing import Array
-import os
+from cavity.typing import FLOAT64, Array
+
+_STEPS_PER_DOUBLING = 20
+"""Steps of the parameters while the number of rows doubles, apart from one step a minibatch."""
+_SITE_STEPS = 4
+"""Most passes over a minibatch if there are no parameters to learn, so that only sites change."""
 _FULL_RATE_ROWS = 150
-FLOOR=int(os.environ.get('FLOOR',1))
-DOUBLING=float(os.environ.get('DOUB',30))
-DAMP=float(os.environ.get('DAMP',.5))
-POP=int(os.environ.get('POP',0))
-SWAP=int(os.environ.get('SWAP',1))
-NOD=int(os.environ.get('NOD',0))
+"""Rows for each inducing point after which steps shrink as 1/n, unless old rows are forgotten."""
+_REPEATED_DAMPING = 0.5
+"""Damping of the sites when a minibatch is passed over again."""
+_ROW_PRECISION = 0.5
+"""About the precision of a row's site, which is not known before the row has been learned."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,6 @@ class Stream:
     seen: float
     """Weight of the rows seen so far."""
     represents: float = 0.0
-    steps: int = 0
     """Weight of the rows that q represents: of all rows seen, or of fewer if old ones are forgotten."""
 
 
@@ -42,83 +45,104 @@ class StreamSettings:
     """Settings of a stream."""
 
     batch_size: int
+    n_inducing: int | None = None
+    """Number of inducing points that follow the rows; None means that they stay where they are."""
     memory: float = np.inf
     """About how many of the latest rows q represents."""
-    replaces: bool = True
 
 
 def absorb(
     trainer: Trainer, stream: Stream, chunk: Source, progress: Progress, settings: StreamSettings
 ) -> tuple[Trainer, Stream]:
-    for block in chunk.blocks(int(min(settings.batch_size, settings.memory))):
+    """Learn the rows of a chunk in their order; returns also a trainer for the inducing points since.
+
+    The rows that came before are known as factors on the values at the inducing points. For every
+    minibatch, the inducing points are exchanged where its rows need others. Then the sites of its rows
+    are found in one or more passes, each followed by a step of the kernel's parameters, and are added to
+    the known factors. After n rows, q represents n rows, or `memory` of them if that is less.
+    """
+    for block in chunk.blocks(math.ceil(min(settings.batch_size, settings.memory))):
         rows = block.load()
         weight = float(len(rows.labels) if rows.weight is None else rows.weight.sum())
         if weight == 0.0:
             continue
         before = stream.represents
-        population = max(weight, min(before + weight, settings.memory))
-        q = stream.state.q.scaled((population - weight) / before if before else 0.0)
+        represents = max(weight, min(before + weight, settings.memory))
+        q = stream.state.q.scaled((represents - weight) / before if before else 0.0)
         prior = trainer.problem.prior(stream.state.x)
-        if settings.replaces and before and SWAP:
-            prior, q = _following(prior, q, trainer.engine.standardizer.apply(rows.X, np.dtype(np.float64)), rows.weight)
+        if before and settings.n_inducing is not None:
+            X = trainer.engine.standardizer.apply(rows.X, FLOAT64)
+            counts = np.ones(len(X)) if rows.weight is None else rows.weight
+            prior, q = following(prior, q, X, counts, settings.n_inducing)
             space = replace(trainer.problem.space, Z=prior.Z)
             trainer = replace(trainer, problem=replace(trainer.problem, space=space))
-        learner = replace(trainer, known=Known(q, prior), rebuild=True, population=population if POP else weight)
-        state = replace(stream.state, q=q, damping=1.0)
-        m = len(prior.Z)
-        n_steps = DOUBLING * np.log2((m + stream.seen + weight) / (m + stream.seen))
-        n_steps = max(FLOOR, int(round(n_steps)))
-        rate = 1.0 if np.isfinite(settings.memory) else min(1.0, _FULL_RATE_ROWS * m / (1 + stream.seen))
-        scores = None
-        for j in range(n_steps):
-            state = replace(state, damping=1.0 if j == 0 else DAMP)
-            state, info = learner.step(state, Batch(block, rate=rate))
-            if scores is None:
-                scores = trainer.engine.log_predictive[block.index].copy()
-            progress.record(info, epochs=1.0)
-        trainer.engine.log_predictive[block.index] = scores
-        state = replace(state, q=learner.rebuilt(trainer.problem.prior(state.x), block))
-        stream = replace(stream, state=state, seen=stream.seen+weight, represents=population)
+        state = _learned(
+            replace(trainer, known=Known(q, prior), rebuild=True, population=weight),
+            stream.state,
+            Batch(block, rate=_rate(stream.seen, len(prior.Z), settings.memory)),
+            _n_steps(stream.seen, weight, len(prior.Z), learns=len(stream.state.x) > 0),
+            progress,
+        )
+        stream = Stream(state, stream.seen + weight, represents)
     return trainer, stream
 
 
-def _following(prior: Prior, q: Naturals, X: Array, weight) -> tuple[Prior, Naturals]:
-    m, kernel = len(prior.Z), prior.kernel
-    Z = extended_greedily(prior.Z, X, np.ones(len(X)), 2 * m, kernel)
-    if len(Z) == m:
-        return prior, q
-    K = np.array(bind(kernel, Z).cross(Z)[0], dtype=np.float64)
-    add_to_diagonal(K, prior.jitter * np.mean(np.diagonal(K)))
-    P = np.linalg.inv(K)
-    A = bind(kernel, Z).cross(X)[0] @ P
-    w = np.full(len(X), 0.5) if weight is None else 0.5 * weight
-    W = (A * w[:, None]).T @ A
-    W[:m, :m] += sum(prior.L_inverse.T @ L @ prior.L_inverse for L in q.precision)/len(q.precision)
-    kept = np.arange(len(Z))
-    while len(kept) > m:
-        j = int(np.argmin(np.diagonal(W) / np.diagonal(P)))
-        # removal: f_j = t' f_rest + residual, t = -P_rest,j / P_jj
-        rest = np.delete(np.arange(len(kept)), j)
-        t = -P[rest, j] / P[j, j]
-        c = W[rest, j]
-        W = W[np.ix_(rest, rest)] + np.outer(t, c) + np.outer(c, t) + W[j, j] * np.outer(t, t)
-        P = P[np.ix_(rest, rest)] - np.outer(P[rest, j], P[rest, j]) / P[j, j]
-        kept = kept[rest]
-    if kept[-1] < m:
-        return prior, q
-    global NSWAP
-    NSWAP.append(int((kept >= m).sum()))
-    after = Prior(kernel, Z[kept], prior.dtype, prior.jitter)
-    T = prior.L_inverse @ K[:m][:, kept] @ after.L_inverse.T
-    D = np.eye(m) - T @ T.T
-    if NOD: D*=0
-    return after, carried(q, T, D)
-NSWAP = []
+def _learned(
+    trainer: Trainer, state: TrainingState, batch: Batch, n_steps: int, progress: Progress
+) -> TrainingState:
+    """The state after steps on a minibatch, whose scores stay those of the first pass."""
+    engine, block = trainer.engine, batch.rows
+    assert block is not None
+    repeated = replace(trainer, options=replace(trainer.options, damping=_REPEATED_DAMPING))
+    # The first pass finds the sites: there are none yet with which they could be averaged.
+    state = replace(state, damping=1.0)
+    scores: Array | None = None
+    for _ in range(n_steps):
+        state, info = repeated.step(state, batch)
+        assert info is not None
+        scores = engine.log_predictive[block.index].copy() if scores is None else scores
+        progress.record(info, epochs=1.0)
+    engine.log_predictive[block.index] = scores
+    return replace(state, q=trainer.rebuilt(trainer.problem.prior(state.x), block))
 
-def carried(q, T, D):
-    Ps, hs = [], []
-    for P, h in zip(q.precision, q.shift):
-        G = np.linalg.inv(np.eye(len(P)) + P @ D)
-        N = T.T @ (G @ P) @ T
-        Ps.append(0.5 * (N + N.T)); hs.append(T.T @ (G @ h))
-    return Naturals(np.stack(Ps), np.stack(hs))
+
+def following(
+    prior: Prior, q: Naturals, X: Array, weight: Array, m: int
+) -> tuple[Prior, Naturals]:
+    """Prior and q with m inducing points that also explain rows X [t, d] of given weights [t].
+
+    The points are chosen among the present ones and the rows. A point is worth the precision of what is
+    known about its value, or will be after these rows, times the variance that the other points leave
+    at it. Summed over all points left out, that is the trace term of Titsias' bound.
+    """
+    kernel, k = prior.kernel, len(prior.Z)
+    known = np.mean([prior.L_inverse.T @ P @ prior.L_inverse for P in q.precision], axis=0)
+    if k >= m:
+        gain = _ROW_PRECISION * weight @ conditional_variance(prior.Z, X, kernel)
+        inverse = np.einsum("ij,ij->j", prior.L_inverse, prior.L_inverse)
+        if gain <= np.min(np.diagonal(known) / inverse):
+            return prior, q  # no exchange could gain as much as it loses
+    Z = extended_greedily(prior.Z, X, np.sign(weight), k + m, kernel)
+    bound = bind(kernel, Z)
+    K = np.array(bound.cross(Z)[0], dtype=np.float64)
+    add_to_diagonal(K, prior.jitter * np.mean(np.diagonal(K)))
+    A = np.linalg.solve(K, np.asarray(bound.cross(X)[0], dtype=np.float64).T)
+    precision = (_ROW_PRECISION * weight * A) @ A.T
+    precision[:k, :k] += known
+    kept = most_useful(K, precision, min(m, len(Z)))
+    if np.array_equal(kept, np.arange(k)):
+        return prior, q
+    after = Prior(kernel, Z[kept], prior.dtype, prior.jitter)
+    T = prior.L_inverse @ K[:k, kept] @ after.L_inverse.T
+    return after, q.carried(T, np.eye(k) - T @ T.T)
+
+
+def _n_steps(seen: float, weight: float, m: int, *, learns: bool) -> int:
+    """Number of steps on a minibatch: many in the beginning, one later on."""
+    steps = max(1, round(_STEPS_PER_DOUBLING * math.log2(1.0 + weight / (m + seen))))
+    return steps if learns else min(steps, _SITE_STEPS)
+
+
+def _rate(seen: float, m: int, memory: float) -> float:
+    # With a window, the stream may drift, so the steps must not shrink.
+    return 1.0 if np.isfinite(memory) else min(1.0, _FULL_RATE_ROWS * m / (1.0 + seen))

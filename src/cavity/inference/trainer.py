@@ -115,14 +115,15 @@ ALL_ROWS = Batch()
 
 @dataclass(frozen=True)
 class Known:
-    """Factors on the values at the inducing points, from rows that are not at hand any more."""
+    """What rows that are gone have said about the latent values at the inducing points."""
 
     naturals: Naturals
+    """Their summed sites."""
     prior: Prior
-    """The prior in whose whitened coordinates they are."""
+    """The prior in whose whitened coordinates these are."""
 
     def under(self, prior: Prior) -> Naturals:
-        """The same factors in the coordinates of another prior with the same inducing points."""
+        """The same factors under another kernel with the same inducing points."""
         return self.naturals.mapped(self.prior.L_inverse @ prior.L)
 
 
@@ -140,12 +141,12 @@ class Trainer:
     Then the objective is exact, and so is the contribution of every row to q. Otherwise q keeps its
     whitened coordinates while kernel and inducing points move, so that it lags by one step.
     """
-    known: Known | None = None
-    """What is known from rows that are not at hand; it is a part of a q that is rebuilt."""
     sampler: RowSampler = EVERY_ROW
     """Which rows of a minibatch take part."""
     population: float | None = None
     """Weight of the rows that a minibatch represents; None means all rows of the source."""
+    known: Known | None = None
+    """Factors of rows that are gone; they are a part of a q that is rebuilt."""
 
     @property
     def engine(self) -> Engine:
@@ -251,7 +252,7 @@ class Trainer:
         return prior, q, self.update.moments(q, dtype, prior)
 
     def rebuilt(self, prior: Prior, batch: Block | None = None) -> Naturals:
-        """The q of a prior: the sites of the rows of a batch, and what is known besides."""
+        """The sum of the sites of a batch under a prior, and of what is known besides."""
         q = self.engine.run(SiteSum(prior), batch).naturals
         return q if self.known is None else q + self.known.under(prior)
 
