@@ -76,11 +76,12 @@ def absorb(
             prior, q = following(prior, q, X, counts, settings.n_inducing)
             space = replace(trainer.problem.space, Z=prior.Z)
             trainer = replace(trainer, problem=replace(trainer.problem, space=space))
+        m = settings.n_inducing or len(prior.Z)
         state = _learned(
             replace(trainer, known=Known(q, prior), rebuild=True, population=weight),
-            stream.state,
-            Batch(block, rate=_rate(stream.seen, len(prior.Z), settings.memory)),
-            _n_steps(stream.seen, weight, len(prior.Z), learns=len(stream.state.x) > 0),
+            replace(stream.state, q=q, previous=(stream.state.x, q)),
+            Batch(block, rate=_rate(stream.seen, m, settings.memory)),
+            _n_steps(stream.seen, weight, m, learns=len(stream.state.x) > 0),
             progress,
         )
         stream = Stream(state, stream.seen + weight, represents)
@@ -122,7 +123,8 @@ def following(
         inverse = np.einsum("ij,ij->j", prior.L_inverse, prior.L_inverse)
         if gain <= np.min(np.diagonal(known) / inverse):
             return prior, q  # no exchange could gain as much as it loses
-    Z = extended_greedily(prior.Z, X, np.sign(weight), k + m, kernel)
+    most = max(k, m) + max(1, m // 2)  # a minibatch replaces half of the points at most
+    Z = extended_greedily(prior.Z, X, np.sign(weight), most, kernel)
     bound = bind(kernel, Z)
     K = np.array(bound.cross(Z)[0], dtype=np.float64)
     add_to_diagonal(K, prior.jitter * np.mean(np.diagonal(K)))
