@@ -107,9 +107,7 @@ def _learned(
     return replace(state, q=trainer.rebuilt(trainer.problem.prior(state.x), block))
 
 
-def following(
-    prior: Prior, q: Naturals, X: Array, weight: Array, m: int
-) -> tuple[Prior, Naturals]:
+def following(prior: Prior, q: Naturals, X: Array, weight: Array, m: int) -> tuple[Prior, Naturals]:
     """Prior and q with m inducing points that also explain rows X [t, d] of given weights [t].
 
     The points are chosen among the present ones and the rows. A point is worth the precision of what is
