@@ -30,7 +30,7 @@ from cavity.estimators.validation import is_stream
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
-from cavity.inference.config import BATCH_PER_POINT, STREAM_RATE, TrainingConfig
+from cavity.inference.config import BATCH_PER_POINT, LEAST_BATCH, STREAM_RATE, TrainingConfig
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.optimizers import Adam, Optimizer
 from cavity.inference.start import chosen_start
@@ -318,7 +318,9 @@ class TrainedGPClassifier(SparseGPClassifier):
         given = self.config.batch_size if isinstance(self.config, TrainingConfig) else self.batch_size
         m = config.n_inducing if self._given_points is None else m
         return StreamSettings(
-            batch_size=int(given) if isinstance(given, Integral) else BATCH_PER_POINT * m,
+            batch_size=int(given)
+            if isinstance(given, Integral)
+            else max(BATCH_PER_POINT * m, LEAST_BATCH),
             n_inducing=m if config.learn_inducing else None,
             memory=np.inf if self.window_size is None else float(self.window_size),
         )
