@@ -258,8 +258,9 @@ class TrainedGPClassifier(SparseGPClassifier):
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
         The first call on an estimator that is not fitted takes scaling and inducing points from its
-        chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream goes
-        on from the fitted posterior. With `window_size` the posterior stands for about that many of the
+        chunk, and needs `classes` if the chunk does not show all of them. Later chunks may come from
+        elsewhere: inducing points follow the rows. After `fit`, the stream goes on from the fitted
+        posterior. With `window_size` the posterior stands for about that many of the
         latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out, and a
         later chunk without any weight changes nothing.
         """

@@ -125,7 +125,7 @@ def following(prior: Prior, q: Naturals, X: Array, weight: Array, m: int) -> tup
     Z = extended_greedily(prior.Z, X, np.sign(weight), most, kernel)
     bound = bind(kernel, Z)
     K = np.array(bound.cross(Z)[0], dtype=np.float64)
-    add_to_diagonal(K, prior.jitter * np.mean(np.diagonal(K)))
+    add_to_diagonal(K, prior.jitter * float(np.mean(np.diagonal(K))))
     A = np.linalg.solve(K, np.asarray(bound.cross(X)[0], dtype=np.float64).T)
     precision = (_ROW_PRECISION * weight * A) @ A.T
     precision[:k, :k] += known
