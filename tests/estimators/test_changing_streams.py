@@ -48,11 +48,11 @@ class TestParameters:
     def test_inducing_points_may_be_held_and_let_go(self, kind):
         model = begun(kind).set_params(config={"learn_inducing": False})
         theta, Z = theta_and_points(model)
-        model.partial_fit(X[200:400], LABELS[200:400])
+        model.partial_fit(X[200:400] + 3.0, LABELS[200:400])
         assert_allclose(model.inducing_points_, Z, rtol=1e-12)
         assert np.abs(model.kernel_.theta - theta).max() > 1e-4
-        model.set_params(config={"learn_inducing": True}).partial_fit(X[400:], LABELS[400:])
-        assert np.abs(model.inducing_points_ - Z).max() > 1e-4
+        model.set_params(config={"learn_inducing": True}).partial_fit(X[400:] + 3.0, LABELS[400:])
+        assert np.abs(model.inducing_points_ - Z).max() > 1.0
 
     def test_what_is_held_is_predicted_with(self):
         """q was made for the inducing points as they are, not as they were at the start."""
@@ -84,7 +84,7 @@ def test_a_whole_configuration_decides(kind, optimizer):
     model = kind(config=config).partial_fit(X[:200], LABELS[:200])
     assert model.config_.n_inducing == len(model.inducing_points_) == 10
     theta, Z = theta_and_points(model)
-    model.partial_fit(X[200:], LABELS[200:])
+    model.partial_fit(np.r_[X[200:400], X[400:] + 3.0], LABELS[200:])
     assert np.array_equal(model.kernel_.theta, theta) == (optimizer is None)
     assert np.allclose(model.inducing_points_, Z, rtol=1e-12) == (optimizer is None)
     assert model.score(X, LABELS) > 0.8
@@ -145,12 +145,15 @@ def test_gradient_steps_are_refused_before_any_work():
 
 class TestAFirstChunkThatIsSmall:
     def test_is_told(self):
+        """Only if the points stay where they are: others come with later rows."""
         with pytest.warns(UserWarning, match=r"n_inducing=10: .* 4 inducing points; begin"):
-            model = classifier().partial_fit(X[:4], LABELS[:4], classes=[0, 1])
-        assert len(model.inducing_points_) == 4
+            model = classifier(learn_inducing=False).partial_fit(X[:4], LABELS[:4], classes=[0, 1])
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # once is enough
             model.partial_fit(X[4:100], LABELS[4:100])
+        assert len(model.inducing_points_) == 4
+        model.set_params(config={"learn_inducing": True}).partial_fit(X[100:200], LABELS[100:200])
+        assert len(model.inducing_points_) == 10
 
     def test_is_none_if_there_are_points(self):
         model = classifier(inducing_points=X[:20], n_inducing=100)
@@ -163,7 +166,7 @@ def test_the_history_of_an_endless_stream_ends(monkeypatch):
     for i in range(0, len(X), 50):
         model.partial_fit(X[i : i + 50], LABELS[i : i + 50])
         assert len(model.history_) <= 20
-        assert model.n_iter_ == model.history_[-1].iteration == (i + 50) // 10
+        assert model.n_iter_ == model.history_[-1].iteration >= (i + 50) // 10
     numbers = [entry.iteration for entry in model.history_]
     assert numbers == sorted(set(numbers))
     assert numbers[0] == 1
@@ -210,7 +213,7 @@ def test_files_and_sources_are_for_fit(tmp_path, kind):
 @pytest.mark.filterwarnings("ignore:the first chunk has too few")
 def test_nothing_is_held_out_of_a_stream():
     watched = {"early_stopping": "validation"}
-    assert classifier(**watched).partial_fit(X[:1], LABELS[:1], classes=[0, 1]).n_iter_ == 1
+    assert classifier(**watched).partial_fit(X[:1], LABELS[:1], classes=[0, 1]).n_iter_ > 0
     assert_array_equal(begun(**watched).predict_proba(X), begun().predict_proba(X))
 
 

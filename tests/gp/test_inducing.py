@@ -18,6 +18,7 @@ from cavity.gp.inducing import (
     initial_inducing_points,
     kmeans_centres,
     median_distance,
+    most_useful,
     sample_size,
 )
 from cavity.inference.start import starting_point
@@ -194,3 +195,24 @@ class TestProjectedClusters:
         assert centres.shape == (10, 100)
         assert np.isfinite(centres).all()
         assert len(np.unique(centres.round(9), axis=0)) == 3
+
+
+def test_the_point_left_out_is_the_one_whose_noise_the_others_see_least():
+    """The oracle: the trace of the precision times the covariance given the points that are kept."""
+    Z = rows(9)
+    K = RBF(1.0)(Z) + 1e-6 * np.eye(9)
+    root = np.random.default_rng(1).normal(size=(9, 9))
+    precision = root @ root.T
+
+    def loss(kept, K=K, precision=precision):
+        given = K[:, kept] @ np.linalg.inv(K[np.ix_(kept, kept)]) @ K[kept]
+        return np.trace(precision @ (K - given))
+
+    every = [np.delete(np.arange(9), j) for j in range(9)]
+    best = min(every, key=loss)
+    assert_array_equal(most_useful(K, precision, 8), best)
+    # What was known about the point is known about the others from then on.
+    T = K[:, best] @ np.linalg.inv(K[np.ix_(best, best)])
+    smaller = K[np.ix_(best, best)], T.T @ precision @ T
+    again = min((np.delete(np.arange(8), j) for j in range(8)), key=lambda kept: loss(kept, *smaller))
+    assert_array_equal(most_useful(K, precision, 7), best[again])

@@ -63,8 +63,7 @@ class SEPClassifier(TrainedGPClassifier):
     warm_start : bool
         Whether fit goes on from the last fit's kernel, inducing points and posterior.
     window_size : float or None
-        About how many of the latest rows `partial_fit` remembers. None counts every row alike, except
-        that without a fit before the stream the first 25 rows for each inducing point count less.
+        About how many of the latest rows `partial_fit` remembers. None counts every row alike.
     checkpoint : path or None
         File to which training is saved, and from which the same call resumes a fit that was killed.
     random_state, n_jobs, verbose

@@ -30,7 +30,7 @@ from cavity.estimators.validation import is_stream
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
-from cavity.inference.config import BATCH_PER_POINT, STREAM_RATE, TrainingConfig
+from cavity.inference.config import BATCH_PER_POINT, LEAST_BATCH, STREAM_RATE, TrainingConfig
 from cavity.inference.held_out import NOT_SCORED
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.optimizers import Adam, Optimizer
@@ -41,8 +41,6 @@ from cavity.inference.train import make_rule
 from cavity.inference.trainer import Problem, Trainer, TrainingState, make_problem
 from cavity.typing import AnyArray, ClassWeight, InputLabels, InputRows, InputWeights, RandomSeed
 
-SETTLING_ROWS = 25
-"""Rows for each inducing point after which the parameters of a stream have settled."""
 MOST_RECORDS = 4_000
 """Most records in the history of a stream, which may be endless."""
 
@@ -255,8 +253,9 @@ class TrainedGPClassifier(SparseGPClassifier):
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
         The first call on an estimator that is not fitted takes scaling and inducing points from its
-        chunk, and needs `classes` if the chunk does not show all of them. After `fit`, the stream goes
-        on from the fitted posterior. With `window_size` the posterior stands for about that many of the
+        chunk, and needs `classes` if the chunk does not show all of them. Later chunks may come from
+        elsewhere: inducing points follow the rows. After `fit`, the stream goes on from the fitted
+        posterior. With `window_size` the posterior stands for about that many of the
         latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out, and a
         later chunk without any weight changes nothing.
         """
@@ -286,9 +285,9 @@ class TrainedGPClassifier(SparseGPClassifier):
                 config = self._stream_config(chunk.n_rows)
                 trainer, record = self._resume_stream(chunk, config, LocalBackend(threads))
                 settings = self._stream_settings(config, len(trainer.problem.space.Z))
-                stream = absorb(trainer, record.stream, chunk, progress, settings)
+                trainer, stream = absorb(trainer, record.stream, chunk, progress, settings)
             self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
-        if first and self._given_points is None:
+        if first and self._given_points is None and not config.learn_inducing:
             warn_few_points(len(self.model_.Z), config.n_inducing)
         return self
 
@@ -298,24 +297,26 @@ class TrainedGPClassifier(SparseGPClassifier):
         if isinstance(self.config, TrainingConfig):
             return replace(config, optimizer=config.optimizer or Adam(STREAM_RATE), damping=1.0)
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
-        # A stream goes on with the residual scale of its fit; without one it is the paper's model.
-        before = self.config_.residual_scale if self.__sklearn_is_fitted__() else 1.0
-        given = self.config or {}
-        return replace(
-            config,
-            optimizer=optimizer,
-            damping=1.0,
-            residual_scale=config.residual_scale if _sets(given, "residual_scale") else before,
-            trace_penalty=config.trace_penalty if _sets(given, "trace_penalty") else 0.0,
-        )
+        # A stream goes on with the model of its fit; without one it is the safe model.
+        before = self.config_ if self.__sklearn_is_fitted__() else config
+        kept = {
+            name: getattr(before, name)
+            for name in ("residual_scale", "trace_penalty")
+            if not _sets(self.config or {}, name)
+        }
+        return replace(config, optimizer=optimizer, damping=1.0, **kept)
 
     def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:
-        """How a stream with m inducing points is learned."""
+        """How a stream that has m inducing points is learned."""
         given = self.config.batch_size if isinstance(self.config, TrainingConfig) else self.batch_size
-        size = int(given) if isinstance(given, Integral) else BATCH_PER_POINT * m
-        memory = np.inf if self.window_size is None else float(self.window_size)
-        settling = float(SETTLING_ROWS * m) if config.learn_kernel else 0.0
-        return StreamSettings(size, settling, memory)
+        m = config.n_inducing if self._given_points is None else m
+        return StreamSettings(
+            batch_size=int(given)
+            if isinstance(given, Integral)
+            else max(BATCH_PER_POINT * m, LEAST_BATCH),
+            n_inducing=m if config.learn_inducing else None,
+            memory=np.inf if self.window_size is None else float(self.window_size),
+        )
 
     def _resume_stream(
         self, chunk: ArraySource, config: TrainingConfig, backend: LocalBackend
@@ -327,7 +328,7 @@ class TrainedGPClassifier(SparseGPClassifier):
             # What moves is what the parameters say now, from where the last chunk or fit has ended.
             record, scaling = self._stream, self.model_.scaling
             space = ParameterSpace(
-                self.kernel_, self.model_.Z, config.learn_kernel, config.learn_inducing
+                self.kernel_, self.model_.Z, config.learn_kernel, learn_inducing=False
             )
             jitter = self.model_.jitter  # q keeps the coordinates that it was made in
             if record is None:
@@ -337,6 +338,8 @@ class TrainedGPClassifier(SparseGPClassifier):
             space = chosen_start(
                 chunk, scaling, config, kernel=self.kernel, inducing_points=self._own_points()
             ).space
+        # Inducing points follow the rows: they are exchanged for rows, not moved by steps.
+        space = replace(space, learn_inducing=False)
         began = space if record is None else record.space
         rule = make_rule(config)
         engine = backend.engine(chunk, scaling, rule.n_latents)
@@ -352,7 +355,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         )
         trainer = Trainer(replace(problem, jitter=jitter), config.optimizer, options)
         if record is None:
-            stream = Stream(trainer.init(), seen, represents=seen, fitted=seen)
+            stream = Stream(trainer.init(), seen, represents=seen)
         else:
             state = moved_to(record.stream.state, space, config.optimizer)
             stream = replace(record.stream, state=state)

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from cavity.gp.kernels import bind
 from cavity.gp.prior import Prior
-from cavity.typing import Array
+from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -140,6 +140,32 @@ def extended_greedily(Z: Array, X: Array, precision: Array, m: int, kernel: Kern
     known = _whitened(Z, X, kernel) if len(Z) else np.zeros((0, len(X)))
     negligible = 1e-9 * float(np.max(bind(kernel, X[:1]).diagonal(X)[0]))
     return np.vstack([Z, X[_pivots(X, m - len(Z), kernel, known, precision, negligible)]])
+
+
+def most_useful(K: Array, precision: Array, m: int) -> IntArray:
+    """Numbers [m] of the points to keep of k points, in ascending order; O((k − m)·k²).
+
+    K: [k, k], their kernel matrix; precision: [k, k], of what is known about the latent values at them.
+    One point at a time is left out, the one that loses least: its precision times the variance that the
+    other points leave at it. What was known about it is then known about the others.
+
+    >>> most_useful(np.eye(3), np.diag([2.0, 1.0, 3.0]), 2)
+    array([0, 2])
+    """
+    P, W = np.linalg.inv(K), precision.copy()
+    kept = np.ones(len(K), dtype=bool)
+    for _ in range(len(K) - m):
+        loss = np.where(kept, np.diagonal(W) / np.diagonal(P), np.inf)
+        j = int(np.argmin(loss))
+        # Given the others, the value at j has the mean tᵀf and the variance 1/P_jj.
+        t = P[:, j] / -P[j, j]
+        t[j] = 0.0
+        half = np.outer(t, W[:, j] + 0.5 * W[j, j] * t)
+        W += half + half.T
+        P -= np.outer(P[:, j], P[:, j] / P[j, j])
+        P[j, j] = 1.0
+        kept[j] = False
+    return np.flatnonzero(kept)
 
 
 def _pivots(

@@ -57,6 +57,17 @@ class Naturals:
         """The same factors on T⁻¹u: precision TᵀΛT, shift Tᵀη, for T [m, m]."""
         return Naturals(np.stack([T.T @ P @ T for P in self.precision]), self.shift @ T)
 
+    def carried(self, T: Array, D: Array) -> Naturals:
+        """The factors as factors on other values v, where u given v is N(Tv, D); T [m, k], D [m, m].
+
+        The factor sees v through the noise D, so its precision becomes Tᵀ(Λ⁻¹ + D)⁻¹T, in which
+        (Λ⁻¹ + D)⁻¹ = (I + ΛD)⁻¹Λ exists for every Λ (Bui, Nguyen & Turner, 2017).
+        """
+        noisy = np.linalg.inv(np.eye(len(D)) + self.precision @ D)
+        precision = T.T @ (noisy @ self.precision) @ T
+        symmetrised = 0.5 * (precision + precision.transpose(0, 2, 1))
+        return Naturals(symmetrised, np.einsum("cij,cj->ci", noisy, self.shift) @ T)
+
     def scaled(self, factor: float) -> Naturals:
         """The sites counted `factor` times."""
         return Naturals(factor * self.precision, factor * self.shift)

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.data.source import Source
+from cavity.gp.inducing import conditional_variance, extended_greedily, most_useful
 from cavity.gp.kernels import bind
+from cavity.gp.linalg import add_to_diagonal
 from cavity.gp.posterior import Naturals
+from cavity.gp.prior import Prior
 from cavity.inference.history import Progress
-from cavity.inference.trainer import Batch, Problem, Trainer, TrainingState
+from cavity.inference.trainer import Batch, Known, Trainer, TrainingState
+from cavity.typing import FLOAT64, Array
 
-_FULL_RATE_STEPS = 30
-"""Number of steps after which the optimiser's steps shrink as 1/t, unless old rows are forgotten."""
-_FADING_SHARE = 0.6
-"""Share of the settling rows that fade from q, since they were learned under other parameters."""
+_STEPS_PER_DOUBLING = 20
+"""Steps of the parameters while the number of rows doubles, apart from one step a minibatch."""
+_SITE_STEPS = 4
+"""Most passes over a minibatch if there are no parameters to learn, so that only sites change."""
+_FULL_RATE_ROWS = 150
+"""Rows for each inducing point after which steps shrink as 1/n, unless old rows are forgotten."""
+_REPEATED_DAMPING = 0.5
+"""Damping of the sites when a minibatch is passed over again."""
+_ROW_PRECISION = 0.5
+"""About the precision of a row's site, which is not known before the row has been learned."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +36,8 @@ class Stream:
     state: TrainingState
     seen: float
     """Weight of the rows seen so far."""
-    steps: int = 0
     represents: float = 0.0
     """Weight of the rows that q represents: of all rows seen, or of fewer if old ones are forgotten."""
-    fitted: float = 0.0
-    """Weight of the rows of an earlier fit that the stream continues; its parameters have settled."""
 
 
 @dataclass(frozen=True)
@@ -37,70 +45,104 @@ class StreamSettings:
     """Settings of a stream."""
 
     batch_size: int
-    settling: float = 0.0
-    """Number of rows after which parameters that were not fitted before count as settled."""
+    n_inducing: int | None = None
+    """Number of inducing points that follow the rows; None means that they stay where they are."""
     memory: float = np.inf
     """About how many of the latest rows q represents."""
-
-    def averaged(self, stream: Stream, seen: float) -> float:
-        """Number of rows over which q is averaged after `seen` rows.
-
-        All rows count alike, except those that were seen before the parameters had settled: until then q
-        averages over the latest two fifths of the settling rows, and the others stay faded.
-
-        >>> settings, stream = StreamSettings(10, settling=1_000.0), Stream(None, 0.0)
-        >>> [settings.averaged(stream, seen) for seen in (100.0, 400.0, 1_000.0, 5_000.0)]
-        [100.0, 400.0, 400.0, 4400.0]
-        """
-        if stream.fitted:
-            return seen
-        fading = _FADING_SHARE * self.settling
-        return min(seen, max(self.settling - fading, seen - fading))
 
 
 def absorb(
     trainer: Trainer, stream: Stream, chunk: Source, progress: Progress, settings: StreamSettings
-) -> Stream:
-    """Learn the rows of a chunk in their order: update q and the parameters.
+) -> tuple[Trainer, Stream]:
+    """Learn the rows of a chunk in their order; returns also a trainer for the inducing points since.
 
-    A new row is not in q yet, so its cavity is q itself. After n rows, q represents n rows, or `memory`
-    of them if that is less, so that old rows are forgotten. To that end q is scaled to the new number of
-    rows, and the minibatch, scaled to the same number, enters with its share as gain.
+    The rows that came before are known as factors on the values at the inducing points. For every
+    minibatch, the inducing points are exchanged where its rows need others. Then the sites of its rows
+    are found in one or more passes, each followed by a step of the kernel's parameters, and are added to
+    the known factors. After n rows, q represents n rows, or `memory` of them if that is less.
     """
-    for block in chunk.blocks(settings.batch_size):
+    for block in chunk.blocks(math.ceil(min(settings.batch_size, settings.memory))):
         rows = block.load()
         weight = float(len(rows.labels) if rows.weight is None else rows.weight.sum())
         if weight == 0.0:
             continue
         before = stream.represents
-        seen, population = stream.seen + weight, min(before + weight, settings.memory)
-        growth = population / before if before else 1.0
-        state = replace(stream.state, q=stream.state.q.scaled(growth))
-        batch = Batch(
-            block,
-            gain=min(1.0, weight / min(population, settings.averaged(stream, seen))),
-            rate=_rate(stream.steps + stream.fitted / settings.batch_size, settings.memory),
+        represents = max(weight, min(before + weight, settings.memory))
+        q = stream.state.q.scaled((represents - weight) / before if before else 0.0)
+        prior = trainer.problem.prior(stream.state.x)
+        if before and settings.n_inducing is not None:
+            X = trainer.engine.scaling.apply(rows.X, FLOAT64)
+            counts = np.ones(len(X)) if rows.weight is None else rows.weight
+            prior, q = following(prior, q, X, counts, settings.n_inducing)
+            space = replace(trainer.problem.space, Z=prior.Z)
+            trainer = replace(trainer, problem=replace(trainer.problem, space=space))
+        m = settings.n_inducing or len(prior.Z)
+        state = _learned(
+            replace(trainer, known=Known(q, prior), rebuild=True, population=weight),
+            replace(stream.state, q=q, previous=(stream.state.x, q)),
+            Batch(block, rate=_rate(stream.seen, m, settings.memory)),
+            _n_steps(stream.seen, weight, m, learns=len(stream.state.x) > 0),
+            progress,
         )
-        state, info = replace(trainer, population=population).step(state, batch)
+        stream = Stream(state, stream.seen + weight, represents)
+    return trainer, stream
+
+
+def _learned(
+    trainer: Trainer, state: TrainingState, batch: Batch, n_steps: int, progress: Progress
+) -> TrainingState:
+    """The state after steps on a minibatch, whose scores stay those of the first pass."""
+    engine, block = trainer.engine, batch.rows
+    assert block is not None
+    repeated = replace(trainer, options=replace(trainer.options, damping=_REPEATED_DAMPING))
+    # The first pass finds the sites: there are none yet with which they could be averaged.
+    state = replace(state, damping=1.0)
+    scores: Array | None = None
+    for _ in range(n_steps):
+        state, info = repeated.step(state, batch)
         assert info is not None
-        state = replace(state, q=_transported(state.q, trainer.problem, state))
-        stream = replace(stream, state=state, seen=seen, steps=stream.steps + 1, represents=population)
+        scores = engine.log_predictive[block.index].copy() if scores is None else scores
         progress.record(info, epochs=1.0)
-    return stream
+    engine.log_predictive[block.index] = scores
+    return replace(state, q=trainer.rebuilt(trainer.problem.prior(state.x), block))
 
 
-def _transported(q: Naturals, problem: Problem, state: TrainingState) -> Naturals:
-    """Map q from the inducing points before the last step to those after it.
+def following(prior: Prior, q: Naturals, X: Array, weight: Array, m: int) -> tuple[Prior, Naturals]:
+    """Prior and q with m inducing points that also explain rows X [t, d] of given weights [t].
 
-    The rows behind q are gone, so q cannot be computed anew, and an unchanged whitened q would mean
-    another function once kernel and points have moved. Given the values u₁ at the new points, the mean
-    of those at the old points is L₀⁻¹ K(Z₀, Z₁) L₁⁻ᵀ u₁.
+    The points are chosen among the present ones and the rows. A point is worth the precision of what is
+    known about its value, or will be after these rows, times the variance that the other points leave
+    at it. Summed over all points left out, that is the trace term of Titsias' bound.
     """
-    before, after = problem.prior(state.previous[0]), problem.prior(state.x)
-    between, _ = bind(after.kernel, after.Z).cross(before.Z)
-    return q.mapped(before.L_inverse @ between @ after.L_inverse.T)
+    kernel, k = prior.kernel, len(prior.Z)
+    known = np.mean([prior.L_inverse.T @ P @ prior.L_inverse for P in q.precision], axis=0)
+    if k >= m:
+        gain = _ROW_PRECISION * weight @ conditional_variance(prior.Z, X, kernel)
+        inverse = np.einsum("ij,ij->j", prior.L_inverse, prior.L_inverse)
+        if gain <= np.min(np.diagonal(known) / inverse):
+            return prior, q  # no exchange could gain as much as it loses
+    most = max(k, m) + max(1, m // 2)  # a minibatch replaces half of the points at most
+    Z = extended_greedily(prior.Z, X, np.sign(weight), most, kernel)
+    bound = bind(kernel, Z)
+    K = np.array(bound.cross(Z)[0], dtype=np.float64)
+    add_to_diagonal(K, prior.jitter * float(np.mean(np.diagonal(K))))
+    A = np.linalg.solve(K, np.asarray(bound.cross(X)[0], dtype=np.float64).T)
+    precision = (_ROW_PRECISION * weight * A) @ A.T
+    precision[:k, :k] += known
+    kept = most_useful(K, precision, min(m, len(Z)))
+    if np.array_equal(kept, np.arange(k)):
+        return prior, q
+    after = Prior(kernel, Z[kept], prior.dtype, prior.jitter)
+    T = prior.L_inverse @ K[:k, kept] @ after.L_inverse.T
+    return after, q.carried(T, np.eye(k) - T @ T.T)
 
 
-def _rate(steps: float, memory: float) -> float:
+def _n_steps(seen: float, weight: float, m: int, *, learns: bool) -> int:
+    """Number of steps on a minibatch: many in the beginning, one later on."""
+    steps = max(1, round(_STEPS_PER_DOUBLING * math.log2(1.0 + weight / (m + seen))))
+    return steps if learns else min(steps, _SITE_STEPS)
+
+
+def _rate(seen: float, m: int, memory: float) -> float:
     # With a window, the stream may drift, so the steps must not shrink.
-    return 1.0 if np.isfinite(memory) else min(1.0, _FULL_RATE_STEPS / (1.0 + steps))
+    return 1.0 if np.isfinite(memory) else min(1.0, _FULL_RATE_ROWS * m / (1.0 + seen))

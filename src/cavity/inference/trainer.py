@@ -114,6 +114,20 @@ ALL_ROWS = Batch()
 
 
 @dataclass(frozen=True)
+class Known:
+    """What rows that are gone have said about the latent values at the inducing points."""
+
+    naturals: Naturals
+    """Their summed sites."""
+    prior: Prior
+    """The prior in whose whitened coordinates these are."""
+
+    def under(self, prior: Prior) -> Naturals:
+        """The same factors under another kernel with the same inducing points."""
+        return self.naturals.mapped(self.prior.L_inverse @ prior.L)
+
+
+@dataclass(frozen=True)
 class Trainer:
     """Makes training steps for a problem, by an optimiser and an update of q."""
 
@@ -122,7 +136,7 @@ class Trainer:
     options: SweepOptions
     update: PosteriorUpdate = field(default_factory=NaturalUpdate)
     rebuild: bool = False
-    """Whether q is summed from the sites under the current kernel before each pass over all rows.
+    """Whether q is summed from the sites under the current kernel before each pass.
 
     Then the objective is exact, and so is the contribution of every row to q. Otherwise q keeps its
     whitened coordinates while kernel and inducing points move, so that it lags by one step.
@@ -131,6 +145,8 @@ class Trainer:
     """Which rows of a minibatch take part."""
     population: float | None = None
     """Weight of the rows that a minibatch represents; None means all rows of the source."""
+    known: Known | None = None
+    """Factors of rows that are gone; they are a part of a q that is rebuilt."""
 
     @property
     def engine(self) -> Engine:
@@ -191,7 +207,7 @@ class Trainer:
         """
         # On all rows, m×m algebra in float64 takes little time, and line searches need its digits.
         dtype = FLOAT64 if batch is None else self.problem.dtype
-        prior, q, posterior = self._prior_and_posterior(x, q, dtype)
+        prior, q, posterior = self._prior_and_posterior(x, q, dtype, batch)
         rule, options = self.problem.rule, self.update.options(self.options, damping)
         with np.errstate(all="ignore"):  # non-finite values are caught below
             sums = self.engine.run(Sweep(prior, posterior, rule, options), batch, self.sampler)
@@ -220,7 +236,7 @@ class Trainer:
         return Evaluation(sums, share, prior, np.concatenate([slope, by_q]), info)
 
     def _prior_and_posterior(
-        self, x: Array, q: PosteriorForm, dtype: Dtype
+        self, x: Array, q: PosteriorForm, dtype: Dtype, batch: Block | None
     ) -> tuple[Prior, PosteriorForm, Posterior]:
         """Prior at x, q (rebuilt from the sites if wanted) and its moments, the covariance in
         `dtype`."""
@@ -232,8 +248,13 @@ class Trainer:
             return prior, q, posterior
         prior = self.problem.prior(x)
         if self.rebuild:
-            q = self.engine.run(SiteSum(prior)).naturals
+            q = self.rebuilt(prior, batch)
         return prior, q, self.update.moments(q, dtype, prior)
+
+    def rebuilt(self, prior: Prior, batch: Block | None = None) -> Naturals:
+        """The sum of the sites of a batch under a prior, and of what is known besides."""
+        q = self.engine.run(SiteSum(prior), batch).naturals
+        return q if self.known is None else q + self.known.under(prior)
 
     def _moved(
         self, state: TrainingState, evaluation: Evaluation, gain: float, rate: float
