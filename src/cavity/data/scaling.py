@@ -79,11 +79,14 @@ class Standardizer:
         # their digits if they were rounded to float32 first. If the mean is large compared with the
         # scale, its own rounding error is subtracted, too.
         wide = np.result_type(X.dtype, dtype)
+        if not _fits(self.mean, self.scale, wide):
+            wide = np.dtype(np.float64)
         mean, rate = self.mean.astype(wide), (1.0 / self.scale).astype(wide)
         left_over = (self.mean - mean).astype(wide)
         if not (np.abs(left_over) > _NEGLIGIBLE * self.scale).any():
             left_over = None
         matrix = None if self.whitening_matrix is None else self.whitening_matrix.astype(wide)
+        farthest = np.sqrt(np.finfo(wide).max)
         for rows in cached_rows(len(X), out.itemsize * X.shape[1]):
             if wide == dtype and matrix is None:
                 np.subtract(X[rows], mean, out=out[rows])
@@ -95,7 +98,9 @@ class Standardizer:
                 if left_over is not None:
                     scaled -= left_over
                 scaled *= rate
-                out[rows] = scaled if matrix is None else scaled @ matrix
+                if matrix is not None:  # in which differences of infinite values would be NaN
+                    scaled = np.clip(scaled, -farthest, farthest) @ matrix
+                out[rows] = scaled
         return out
 
     @cached_property
@@ -206,7 +211,7 @@ class Moments:
         # Rounding errors of a constant column are not variation.
         varies = deviation > 1e-12 * np.abs(self.mean)
         spread = np.maximum(deviation, self._distance_from_most() / FARTHEST)
-        scale = np.where(varies, spread * self.unit, 1.0)
+        scale = np.where(varies, np.maximum(spread * self.unit, np.finfo(float).tiny), 1.0)
         if self.products is None:
             return Standardizer(self.mean * self.unit, scale)
         # Whitening expects unit variance; columns that are mostly one value have another scale.
@@ -254,4 +259,10 @@ def learn_standardizer(tiles: Iterable[Moments]) -> Standardizer:
 def _unit(largest: Array) -> Array:
     _, exponent = np.frexp(largest)
     extreme = (largest > 1e100) | ((largest < 1e-100) & (largest > 0))
-    return np.where(extreme, np.ldexp(1.0, np.where(extreme, exponent, 0)), 1.0)
+    return np.where(extreme, np.ldexp(1.0, np.where(extreme, exponent - 1, 0)), 1.0)
+
+
+def _fits(mean: Array, scale: Array, dtype: Dtype) -> bool:
+    """Whether mean and scale [d] and its reciprocal are in the range of a type."""
+    least, most = np.finfo(dtype).tiny, np.finfo(dtype).max
+    return bool((np.abs(mean) < most).all() and (scale >= least).all() and (scale < 1.0 / least).all())

@@ -355,7 +355,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     def _latent_moments(self, X: InputRows) -> tuple[Array, Array]:
         """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
         check_is_fitted(self)
-        X = validated_rows(self, X, reset=False)
+        X = validated_rows(self, X)
         with compute_context(thread_count(self.n_jobs)) as threads:
             return self.model_.latent_moments(X, threads.map)
 
@@ -410,7 +410,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         rational quadratic do.
         """
         _, variance = self._latent_moments(X)
-        inputs = validated_rows(self, X, reset=False)
+        inputs = validated_rows(self, X)
         return np.asarray(self.model_.remaining_variance_share(inputs, variance).mean(axis=0))
 
     @property
@@ -432,7 +432,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         With three classes or more, draws [n, C, n_samples]: the latent functions are independent.
         """
         check_is_fitted(self)
-        X = validated_rows(self, X, reset=False)
+        X = validated_rows(self, X)
         with compute_context(thread_count(self.n_jobs)):
             samples = self.model_.sample(X, n_samples, check_random_state(random_state))
         return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 
+_HEADROOM = 1e-12
+"""Largest prior variance of a row, as a share of the largest number: products of it stay finite."""
+
+
 @dataclass(frozen=True)
 class Model:
     """Kernel, inducing points, q and likelihood: closed-form predictions at any inputs."""
@@ -136,5 +140,15 @@ class Model:
         """Standardised rows [t, d] of raw inputs X [t, d], dense or sparse."""
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
         # Squared distances must stay finite: a row beyond this bound is infinitely far anyway.
-        farthest = 1e-4 * np.sqrt(np.finfo(self.dtype).max)
-        return np.clip(self.standardizer.apply(dense, self.dtype), -farthest, farthest)
+        largest = float(np.finfo(self.dtype).max)
+        farthest = 1e-4 * largest**0.5
+        with np.errstate(all="ignore"):
+            inputs = np.clip(self.standardizer.apply(dense, self.dtype), -farthest, farthest)
+            # So must the prior variance, which in powers of a linear kernel grows faster than squares.
+            # A row is brought nearer along its direction, which decides what such a kernel predicts.
+            far = np.arange(len(inputs))
+            while len(far):
+                variance = self.prior.rows_kernel.diagonal(inputs[far])[0]
+                far = far[~(variance < _HEADROOM * largest) & (np.abs(inputs[far]).max(axis=1) > 1.0)]
+                inputs[far] *= 0.5
+        return inputs

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cavity.gp.kernels import bind
-from cavity.gp.linalg import cholesky
+from cavity.gp.linalg import jittered_cholesky
 from cavity.gp.model import Model
 from cavity.text import html_table, text_table
 from cavity.typing import Array
@@ -35,6 +35,8 @@ N_DRAWS = 200
 """Functions drawn from q."""
 _MOST_POINTS = 128
 """Inducing points at which slopes are taken, at most."""
+_JITTER = 1e-15
+"""Relative jitter of a covariance before it is factored: that of a sharp posterior is singular."""
 _LOWER, _UPPER = 0.05, 0.95
 """Quantiles of the band."""
 
@@ -159,7 +161,7 @@ def _columns_of(weights: Array, shape: tuple[int, int]) -> Array:
 def _drawn_slopes(model: Model, points: Array, rng: np.random.Generator) -> Iterator[Array]:
     """Slopes [C, t, d] of functions drawn from q."""
     mean = model.posterior.mean
-    roots = [cholesky(S) for S in model.posterior.covariance]
+    roots = [np.tril(jittered_cholesky(S, _JITTER)[0]) for S in model.posterior.covariance]
     for _ in range(N_DRAWS):
         noise = rng.standard_normal(mean.shape)
         u = np.stack([mu + R @ e for mu, R, e in zip(mean, roots, noise, strict=True)])

@@ -61,7 +61,7 @@ def report_target(estimator: BaseEstimator, feature_names: FeatureNames = None) 
         names = names_of_features(classifier, feature_names)
 
         def validated(X: InputRows) -> Array:
-            return dense(validated_rows(classifier, X, reset=False))
+            return dense(validated_rows(classifier, X))
 
         return ReportTarget(classifier, names, validated, False, facts)
     before = estimator[:-1] if isinstance(estimator, Pipeline) else estimator
