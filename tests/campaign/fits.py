@@ -177,7 +177,9 @@ def random_kernel(rng, d):
     for _ in range(int(rng.integers(0, 4))):
         how = rng.choice(["sum", "product", "power"])
         if how == "power":
-            kernel = kernel ** float(rng.choice([2, 3, 0.5, 1]))
+            # The root of a linear kernel is no kernel.
+            powers = [2, 3, 1] if "DotProduct" in str(kernel) else [2, 3, 1, 0.5]
+            kernel = kernel ** float(rng.choice(powers))
         else:
             kernel = kernel + leaf(rng, d) if how == "sum" else kernel * leaf(rng, d)
     return kernel
@@ -218,10 +220,8 @@ def trained_options(rng, n, kind):
     """Parameters of classifiers that are trained step by step."""
     options = {
         "max_epochs": float(rng.choice([0.3, 1, 2, 4, 6])),
-        "batch_size": rng.choice([None, None, 1, 2, 7, 20, 64, n]),
-        "optimizer": rng.choice(
-            ["adam", "adam", "adam", None, Adam(number(rng, -4, 1)), Adadelta()]
-        ),
+        "batch_size": rng.choice([None, None, 1 if n < 50 else 20, 7 if n < 100 else 50, 64, n]),
+        "optimizer": rng.choice(["adam", "adam", "adam", None, Adam(number(rng, -4, 1)), Adadelta()]),
     }
     if options["optimizer"] is not None and rng.random() < 0.15:
         options["early_stopping"] = str(rng.choice(["validation", "loo"]))

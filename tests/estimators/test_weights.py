@@ -196,7 +196,7 @@ def _scaled_by_the_trainer(engine, prior, posterior, batch):
         (np.ones((N, 2)), r"shape \(40, 2\)"),
         (np.zeros(N), "every row is zero"),
         (["a"] * N, "not an array of numbers"),
-        (np.full(N, 1e308), "not finite"),
+        (np.full(N, 1e308), "is inf"),
         (LABELS.astype(float), "one class .* with any weight"),
     ],
 )

@@ -112,7 +112,9 @@ class Standardizer:
         """Standardised X [t, d] back in the units of the inputs."""
         if self.whitening_matrix is not None:
             X = solve_triangular(self.whitening_matrix, np.asarray(X, dtype=np.float64).T, trans="T").T
-        return np.asarray(X * self.scale + self.mean)
+        most = np.finfo(float).max
+        with np.errstate(over="ignore"):
+            return np.clip(X * self.scale + self.mean, -most, most)
 
 
 MOSTLY = 0.5

@@ -23,7 +23,7 @@ from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
-from cavity.errors import warn_user
+from cavity.errors import NumericalError, warn_user
 from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.state import (
     RELEVANCE_CACHE,
@@ -357,7 +357,14 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         check_is_fitted(self)
         X = validated_rows(self, X)
         with compute_context(thread_count(self.n_jobs)) as threads:
-            return self.model_.latent_moments(X, threads.map)
+            mean, variance = self.model_.latent_moments(X, threads.map)
+        finite = np.isfinite(mean + variance).all(axis=0)
+        if not finite.all():
+            raise NumericalError(
+                f"the prediction for row {int(np.argmin(finite))} of X is not finite: its kernel values "
+                "are beyond the range of numbers; check the row, or fit with tighter kernel bounds"
+            )
+        return mean, variance
 
     def predict_log_proba(self, X: InputRows) -> Array:
         """Log probabilities [n, C] of the classes, in the order of `classes_`."""

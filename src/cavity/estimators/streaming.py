@@ -290,7 +290,7 @@ class TrainedGPClassifier(SparseGPClassifier):
                 trainer, record = self._resume_stream(chunk, config, LocalBackend(threads))
                 settings = self._stream_settings(config, len(trainer.problem.space.Z))
                 stream = absorb(trainer, record.stream, chunk, progress, settings)
-            self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
+                self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
         if first and self._given_points is None:
             warn_few_points(len(self.model_.Z), config.n_inducing)
         return self

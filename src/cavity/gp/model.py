@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 
+_INFINITY = 1e60
+"""A row is infinitely far if it is this many times as far from the origin as all inducing points."""
 _HEADROOM = 1e-12
 """Largest prior variance of a row, as a share of the largest number: products of it stay finite."""
 
@@ -121,12 +123,13 @@ class Model:
         """
         size = tile_rows(1, X.shape[1], self.dtype)
         share = np.ones_like(variance)
-        for start in range(0, X.shape[0], size):
-            rows = slice(start, start + size)
-            prior, noise = self._prior_variance(X[rows])
-            known = prior > 0.0  # elsewhere there is no function to learn, and the share stays 1
-            remaining = variance[:, rows] - noise
-            np.divide(remaining, prior, out=share[:, rows], where=known)
+        with np.errstate(all="ignore"):
+            for start in range(0, X.shape[0], size):
+                rows = slice(start, start + size)
+                prior, noise = self._prior_variance(X[rows])
+                known = prior > 0.0  # elsewhere there is no function to learn, and the share stays 1
+                remaining = variance[:, rows] - noise
+                np.divide(remaining, prior, out=share[:, rows], where=known)
         return np.clip(share, 0.0, 1.0)
 
     def _prior_variance(self, X: ArrayOrSparse) -> tuple[Array, Array]:
@@ -141,7 +144,7 @@ class Model:
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
         # Squared distances must stay finite: a row beyond this bound is infinitely far anyway.
         largest = float(np.finfo(self.dtype).max)
-        farthest = 1e-4 * largest**0.5
+        farthest = min(1e-4 * largest**0.5, _INFINITY * (1.0 + float(np.abs(self.Z).max())))
         with np.errstate(all="ignore"):
             inputs = np.clip(self.standardizer.apply(dense, self.dtype), -farthest, farthest)
             # So must the prior variance, which in powers of a linear kernel grows faster than squares.

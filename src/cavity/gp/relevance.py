@@ -135,9 +135,10 @@ class Relevance:
 
 def share_band(model: Model) -> tuple[Array, Array, Array]:
     """Mean, 5 % and 95 % quantile, each [d], of the features' shares over functions drawn from q."""
-    points, scale = _representatives(model.Z), _feature_scale(model)
-    drawn = _drawn_slopes(model, points, np.random.default_rng(0))
-    share = np.array([_shares(slopes, scale) for slopes in drawn])
+    with np.errstate(all="ignore"):
+        points, scale = _representatives(model.Z), _feature_scale(model)
+        drawn = _drawn_slopes(model, points, np.random.default_rng(0))
+        share = np.array([_shares(slopes, scale) for slopes in drawn])
     value = share.mean(axis=0)
     lower, upper = np.quantile(share, [_LOWER, _UPPER], axis=0)
     return value, np.minimum(lower, value), np.maximum(upper, value)
@@ -172,11 +173,16 @@ def _shares(slopes: Array, scale: Array) -> Array:
     """Shares [d] of the squared slopes [C, t, d] per unit of `scale` [d]."""
     if len(slopes) > 1:
         slopes = slopes - slopes.mean(axis=0)
-    steep = np.max(np.abs(slopes), initial=0.0)
-    if not steep > 0.0:
-        return np.zeros(len(scale))
-    squares = np.square(slopes / steep * scale).sum(axis=(0, 1))
-    return np.asarray(squares / squares.sum())
+    # Each factor relative to its largest, and then the product, so that nothing underflows.
+    scaled = _relative(_relative(slopes) * _relative(scale))
+    squares = np.square(scaled).sum(axis=(0, 1))
+    return np.asarray(squares / max(squares.sum(), 1.0))  # 1 at least, or the function is constant
+
+
+def _relative(values: Array) -> Array:
+    """Values divided by the largest of them, unless all are zero."""
+    largest = np.max(np.abs(values), initial=0.0)
+    return values / largest if largest > 0.0 else values
 
 
 def _representatives(Z: Array) -> Array:
@@ -193,7 +199,8 @@ def _feature_scale(model: Model) -> Array:
     It is one if the inputs were standardised, and that of the inducing points if they were not.
     """
     if model.standardizer.is_identity and len(model.Z) > 1:
-        return np.asarray(model.Z.std(axis=0))
+        largest = np.maximum(np.abs(model.Z).max(axis=0), np.finfo(float).tiny)
+        return np.asarray(largest * (model.Z / largest).std(axis=0))  # squares stay in range
     return np.ones(model.Z.shape[1])
 
 
