@@ -79,8 +79,14 @@ class Standardizer:
         # their digits if they were rounded to float32 first. If the mean is large compared with the
         # scale, its own rounding error is subtracted, too.
         wide = np.result_type(X.dtype, dtype)
-        if not _fits(self.mean, self.scale, wide):
+        ends = np.finfo(wide)
+        large = np.maximum(np.abs(self.mean), self.scale) > 0.25 * ends.max
+        if wide == np.float32 and (large.any() or (self.scale < ends.tiny).any()):
             wide = np.dtype(np.float64)
+        elif large.any():  # a difference from the mean may be out of range, but an eighth of it is not
+            part = np.where(large, 0.125, 1.0)
+            smaller = Standardizer(part * self.mean, part * self.scale, self.whitening_matrix)
+            return smaller.apply(part * X, dtype)
         mean, rate = self.mean.astype(wide), (1.0 / self.scale).astype(wide)
         left_over = (self.mean - mean).astype(wide)
         if not (np.abs(left_over) > _NEGLIGIBLE * self.scale).any():
@@ -209,17 +215,21 @@ class Moments:
         others, so there the other values are two units away from that one. A column of zeros and ones
         has the scale ½ then, however rare the ones.
         """
+        constant = self.smallest.value == -self.largest.value
+        # The mean of equal values is not exact, which matters if they are large compared with 1.
+        mean = np.where(constant, self.smallest.value, self.mean * self.unit)
         deviation = np.sqrt(self.squares / max(self.weight, 1e-300))
-        # Rounding errors of a constant column are not variation.
-        varies = deviation > 1e-12 * np.abs(self.mean)
+        # Variation that may be rounding errors is not enlarged.
+        varies = ~constant & (deviation > 1e-12 * np.abs(self.mean))
         spread = np.maximum(deviation, self._distance_from_most() / FARTHEST)
-        scale = np.where(varies, np.maximum(spread * self.unit, np.finfo(float).tiny), 1.0)
+        least = np.where(varies, np.finfo(float).tiny, 1.0)
+        scale = np.where(constant, 1.0, np.maximum(spread * self.unit, least))
         if self.products is None:
-            return Standardizer(self.mean * self.unit, scale)
+            return Standardizer(mean, scale)
         # Whitening expects unit variance; columns that are mostly one value have another scale.
         ratio = np.divide(spread, deviation, out=np.ones_like(spread), where=varies)
         matrix = ratio[:, None] * whitening_matrix(self._correlation(varies)) / ratio
-        return Standardizer(self.mean * self.unit, scale, matrix)
+        return Standardizer(mean, scale, matrix)
 
     def _correlation(self, varies: NDArray[np.bool_]) -> Array:
         """Correlations [d, d]; those of columns that do not vary are 0."""
@@ -262,9 +272,3 @@ def _unit(largest: Array) -> Array:
     _, exponent = np.frexp(largest)
     extreme = (largest > 1e100) | ((largest < 1e-100) & (largest > 0))
     return np.where(extreme, np.ldexp(1.0, np.where(extreme, exponent - 1, 0)), 1.0)
-
-
-def _fits(mean: Array, scale: Array, dtype: Dtype) -> bool:
-    """Whether mean and scale [d] and its reciprocal are in the range of a type."""
-    least, most = np.finfo(dtype).tiny, np.finfo(dtype).max
-    return bool((np.abs(mean) < most).all() and (scale >= least).all() and (scale < 1.0 / least).all())

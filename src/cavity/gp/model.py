@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 
-_INFINITY = 1e60
-"""A row is infinitely far if it is this many times as far from the origin as all inducing points."""
 _HEADROOM = 1e-12
 """Largest prior variance of a row, as a share of the largest number: products of it stay finite."""
 
@@ -108,8 +106,10 @@ class Model:
         They are free of the kernel's white noise, and independent of each other.
         """
         mean, covariance = self.joint_moments(X)
-        values, vectors = np.linalg.eigh(covariance)
-        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+        # Relative to the largest entry, because the squares of far rows' variances are out of range.
+        largest = np.maximum(np.abs(covariance).max(axis=(1, 2)), np.finfo(float).tiny)
+        values, vectors = np.linalg.eigh(covariance / largest[:, None, None])
+        roots = vectors * np.sqrt(largest[:, None] * np.maximum(values, 0.0))[:, None]
         return np.asarray(mean[:, :, None] + roots @ rng.standard_normal((*mean.shape, n_samples)))
 
     def noise_variance(self, X: ArrayOrSparse) -> Array:
@@ -142,9 +142,10 @@ class Model:
     def _inputs(self, X: ArrayOrSparse) -> Array:
         """Standardised rows [t, d] of raw inputs X [t, d], dense or sparse."""
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
-        # Squared distances must stay finite: a row beyond this bound is infinitely far anyway.
+        # Squared distances must stay finite, also in units of small lengthscales: a row beyond these
+        # bounds is infinitely far anyway.
         largest = float(np.finfo(self.dtype).max)
-        farthest = min(1e-4 * largest**0.5, _INFINITY * (1.0 + float(np.abs(self.Z).max())))
+        farthest = min(1e-4 * largest**0.5, largest**0.25 * (1.0 + float(np.abs(self.Z).max())))
         with np.errstate(all="ignore"):
             inputs = np.clip(self.standardizer.apply(dense, self.dtype), -farthest, farthest)
             # So must the prior variance, which in powers of a linear kernel grows faster than squares.
