@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cavity.errors import NumericalError
 from cavity.gp.kernels import bind
 from cavity.gp.linalg import jittered_cholesky
 from cavity.gp.model import Model
@@ -173,16 +174,19 @@ def _shares(slopes: Array, scale: Array) -> Array:
     """Shares [d] of the squared slopes [C, t, d] per unit of `scale` [d]."""
     if len(slopes) > 1:
         slopes = slopes - slopes.mean(axis=0)
-    # Each factor relative to its largest, and then the product, so that nothing underflows.
-    scaled = _relative(_relative(slopes) * _relative(scale))
-    squares = np.square(scaled).sum(axis=(0, 1))
-    return np.asarray(squares / max(squares.sum(), 1.0))  # 1 at least, or the function is constant
-
-
-def _relative(values: Array) -> Array:
-    """Values divided by the largest of them, unless all are zero."""
-    largest = np.max(np.abs(values), initial=0.0)
-    return values / largest if largest > 0.0 else values
+    steepest = np.abs(slopes).max(axis=(0, 1))
+    if not np.isfinite(steepest).all():
+        raise NumericalError(
+            "the slopes of the latent function are beyond the range of numbers, so that features have no "
+            'relevance; fit with tighter kernel bounds or scaling="standard"'
+        )
+    # Relative to the largest product of slope and scale, in logarithms: units may be of any size.
+    size = np.log(steepest) + np.log(scale)
+    if np.isneginf(size).all():
+        return np.zeros(len(scale))
+    relative = slopes / np.where(steepest > 0.0, steepest, 1.0) * np.exp(size - size.max())
+    squares = np.square(relative).sum(axis=(0, 1))
+    return np.asarray(squares / squares.sum())
 
 
 def _representatives(Z: Array) -> Array:
