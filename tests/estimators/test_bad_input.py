@@ -335,9 +335,7 @@ class TestGivesASensibleResult:
         far, farther, farthest = ((t * directions).astype(dtype) for t in (1e4, 1e10, 1e37))
         for at in (farther, farthest):
             assert_sensible(fit, at)
-            if (
-                dtype == np.float64
-            ):  # float32 has no digits left of the difference of two large variances
+            if dtype == np.float64:  # in float32 the difference of two large variances has no digits
                 assert_allclose(fit.predict_proba(at), fit.predict_proba(far), atol=0.02)
             assert np.isfinite(fit.sample_latent(at, 2, random_state=0)).all()
             share = fit.ood_score(at)

@@ -177,11 +177,12 @@ def _shares(slopes: Array, scale: Array) -> Array:
     steepest = np.abs(slopes).max(axis=(0, 1))
     if not np.isfinite(steepest).all():
         raise NumericalError(
-            "the slopes of the latent function are beyond the range of numbers, so that features have no "
-            'relevance; fit with tighter kernel bounds or scaling="standard"'
+            "the slopes of the latent function are beyond the range of numbers, so that no feature has "
+            'a relevance; fit with tighter kernel bounds or scaling="standard"'
         )
     # Relative to the largest product of slope and scale, in logarithms: units may be of any size.
-    size = np.log(steepest) + np.log(scale)
+    with np.errstate(divide="ignore"):
+        size = np.log(steepest) + np.log(scale)
     if np.isneginf(size).all():
         return np.zeros(len(scale))
     relative = slopes / np.where(steepest > 0.0, steepest, 1.0) * np.exp(size - size.max())
