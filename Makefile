@@ -52,10 +52,11 @@ pictures: install
 reproduce: install
 	$(BIN)/python -m benchmarks run all --quick $(if $(CAVITY_DATA),,--stand-ins)
 
-# Attacks on the product, in their long form: mutated model files and checkpoints, odd tables.
+# Attacks on the product, in their long form: damaged files, extreme fits, odd tables.
 campaign: install
 	cd tests && ../$(BIN)/python -m campaign.model_files --seed 0 --count 3000
 	cd tests && ../$(BIN)/python -m campaign.checkpoints --seed 0 --count 2000
+	cd tests && ../$(BIN)/python -m campaign.fits --seed 0 --count 10000
 	cd tests && ../$(BIN)/python -m campaign.tables --seed 0 --count 500
 
 bench-micro: install

@@ -9,18 +9,13 @@ A fit that finds a damaged checkpoint must either go on and end with finite pred
 and more than `SECONDS` or `MEGABYTES` are failures.
 """
 
-import argparse
 import json
 import random
 import resource
-import signal
 import sys
 import tempfile
-import time
-import traceback
 import warnings
 import zipfile
-from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +24,7 @@ import numpy as np
 import cavity
 from campaign import mutations
 from campaign.mutations import ARRAYS, array_mutation, npy, packed
+from campaign.runner import TooSlowError, at_most, main, unexpected
 from cavity.engines.local import LocalEngine
 from support import make, table
 
@@ -64,10 +60,6 @@ class PowerCutError(Exception):
     """Ends a fit as a crash would."""
 
 
-class TooSlowError(BaseException):
-    """A fit takes too long; no handler of ordinary exceptions may catch it."""
-
-
 @contextmanager
 def cut_off_at(number):
     """Let a pass of the fits inside fail."""
@@ -85,22 +77,6 @@ def cut_off_at(number):
         yield
     finally:
         LocalEngine.run = run
-
-
-@contextmanager
-def at_most(seconds):
-    """Raise if what is inside takes longer."""
-
-    def late(*_):
-        raise TooSlowError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def fit(name, path):
@@ -238,6 +214,7 @@ MUTATIONS = {
     "bomb: overlapping members": mutations.overlapping,
 }
 """Every kind of damage, by name."""
+KINDS = sorted(MUTATIONS)
 
 
 def outcome(name, path):
@@ -258,8 +235,7 @@ def outcome(name, path):
     except TooSlowError:
         return "too slow", ""
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return type(error).__name__, f"{error} ({Path(place.filename).name}:{place.lineno})"
+        return unexpected(error)
     else:
         if not np.isfinite(proba).all():
             return "predictions are not finite", ""
@@ -268,9 +244,8 @@ def outcome(name, path):
     return ("too much memory", f"{grown:.0f} MB") if grown > MEGABYTES else result
 
 
-def run(seed, count, *, names=None):
-    """Try `count` damaged checkpoints; yields (kind of damage, kind of fit, number, outcome, words)."""
-    names = sorted(MUTATIONS) if names is None else names
+def run(seed, numbers):
+    """Try damaged checkpoints; yields (kind of damage, kind of fit, number, outcome, words)."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         honest = honest_checkpoints(folder)
@@ -278,40 +253,12 @@ def run(seed, count, *, names=None):
         for name, parts in honest.items():
             path.write_bytes(packed(parts))
             assert outcome(name, path) == (ENDED, "")
-        for number in range(count):
+        for number in numbers:
             rng = random.Random(f"{seed} {number}")
-            name, kind = names[number % len(names)], rng.choice(sorted(honest))
+            name, kind = KINDS[number % len(KINDS)], rng.choice(sorted(honest))
             path.write_bytes(MUTATIONS[name](rng, dict(honest[kind])))
             yield (name, kind, number, *outcome(kind, path))
 
 
-def main():
-    """Run a campaign and print what was tried and what came out."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=600)
-    parser.add_argument("--only", help="part of the names of the kinds of damage to try")
-    parser.add_argument("--words", action="store_true", help="print what each refusal says")
-    options = parser.parse_args()
-    names = [name for name in sorted(MUTATIONS) if (options.only or "") in name]
-    begun, counts, failures = time.monotonic(), Counter(), []
-    for name, kind, number, result, words in run(options.seed, options.count, names=names):
-        column = result if result in (ENDED, REFUSED) else "failed"
-        counts[name, column] += 1
-        if options.words:
-            print(f"{number} {name}, {kind}: {result}: {words[-200:]}")
-        if column == "failed":
-            failures.append(f"{number} {name}, {kind}: {result}: {words[:300]}")
-            print(failures[-1], file=sys.stderr)
-    columns = [ENDED, REFUSED, "failed"]
-    print(f"{'damage':44}" + "".join(f"{column:>10}" for column in columns))
-    for name in names:
-        print(f"{name:44}" + "".join(f"{counts[name, column]:10}" for column in columns))
-    totals = [sum(counts[name, column] for name in names) for column in columns]
-    print(f"{'all':44}" + "".join(f"{total:10}" for total in totals))
-    print(f"seed {options.seed}, {time.monotonic() - begun:.0f} s, {len(failures)} failures")
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, KINDS, run, allowed=(ENDED, REFUSED), count=600))

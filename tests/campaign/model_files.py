@@ -9,17 +9,14 @@ Any other exception, a number that is not finite, a crash, and more than `SECOND
 failures. Files are loaded in a process of their own, so that a crash is seen.
 """
 
-import argparse
 import multiprocessing
 import random
 import resource
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 import zipfile
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +25,7 @@ from sklearn.preprocessing import StandardScaler
 
 import cavity
 from campaign.mutations import MUTATIONS
+from campaign.runner import main, unexpected
 from cavity.export.model_file import describe
 from flights_table import flights
 from support import table
@@ -38,6 +36,9 @@ MEGABYTES = 300.0
 """Most memory by which the process may grow."""
 LOADED, REFUSED, TRANSFORMER = "loaded", "refused", "refused by a transformer"
 """What may come out. A step of scikit-learn before a classifier checks its numbers when it predicts."""
+
+KINDS = sorted(MUTATIONS)
+"""Every kind of damage."""
 
 X, LABELS = table(60)
 THREE = np.array(["a", "b", "c"])[(X[:, 0] > 0.5).astype(int) + (X[:, 1] > 0)]
@@ -113,8 +114,7 @@ def serve(connection):
             with np.errstate(all="ignore"):
                 result = outcome(path)
         except BaseException as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            result = (type(error).__name__, f"{error} ({Path(place.filename).name}:{place.lineno})")
+            result = unexpected(error)
         connection.send((*result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
 
 
@@ -165,9 +165,8 @@ class Worker:
             self.process = None
 
 
-def run(seed, count, *, names=None):
-    """Try `count` damaged files; yields (kind of damage, kind of model, number, outcome, words)."""
-    names = sorted(MUTATIONS) if names is None else names
+def run(seed, numbers):
+    """Try damaged files; yields (kind of damage, kind of model, number, outcome, words)."""
     with tempfile.TemporaryDirectory() as folder:
         files = honest_files(folder)
         honest = []
@@ -178,9 +177,9 @@ def run(seed, count, *, names=None):
                     archive.writestr(name, content)
         worker = Worker(honest)
         try:
-            for number in range(count):
+            for number in numbers:
                 rng = random.Random(f"{seed} {number}")
-                name, kind = names[number % len(names)], rng.choice(sorted(files))
+                name, kind = KINDS[number % len(KINDS)], rng.choice(sorted(files))
                 path = Path(folder) / "damaged.cavity"
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
@@ -190,36 +189,5 @@ def run(seed, count, *, names=None):
             worker.stop()
 
 
-def main():
-    """Run a campaign and print what was tried and what came out."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=3_000)
-    parser.add_argument("--only", help="part of the names of the kinds of damage to try")
-    parser.add_argument("--words", action="store_true", help="print what each refusal says")
-    options = parser.parse_args()
-    names = [name for name in sorted(MUTATIONS) if (options.only or "") in name]
-    begun, counts, failures = time.monotonic(), Counter(), []
-    for name, kind, number, result, words in run(options.seed, options.count, names=names):
-        column = result if result in (LOADED, REFUSED, TRANSFORMER) else "failed"
-        counts[name, column] += 1
-        if options.words:
-            print(f"{number} {name}, {kind}: {result}: {words[-200:]}")
-        if column == "failed":
-            failures.append(f"{number} {name}, {kind}: {result}: {words[:300]}")
-            print(failures[-1], file=sys.stderr)
-    columns = ["tried", LOADED, REFUSED, TRANSFORMER, "failed"]
-    print(f"{'damage':44}" + "".join(f"{column:>10.10}" for column in columns))
-    for name in [*names, "all"]:
-        tried = Counter()
-        for (damage, column), number in counts.items():
-            if name in (damage, "all"):
-                tried.update({column: number, "tried": number})
-        row = [tried[column] for column in columns]
-        print(f"{name:44}" + "".join(f"{number:10}" for number in row))
-    print(f"seed {options.seed}, {time.monotonic() - begun:.0f} s, {len(failures)} failures")
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, KINDS, run, allowed=(LOADED, REFUSED, TRANSFORMER), count=3_000))

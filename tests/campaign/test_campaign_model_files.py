@@ -5,7 +5,7 @@ from campaign.mutations import MUTATIONS
 
 
 def test_damaged_files_are_refused_or_predict_numbers():
-    tried = list(run(seed=0, count=len(MUTATIONS)))
+    tried = list(run(0, range(len(MUTATIONS))))
     failures = [one for one in tried if one[3] not in (LOADED, REFUSED, TRANSFORMER)]
     assert not failures
     assert {one[0] for one in tried} == set(MUTATIONS)

@@ -43,12 +43,34 @@ def test_scales_that_differ_from_tile_to_tile():
     assert_allclose(found.scale, 5e99)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, -1e150, 1e-150, 12345.678])
+@pytest.mark.parametrize(
+    "value", [0.0, 0.1, -1e150, 1e-150, 12345.678, -1e300, 5e-324, np.finfo(float).max]
+)
 def test_a_constant_column_is_centred_and_keeps_its_units(value):
     X = np.full((1000, 1), value)
     found = learn(X, cuts=[300, 301])
     assert_array_equal(found.scale, [1.0])
-    assert_allclose(found.apply(X, FLOAT64), 0.0, atol=1e-12 * abs(value))
+    assert_array_equal(found.apply(X, FLOAT64), 0.0)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
+@pytest.mark.parametrize("given_dtype", [FLOAT32, FLOAT64])
+def test_numbers_at_both_ends_of_their_type(given_dtype, dtype):
+    ends = np.finfo(given_dtype)
+    rng = np.random.default_rng(0)
+    largest = rng.choice([ends.min, 0.5 * ends.max, ends.max], 200)
+    smallest = ends.smallest_subnormal * rng.integers(0, 100, 200).astype(given_dtype)
+    X = np.column_stack([largest, smallest]).astype(given_dtype)
+    standardizer = learn(X, cuts=[70])
+    applied = standardizer.apply(X, dtype)
+    assert np.isfinite(applied).all()
+    assert_allclose(applied[:, 0].std(), 1.0, rtol=1e-5)
+    assert np.isfinite(standardizer.invert(applied)).all()
+
+
+def test_large_numbers_that_hardly_differ_stay_moderate():
+    X = 1e300 * (1.0 + 1e-14 * np.random.default_rng(0).normal(size=(50, 1)))
+    assert np.abs(learn(X, cuts=[20]).apply(X, FLOAT64)).max() < 10.0
 
 
 def test_weights_count_rows():

@@ -358,7 +358,7 @@ def test_an_index_that_pandas_wrote_into_later_parts_alone_is_no_column(tmp_path
 def test_weights_whose_sum_is_no_number(write):
     path = write(weight=np.full(N, 1e308))
     for rows in (path, pq.read_table(path)):
-        with pytest.raises(SourceError, match=r"sum of the weight 'weight' is not finite; divide"):
+        with pytest.raises(SourceError, match=r"sum of the weight 'weight' is inf; it counts"):
             open_source(rows, "delayed", "weight")
 
 

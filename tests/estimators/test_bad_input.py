@@ -10,7 +10,9 @@ from sklearn.gaussian_process.kernels import (
     RBF,
     CompoundKernel,
     ConstantKernel,
+    DotProduct,
     ExpSineSquared,
+    Matern,
     WhiteKernel,
 )
 
@@ -263,6 +265,10 @@ class TestAtPrediction:
     def test_rows_of_any_size(self, fitted, scale):
         assert_sensible(fitted, scale * X)
 
+    def test_rows_at_both_ends_of_the_floats(self, fitted):
+        most = np.finfo(float).max
+        assert_sensible(fitted, np.array([[most, -most], [most, most], [5e-324, -5e-324]]))
+
     def test_a_theta_of_the_wrong_length(self, fitted):
         with pytest.raises(ValueError):  # noqa: PT011 - scikit-learn's own words
             fitted.log_marginal_likelihood(np.zeros(17))
@@ -315,6 +321,25 @@ class TestGivesASensibleResult:
             assert "scaling" in complaint
         else:
             assert_sensible(fit, scale * X)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("scaling", ["standard", "whiten"])
+    @pytest.mark.parametrize(
+        "kernel",
+        [DotProduct(1.0) ** 3, (DotProduct(1.0) ** 2) * DotProduct(0.5) ** 3, Matern(1e-5, nu=1.5)],
+        ids=["cubic", "degree five", "rough"],
+    )
+    def test_far_rows_are_predicted_as_from_a_great_distance(self, kernel, scaling, dtype):
+        rows, directions = X.astype(dtype), np.array([[1.0, 0.2], [-1.0, 1.0], [0.3, -1.0]])
+        fit = model(kernel=kernel, scaling=scaling, optimizer=None).fit(rows, LABELS)
+        far, farther, farthest = ((t * directions).astype(dtype) for t in (1e4, 1e10, 1e37))
+        for at in (farther, farthest):
+            assert_sensible(fit, at)
+            if dtype == np.float64:  # in float32 the difference of two large variances has no digits
+                assert_allclose(fit.predict_proba(at), fit.predict_proba(far), atol=0.02)
+            assert np.isfinite(fit.sample_latent(at, 2, random_state=0)).all()
+            share = fit.ood_score(at)
+            assert ((share >= 0.0) & (share <= 1.0)).all()
 
     def test_one_scale_per_column(self):
         scale = np.array([1e150, 1e-150])

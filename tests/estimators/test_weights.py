@@ -196,7 +196,9 @@ def _scaled_by_the_trainer(engine, prior, posterior, batch):
         (np.ones((N, 2)), r"shape \(40, 2\)"),
         (np.zeros(N), "every row is zero"),
         (["a"] * N, "not an array of numbers"),
-        (np.full(N, 1e308), "not finite"),
+        (np.full(N, 1e308), "is inf"),
+        (np.full(N, 1e200), r"sum of sample_weight is 4e\+201; .* multiply the weights"),
+        (np.full(N, 5e-324), r"sum of sample_weight is .*e-32.; .* multiply the weights"),
         (LABELS.astype(float), "one class .* with any weight"),
     ],
 )
@@ -214,6 +216,7 @@ def test_bad_weights_are_refused_before_any_work(weight, words):
         ({7: 2.0}, "key 7, but the classes of y are"),
         ({0: 0.0}, "one class"),
         ({0: 0, 1: 0}, "leaves no row"),
+        ({0: 1e308, 1: 1e308}, "sum of the weights after class_weight=.* is inf"),
         ("even", "class_weight"),
     ],
 )

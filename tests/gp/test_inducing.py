@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist, pdist
 from sklearn.gaussian_process.kernels import RBF
 
+from cavity import NumericalError
 from cavity.data import ArraySource
 from cavity.data.scaling import Scaling
 from cavity.gp import inducing as initialization
@@ -48,6 +49,12 @@ def test_as_many_points_as_asked_for_within_the_rows(how, m):
     assert Z.dtype == np.float64
     assert np.all(X.min(axis=0) <= Z)
     assert np.all(X.max(axis=0) >= Z)
+
+
+def test_rows_whose_sums_overflow_have_no_centres():
+    X = np.finfo(float).max * rows(30).clip(-1, 1)
+    with np.errstate(all="ignore"), pytest.raises(NumericalError, match="no cluster centres"):
+        choose(X, 4, "kmeans")
 
 
 @pytest.mark.parametrize("how", ["random", "greedy"])

@@ -46,13 +46,13 @@ def test_inverse_of_a_triangle_whatever_lies_above_it(m, order):
 
 
 def test_a_singular_triangle_is_refused():
-    with pytest.raises(np.linalg.LinAlgError):
+    with pytest.raises(NumericalError):
         inverse_lower(np.diag([1.0, 0.0]))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
 def test_cholesky_refuses_what_has_none(bad):
-    with pytest.raises(np.linalg.LinAlgError):
+    with pytest.raises(NumericalError):
         cholesky(np.diag([1.0, bad]))
 
 
@@ -61,7 +61,7 @@ def test_cholesky_sees_what_is_not_finite_wherever_it_is(m, bad, seed):
     i, j = np.random.default_rng(seed).integers(m, size=2)
     A = well_conditioned(m) @ well_conditioned(m).T
     A[i, j] = A[j, i] = bad
-    with np.errstate(all="ignore"), pytest.raises(np.linalg.LinAlgError):
+    with np.errstate(all="ignore"), pytest.raises(NumericalError):
         cholesky(A)
 
 

@@ -1,5 +1,7 @@
 """Relevance against finite differences and closed forms."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -79,6 +81,27 @@ def test_a_linear_function_has_the_shares_of_its_squared_weights():
     assert_allclose(w, w[:1].repeat(3, axis=0), atol=1e-8)
     scaled = w[0] * model.Z.std(axis=0)
     assert_allclose(fit.relevance_.value, scaled**2 / (scaled**2).sum(), atol=0.05)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-150, 1e150, 1e300])
+def test_shares_do_not_depend_on_units_of_any_size(unit):
+    slopes, scale = np.random.default_rng(0).normal(size=(2, 5, 3)), np.array([1.0, 2.0, 0.5])
+    expected = relevance._shares(slopes, scale)
+    assert_allclose(expected.sum(), 1.0)
+    assert_allclose(relevance._shares(unit * slopes, scale), expected, rtol=1e-9)
+    assert_allclose(relevance._shares(slopes, unit * scale), expected, rtol=1e-9)
+    each = np.array([unit, 1.0, 1.0 / unit])
+    assert_allclose(relevance._shares(slopes / each, scale * each), expected, rtol=1e-9)
+
+
+def test_a_posterior_without_a_cholesky_factor_has_shares():
+    fit = fitted(RBF(0.5))
+    S = fit.model_.posterior.covariance[0]
+    values, vectors = np.linalg.eigh(S)
+    values[:2] = -1e-18, 0.0
+    sharp = replace(fit.model_.posterior, covariance=((vectors * values) @ vectors.T)[None])
+    shares = relevance.share_band(replace(fit.model_, posterior=sharp))
+    assert np.isfinite(shares).all()
 
 
 def test_a_constant_function_has_no_relevant_feature():

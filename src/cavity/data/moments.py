@@ -138,17 +138,21 @@ class Moments:
         others, so there the other values are two units away from that one. A column of zeros and ones
         has the scale ½ then, however rare the ones.
         """
+        constant = self.smallest.value == -self.largest.value
+        # The mean of equal values is not exact, which matters if they are large compared with 1.
+        mean = np.where(constant, self.smallest.value, self.mean * self.unit)
         deviation = np.sqrt(self.squares / max(self.weight, 1e-300))
-        # Rounding errors of a constant column are not variation.
-        varies = deviation > 1e-12 * np.abs(self.mean)
+        # Variation that may be rounding errors is not enlarged.
+        varies = ~constant & (deviation > 1e-12 * np.abs(self.mean))
         spread = np.maximum(deviation, self._distance_from_most() / FARTHEST)
-        scale = np.where(varies, spread * self.unit, 1.0)
+        least = np.where(varies, np.finfo(float).tiny, 1.0)
+        scale = np.where(constant, 1.0, np.maximum(spread * self.unit, least))
         if self.products is None:
-            return Scaling(self.mean * self.unit, scale)
+            return Scaling(mean, scale)
         # Whitening expects unit variance; columns that are mostly one value have another scale.
         ratio = np.divide(spread, deviation, out=np.ones_like(spread), where=varies)
         matrix = ratio[:, None] * whitening_matrix(self._correlation(varies)) / ratio
-        return Scaling(self.mean * self.unit, scale, matrix)
+        return Scaling(mean, scale, matrix)
 
     def _correlation(self, varies: NDArray[np.bool_]) -> Array:
         """Correlations [d, d]; those of columns that do not vary are 0."""
@@ -190,4 +194,4 @@ def learn_standard(tiles: Iterable[Moments]) -> Scaling:
 def _unit(largest: Array) -> Array:
     _, exponent = np.frexp(largest)
     extreme = (largest > 1e100) | ((largest < 1e-100) & (largest > 0))
-    return np.where(extreme, np.ldexp(1.0, np.where(extreme, exponent, 0)), 1.0)
+    return np.where(extreme, np.ldexp(1.0, np.where(extreme, exponent - 1, 0)), 1.0)

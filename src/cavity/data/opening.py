@@ -30,6 +30,7 @@ from cavity.data.locations import (
 )
 from cavity.data.source import Source, rows_to_look_at
 from cavity.data.weights import (
+    check_total_weight,
     class_factors,
     rows_with_weight,
     validated_sample_weight,
@@ -181,9 +182,12 @@ def weighted_arrays(
         totals = np.bincount(codes, counted, len(found)).astype(np.float64)
         factors = class_factors(class_weight, found, totals)
         assert factors is not None
-        weight = counted * factors[codes]
-        if not weight.any():
+        with np.errstate(all="ignore"):
+            weight = counted * factors[codes]
+            total = float(weight.sum())
+        if total == 0.0:
             raise ValueError(f"class_weight={class_weight!r} leaves no row with any weight")
+        check_total_weight(total, f"the weights after class_weight={class_weight!r}")
     rows, weight = rows_with_weight(weight)
     if rows is not None:
         found, codes = encode_labels(y[rows], classes)

@@ -14,7 +14,7 @@ Every scaling begins with z = (x − centre)/scale. What follows depends on its 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -100,12 +100,20 @@ class Scaling:
         # their digits if they were rounded to float32 first. If the centre is large compared with the
         # scale, its own rounding error is subtracted, too.
         wide = np.result_type(X.dtype, dtype)
+        ends = np.finfo(wide)
+        large = np.maximum(np.abs(self.centre), self.scale) > 0.25 * ends.max
+        if wide == np.float32 and (large.any() or (self.scale < ends.tiny).any()):
+            wide = np.dtype(np.float64)
+        elif large.any():  # a difference from the centre may be out of range, an eighth of it is not
+            part = np.where(large, 0.125, 1.0)
+            smaller = replace(self, centre=part * self.centre, scale=part * self.scale)
+            return smaller.apply(np.asarray(part * X), dtype)
         centre, rate = self.centre.astype(wide), self.rate.astype(wide)
         left_over = (self.centre - centre).astype(wide)
         if not (np.abs(left_over) > _NEGLIGIBLE * self.scale).any():
             left_over = None
         matrix = None if self.whitening_matrix is None else self.whitening_matrix.astype(wide)
-        in_place = wide == dtype and matrix is None
+        in_place, farthest = wide == dtype and matrix is None, np.sqrt(np.finfo(wide).max)
         for rows in cached_rows(len(X), out.itemsize * X.shape[1]):
             scaled = np.subtract(X[rows], centre, out=out[rows] if in_place else None)
             if left_over is not None:
@@ -116,7 +124,9 @@ class Scaling:
             if self.knots is not None:
                 self.knots.apply(scaled)
             if not in_place:
-                out[rows] = scaled if matrix is None else scaled @ matrix
+                if matrix is not None:  # in which differences of infinite values would be NaN
+                    scaled = np.clip(scaled, -farthest, farthest) @ matrix
+                out[rows] = scaled
         return out
 
     @cached_property
@@ -155,8 +165,6 @@ class Scaling:
         """Scaled X [t, d] back in the units of the inputs."""
         if self.whitening_matrix is not None:
             X = solve_triangular(self.whitening_matrix, np.asarray(X, dtype=np.float64).T, trans="T").T
-        if self.bend is None and self.knots is None:
-            return np.asarray(X * self.scale + self.centre)
         X = np.array(X, dtype=np.float64)
         if self.knots is not None:
             self.knots.invert(X)

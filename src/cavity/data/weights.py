@@ -12,6 +12,9 @@ from cavity.data.source import ClassWeightedSource, Source, class_totals, row_nu
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, Array, ClassWeight, InputWeights, IntArray
 
+LEAST_TOTAL, MOST_TOTAL = 1e-100, 1e100
+"""Sums of weights whose squares and reciprocals are far from the ends of the floating-point range."""
+
 
 def check_weights(
     weight: Array, name: str = "sample_weight", place: object = None, *, numbered: bool = True
@@ -46,12 +49,21 @@ def is_weight(weight: Array) -> NDArray[np.bool_]:
 
 
 def check_total_weight(total: float, name: str = "sample_weight", place: object = None) -> None:
-    """Raise if the sum of all weights is zero or not finite; the error has their name and place."""
+    """Raise if the sum of all weights is zero or far from usual; the error has their name and place.
+
+    >>> check_total_weight(1e-300)
+    Traceback (most recent call last):
+    cavity.errors.SourceError: the sum of sample_weight is 1e-300; it counts copies of rows and must be \
+between 1e-100 and 1e+100: multiply the weights by a constant
+    """
     where = "" if place is None else f"{place}: "
     if total <= 0.0:
         raise SourceError(f"{where}{name} of every row is zero; at least one must count")
-    if not np.isfinite(total):
-        raise SourceError(f"{where}the sum of {name} is not finite; divide the weights by a constant")
+    if not LEAST_TOTAL <= total <= MOST_TOTAL:
+        raise SourceError(
+            f"{where}the sum of {name} is {total:g}; it counts copies of rows and must be between "
+            f"{LEAST_TOTAL:g} and {MOST_TOTAL:g}: multiply the weights by a constant"
+        )
 
 
 def validated_sample_weight(

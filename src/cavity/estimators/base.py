@@ -25,7 +25,7 @@ from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
-from cavity.errors import warn_user
+from cavity.errors import NumericalError, warn_user
 from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.state import (
     RELEVANCE_CACHE,
@@ -411,9 +411,16 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     def _latent_moments(self, X: InputRows) -> tuple[Array, Array]:
         """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
         check_is_fitted(self)
-        X = validated_rows(self, X, reset=False)
+        X = validated_rows(self, X)
         with compute_context(thread_count(self.n_jobs)) as threads:
-            return self.model_.latent_moments(X, threads.map)
+            mean, variance = self.model_.latent_moments(X, threads.map)
+        finite = np.isfinite(mean + variance).all(axis=0)
+        if not finite.all():
+            raise NumericalError(
+                f"the prediction for row {int(np.argmin(finite))} of X is not finite: its kernel values "
+                "are beyond the range of numbers; check the row, or fit with tighter kernel bounds"
+            )
+        return mean, variance
 
     def predict_log_proba(self, X: InputRows) -> Array:
         """Log probabilities [n, C] of the classes, in the order of `classes_`."""
@@ -467,7 +474,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         rational quadratic do.
         """
         check_is_fitted(self)
-        X = validated_rows(self, X, reset=False)
+        X = validated_rows(self, X)
         with compute_context(thread_count(self.n_jobs)) as threads:
             return np.asarray(self.model_.remaining_variance_share(X, threads.map).mean(axis=0))
 
@@ -490,7 +497,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         With three classes or more, draws [n, C, n_samples]: the latent functions are independent.
         """
         check_is_fitted(self)
-        X = validated_rows(self, X, reset=False)
+        X = validated_rows(self, X)
         with compute_context(thread_count(self.n_jobs)):
             samples = self.model_.sample(X, n_samples, check_random_state(random_state))
         return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))

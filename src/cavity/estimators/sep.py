@@ -77,8 +77,8 @@ class SEPClassifier(TrainedGPClassifier):
     kernel_ : the fitted kernel, on scaled inputs
     inducing_points_ : array [m, d], in the units of X
     log_marginal_likelihood_value_ : float
-        log Z_q of all rows; NaN after `partial_fit`, and if a budget left no time for the exact sweeps
-        that it needs.
+        log Z_q of all rows; NaN after `partial_fit`, whose rows are gone, and if a budget (of seconds,
+        or of one sweep with optimizer=None) left no time for the exact sweeps that it needs.
     loo_log_proba_ : array [n]
         Log probability of each training label with its row left out, from the cavities; NaN for rows
         that were not visited, and for rows of weight 0.

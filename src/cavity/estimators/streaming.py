@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from cavity.data.arrays import ArraySource
 from cavity.data.arrow import is_arrow_stream, is_dataset
@@ -26,7 +25,7 @@ from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
 from cavity.estimators.base import ConfigFields, SparseGPClassifier
 from cavity.estimators.state import rollback_on_error
-from cavity.estimators.validation import is_stream
+from cavity.estimators.validation import checked_arrays, is_stream
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
@@ -265,7 +264,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         check_chunk(X)
         first = not self.__sklearn_is_fitted__()
         with rollback_on_error(self):
-            X, y = validate_data(self, X, y, reset=first, accept_sparse="csr", dtype="numeric")
+            X, y = checked_arrays(self, X, y, reset=first)
             require_one_kind(y)
             check_classification_targets(y)
             weight = validated_sample_weight(sample_weight, len(y), require_positive=first)
@@ -286,7 +285,7 @@ class TrainedGPClassifier(SparseGPClassifier):
                 trainer, record = self._resume_stream(chunk, config, LocalBackend(threads))
                 settings = self._stream_settings(config, len(trainer.problem.space.Z))
                 trainer, stream = absorb(trainer, record.stream, chunk, progress, settings)
-            self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
+                self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
         if first and self._given_points is None and not config.learn_inducing:
             warn_few_points(len(self.model_.Z), config.n_inducing)
         return self

@@ -32,11 +32,16 @@ if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
 
 
-def validated_rows(estimator: SparseGPClassifier, X: InputRows, *, reset: bool) -> InputRows:
-    """X as a dense array or CSR matrix in its own numeric dtype, finite, of the right width."""
-    return booleans_as_integers(
-        validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype="numeric")
-    )
+def validated_rows(estimator: SparseGPClassifier, X: InputRows) -> InputRows:
+    """X as a dense array or CSR matrix in its own numeric dtype, finite, as wide as in the fit."""
+    return booleans_as_integers(checked_arrays(estimator, X, reset=False))
+
+
+def checked_arrays(estimator: SparseGPClassifier, X: InputRows, *y: InputLabels, reset: bool) -> Any:
+    """X, or X and y, as arrays of numbers that scikit-learn has found finite."""
+    # It looks for infinite values by a sum, which may overflow.
+    with np.errstate(all="ignore"):
+        return validate_data(estimator, X, *y, reset=reset, accept_sparse="csr", dtype="numeric")
 
 
 def validated_source(
@@ -46,7 +51,7 @@ def validated_source(
 
     def validate(X: InputRows, y: InputLabels) -> tuple[InputRows, AnyArray]:
         _refuse_stream(estimator, X)
-        X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype="numeric")
+        X, y = checked_arrays(estimator, X, y, reset=True)
         return X, y
 
     rows = open_rows(X, y, sample_weight, class_weight=estimator.class_weight, validate=validate)

@@ -12,6 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
+from cavity.errors import NumericalError
 from cavity.gp.kernels import bind
 from cavity.gp.prior import Prior
 from cavity.typing import Array, IntArray
@@ -105,9 +106,13 @@ def kmeans_centres(X: Array, weight: Array | None, m: int, rng: np.random.Random
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
         clusters.fit(seen, sample_weight=weight)
-    if seen is X:
-        return np.asarray(clusters.cluster_centers_, dtype=np.float64)
-    return _means(X, weight, clusters.labels_, m)
+    centres = clusters.cluster_centers_ if seen is X else _means(X, weight, clusters.labels_, m)
+    if not np.isfinite(centres).all():
+        raise NumericalError(
+            "the rows have no cluster centres, because sums of them are beyond the range of numbers; "
+            'use scaling="standard", or inducing_points="random"'
+        )
+    return np.asarray(centres, dtype=np.float64)
 
 
 def _means(X: Array, weight: Array | None, group: Array, m: int) -> Array:

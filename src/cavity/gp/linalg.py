@@ -224,10 +224,14 @@ _SMALLEST_HALVED = 64
 """Size up to which LAPACK inverts a triangular matrix as a whole."""
 _LARGEST_JITTER = 1e-2
 """Largest relative jitter with which a Cholesky decomposition is attempted."""
+_NOT_POSITIVE = (
+    "a covariance or a precision is not positive definite, or not finite; try tighter kernel bounds, "
+    'fewer inducing points, scaling="standard", or weights that differ less'
+)
 
 
 def cholesky(A: Array) -> Array:
-    """Lower Cholesky factor of A [m, m]; raises `numpy.linalg.LinAlgError` if not positive definite."""
+    """Lower Cholesky factor of A [m, m]; raises `NumericalError` if A is not positive definite."""
     return np.tril(cholesky_in_place(np.array(A, dtype=np.float64, order="C")))
 
 
@@ -236,7 +240,7 @@ def cholesky_in_place(A: Array) -> Array:
     L = cholesky_factor(A)
     # A value in A that is not finite makes the diagonal of L so.
     if L is None or not np.isfinite(L.diagonal()).all():
-        raise np.linalg.LinAlgError("matrix is not positive definite, or not finite")
+        raise NumericalError(_NOT_POSITIVE)
     return L
 
 
@@ -263,7 +267,7 @@ def _invert_lower(L: Array, out: Array) -> None:
         trtri = lapack.dtrtri if L.dtype == np.float64 else lapack.strtri
         inverse, info = trtri(L, lower=1)
         if info != 0:
-            raise np.linalg.LinAlgError("singular triangular matrix")
+            raise NumericalError(_NOT_POSITIVE)
         np.copyto(out, inverse, where=is_lower(len(L)))
         return
     half = len(L) // 2
@@ -293,7 +297,7 @@ def jittered_cholesky(K: Array, jitter: float) -> tuple[Array, float]:
                 jittered = K.copy()
                 add_to_diagonal(jittered, jitter * scale)
                 return cholesky_in_place(jittered), jitter
-            except np.linalg.LinAlgError:
+            except NumericalError:
                 jitter *= 10.0
     raise NumericalError(
         f"the covariance of the {len(K)} inducing points is not positive definite, even with a "

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 
+_HEADROOM = 1e-12
+"""Largest prior variance of a row, as a share of the largest number: products of it stay finite."""
+
+
 @dataclass(frozen=True)
 class Model:
     """Kernel, inducing points, q and likelihood: closed-form predictions at any inputs.
@@ -139,8 +143,10 @@ class Model:
         They are free of the kernel's white noise, and independent of each other.
         """
         mean, covariance = self.joint_moments(X)
-        values, vectors = np.linalg.eigh(covariance)
-        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+        # Relative to the largest entry, because the squares of far rows' variances are out of range.
+        largest = np.maximum(np.abs(covariance).max(axis=(1, 2)), np.finfo(float).tiny)
+        values, vectors = np.linalg.eigh(covariance / largest[:, None, None])
+        roots = vectors * np.sqrt(largest[:, None] * np.maximum(values, 0.0))[:, None]
         return np.asarray(mean[:, :, None] + roots @ rng.standard_normal((*mean.shape, n_samples)))
 
     def noise_variance(self, X: ArrayOrSparse) -> Array:
@@ -184,6 +190,17 @@ class Model:
     def _inputs(self, X: ArrayOrSparse) -> Array:
         """Standardised rows [t, d] of raw inputs X [t, d], dense or sparse."""
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
-        # Squared distances must stay finite: a row beyond this bound is infinitely far anyway.
-        farthest = 1e-4 * np.sqrt(np.finfo(self.dtype).max)
-        return np.clip(self.scaling.apply(dense, self.dtype), -farthest, farthest)
+        # Squared distances must stay finite, also in units of small lengthscales: a row beyond these
+        # bounds is infinitely far anyway.
+        largest = float(np.finfo(self.dtype).max)
+        farthest = min(1e-4 * largest**0.5, largest**0.25 * (1.0 + float(np.abs(self.Z).max())))
+        with np.errstate(all="ignore"):
+            inputs = np.clip(self.scaling.apply(dense, self.dtype), -farthest, farthest)
+            # So must the prior variance, which in powers of a linear kernel grows faster than squares.
+            # A row is brought nearer along its direction, which decides what such a kernel predicts.
+            far = np.arange(len(inputs))
+            while len(far):
+                variance = self.prior.rows_kernel.diagonal(inputs[far])[0]
+                far = far[~(variance < _HEADROOM * largest) & (np.abs(inputs[far]).max(axis=1) > 1.0)]
+                inputs[far] *= 0.5
+        return inputs

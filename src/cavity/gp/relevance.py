@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cavity.errors import NumericalError
 from cavity.gp.kernels import bind
-from cavity.gp.linalg import cholesky
+from cavity.gp.linalg import jittered_cholesky
 from cavity.gp.model import Model
 from cavity.text import html_table, text_table
 from cavity.typing import Array
@@ -35,6 +36,8 @@ N_DRAWS = 200
 """Functions drawn from q."""
 _MOST_POINTS = 128
 """Inducing points at which slopes are taken, at most."""
+_JITTER = 1e-15
+"""Relative jitter of a covariance before it is factored: that of a sharp posterior is singular."""
 _LOWER, _UPPER = 0.05, 0.95
 """Quantiles of the band."""
 
@@ -136,9 +139,10 @@ class Relevance:
 
 def share_band(model: Model) -> tuple[Array, Array, Array]:
     """Mean, 5 % and 95 % quantile, each [d], of the features' shares over functions drawn from q."""
-    points, scale = _representatives(model.Z), _feature_scale(model)
-    drawn = _drawn_slopes(model, points, np.random.default_rng(0))
-    share = np.array([_shares(slopes, scale) for slopes in drawn])
+    with np.errstate(all="ignore"):
+        points, scale = _representatives(model.Z), _feature_scale(model)
+        drawn = _drawn_slopes(model, points, np.random.default_rng(0))
+        share = np.array([_shares(slopes, scale) for slopes in drawn])
     value = share.mean(axis=0)
     lower, upper = np.quantile(share, [_LOWER, _UPPER], axis=0)
     return value, np.minimum(lower, value), np.maximum(upper, value)
@@ -162,7 +166,7 @@ def _columns_of(weights: Array, shape: tuple[int, int]) -> Array:
 def _drawn_slopes(model: Model, points: Array, rng: np.random.Generator) -> Iterator[Array]:
     """Slopes [C, t, d] of functions drawn from q."""
     mean = model.posterior.mean
-    roots = [cholesky(S) for S in model.posterior.covariance]
+    roots = [np.tril(jittered_cholesky(S, _JITTER)[0]) for S in model.posterior.covariance]
     for _ in range(N_DRAWS):
         noise = rng.standard_normal(mean.shape)
         u = np.stack([mu + R @ e for mu, R, e in zip(mean, roots, noise, strict=True)])
@@ -173,10 +177,19 @@ def _shares(slopes: Array, scale: Array) -> Array:
     """Shares [d] of the squared slopes [C, t, d] per unit of `scale` [d]."""
     if len(slopes) > 1:
         slopes = slopes - slopes.mean(axis=0)
-    steep = np.max(np.abs(slopes), initial=0.0)
-    if not steep > 0.0:
+    steepest = np.abs(slopes).max(axis=(0, 1))
+    if not np.isfinite(steepest).all():
+        raise NumericalError(
+            "the slopes of the latent function are beyond the range of numbers, so that no feature has "
+            'a relevance; fit with tighter kernel bounds or scaling="standard"'
+        )
+    # Relative to the largest product of slope and scale, in logarithms: units may be of any size.
+    with np.errstate(divide="ignore"):
+        size = np.log(steepest) + np.log(scale)
+    if np.isneginf(size).all():
         return np.zeros(len(scale))
-    squares = np.square(slopes / steep * scale).sum(axis=(0, 1))
+    relative = slopes / np.where(steepest > 0.0, steepest, 1.0) * np.exp(size - size.max())
+    squares = np.square(relative).sum(axis=(0, 1))
     return np.asarray(squares / squares.sum())
 
 
@@ -194,7 +207,8 @@ def _feature_scale(model: Model) -> Array:
     It is one if the inputs were standardised, and that of the inducing points if they were not.
     """
     if model.scaling.is_identity and len(model.Z) > 1:
-        return np.asarray(model.Z.std(axis=0))
+        largest = np.maximum(np.abs(model.Z).max(axis=0), np.finfo(float).tiny)
+        return np.asarray(largest * (model.Z / largest).std(axis=0))  # squares stay in range
     return np.ones(model.Z.shape[1])
 
 

@@ -157,7 +157,7 @@ def _sweep(
     if not np.isfinite(value + change):
         raise NumericalError(
             "the sweeps at fixed kernel produced a non-finite objective; try a smaller damping, "
-            'tighter kernel bounds or scaling="standard"'
+            'tighter kernel bounds, scaling="standard" or, if weights are far below 1, larger ones'
         )
     score = sums.log_predictive / sums.weight
     return FixedPoint(prior, posterior, value, score, n_sweeps, change, change <= tol), sums

@@ -82,15 +82,14 @@ class _Ascent:
         try:
             now = self.evaluate(x)
             self.passes += now.passes
-            usable = np.isfinite(now.info.objective) and np.isfinite(now.gradient).all()
-        except (NumericalError, np.linalg.LinAlgError):
-            usable = False
-        if not usable:
+            if not (np.isfinite(now.info.objective) and np.isfinite(now.gradient).all()):
+                raise NumericalError("the objective or its gradient is not finite")
+        except (NumericalError, np.linalg.LinAlgError) as error:
             if self.best is None:
                 raise NumericalError(
                     "the objective cannot be evaluated at the starting values; try other kernel "
-                    'parameters or inducing_points, or scaling="standard"'
-                )
+                    f'parameters or inducing_points, or scaling="standard"; the cause: {error}'
+                ) from error
             return _WORSE - self.best.info.objective, np.zeros_like(x)
         if self.best is not None and not now.complete:
             raise _StopError

@@ -176,10 +176,12 @@ class Trainer:
         is repeated half-way back to the parameters before the last step, with the optimiser's steps and
         the damping halved. The damping recovers with the steps that succeed.
         """
+        cause: ArithmeticError | ValueError | None = None
         for _ in range(_MAX_RETRIES):
             try:
                 evaluation = self.evaluate(state.x, state.q, state.damping, batch.rows)
-            except (np.linalg.LinAlgError, NumericalError):
+            except (np.linalg.LinAlgError, NumericalError) as error:
+                cause = error
                 last_x, last_q = state.previous
                 state = replace(
                     state,
@@ -195,8 +197,9 @@ class Trainer:
                 return self._moved(state, evaluation, batch.gain, batch.rate), evaluation.info
         raise NumericalError(
             f"a training step failed {_MAX_RETRIES} times, each time with a shorter step; try tighter "
-            'kernel bounds, fewer inducing points, optimizer=Adam(0.01) or scaling="standard"'
-        )
+            'kernel bounds, fewer inducing points, optimizer=Adam(0.01) or scaling="standard"; the '
+            f"cause: {cause}"
+        ) from cause
 
     def evaluate(
         self, x: Array, q: PosteriorForm, damping: float, batch: Block | None = None

@@ -62,7 +62,7 @@ def report_target(estimator: BaseEstimator, feature_names: FeatureNames = None) 
         names = [printable(name) for name in names_of_features(classifier, feature_names)]
 
         def validated(X: InputRows) -> Array:
-            return dense(validated_rows(classifier, X, reset=False))
+            return dense(validated_rows(classifier, X))
 
         return ReportTarget(classifier, names, validated, False, facts)
     before = estimator[:-1] if isinstance(estimator, Pipeline) else estimator
