@@ -95,7 +95,9 @@ def _exit_status(error: BaseException, debug: bool) -> int:
 def _is_bad_input(error: BaseException) -> bool:
     from cavity.errors import CheckpointError, ModelFileError
 
-    return isinstance(error, (CommandError, ValueError, TypeError, CheckpointError, ModelFileError))
+    if isinstance(error, CheckpointError):  # or else it could not be written
+        return not isinstance(error.__cause__, OSError)
+    return isinstance(error, (CommandError, ValueError, TypeError, ModelFileError))
 
 
 def _sentence(error: BaseException) -> str:
