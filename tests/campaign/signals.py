@@ -94,13 +94,13 @@ def predictions(name, folder):
 
 
 def wrong_words(code, said, files):
-    """Whether the last words of the command do not tell the truth about what is left."""
+    """Whether the words of the command do not tell the truth about what is left."""
     truth = "nothing was written"
     if MODEL in files:
         truth = "the model was written"
     elif CHECKPOINT in files:
         truth = f"--resume continues from {CHECKPOINT}"
-    return code > 0 and truth not in said.splitlines()[-1]
+    return code > 0 and truth not in said
 
 
 def trial(rng, name, number, folder, proba, seconds):
