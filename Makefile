@@ -52,12 +52,16 @@ pictures: install
 reproduce: install
 	$(BIN)/python -m benchmarks run all --quick $(if $(CAVITY_DATA),,--stand-ins)
 
-# Attacks on the product, in their long form: damaged files, extreme fits, odd tables.
+# Attacks on the product, in their long form: damaged files, extreme fits, odd tables, kills, signals, and
+# workers and disks that fail.
 campaign: install
 	cd tests && ../$(BIN)/python -m campaign.model_files --seed 0 --count 3000
 	cd tests && ../$(BIN)/python -m campaign.checkpoints --seed 0 --count 2000
 	cd tests && ../$(BIN)/python -m campaign.fits --seed 0 --count 10000
 	cd tests && ../$(BIN)/python -m campaign.tables --seed 0 --count 500
+	cd tests && ../$(BIN)/python -m campaign.kills --seed 0 --count 100
+	cd tests && ../$(BIN)/python -m campaign.signals --seed 0 --count 100
+	cd tests && ../$(BIN)/python -m campaign.faults --seed 0 --count 20
 
 bench-micro: install
 	$(BIN)/python -m pytest benchmarks/micro --benchmark-max-time=0.5

@@ -1,4 +1,4 @@
-"""Ctrl-C and kill end the commands with one sentence and a status; interrupted fits can be continued.
+"""Signals end the commands with one sentence and a status; interrupted fits can be continued.
 
 The commands run in processes of their own, which say where they are and wait there for the signal.
 """
@@ -33,6 +33,23 @@ main()
 WAITS_BEFORE_THE_REPORT = f"""{WAITING}
 import cavity.report
 cavity.report.write_report = wait
+main()
+"""
+WAITS_AFTER_THE_MODEL = f"""{WAITING}
+from cavity.cli import fit
+fit.description = wait
+main()
+"""
+WAITS_TO_IMPORT = f"""{WAITING}
+import importlib.abc
+class Finder(importlib.abc.MetaPathFinder):
+    find_spec = wait
+sys.meta_path.insert(0, Finder())
+main()
+"""
+WAITS_AT_EXIT = f"""{WAITING}
+import atexit
+atexit.register(wait)
 main()
 """
 WAITS_AT_THE_FOURTH_ITERATION = f"""{WAITING}
@@ -95,13 +112,31 @@ def ended_by(number, code, arguments, folder):
     return process.returncode, said.splitlines()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_a_fit_and_leave_nothing(folder, number, code):
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [
+        (signal.SIGINT, "interrupted"),
+        (signal.SIGTERM, "terminated"),
+        (signal.SIGHUP, "terminated"),
+    ],
+)
+def test_signals_end_a_fit_and_leave_nothing(folder, number, word):
     status, said = ended_by(number, NO_CHECKPOINT, FIT, folder)
-    assert status == code
-    if number == signal.SIGINT:
-        assert said == ["cavity: interrupted; nothing was written"]
+    assert status == 128 + number
+    assert said == [f"cavity: {word}; nothing was written"]
     assert names(folder) == {"big.csv"}
+
+
+def test_a_signal_after_the_model_was_written_says_so(folder):
+    status, said = ended_by(signal.SIGINT, WAITS_AFTER_THE_MODEL, FIT, folder)
+    assert status == 130
+    assert said == ["cavity: interrupted; the model was written to m.cavity"]
+    assert names(folder) == {"big.csv", "m.cavity"}
+
+
+@pytest.mark.parametrize("code", [WAITS_TO_IMPORT, WAITS_AT_EXIT])
+def test_ctrl_c_outside_of_a_command_ends_it_without_words(folder, code):
+    assert ended_by(signal.SIGINT, code, ["--version"], folder) == (-signal.SIGINT, [])
 
 
 def test_ctrl_c_ends_a_fit_on_workers_which_ignore_it(folder):

@@ -1,13 +1,17 @@
 """Rows from arrays, memmaps and sparse matrices."""
 
+import os
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from cavity import SEPClassifier
-from cavity.data import arrays
-from cavity.data.arrays import ArraySource, is_mapped
+from cavity import SEPClassifier, SourceError
+from cavity.data import arrays, open_source
+from cavity.data.arrays import ArraySource, mapping_of
+from cavity.inference import reporting
+from support import table
 
 X = np.random.default_rng(0).normal(size=(23, 3))
 LABELS = (X[:, 0] > 0).astype(np.int8)
@@ -79,9 +83,9 @@ def mapped(path, values):
 def test_a_map_is_found_behind_views_of_it(tmp_path):
     whole = mapped(tmp_path / "X.bin", X)
     for view in (whole, np.asarray(whole), np.asarray(whole)[3:, :2], whole[2:].T):
-        assert is_mapped(view)
+        assert mapping_of(view) is whole.base
     for own in (X, X[2:], np.array(whole), whole[[1, 2]] * 2.0, sparse.csr_array(X), X.tolist()):
-        assert not is_mapped(own)
+        assert mapping_of(own) is None
 
 
 def test_a_memmap_that_was_passed_to_fit_is_read_ahead(tmp_path, monkeypatch):
@@ -98,3 +102,55 @@ def test_a_memmap_that_was_passed_to_fit_is_read_ahead(tmp_path, monkeypatch):
     again = model.fit(mapped(tmp_path / "X.bin", X), LABELS).predict_proba(X)
     assert ahead
     assert_array_equal(again, proba)
+
+
+MANY, MANY_LABELS = table(6_000)
+
+
+@pytest.mark.parametrize("kind", ["npy", "memmap", "weighted"])
+def test_rows_of_a_file_that_shrinks_are_an_error(tmp_path, kind):
+    """Without the check the process would end by SIGBUS."""
+    path = tmp_path / "X.npy"
+    np.save(path, MANY)
+    if kind == "memmap":
+        source = ArraySource(np.asarray(np.load(path, mmap_mode="r")), MANY_LABELS)
+    else:
+        weight = np.arange(len(MANY)) % 3 if kind == "weighted" else None
+        source = open_source(path, MANY_LABELS, weight)
+    before = os.path.getsize(path)
+    batches = source.batches(500, np.random.default_rng(0))
+    next(batches).load()
+    os.truncate(path, before - 50_000)
+    name = "the file that X is mapped to" if kind == "memmap" else str(path)
+    words = f"{name} shrank from {before:,} to {before - 50_000:,} bytes"
+    with pytest.raises(SourceError, match=words):
+        source.blocks(100)[-1].load()
+    with pytest.raises(SourceError, match=words):
+        source.take(np.arange(3))
+    with pytest.raises(SourceError, match=words):
+        list(batches)
+
+
+@pytest.mark.parametrize("batch_size", [None, 500])
+def test_a_fit_on_a_file_that_shrinks_ends_in_words(tmp_path, batch_size):
+    path = tmp_path / "X.npy"
+    np.save(path, MANY)
+
+    class Shrinking:
+        def update(self, iteration, share):
+            os.truncate(path, 10_000)
+
+    model = SEPClassifier(n_inducing=4, batch_size=batch_size, max_epochs=3, random_state=0)
+    with reporting(Shrinking()), pytest.raises(SourceError, match="write it again and fit again"):
+        model.fit(path, MANY_LABELS)
+
+
+def test_files_of_labels_and_weights_are_read_once(tmp_path):
+    for name, values in {"X": MANY, "y": MANY_LABELS, "w": np.ones(len(MANY))}.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    source = open_source(tmp_path / "X.npy", tmp_path / "y.npy", tmp_path / "w.npy")
+    for name in ("y", "w"):
+        os.truncate(tmp_path / f"{name}.npy", 200)
+    assert source.blocks(6_000)[0].load().weight.sum() == len(MANY)
+    with pytest.raises(SourceError, match=r"y\.npy: not an array"):
+        open_source(tmp_path / "X.npy", tmp_path / "y.npy")

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from cavity import SEPClassifier
 from cavity.data import ArraySource, ParquetSource, check_source, open_source
-from cavity.data.arrays import is_mapped
+from cavity.data.arrays import mapping_of
 from cavity.data.opening import class_values
 from cavity.errors import SourceError
 from support import no_more_rights_than_files_give
@@ -204,7 +204,7 @@ def test_truth_values_on_disk_stay_there(tmp_path):
     np.save(tmp_path / "bits.npy", X > 0.0)
     bits = np.load(tmp_path / "bits.npy", mmap_mode="r")
     model = SEPClassifier(n_inducing=2, random_state=0).fit(bits, Y)
-    assert is_mapped(model._training.source.X)
+    assert mapping_of(model._training.source.X)
     as_numbers = SEPClassifier(n_inducing=2, random_state=0).fit((X > 0.0).astype(float), Y)
     assert np.allclose(
         model.predict_proba(bits), as_numbers.predict_proba(bits.astype(float)), atol=1e-5

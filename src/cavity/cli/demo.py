@@ -17,11 +17,12 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity.cli.guard import Settings, show
 from cavity.cli.io import checked_output, print_json
-from cavity.cli.progress import progress_shown, shown_until_interrupted
+from cavity.cli.progress import progress_shown
 from cavity.datasets import nycflights13
 from cavity.datasets.nycflights13 import Flights
 from cavity.estimators.sep import SEPClassifier
 from cavity.gp.metrics import score
+from cavity.inference.history import reporting
 from cavity.typing import Array, JsonObject
 
 SEED = 2013
@@ -75,7 +76,7 @@ def run(
         out,
     )
     baseline = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
-    with progress_shown(quiet) as watcher, shown_until_interrupted(watcher):
+    with progress_shown(quiet) as watcher, reporting(watcher):
         watcher.n_rows = len(train)
         watcher.stage("choosing initial parameters")
         model.fit(X, _CLASSES[y.astype(int)])

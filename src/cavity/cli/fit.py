@@ -13,16 +13,17 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavity.cli.guard import CommandError, InterruptedFitError, Settings, say
+from cavity.cli.guard import CommandError, Settings, SignalledError, say
 from cavity.cli.inspect import description, score_line
 from cavity.cli.io import checked_output, print_json
-from cavity.cli.progress import progress_shown, shown_until_interrupted
+from cavity.cli.progress import progress_shown
 from cavity.data.table import Table, open_table
 from cavity.errors import ModelFileError
 from cavity.estimators.gfitc import GFITCClassifier
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.svi import SVIClassifier
 from cavity.estimators.table import TableClassifier
+from cavity.inference.history import reporting
 from cavity.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -79,30 +80,31 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
         categorical_features=request.categorical,
         cache_dir=str(output.parent),
     )
-    started = time.perf_counter()
-    with _interrupt_explained(request), progress_shown(settings.quiet) as watcher:
-        watcher.stage(f"reading {request.data}")
-        model.learn_columns(table, request.target, request.weight)
-        if saves and not request.resume:
-            request.checkpoint.unlink(missing_ok=True)  # that of an earlier fit, with --force
-        watcher.n_rows = int(model.labels_.counts.sum())
-        watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
-        with shown_until_interrupted(watcher):
-            if request.distributed:
-                _train_on_cluster(request, model, table, parameters)
-            else:
-                model.train(table)
-    model.note_costs(time.perf_counter() - started)
-    _save(model, output)
-    if saves:
-        request.checkpoint.unlink(missing_ok=True)
-    for note in model.notes_:
-        say(note)
-    summary = {"model": request.output, **description(model)}
-    if settings.json:
-        print_json(summary)
-    else:
-        say(as_text(summary))
+    with _signals_explained(request):
+        started = time.perf_counter()
+        with progress_shown(settings.quiet) as watcher:
+            watcher.stage(f"reading {request.data}")
+            model.learn_columns(table, request.target, request.weight)
+            if saves and not request.resume:
+                request.checkpoint.unlink(missing_ok=True)  # that of an earlier fit, with --force
+            watcher.n_rows = int(model.labels_.counts.sum())
+            watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
+            with reporting(watcher):
+                if request.distributed:
+                    _train_on_cluster(request, model, table, parameters)
+                else:
+                    model.train(table)
+        model.note_costs(time.perf_counter() - started)
+        _save(model, output)
+        if saves:
+            request.checkpoint.unlink(missing_ok=True)
+        for note in model.notes_:
+            say(note)
+        summary = {"model": request.output, **description(model)}
+        if settings.json:
+            print_json(summary)
+        else:
+            say(as_text(summary))
 
 
 def as_text(summary: JsonObject) -> str:
@@ -217,16 +219,27 @@ def _save(model: TableClassifier, output: Path) -> None:
 
 
 @contextmanager
-def _interrupt_explained(request: FitRequest) -> Iterator[None]:
-    """Let Ctrl-C say how to continue, if there is a checkpoint."""
+def _signals_explained(request: FitRequest) -> Iterator[None]:
+    """Let a signal that ends the fit say what it leaves: a model, a checkpoint or nothing."""
+    before = _version(request.output)
     try:
         yield
-    except KeyboardInterrupt:
-        if request.method != "gfitc" and request.checkpoint.exists():
-            raise InterruptedFitError(
-                f"interrupted; no model was written; --resume continues from {request.checkpoint}"
-            ) from None
-        raise
+    except SignalledError as error:
+        words = str(error)
+        if _version(request.output) != before:
+            words = f"the model was written to {request.output}"
+        elif request.method != "gfitc" and request.checkpoint.exists():
+            words = f"no model was written; --resume continues from {request.checkpoint}"
+        raise SignalledError(error.number, words) from None
+
+
+def _version(path: str) -> tuple[int, int] | None:
+    """What tells a file from one that replaces it; None if there is none."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _train_on_cluster(

@@ -17,7 +17,9 @@ import typer
 from cavity.memory import keep_freed_memory
 from cavity.text import printable, printable_lines
 
-FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
+FAILED, BAD_INPUT, BROKEN_PIPE = 1, 2, 141
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Signals that end a command: Ctrl-C, `kill`, and a terminal that closes."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,16 @@ class CommandError(Exception):
     """A request that cannot be fulfilled; the message says why and what to do instead."""
 
 
-class InterruptedFitError(Exception):
-    """A fit that Ctrl-C ended; the message says what is left of it."""
+class SignalledError(BaseException):
+    """A signal that asks the command to end; the message says what has been written.
+
+    It is no `KeyboardInterrupt`, after which a fit would return what it has learned so far: a command
+    does not keep that, so it ends at once.
+    """
+
+    def __init__(self, number: int, words: str = "nothing was written") -> None:
+        super().__init__(words)
+        self.number = number
 
 
 def say(words: str) -> None:
@@ -57,7 +67,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(context: typer.Context, **options: object) -> None:
-        with _warnings_in_a_line(), _terminated_cleanly():
+        with _warnings_in_a_line(), _signals_raised():
             keep_freed_memory()
             try:
                 command(context, **options)
@@ -78,9 +88,9 @@ def _exit_status(error: BaseException, debug: bool) -> int:
         # The reader of our output, such as `head`, has ended. Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    if isinstance(error, (KeyboardInterrupt, InterruptedFitError)):
-        say(str(error) or "interrupted; nothing was written")
-        return INTERRUPTED
+    if isinstance(error, SignalledError):
+        say(f"{'interrupted' if error.number == signal.SIGINT else 'terminated'}; {error}")
+        return 128 + error.number  # as a shell reports a process that the signal has ended
     if debug:
         import traceback
 
@@ -92,7 +102,9 @@ def _exit_status(error: BaseException, debug: bool) -> int:
 def _is_bad_input(error: BaseException) -> bool:
     from cavity.errors import CheckpointError, ModelFileError
 
-    return isinstance(error, (CommandError, ValueError, TypeError, CheckpointError, ModelFileError))
+    if isinstance(error, CheckpointError):  # or else it could not be written
+        return not isinstance(error.__cause__, OSError)
+    return isinstance(error, (CommandError, ValueError, TypeError, ModelFileError))
 
 
 def _sentence(error: BaseException) -> str:
@@ -126,18 +138,25 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 
 @contextmanager
-def _terminated_cleanly() -> Iterator[None]:
-    """Let SIGTERM end the block as an exception would, so that temporary files are removed."""
+def _signals_raised() -> Iterator[None]:
+    """Let Ctrl-C, `kill` and a terminal that closes end the block by `SignalledError`.
 
-    def terminate(*_: object) -> None:
-        raise SystemExit(TERMINATED)
+    Temporary files are then removed. Signals that this process was started to ignore stay ignored.
+    """
 
+    def end(number: int, _: object) -> None:
+        raise SignalledError(number)
+
+    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    handled = [number for number in numbers if before[number] != signal.SIG_IGN]
     try:
-        before = signal.signal(signal.SIGTERM, terminate)
+        for number in handled:
+            signal.signal(number, end)
     except ValueError:  # not in the main thread
-        yield
-        return
+        handled = []
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in handled:
+            signal.signal(number, before[number])

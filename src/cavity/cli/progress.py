@@ -1,11 +1,9 @@
-"""Progress of the commands, as a bar or as lines, and Ctrl-C during a fit."""
+"""Progress of the commands, as a bar or as lines."""
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column
 
-from cavity.inference.history import Iteration, reporting
+from cavity.inference.history import Iteration
 from cavity.text import printable
 
 
@@ -106,62 +104,6 @@ def one_line_bar(console: Console, quiet: bool = False) -> Progress:
         expand=True,
         disable=quiet,
     )
-
-
-@contextmanager
-def shown_until_interrupted(watcher: Watcher) -> Iterator[None]:
-    """Show the fits in this block; Ctrl-C raises `KeyboardInterrupt` when the fit has ended.
-
-    A fit that is interrupted returns what it has learned so far, after closing its files and workers.
-    A command throws this away, so its warning is not shown.
-    """
-    with _interrupts_noted() as interrupted:
-        reporter = _UntilInterrupted(watcher, interrupted)
-        with reporting(reporter), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".* was interrupted after")
-            yield
-        reporter.check()
-
-
-class _UntilInterrupted:
-    """A reporter that ends an interrupted fit before its last exact sweeps."""
-
-    def __init__(self, watcher: Watcher, interrupted: list[bool]) -> None:
-        self._watcher, self._interrupted = watcher, interrupted
-
-    def update(self, iteration: Iteration, share: float | None) -> None:
-        self._watcher.update(iteration, share)
-
-    def stage(self, words: str) -> None:
-        self._watcher.stage(words)
-
-    def sweep(self, number: int, change: float) -> None:
-        self.check()
-        self._watcher.sweep(number, change)
-
-    def check(self) -> None:
-        if self._interrupted:
-            raise KeyboardInterrupt
-
-
-@contextmanager
-def _interrupts_noted() -> Iterator[list[bool]]:
-    """Yield a list that Ctrl-C makes non-empty."""
-    noted: list[bool] = []
-
-    def interrupt(*_: object) -> None:
-        noted.append(True)
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGINT, interrupt)
-    except ValueError:  # not in the main thread
-        yield noted
-        return
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def status(iteration: Iteration, share: float | None, n_rows: int) -> str:

@@ -33,17 +33,17 @@ _BATCHES_AHEAD = 2
 """Minibatches of a file that are read before they are asked for."""
 
 
-def is_mapped(X: ArrayOrSparse) -> bool:
-    """Whether the values of X, an array or sparse matrix, lie in a file that is mapped into memory.
+def mapping_of(X: ArrayOrSparse) -> mmap | None:
+    """The map in which the values of X, an array or sparse matrix, lie if they are in a file.
 
     scikit-learn's validation turns memmaps into plain arrays whose values are still in the file.
 
-    >>> is_mapped(np.eye(3))
-    False
+    >>> mapping_of(np.eye(3)) is None
+    True
     """
     while X is not None and not isinstance(X, mmap):
         X = X.data if sparse.issparse(X) else getattr(X, "base", None)
-    return X is not None
+    return X
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,14 @@ class ArrayBlock:
 
     def load(self) -> RawRows:
         """Read the rows; sparse rows become dense here, a block at a time."""
+        mapping = mapping_of(self.source.X)
+        if mapping is not None:
+            self._check_size(mapping)
         X = self.source.X[self._numbers if self.source.rows is not None else self.index]
-        X = X.toarray() if sparse.issparse(X) else np.asarray(X)
+        if sparse.issparse(X):
+            X = X.toarray()
+        else:  # a view of a file is copied at once, while the file has its size
+            X = np.asarray(X) if mapping_of(X) is None else np.array(X)
         if X.dtype.kind == "b":
             X = X.view(np.uint8)
         if self.source.path is not None and X.dtype.kind == "f":
@@ -67,6 +73,16 @@ class ArrayBlock:
             np.asarray(self.source.labels[self.index]),
             None if weight is None else np.asarray(weight[self.index]),
         )
+
+    def _check_size(self, mapping: mmap) -> None:
+        """Raise if the file has shrunk: reading what is gone would end the process by a signal."""
+        before, size = self.source.file_size, mapping.size()
+        if size < before:
+            raise SourceError(
+                f"{self.source.path or 'the file that X is mapped to'} shrank from {before:,} to "
+                f"{size:,} bytes while its rows were being read; write it again and fit again, and let "
+                "nothing change it during a fit"
+            )
 
     def _check_finite(self, X: Array) -> None:
         if np.isfinite(X).all():
@@ -134,6 +150,9 @@ class ArraySource(Source):
         self.path = path
         self.classes = None if classes is None else np.asarray(classes)
         self.feature_names = None if feature_names is None else np.asarray(feature_names, dtype=object)
+        mapping = mapping_of(X)
+        self.file_size = 0 if mapping is None else mapping.size()
+        """Bytes of the file that X is mapped to, when it was opened."""
         self.n_rows: int = X.shape[0] if rows is None else len(rows)
         self.total_weight = float(self.n_rows if weight is None else weight.sum())
         self.n_features: int = X.shape[1]
@@ -172,7 +191,7 @@ class ArraySource(Source):
         Minibatches of a file that is mapped into memory are read ahead, in a thread.
         """
         batches = self._batches(shuffled(self.n_rows, rng), batch_count(self.n_rows, size), skip)
-        if not is_mapped(self.X):
+        if mapping_of(self.X) is None:
             return batches
         return read_ahead((LoadedBlock(b.index, b.load()) for b in batches), _BATCHES_AHEAD)
 
@@ -186,8 +205,8 @@ class ArraySource(Source):
         return ArrayBlock(self, numbers).load()
 
 
-def open_npy(path: str | os.PathLike[str]) -> AnyArray:
-    """The array in a .npy file as a read-only `np.memmap`: nothing is read yet.
+def open_npy(path: str | os.PathLike[str], *, mapped: bool = True) -> AnyArray:
+    """The array in a .npy file: as a read-only `np.memmap`, of which nothing is read yet, or in memory.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -198,8 +217,8 @@ def open_npy(path: str | os.PathLike[str]) -> AnyArray:
     path = Path(path)
     try:
         with explain_permission_error(path):
-            mapped: AnyArray = np.load(path, mmap_mode="r", allow_pickle=False)
-            return mapped
+            values: AnyArray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+            return values
     except SourceError:
         raise
     except FileNotFoundError as error:
@@ -242,5 +261,5 @@ def npy_source(
 def _opened(given: InputLabels, name: str) -> tuple[str, InputLabels]:
     """What errors call an argument, and its value: an array, or that of the .npy file at a path."""
     if isinstance(given, (str, os.PathLike)):
-        return os.fspath(given), open_npy(given)
+        return os.fspath(given), open_npy(given, mapped=False)
     return name, given

@@ -11,6 +11,7 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from threadpoolctl import threadpool_limits
 
 from cavity.errors import NumericalError
 from cavity.gp.kernels import bind
@@ -103,7 +104,8 @@ def kmeans_centres(X: Array, weight: Array | None, m: int, rng: np.random.Random
     if X.shape[1] > _PROJECTIONS and X.size * m > _LONG_WORK:
         seen = X @ (rng.standard_normal((X.shape[1], _PROJECTIONS)) / np.sqrt(_PROJECTIONS))
     clusters = KMeans(m, n_init=1, max_iter=20, tol=1e-3, random_state=rng)
-    with warnings.catch_warnings():
+    # One OpenMP thread: in a forked process GNU's OpenMP waits for ever for threads of the parent.
+    with threadpool_limits(1, user_api="openmp"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
         clusters.fit(seen, sample_weight=weight)
     centres = clusters.cluster_centers_ if seen is X else _means(X, weight, clusters.labels_, m)

@@ -27,6 +27,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from cavity.data.sampling import HeldOut
+from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.errors import NumericalError
@@ -37,7 +38,7 @@ from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.held_out import NOT_SCORED, HeldOutScore
 from cavity.inference.history import Iteration, Progress
-from cavity.inference.start import StartingPoint, learn_scaling, prepare
+from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score
 
 SCALINGS = ("robust", "standard", "quantile")
@@ -204,6 +205,14 @@ class _StopWhenAsked:
             raise _StoppedError
 
 
+class Prepared(NamedTuple):
+    """Where the trial of a candidate begins."""
+
+    config: TrainingConfig
+    scaling: Scaling
+    start: Start
+
+
 class Trial(NamedTuple):
     """The result of training a candidate for a short time."""
 
@@ -296,19 +305,21 @@ class _Runner:
     def __post_init__(self) -> None:
         self.entries: dict[tuple[Candidate, int], RaceEntry] = {}
         self.asked = Event()
+        self.scalings: dict[str | None, Scaling] = {}
 
     def best_of(self, candidates: Sequence[Candidate], length: int = 1) -> RaceEntry:
         """The best of some candidates after trials of a length."""
         todo = [c for c in candidates if (c, length) not in self.entries]
         if len(candidates) > 1:
             try:
+                prepared = [(c, self._prepared(c, length)) for c in todo]
                 trials = self.backend.side_by_side(
-                    self.source, lambda backend, c: self._trial(backend, c, length), todo
+                    self.source, lambda backend, one: self._trial(backend, *one, length), prepared
                 )
                 for candidate, trial in zip(todo, trials, strict=True):
                     self._enter(candidate, length, trial)
-            except KeyboardInterrupt:
-                self.asked.set()
+            except BaseException:
+                self.asked.set()  # the other trials end, too
                 raise
         elif todo:
             return _entry(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
@@ -323,18 +334,36 @@ class _Runner:
             f"{entry.seconds:.1f} s: {candidate}"
         )
 
-    def _trial(self, backend: LocalBackend, candidate: Candidate, length: int) -> Trial:
-        known = self.log.get(_key(candidate, length))
-        if known is not None:
-            return known
+    def _prepared(self, candidate: Candidate, length: int) -> Prepared | None:
+        """Where a trial begins; None if it is finished already.
+
+        Trials side by side must not choose their inducing points at the same time: k-means changes
+        settings of the whole process while it runs.
+        """
+        if self.log.get(_key(candidate, length)) is not None:
+            return None
         config = self.configure(candidate)
-        epochs = config.max_epochs * EPOCHS_SHARE * length
+        scaling = self.scalings.get(config.scaling)
+        if scaling is None:
+            scaling = learn_scaling(self.source, config, self.backend)
+            self.scalings[config.scaling] = scaling
+        return Prepared(config, scaling, self.make_start(scaling, config))
+
+    def _trial(
+        self, backend: LocalBackend, candidate: Candidate, prepared: Prepared | None, length: int
+    ) -> Trial:
+        known = self.log.get(_key(candidate, length))
+        if known is not None or prepared is None:
+            assert known is not None
+            return known
+        config, scaling, start = prepared
         config = replace(
-            config, max_seconds=length * self.max_seconds, max_epochs=epochs, early_stopping=None
+            config,
+            max_epochs=EPOCHS_SHARE * length * config.max_epochs,
+            max_seconds=length * self.max_seconds,
+            early_stopping=None,
         )
         progress = Progress(reporter=_StopWhenAsked(self.asked))
-        scaling = learn_scaling(self.source, config, backend)
-        start = self.make_start(scaling, config)
         problem = prepare(
             self.source, config, backend, scaling=scaling, start=start, held_out=self.held_out
         )

@@ -58,8 +58,8 @@ def kill_a_worker(client):
     os.kill(next(iter(worker_pids(client).values())), signal.SIGKILL)
 
 
-def wait_for_workers(client, n, seconds=60):
-    """Until there are n workers."""
+def wait_for_workers(client, n, seconds=600):
+    """Until there are n workers; the limit only ends a broken test."""
     deadline = time.monotonic() + seconds
     while len(client.nthreads()) != n:
         assert time.monotonic() < deadline

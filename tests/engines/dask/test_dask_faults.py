@@ -14,10 +14,10 @@ from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_w
 from numpy.testing import assert_allclose
 
 from cavity import CheckpointError, ClusterError, SEPClassifier
-from cavity.engines.dask import passes, recovery
+from cavity.engines.dask import comm, passes, recovery
 from cavity.engines.dask import shards as layout
 from cavity.engines.dask.cluster import Cluster
-from cavity.engines.dask.comm import PATIENCE, BroadcastResult, PackedMessage, broadcast, unpack
+from cavity.engines.dask.comm import BroadcastResult, PackedMessage, broadcast, unpack
 from cavity.engines.dask.passes import PassRunner
 from cavity.engines.dask.recovery import RecoveryLog
 from cavity.estimators.dask import DaskSEPClassifier
@@ -195,7 +195,8 @@ def no_tidying(client):
 
 
 @pytest.mark.usefixtures("no_tidying")
-def test_a_message_is_not_kept_up_by_a_worker_that_is_gone(client):
+def test_a_message_is_not_kept_up_by_a_worker_that_is_gone(client, monkeypatch):
+    monkeypatch.setattr(comm, "PATIENCE", 1_000.0)  # no machine is so slow that it takes half of that
     alive, gone = sorted(client.nthreads()), "tcp://127.0.0.1:9"
     client.run(_number_held)  # a worker imports what it takes to read a message
     begin = time.monotonic()
@@ -206,7 +207,7 @@ def test_a_message_is_not_kept_up_by_a_worker_that_is_gone(client):
     nobody = Cluster(client)
     assert broadcast(nobody, PackedMessage("test-2", b"abc"), [gone]) == (None, False)
     assert nobody.direct is None  # the scheduler said that this worker is gone
-    assert time.monotonic() - begin < 0.8 * PATIENCE
+    assert time.monotonic() - begin < 0.5 * comm.PATIENCE
 
 
 def test_a_worker_added_and_one_paused(own_client, undisturbed):
