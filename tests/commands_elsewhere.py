@@ -3,18 +3,13 @@
 import re
 import shutil
 import subprocess
-import sys
+import tomllib
 from pathlib import Path
 
 import yaml
 from benchmarks.__main__ import parser as benchmark_parser
 from benchmarks.registry import ALIASES, benchmarks
 from packaging.requirements import Requirement
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 

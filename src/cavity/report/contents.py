@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 import numpy as np
@@ -72,7 +72,7 @@ def contents(
         "costs": tables.time_and_memory(target),
         "convergence": figures.convergence(target) if target.classifier.history_ else None,
         "versions": versions(),
-        "written": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "relevance": figures.relevance(target, _MAX_FEATURES),
         **performance_part(target, data),
     }

@@ -214,7 +214,7 @@ async def _send_copies(cluster: Cluster, packed: PackedMessage, workers: list[st
     }
     try:
         unreachable = await _wait_for_copies(client, copies)
-    except (OSError, asyncio.TimeoutError):  # the scheduler is lost: the pass itself will find out
+    except OSError:  # the scheduler is lost: the pass itself will find out
         unreachable = False
     found = [copy for one in copies if one.done() and (copy := one.result()) is not None]
     for one in copies:
@@ -247,7 +247,7 @@ async def _send_copy(client: Client, packed: PackedMessage, worker: str) -> Futu
         futures = await client.scatter(
             {key: packed}, workers=[worker], direct=True, hash=False, asynchronous=True
         )
-    except (OSError, asyncio.TimeoutError, KeyError):
+    except (OSError, KeyError):
         # The connection broke or could not be made, or the scheduler no longer knows the worker.
         return None
     found: Future = futures[key]
