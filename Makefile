@@ -1,9 +1,10 @@
 # The two commands of the README are `make demo` and `make test`; everything else serves them.
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+MINIMUM := .venv-minimum
 
-.PHONY: install test lint types contract unit test-all demo docs pictures reproduce campaign bench-micro bench-check clean
+.PHONY: install test lint types contract unit test-all test-minimum demo docs pictures reproduce campaign bench-micro bench-check clean
 
 install: $(VENV)/.installed
 
@@ -30,6 +31,19 @@ unit: install
 
 test-all: install
 	$(BIN)/python -m pytest
+
+# The tests with the lowest versions that pyproject.toml declares; their own dependencies are the latest of a
+# fixed day, so that the result does not change by itself. Old versions may use what is deprecated.
+test-minimum: $(MINIMUM)/.installed
+	$(MINIMUM)/bin/python -m pytest -m "not slow" --numprocesses auto --dist loadfile \
+	  -W ignore::DeprecationWarning
+
+$(MINIMUM)/.installed: pyproject.toml Makefile
+	$(PYTHON) -m venv --clear $(MINIMUM)
+	$(MINIMUM)/bin/python -m pip install --quiet uv
+	$(MINIMUM)/bin/uv pip install --quiet --python $(MINIMUM)/bin/python --resolution lowest-direct \
+	  --exclude-newer 2026-11-01 --editable '.[dev]'
+	touch $@
 
 # The demo needs a tenth of what development does; if that is there, it is enough.
 demo: $(VENV)/.demo
@@ -72,4 +86,4 @@ bench-check: install
 	$(BIN)/python -m benchmarks.compare $(BASE)
 
 clean:
-	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(MINIMUM) docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

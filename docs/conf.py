@@ -43,7 +43,7 @@ suppress_warnings = ["ref.python"]
 GROUPS = {
     "Start": ["tutorial", "command-line"],
     "How to": ["howto/*"],
-    "Understand": ["method", "engine", "uncertainty", "sharp-bits", "results", "design"],
+    "Understand": ["method", "engine", "uncertainty", "sharp-bits", "reliability", "results", "design"],
     "Reference": ["api"],
 }
 OTHERS = "How to"

@@ -53,6 +53,13 @@ def test_items_really_run_side_by_side():
     pool.close()
 
 
+@pytest.mark.parametrize("items", [[7], (7,), range(7, 8)], ids=["list", "tuple", "range"])
+def test_one_item_is_computed_where_it_is(threads, items):
+    assert list(threads.map(lambda item: (item, threading.get_ident()), items)) == [
+        (7, threading.get_ident())
+    ]
+
+
 def test_numpy_does_not_warn_in_a_worker(threads):
     values = list(threads.map(lambda item: np.float64(item) / np.float64(0.0), range(1, 4)))
     assert values == [np.inf] * 3

@@ -1,6 +1,7 @@
 """What SEPClassifier promises beyond scikit-learn's contract."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -83,6 +84,25 @@ class TestInvariance:
         one, other = self.trained(n_jobs=1).fit(X, LABELS), self.trained(n_jobs=n_jobs).fit(X, LABELS)
         assert_allclose(other.kernel_.theta, one.kernel_.theta, rtol=1e-10)
         assert_allclose(other.predict_proba(X_STAR), one.predict_proba(X_STAR), rtol=1e-10)
+
+    def test_threads_are_started_for_predictions_of_several_tiles_only(self, monkeypatch):
+        at = self.trained().fit(X, LABELS)
+        expected = at.predict_proba(X_STAR)
+        at.set_params(n_jobs=3)
+        n_started = 0
+
+        def started(*args, **options):
+            nonlocal n_started
+            n_started += 1
+            return ThreadPoolExecutor(*args, **options)
+
+        monkeypatch.setattr("cavity.engines.threads.ThreadPoolExecutor", started)
+        assert_array_equal(at.predict_proba(X_STAR), expected)
+        assert_array_equal(at.predict(X_STAR[:1]), at.classes_[expected[:1].argmax(axis=1)])
+        assert n_started == 0
+        set_tile_rows(monkeypatch, 13)
+        assert_allclose(at.predict_proba(X_STAR), expected, rtol=1e-10)
+        assert n_started == 1
 
     @pytest.mark.parametrize("rows", [1, 13, 1000])
     def test_tile_size(self, monkeypatch, rows):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -102,19 +102,24 @@ def thread_count(n_jobs: int | None) -> int:
 
 
 class Threads:
-    """A pool that yields results in the order of its items, with two pending items a thread at most."""
+    """A pool that yields results in the order of its items, with two pending items a thread at most.
+
+    A single item is computed in the thread of the caller. The pool is made when there are more: to start
+    its threads takes as long as to predict a hundred rows.
+    """
 
     def __init__(self, n_threads: int) -> None:
         expect_large_arrays()
         self.n_threads = n_threads
-        self._pool = (
-            ThreadPoolExecutor(n_threads, initializer=limit_blas_here) if n_threads > 1 else None
-        )
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.n_threads, initializer=limit_blas_here)
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """function(item) for every item, in order."""
         quiet = partial(_quietly, function)
-        if self._pool is None or (isinstance(items, list) and len(items) == 1):
+        if self.n_threads == 1 or (isinstance(items, Sized) and len(items) == 1):
             yield from map(quiet, items)
             return
         pending: deque[Future[Result]] = deque()
@@ -135,7 +140,7 @@ class Threads:
         >>> Threads(2).both(lambda: 1, lambda: 2)
         (1, 2)
         """
-        if self._pool is None:
+        if self.n_threads == 1:
             return first(), second()
         pending = self._pool.submit(_quietly, lambda _: second(), None)
         try:
@@ -146,7 +151,7 @@ class Threads:
 
     def close(self, *, wait: bool = True) -> None:
         """End the threads; if asked, wait until they have ended."""
-        if self._pool is not None:
+        if "_pool" in vars(self):
             self._pool.shutdown(wait, cancel_futures=True)
 
 

@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import stat
+from collections import UserList
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -169,6 +170,8 @@ def _rebuilt(content: bytes, trusted: Sequence[str | type]) -> Any:
 
 def _without_run_parameters(value: Any) -> Any:
     """Copy an estimator and those inside it, with their run parameters set to the defaults."""
+    if isinstance(value, UserList):  # so scikit-learn 1.6 keeps the other columns of a ColumnTransformer
+        return list(value.data)
     if type(value) in (list, tuple):
         return type(value)(_without_run_parameters(item) for item in value)
     if type(value) is dict:

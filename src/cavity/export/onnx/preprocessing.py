@@ -155,7 +155,8 @@ def _date(encoder: DateEncoder, graph: Graph, dtype: DTypeLike, rows: int | str)
             columns.append(share - encoder.first)
         else:
             angle = share * (2 * np.pi)
-            columns += [angle.op("Sin"), angle.op("Cos")]
+            # Older versions of ONNX Runtime have no cosine of float64 numbers.
+            columns += [angle.op("Sin"), (angle + 0.5 * np.pi).op("Sin")]
     features = missing.where(np.array([encoder.fill]), graph.concat(columns))
     return graph.concat([features, missing.cast(np.float64)]) if encoder.marks_missing else features
 
