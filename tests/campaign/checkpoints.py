@@ -26,7 +26,7 @@ from campaign import mutations
 from campaign.mutations import ARRAYS, array_mutation, npy, packed
 from campaign.runner import TooSlowError, at_most, main, unexpected
 from cavity.engines.local import LocalEngine
-from support import make, table
+from support import PINNED, make, table
 
 SECONDS = 20
 """Longest time that one fit may take."""
@@ -42,7 +42,11 @@ MINIBATCHES = {"batch_size": 20, "max_epochs": 5}
 FITS = {
     "all rows": (cavity.SEPClassifier, LABELS, {"batch_size": None, "max_epochs": 14, "tol": 0.0}),
     "minibatches": (cavity.SEPClassifier, LABELS, MINIBATCHES),
-    "early stopping": (cavity.SEPClassifier, LABELS, {**MINIBATCHES, "early_stopping": "validation"}),
+    "early stopping": (
+        cavity.SEPClassifier,
+        LABELS,
+        {**MINIBATCHES, **PINNED, "early_stopping": "validation"},
+    ),
     "factors": (cavity.SEPClassifier, LABELS, {**MINIBATCHES, "site_storage": "factors"}),
     "gradients": (cavity.SVIClassifier, LABELS, {**MINIBATCHES, "posterior_update": "gradient"}),
     "three classes": (cavity.SEPClassifier, THREE, MINIBATCHES),

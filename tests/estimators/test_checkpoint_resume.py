@@ -17,7 +17,7 @@ from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.optimizers import Adadelta, Adam, SignRates
-from support import interrupt_at, make, replace_sweep, table
+from support import PINNED, interrupt_at, make, replace_sweep, table
 
 X, LABELS = table(150)
 X_STAR, LABELS_STAR = table(60, seed=4)
@@ -133,11 +133,11 @@ SETTINGS = {
     "batch, exact gradient": (SEPClassifier, {**BATCH, "exact_gradient": True}),
     "batch, converging": (SEPClassifier, {**BATCH, "max_epochs": 200, "tol": 1e-3}),
     "batch, loo": (SEPClassifier, {**BATCH, "max_epochs": 200, "early_stopping": "loo"}),
-    "batch, validation": (SEPClassifier, {**BATCH, "early_stopping": "validation"}),
+    "batch, validation": (SEPClassifier, {**BATCH, **PINNED, "early_stopping": "validation"}),
     "stochastic": (SEPClassifier, STOCHASTIC),
     "stochastic, adadelta": (SEPClassifier, {**STOCHASTIC, "optimizer": Adadelta()}),
     "stochastic, loo": (SEPClassifier, {**EARLY, "early_stopping": "loo"}),
-    "stochastic, validation": (SEPClassifier, {**EARLY, "early_stopping": "validation"}),
+    "stochastic, validation": (SEPClassifier, {**EARLY, **PINNED, "early_stopping": "validation"}),
     "stochastic, stored factors": (SEPClassifier, {**STOCHASTIC, "site_storage": "factors"}),
     "vi": (SVIClassifier, BATCH),
     "vi, stochastic": (SVIClassifier, STOCHASTIC),

@@ -8,7 +8,7 @@ from cavity import CheckpointError, SEPClassifier
 from cavity.data import ParquetSource
 from cavity.engines.local import LocalEngine
 from cavity.inference.fingerprint import plain
-from support import OwnSource, make, replace_sweep, table
+from support import PINNED, OwnSource, make, replace_sweep, table
 
 X, LABELS = table(3_000)
 UNSEEN = slice(1_000, None)
@@ -21,7 +21,8 @@ class PowerCutError(Exception):
 
 
 def classifier(path, **options):
-    options = {"n_inducing": 4, "batch_size": 300, "max_epochs": 1, "random_state": 0, **options}
+    quick = {"n_inducing": 4, "batch_size": 300, "max_epochs": 1, "random_state": 0}
+    options = {**PINNED, **quick, **options}
     return make(SEPClassifier, checkpoint=path, checkpoint_interval=0.0, n_jobs=1, **options)
 
 

@@ -124,7 +124,7 @@ def test_a_fit_predicts_as_its_kernel_and_points_would_if_nothing_had_been_train
     X, labels = table(400)
     X_star, _ = table(100, seed=5)
     X, X_star = X.astype(dtype), X_star.astype(dtype)
-    options = {"random_state": 0, "n_jobs": 1}
+    options = {"random_state": 0, "n_jobs": 1, "scaling": "standard"}
     minibatches = {"n_inducing": n_inducing, "batch_size": 50, "max_epochs": 3}
     fit = make(kind, **minibatches, **options).fit(X, labels)
     again = make(
@@ -295,7 +295,7 @@ def test_a_wide_open_amplitude_does_not_break_training():
 
 @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
 def test_training_in_float32_is_as_good(monkeypatch, kind):
-    """float32 tiles with float64 m×m algebra: the test NLL agrees to 0.005 nats a row."""
+    """float32 tiles with float64 m×m algebra: the mean test NLL agrees to 0.005 nats a row."""
     X, labels = table(1000)
     X_star, labels_star = table(1000, seed=5)
     losses = []
@@ -303,8 +303,9 @@ def test_training_in_float32_is_as_good(monkeypatch, kind):
         monkeypatch.setattr(
             Problem, "for_minibatches", lambda self, to=precision: replace(self, dtype=to)
         )
-        model = kind(n_inducing=15, batch_size=100, max_epochs=20, random_state=0, n_jobs=1)
-        losses.append(nll(model.fit(X, labels), X_star, labels_star))
+        options = {"n_inducing": 15, "batch_size": 100, "max_epochs": 20, "n_jobs": 1}
+        fits = [kind(**options, random_state=seed).fit(X, labels) for seed in range(3)]
+        losses.append(np.mean([nll(model, X_star, labels_star) for model in fits]))
     assert 0.0 < abs(losses[0] - losses[1]) < 0.005
 
 

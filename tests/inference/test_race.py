@@ -10,7 +10,7 @@ from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF
 
 import cavity
-from cavity import SEPClassifier, SVIClassifier
+from cavity import CheckpointError, SEPClassifier, SVIClassifier
 from cavity.data.sampling import hashed_rows
 from cavity.engines.local import LocalEngine
 from cavity.inference import race as race_module
@@ -98,11 +98,11 @@ def test_a_race_that_was_killed_goes_on_where_it_was(tmp_path, monkeypatch):
     whole = SEPClassifier(**QUICK, n_jobs=1).fit(X, Y)
     trial, trials = race_module._Runner._trial, []
 
-    def killed(self, backend, candidate, length):
+    def killed(self, backend, candidate, *rest):
         if len(trials) == 4:
             raise SystemExit
         trials.append(candidate)
-        return trial(self, backend, candidate, length)
+        return trial(self, backend, candidate, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(race_module._Runner, "_trial", killed)
@@ -122,7 +122,15 @@ def test_a_race_that_was_killed_goes_on_where_it_was(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"trials": 3, "fingerprint": {}}', "[1, 2"])
+def test_the_trials_of_another_fit_are_refused(tmp_path):
+    (tmp_path / "fit.ckpt.race").write_text(
+        '{"fingerprint": {"table": {"number of rows": 7}}, "trials": {}}'
+    )
+    with pytest.raises(CheckpointError, match="checkpoint of another fit: its parameters differ"):
+        SEPClassifier(**QUICK, checkpoint=tmp_path / "fit.ckpt").fit(X, Y)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"trials": 3}', "[1, 2"])
 def test_a_damaged_file_of_trials_is_no_obstacle(tmp_path, text):
     (tmp_path / "fit.ckpt.race").write_text(text)
     path = tmp_path / "fit.ckpt"

@@ -120,8 +120,9 @@ def test_ctrl_c_while_the_threads_end_loses_nothing(monkeypatch):
         shutdown(self, wait, **options)
 
     monkeypatch.setattr(ThreadPoolExecutor, "shutdown", noted)
-    with compute_context(2):
-        pass
-    with pytest.raises(KeyboardInterrupt), compute_context(2):
+    with compute_context(2) as threads:
+        assert list(threads.map(abs, [1, 2])) == [1, 2]
+    with pytest.raises(KeyboardInterrupt), compute_context(2) as threads:
+        assert list(threads.map(abs, [1, 2])) == [1, 2]
         raise KeyboardInterrupt
     assert waits == [False, True]

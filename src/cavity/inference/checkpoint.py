@@ -270,7 +270,7 @@ class Checkpointer:
             )
         difference = self._fingerprint.difference(about.get("fingerprint"))
         if difference is not None:
-            raise _of_another_fit(path, difference)
+            raise of_another_fit(path, difference)
 
     def _check_scaling(self, path: Path, arrays: Mapping[str, AnyArray], scaling: Scaling) -> None:
         """Raise if the table was scaled otherwise, by more than the rounding of its sums."""
@@ -279,14 +279,15 @@ class Checkpointer:
             if name == "scaling.whitening_matrix":
                 size = np.abs(now).max()
             if (np.abs(arrays[name] - now) > _ROUNDING * size).any():
-                raise _of_another_fit(path, "the centre or scale of its columns differ, so its rows do")
+                raise of_another_fit(path, "the centre or scale of its columns differ, so its rows do")
 
 
 _ROUNDING = 1e-9
 """Relative difference of the scalings of the same table that rounding may explain."""
 
 
-def _of_another_fit(path: Path, difference: str) -> CheckpointError:
+def of_another_fit(path: Path, difference: str) -> CheckpointError:
+    """The error for a file that another fit has written; difference: how that one differs."""
     return CheckpointError(
         f"{str(path)!r} is the checkpoint of another fit: {difference}; fit with the same data "
         "and parameters, pass another checkpoint path, or delete the file to start afresh"

@@ -32,7 +32,7 @@ from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.errors import NumericalError
 from cavity.files import written_atomically
-from cavity.inference.checkpoint import Checkpointer
+from cavity.inference.checkpoint import Checkpointer, of_another_fit
 from cavity.inference.checkpoint_file import race_file
 from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
 from cavity.inference.fingerprint import Fingerprint
@@ -236,7 +236,7 @@ class RaceLog:
 
     @classmethod
     def open(cls, checkpoint: Path | None, make_fingerprint: Callable[[], Fingerprint]) -> RaceLog:
-        """The log of a fit with this checkpoint; that of another fit is ignored."""
+        """The log of a fit with this checkpoint; that of another fit is an error."""
         if checkpoint is None:
             return cls(None, Fingerprint(), {})
         path, fingerprint = race_file(checkpoint), make_fingerprint()
@@ -247,7 +247,10 @@ class RaceLog:
             except (OSError, ValueError):
                 stored = None
         trials, seconds = {}, None
-        if isinstance(stored, dict) and fingerprint.difference(stored.get("fingerprint")) is None:
+        if isinstance(stored, dict) and "fingerprint" in stored:
+            difference = fingerprint.difference(stored["fingerprint"])
+            if difference is not None:
+                raise of_another_fit(checkpoint, difference)
             found = stored.get("trials")
             if isinstance(found, dict):
                 trials = {key: row for key, row in found.items() if _is_trial(row)}
