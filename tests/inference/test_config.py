@@ -19,7 +19,8 @@ SVI, FACTORS, ALL = {"method": "vi"}, {"site_storage": "factors"}, {"batch_size"
 DECISIONS = [
     # Rows of a step: 5m, 1,000 or a thousandth of the rows, at most 20m; all rows if that is all.
     ((1_000, 2), {}, {"batch_size": None, "schedule": "steps", "optimizer": Adam(0.1)}),
-    ((1_001, 2), {}, {"batch_size": 1_000, "optimizer": Adam(0.02), "smallest_gain": 0.1}),
+    ((60_000, 2), {}, {"batch_size": 1_000, "optimizer": Adam(0.02), "smallest_gain": 0.1}),
+    ((4_000, 2), {}, {"batch_size": 1_000, "optimizer": Adam(0.05), "smallest_gain": 0.25}),
     ((2_000, 2), {"n_inducing": 400}, {"batch_size": None}),
     ((60_000, 2), {"n_inducing": 400}, {"batch_size": 2_000}),
     ((60_000, 2), {"n_inducing": 20}, {"batch_size": 400}),
@@ -31,6 +32,7 @@ DECISIONS = [
     ((500, 2), SVI, {"max_epochs": 250.0, "trace_penalty": 0.0, "damping": 1.0}),
     ((60_000, 2), {}, {"max_epochs": 50.0, "full_rate_steps": 3_000.0}),
     ((10**8, 2), {}, {"max_epochs": 2.0}),
+    ((2_000, 2), {}, {"max_epochs": 400.0}),
     ((60_000, 2), {"max_seconds": 9}, {"max_epochs": math.inf, "max_seconds": 9.0}),
     ((60_000, 2), {"max_seconds": 9, "max_epochs": 3}, {"max_epochs": 3.0, "max_seconds": 9.0}),
     # The model is the same at every number of rows.

@@ -48,7 +48,7 @@ class SEPClassifier(TrainedGPClassifier):
     max_epochs, max_seconds : float or None
         Budget in passes over the data and in seconds; whichever ends first. Steps shrink in its second
         half. With max_seconds the result depends on the clock. Without either, training takes at most
-        200 steps on all rows, or 3,000 minibatches and at least two epochs.
+        200 steps on all rows, or 3,000 minibatches, and two to 400 epochs.
     validation_fraction : float, "auto" or None
         Share of the rows (at most 20,000) that are held out of training. They decide what "auto" means,
         keep the best state and calibrate the predictions. "auto" is 5 %, at least 500 rows, and none of

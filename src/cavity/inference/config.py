@@ -30,9 +30,13 @@ MOST_PER_POINT = 20
 """Most rows of a minibatch for each inducing point."""
 MINIBATCH_STEPS = 3_000
 """Steps of minibatch training without max_epochs and max_seconds; two epochs at least."""
+MOST_EPOCHS = 400
+"""Epochs of minibatch training at most, without max_epochs and max_seconds."""
 FULL_BATCH_STEPS = {"ep": 200, "vi": 250}
 """Steps of training on all rows without max_epochs."""
 FULL_BATCH_RATE = 0.1
+"""Learning rate of Adam on all rows. Minibatches are noisier, so theirs is smaller by the square root of
+their share of the rows, but not below MINIBATCH_RATE."""
 MINIBATCH_RATE = 0.02
 STREAM_RATE = 0.05
 LEAST_PROBABILITY = 0.1
@@ -52,7 +56,7 @@ SUMMED_SITES_ROWS = 2
 """Rows of a minibatch, per inducing point and latent function, from which the gradient through K_mm
 comes from the summed sites."""
 GAIN_WINDOW = 100
-"""The posterior averages over about this many rows for each inducing point."""
+"""The posterior averages over about this many rows for each inducing point, or over one epoch."""
 PATIENCE = 5
 """Scores without improvement after which early stopping ends training."""
 WARM_UP = 10
@@ -230,7 +234,7 @@ def resolve(
         validation_fraction = _held_out_share(n_rows, early_stopping) if scores else None
     epochs = _epochs(max_epochs, max_seconds, method, size, n_rows)
     n_latents = 1 if n_classes == 2 else n_classes
-    moves = _optimizer(optimizer, gradient_steps, size) if schedule == "steps" else None
+    moves = _optimizer(optimizer, gradient_steps, size, n_rows) if schedule == "steps" else None
     default_rate = isinstance(optimizer, str) and isinstance(moves, Adam)
     return TrainingConfig(
         method=method,
@@ -262,7 +266,7 @@ def resolve(
         and not exact_gradient
         and size is not None
         and size >= SUMMED_SITES_ROWS * n_latents * n_inducing,
-        smallest_gain=1.0 if size is None else min(1.0, size / (GAIN_WINDOW * n_inducing)),
+        smallest_gain=1.0 if size is None else size / min(n_rows, max(size, GAIN_WINDOW * n_inducing)),
         residual_scale=float(residual_scale),
         trace_penalty=float(trace_penalty),
         hyperprior_scale=None if hyperprior_scale is None else float(hyperprior_scale),
@@ -314,17 +318,20 @@ def _epochs(
         return float(max_epochs)
     if batch_size is None:
         return float(FULL_BATCH_STEPS[method])
-    return max(2.0, MINIBATCH_STEPS * batch_size / n_rows) if max_seconds is None else math.inf
+    if max_seconds is not None:
+        return math.inf
+    return min(max(2.0, MINIBATCH_STEPS * batch_size / n_rows), MOST_EPOCHS)
 
 
 def _optimizer(
-    optimizer: Optimizer | str | None, gradient_steps: bool, batch_size: int | None
+    optimizer: Optimizer | str | None, gradient_steps: bool, batch_size: int | None, n_rows: int
 ) -> Optimizer | None:
     if not isinstance(optimizer, str):
         return optimizer
     if gradient_steps:
         return Adadelta()
-    return Adam(FULL_BATCH_RATE if batch_size is None else MINIBATCH_RATE)
+    share = 1.0 if batch_size is None else batch_size / n_rows
+    return Adam(max(MINIBATCH_RATE, FULL_BATCH_RATE * math.sqrt(share)))
 
 
 def _check_together(
