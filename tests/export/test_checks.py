@@ -69,8 +69,9 @@ def test_every_part_of_a_model_has_its_shape():
         "model_.posterior.covariance",
         "model_.posterior.naturals.precision",
         "model_.posterior.naturals.shift",
-        "model_.scaling.mean",
+        "model_.scaling.centre",
         "model_.scaling.scale",
+        "model_.scaling.bend",
         "inducing_points_",
     ):
         for change in (lambda a: a[..., :-1], lambda a: a[None], lambda a: np.full_like(a, np.nan)):

@@ -142,7 +142,7 @@ def test_what_was_predicted_before_leaves_no_trace(path):
 
 
 def test_training_rows_are_not_in_the_file(path):
-    rows = np.random.default_rng(0).normal(size=(3_000, 8))
+    rows = np.random.default_rng(0).normal(size=(6_000, 8))
     model = SEPClassifier(n_inducing=5, optimizer=None, random_state=0).fit(rows, rows[:, 0] > 0)
     model.save(path)
     assert path.stat().st_size < rows.nbytes / 2
