@@ -28,15 +28,17 @@ class GFITCClassifier(SparseGPClassifier):
         Iterations of L-BFGS at most, or sweeps with optimizer=None.
     max_seconds : float or None
         After that many seconds no further evaluation begins, and EP takes one more sweep at the best
-        parameters. The calibration, if there is one, takes additional time.
+        parameters.
     tol : float
         Relative rise of the evidence at which L-BFGS stops, or site change with optimizer=None.
 
     Notes
     -----
-    All other parameters and all attributes are those of `SEPClassifier`. There is no batch_size,
-    max_epochs, validation_fraction, window_size or checkpoint, and no `partial_fit`: each iteration
-    needs EP converged on all rows. For streams use `SEPClassifier`, which has the same fixed point.
+    All other parameters and all attributes are those of `SEPClassifier`. There is no race: "auto" means
+    100 inducing points and robust scaling, or the standard one with a kernel object. There is no
+    batch_size, max_epochs, validation_fraction, window_size or checkpoint, and no `partial_fit`: each
+    iteration needs EP converged on all rows. For streams use `SEPClassifier`, which has the same fixed
+    point.
 
     Examples
     --------
@@ -57,9 +59,9 @@ class GFITCClassifier(SparseGPClassifier):
         kernel: Kernel | None = None,
         *,
         likelihood: str = "probit",
-        n_inducing: int | str = 100,
+        n_inducing: int | str = "auto",
         inducing_points: str | ArrayLike = "kmeans",
-        scaling: str | None = "robust",
+        scaling: str | None = "auto",
         optimizer: str | None = "lbfgs",
         max_iter: int = 250,
         max_seconds: float | None = None,
