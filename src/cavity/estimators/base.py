@@ -46,7 +46,13 @@ from cavity.gp.prior import Prior
 from cavity.gp.relevance import Relevance
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
 from cavity.inference.checkpoint import Checkpointer
-from cavity.inference.config import SETTABLE, TrainingConfig, check_fields, resolve
+from cavity.inference.config import (
+    FEWEST_ROWS_TO_SPARE,
+    SETTABLE,
+    TrainingConfig,
+    check_fields,
+    resolve,
+)
 from cavity.inference.converge import FitResult, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.fitted import names_of_features
@@ -153,7 +159,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         held_out = hold_out_rows(source, config, backend)
         decision = None
-        if held_out is not None and (entrants := self._entrants(config)) is not None:
+        entrants = None if held_out is None else self._entrants(config, source.n_rows)
+        if held_out is not None and entrants is not None:
             decision, config = self._race(
                 source, held_out, backend, entrants, config, checkpoint, progress
             )
@@ -179,9 +186,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             source, scaling, config, kernel=self.kernel, inducing_points=self._own_points()
         )
 
-    def _entrants(self, config: TrainingConfig) -> Entrants | None:
+    def _entrants(self, config: TrainingConfig, n_rows: int) -> Entrants | None:
         """The candidates of a race for what the parameters leave open; None if that is nothing."""
         if isinstance(self.config, TrainingConfig) or self._continues or not config.learn_kernel:
+            return None
+        if n_rows < FEWEST_ROWS_TO_SPARE:
             return None
         given = {"n_inducing": self.n_inducing, **self._fields(), **(self.config or {})}
         free = {name for name in ("scaling", "n_inducing") if given.get(name) == "auto"}
