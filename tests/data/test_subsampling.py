@@ -187,7 +187,8 @@ def test_a_weight_of_one_changes_nothing_and_rows_of_more_are_kept_more_often(re
 
 def test_weights_of_one_are_none_in_a_fit():
     X, labels = separable(2_000)
-    model = SEPClassifier(n_inducing=10, batch_size=500, max_epochs=6, random_state=0, n_jobs=1)
+    options = {"batch_size": 500, "max_epochs": 6, "validation_fraction": None}
+    model = SEPClassifier(n_inducing=10, random_state=0, n_jobs=1, **options)
     without = model.fit(X, labels).predict_proba(X)
     assert_allclose(model.fit(X, labels, np.ones(2_000)).predict_proba(X), without, rtol=1e-6)
 
@@ -215,7 +216,8 @@ def test_which_schedules_subsample(monkeypatch, model, subsamples):
         return kept, importance_weight
 
     monkeypatch.setattr(sampling, "systematic_subsample", watched)
-    model.set_params(n_inducing=10, max_epochs=6, random_state=0, n_jobs=1)
+    options = {"max_epochs": 6, "validation_fraction": None, "random_state": 0, "n_jobs": 1}
+    model.set_params(kernel=ConstantKernel(1.0) * RBF([1.0, 1.0]), n_inducing=10, **options)
     X, labels = separable(2_000)
     model.fit(X, labels)
     assert model.score(X, labels) > 0.97

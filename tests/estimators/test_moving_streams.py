@@ -31,6 +31,8 @@ def stream(model, rows, size=500):
 
 
 def classifier(kind, **options):
+    """The kernel is of the kind that the function was drawn from."""
+    options = {"kernel_name": "rbf", "scaling": "standard", **options}
     return make(kind, n_inducing=40, random_state=0, n_jobs=1, **options)
 
 

@@ -163,7 +163,13 @@ def test_sparse_rows_that_are_wide_do_not_fill_the_memory_to_choose_a_start():
     places = draw.integers(0, shape[0], 60_000), draw.integers(0, shape[1], 60_000)
     X = csr_array((draw.random(60_000), places), shape=shape)
     source = ArraySource(X, (np.arange(3_000) % 2).astype(np.int8))
-    options = {"kernel": RBF(1.0), "inducing_points": None, "n_inducing": 4, "inducing_init": "random"}
+    options = {
+        "kernel": RBF(1.0),
+        "kernel_name": "rbf",
+        "inducing_points": None,
+        "n_inducing": 4,
+        "inducing_init": "random",
+    }
     starts = []
     for _ in range(2):
         tracemalloc.start()
