@@ -1,12 +1,15 @@
-"""Importance subsampling and calibration rows on a cluster, shard by shard."""
+"""Importance subsampling and held-out rows on a cluster, shard by shard."""
 
 import numpy as np
 import pytest
 from dask_clusters import QUIET, chunked, started
+from numpy.testing import assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from cavity.data.sampling import RowSampler, is_calibration_row
+from cavity.data.sampling import RowSampler, hashed_rows
 from cavity.engines.dask import shards as layout
+from cavity.engines.dask.backend import DaskBackend
+from cavity.engines.threads import Threads
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.gp.prior import Prior
 from cavity.inference.ep import ExpectationPropagation
@@ -51,15 +54,23 @@ def test_the_sums_are_those_of_all_rows_on_average(fitted):
         assert (error < 3.0 * spread + scale).all(), name
 
 
-def test_a_calibration_batch_has_calibration_rows_and_no_others(fitted):
-    engine, posterior = fitted._training, fitted.model_.posterior
+def test_held_out_rows_are_in_no_minibatch_until_they_take_part(fitted):
+    """They are the rows that one machine would hold out."""
+    source, posterior = fitted._training.source, fitted.model_.posterior
+    backend = DaskBackend(source.cluster, Threads(1))
+    held_out = backend.hold_out(source, 0.1, seed=3)
+    assert_array_equal(held_out.numbers, hashed_rows(N, N // 10, seed=3))
+    assert_array_equal(held_out.rows.X, X[held_out.numbers])
+    assert_array_equal(held_out.rows.labels, LABELS[held_out.numbers])
+    engine = backend.engine(source, fitted.model_.scaling, 1, held_out)
     prior = Prior(fitted.kernel_, fitted.model_.Z, np.dtype(np.float64), fitted.model_.jitter)
     rule = ExpectationPropagation(fitted.model_.likelihood)
     look = Sweep(prior, posterior, rule, SweepOptions(damping=0.0))
-    batch = engine.calibration_batch(0.1, N, np.random.default_rng(0))
     whole = next(engine.batches(N, np.random.default_rng(0)))
     assert all(sample.parts == 1 for sample in whole.values())  # all rows of some shards
-    numbers = np.concatenate([np.arange(*engine.source.layout.bounds(shard)) for shard in whole])
-    held_out = int(is_calibration_row(numbers, 0.1).sum())
-    assert engine.run(look, batch).weight == held_out > 0
-    assert engine.run(look, whole, RowSampler(calibration_share=0.1)).weight == len(numbers) - held_out
+    numbers = np.concatenate([np.arange(*source.layout.bounds(shard)) for shard in whole])
+    absent = int(np.isin(numbers, held_out.numbers).sum())
+    assert absent > 0
+    assert engine.run(look, whole).weight == len(numbers) - absent
+    assert engine.run(look).weight == N - N // 10
+    assert engine.with_held_out_rows().run(look).weight == N
