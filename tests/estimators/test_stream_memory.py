@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.special import ndtr
 from sklearn.datasets import make_moons
 
@@ -14,7 +15,8 @@ X_STAR, LABELS_STAR = make_moons(1_000, noise=0.3, random_state=1)
 
 
 def classifier(kind=SEPClassifier, **options):
-    return make(kind, **{"n_inducing": 15, "tol": 1e-2, "random_state": 0, "n_jobs": 1, **options})
+    options = {"n_inducing": 15, "batch_size": None, "tol": 1e-2, "validation_fraction": None, **options}
+    return make(kind, random_state=0, n_jobs=1, **options)
 
 
 def stream(model, X, labels, size=300):
@@ -57,6 +59,16 @@ def test_without_a_memory_many_rows_are_not_outvoted_by_few(kind, start):
     model = started(classifier(kind), start)
     stream(model, X[:500], 1 - LABELS[:500])
     assert model.score(X_STAR, LABELS_STAR) > 0.8
+
+
+def test_rows_of_a_model_without_the_residual_are_not_outvoted_by_few_either():
+    """Its few inducing points leave much of the variance at all rows, which must not move them."""
+    sharp = {"residual_scale": 0.0, "trace_penalty": 0.0, "batch_size": 1_000, "max_epochs": 60}
+    model = classifier(**sharp).fit(X, LABELS)
+    before = model.inducing_points_
+    stream(model, X[:500], 1 - LABELS[:500])
+    assert model.score(X_STAR, LABELS_STAR) > 0.8
+    assert_allclose(model.inducing_points_, before)
 
 
 @pytest.mark.parametrize("start", ["stream", "fit", "forgetful stream"])

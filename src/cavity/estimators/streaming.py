@@ -254,9 +254,10 @@ class TrainedGPClassifier(SparseGPClassifier):
         The first call on an estimator that is not fitted takes scaling and inducing points from its
         chunk, and needs `classes` if the chunk does not show all of them. Later chunks may come from
         elsewhere: inducing points follow the rows. After `fit`, the stream goes on from the fitted
-        posterior. With `window_size` the posterior stands for about that many of the
-        latest rows, for streams that drift. A weight of w counts a row w times, 0 leaves it out, and a
-        later chunk without any weight changes nothing.
+        posterior, and with the model of the fit: if that has residual_scale=0, the points stay. With
+        `window_size` the posterior stands for about that many of the latest rows, for streams that
+        drift. A weight of w counts a row w times, 0 leaves it out, and a later chunk without any weight
+        changes nothing.
         """
         self._check_parameters()
         check_stream_parameters(self)
@@ -313,7 +314,8 @@ class TrainedGPClassifier(SparseGPClassifier):
             batch_size=int(given)
             if isinstance(given, Integral)
             else max(BATCH_PER_POINT * m, LEAST_BATCH),
-            n_inducing=m if config.learn_inducing else None,
+            # Points are exchanged by the trace term, which is zero for a model without the residual.
+            n_inducing=m if config.learn_inducing and config.residual_scale > 0.0 else None,
             memory=np.inf if self.window_size is None else float(self.window_size),
         )
 
