@@ -67,13 +67,17 @@ NO_CHECKPOINT = WAITS_AT_THE_FOURTH_ITERATION.replace("= CHECKPOINT_SECONDS", "=
 CHECKPOINT_AT_EVERY_STEP = WAITS_AT_THE_FOURTH_ITERATION.replace("= CHECKPOINT_SECONDS", "= 0.0")
 FIT = ["fit", "big.csv", "--target", "delayed", "-o", "m.cavity", "--inducing", "5"]
 FIT += ["--budget", "3 epochs"]
+FIT_FEW = ["few.csv" if word == "big.csv" else word for word in FIT]
+"""A fit of so few rows that there is no race before it."""
+CHECKPOINT, TRIALS = "m.cavity.checkpoint", "m.cavity.checkpoint.race"
 CAVITY = [sys.executable, "-m", "cavity"]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     place = tmp_path_factory.mktemp("interrupts")
-    flights(12_000).to_csv(place / "big.csv", index=False)
+    flights(4_000).to_csv(place / "big.csv", index=False)
+    flights(1_500).to_csv(place / "few.csv", index=False)
     return place
 
 
@@ -86,12 +90,20 @@ def model(data):
 
 @pytest.fixture
 def folder(data, tmp_path):
-    (tmp_path / "big.csv").symlink_to(data / "big.csv")
+    for name in ("big.csv", "few.csv"):
+        (tmp_path / name).symlink_to(data / name)
     return tmp_path
 
 
-def names(folder):
-    return {path.name for path in folder.iterdir()}
+def written(folder):
+    """Names of the files that a command has left."""
+    return {path.name for path in folder.iterdir() if not path.is_symlink()}
+
+
+def assert_same_model(folder, model):
+    frame = pd.read_csv(folder / "big.csv", nrows=200)
+    ours, whole = (cavity.load(path) for path in (folder / "m.cavity", model))
+    assert_array_equal(ours.predict_proba(frame), whole.predict_proba(frame))
 
 
 def ended_by(number, code, arguments, folder):
@@ -121,17 +133,40 @@ def ended_by(number, code, arguments, folder):
     ],
 )
 def test_signals_end_a_fit_and_leave_nothing(folder, number, word):
-    status, said = ended_by(number, NO_CHECKPOINT, FIT, folder)
+    status, said = ended_by(number, NO_CHECKPOINT, FIT_FEW, folder)
     assert status == 128 + number
     assert said == [f"cavity: {word}; nothing was written"]
-    assert names(folder) == {"big.csv"}
+    assert written(folder) == set()
+
+
+def test_the_trials_of_a_race_are_kept(folder, model):
+    status, said = ended_by(signal.SIGTERM, NO_CHECKPOINT, FIT, folder)
+    assert status == 128 + signal.SIGTERM
+    assert said == [f"cavity: terminated; no model was written; --resume continues from {TRIALS}"]
+    assert written(folder) == {TRIALS}
+    again = subprocess.run([*CAVITY, *FIT], capture_output=True, text=True, cwd=folder)
+    assert again.returncode == 2
+    assert f"{TRIALS}: exists already" in again.stderr
+    resumed = subprocess.run([*CAVITY, *FIT, "--resume"], capture_output=True, text=True, cwd=folder)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "from scratch" not in resumed.stderr
+    assert written(folder) == {"m.cavity"}
+    assert_same_model(folder, model)
+
+
+def test_force_discards_the_trials_of_another_fit(folder):
+    ended_by(signal.SIGTERM, NO_CHECKPOINT, FIT, folder)
+    other = [*CAVITY, *FIT, "--seed", "1", "--force"]
+    done = subprocess.run(other, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert written(folder) == {"m.cavity"}
 
 
 def test_a_signal_after_the_model_was_written_says_so(folder):
-    status, said = ended_by(signal.SIGINT, WAITS_AFTER_THE_MODEL, FIT, folder)
+    status, said = ended_by(signal.SIGINT, WAITS_AFTER_THE_MODEL, FIT_FEW, folder)
     assert status == 130
     assert said == ["cavity: interrupted; the model was written to m.cavity"]
-    assert names(folder) == {"big.csv", "m.cavity"}
+    assert written(folder) == {"m.cavity"}
 
 
 @pytest.mark.parametrize("code", [WAITS_TO_IMPORT, WAITS_AT_EXIT])
@@ -141,30 +176,27 @@ def test_ctrl_c_outside_of_a_command_ends_it_without_words(folder, code):
 
 def test_ctrl_c_ends_a_fit_on_workers_which_ignore_it(folder):
     pytest.importorskip("distributed")
-    status, said = ended_by(signal.SIGINT, NO_CHECKPOINT, [*FIT, "--workers", "1"], folder)
+    status, said = ended_by(signal.SIGINT, NO_CHECKPOINT, [*FIT_FEW, "--workers", "1"], folder)
     assert status == 130
     assert said == ["cavity: interrupted; nothing was written"]
-    assert names(folder) == {"big.csv"}
+    assert written(folder) == set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_fit_continues_to_the_same_model(folder, model, number):
     status, said = ended_by(number, CHECKPOINT_AT_EVERY_STEP, FIT, folder)
-    checkpoint = "m.cavity.checkpoint"
-    assert names(folder) - {"big.csv"} >= {checkpoint}
-    assert "m.cavity" not in names(folder)
+    assert written(folder) >= {CHECKPOINT, TRIALS}
+    assert "m.cavity" not in written(folder)
     if number == signal.SIGINT:
         assert status == 130
         assert said == [
-            f"cavity: interrupted; no model was written; --resume continues from {checkpoint}"
+            f"cavity: interrupted; no model was written; --resume continues from {CHECKPOINT}"
         ]
-        assert names(folder) == {"big.csv", checkpoint}
+        assert written(folder) == {CHECKPOINT, TRIALS}
     done = subprocess.run([*CAVITY, *FIT, "--resume"], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert checkpoint not in names(folder)
-    frame = pd.read_csv(folder / "big.csv", nrows=200)
-    ours, whole = (cavity.load(path) for path in (folder / "m.cavity", model))
-    assert_array_equal(ours.predict_proba(frame), whole.predict_proba(frame))
+    assert not written(folder) & {CHECKPOINT, TRIALS}
+    assert_same_model(folder, model)
 
 
 @pytest.mark.parametrize(
@@ -180,4 +212,4 @@ def test_ctrl_c_ends_the_other_commands(folder, model, command, code, output):
     status, said = ended_by(signal.SIGINT, code, arguments, folder)
     assert status == 130
     assert said == ["cavity: interrupted; nothing was written"]
-    assert names(folder) == {"big.csv"}
+    assert written(folder) == set()

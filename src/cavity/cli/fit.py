@@ -23,6 +23,7 @@ from cavity.estimators.gfitc import GFITCClassifier
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.svi import SVIClassifier
 from cavity.estimators.table import TableClassifier
+from cavity.inference.checkpoint_file import race_file
 from cavity.inference.history import reporting
 from cavity.typing import JsonObject
 
@@ -67,12 +68,22 @@ class FitRequest:
         """File from which an interrupted fit continues."""
         return Path(f"{self.output}.checkpoint")
 
+    @property
+    def unfinished(self) -> list[Path]:
+        """Files of an interrupted fit: its checkpoint, and the finished trials of its race."""
+        files = (self.checkpoint, race_file(self.checkpoint))
+        return [path for path in files if self.method != "gfitc" and path.exists()]
+
+    def remove_unfinished(self) -> None:
+        """Remove the files of an interrupted fit."""
+        for path in self.unfinished:
+            path.unlink(missing_ok=True)
+
 
 def run_fit(request: FitRequest, settings: Settings) -> None:
     """Fit a classifier, save it and print a summary."""
     output = checked_output(request.output, settings.force)
     parameters = _parameters(request, settings.force)
-    saves = "checkpoint" in parameters
     table = open_table(request.data)
     model = TableClassifier(
         _CLASSIFIERS[request.method](**parameters),
@@ -85,8 +96,8 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
         with progress_shown(settings.quiet) as watcher:
             watcher.stage(f"reading {request.data}")
             model.learn_columns(table, request.target, request.weight)
-            if saves and not request.resume:
-                request.checkpoint.unlink(missing_ok=True)  # that of an earlier fit, with --force
+            if not request.resume:
+                request.remove_unfinished()  # those of an earlier fit, with --force
             watcher.n_rows = int(model.labels_.counts.sum())
             watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
             with reporting(watcher):
@@ -96,8 +107,7 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
                     model.train(table)
         model.note_costs(time.perf_counter() - started)
         _save(model, output)
-        if saves:
-            request.checkpoint.unlink(missing_ok=True)
+        request.remove_unfinished()
         for note in model.notes_:
             say(note)
         summary = {"model": request.output, **description(model)}
@@ -120,17 +130,9 @@ def as_text(summary: JsonObject) -> str:
 def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     """Parameters of the classifier; options that contradict each other are refused."""
     budget = parsed_budget(request.budget)
-    gfitc = request.method == "gfitc"
-    automatic = {"n_inducing": 100, "scaling": "robust"} if gfitc else {}
-    given = {
-        "n_inducing": request.inducing,
-        "scaling": None if request.scaling == "auto" else request.scaling,
-    }
-    chosen = {**automatic, **{name: value for name, value in given.items() if value is not None}}
-    if request.scaling == "none":
-        chosen["scaling"] = None
     parameters: dict[str, Any] = {
-        **chosen,
+        "n_inducing": "auto" if request.inducing is None else request.inducing,
+        "scaling": None if request.scaling == "none" else request.scaling,
         "likelihood": request.likelihood,
         "random_state": request.seed,
         "n_jobs": request.jobs,
@@ -160,13 +162,16 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
 
 def _check_checkpoint(request: FitRequest, force: bool) -> None:
     """Refuse to overwrite the checkpoint of an interrupted fit unless `force`."""
-    checkpoint = request.checkpoint
+    unfinished = request.unfinished
     if request.resume:
-        if not checkpoint.exists():
-            say(f"{checkpoint}: there is no such checkpoint to resume from; the fit starts from scratch")
-    elif checkpoint.exists() and not force:
+        if not unfinished:
+            say(
+                f"{request.checkpoint}: there is no such checkpoint to resume from; the fit starts from "
+                "scratch"
+            )
+    elif unfinished and not force:
         raise CommandError(
-            f"{checkpoint}: exists already, from a fit that was interrupted; continue it with "
+            f"{unfinished[0]}: exists already, from a fit that was interrupted; continue it with "
             "--resume, or start from scratch with --force"
         )
 
@@ -228,8 +233,8 @@ def _signals_explained(request: FitRequest) -> Iterator[None]:
         words = str(error)
         if _version(request.output) != before:
             words = f"the model was written to {request.output}"
-        elif request.method != "gfitc" and request.checkpoint.exists():
-            words = f"no model was written; --resume continues from {request.checkpoint}"
+        elif request.unfinished:
+            words = f"no model was written; --resume continues from {request.unfinished[0]}"
         raise SignalledError(error.number, words) from None
 
 
