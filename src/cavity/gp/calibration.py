@@ -38,8 +38,8 @@ SMALLEST_CENTRE = float(np.exp(-4.0))
 centred there; κ = 0 has no logarithm. It is replaced by the value two prior deviations below 1, 0.018:
 training without the residual was seen to need a b between 0.004 and 0.04."""
 _DEVIATIONS = np.array([0.5, 2.0])
-"""Standard deviations of the normal priors on log c and log b. With some hundred rows they do not matter;
-a few dozen rows could otherwise lead to predictions that are far too sure."""
+"""Standard deviations of the normal priors on log c and log b. With some hundred rows they do not
+matter; a few dozen rows could otherwise lead to predictions that are far too sure."""
 _REACH = 3.0
 """Prior deviations within which the numbers are searched, which keeps them finite for any rows."""
 _NEWTON_STEPS = 2
