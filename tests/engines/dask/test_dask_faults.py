@@ -27,8 +27,9 @@ from support import make, table, wait_until
 
 X, LABELS = table(600)
 DATA = chunked(X, LABELS, 110)
-FIXED = {"n_inducing": 6, "random_state": 0, "optimizer": None, "tol": 1e-11, "max_epochs": 300}
-TRAINED = {"n_inducing": 6, "random_state": 0, "max_epochs": 40}
+ROBUST = {"n_inducing": 6, "random_state": 0, "scaling": "robust"}
+FIXED = {**ROBUST, "optimizer": None, "tol": 1e-11, "max_epochs": 300}
+TRAINED = {**ROBUST, "max_epochs": 40}
 
 pytestmark = [*QUIET, pytest.mark.filterwarnings("ignore:.*stopped after .* iterations")]
 
