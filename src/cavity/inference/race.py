@@ -439,7 +439,8 @@ def race(
         best = min(runner.entries.values(), key=lambda e: (-e.length, e.log_loss)).candidate
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (-e.length, e.log_loss, str(e.candidate)))
-    return Decision(best, Race(tuple(entries), log.decided(progress.seconds)), interrupted)
+    seconds = progress.seconds if interrupted else log.decided(progress.seconds)
+    return Decision(best, Race(tuple(entries), seconds), interrupted)
 
 
 def _wall_units(entrants: Entrants, n_side_by_side: int) -> float:
