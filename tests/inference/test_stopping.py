@@ -89,9 +89,8 @@ def interrupted_once(function, number):
 @pytest.mark.parametrize("batch_size", [50, None])
 def test_ctrl_c_between_training_and_the_sweeps_loses_nothing(monkeypatch, batch_size):
     X, labels = table(400)
-    model = SEPClassifier(
-        n_inducing=5, batch_size=batch_size, random_state=0, n_jobs=1, config={"tol": 1e-2}
-    )
+    budget = {"batch_size": batch_size, "max_epochs": batch_size and 20}
+    model = SEPClassifier(n_inducing=5, **budget, random_state=0, n_jobs=1, config={"tol": 1e-2})
     expected = clone(model).fit(X, labels).kernel_.theta
     monkeypatch.setattr(NaturalUpdate, "posterior", interrupted_once(NaturalUpdate.posterior, 1))
     with pytest.warns(ConvergenceWarning, match="interrupted"):
