@@ -153,8 +153,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
 
     def _fit_source(self, source: RowSource, backend: LocalBackend) -> FitResult:
         """Fit to an opened source, wherever its rows are."""
-        seed = self._seed()
-        config = self._resolve(source.n_rows, seed)
+        config = self._resolve(source.n_rows, self._seed())
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         held_out = hold_out_rows(source, config, backend)
@@ -221,7 +220,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         """Let the held-out rows decide what the parameters leave open."""
 
         def configure(candidate: Candidate, max_seconds: float | None = None) -> TrainingConfig:
-            given = {**candidate._asdict()}
+            given = candidate._asdict()
             if config.method == "vi":
                 del given["residual_scale"], given["trace_penalty"]
             if max_seconds is not None:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from cavity.engines.backend import MOST_HELD_OUT
 from cavity.gp.inducing import KERNEL_NAMES
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 from cavity.text import suggestion
@@ -47,9 +48,10 @@ DEFAULT_POINTS = 100
 """Number of inducing points that n_inducing="auto" means without a race."""
 HELD_OUT_SHARE = 0.05
 """Share of the rows that validation_fraction="auto" holds out."""
-LEAST_HELD_OUT, MOST_HELD_OUT = 500, 20_000
-"""Fewest and most rows that it holds out."""
+LEAST_HELD_OUT = 500
+"""Fewest rows that it holds out; MOST_HELD_OUT is the most that anything holds out."""
 MOST_HELD_OUT_SHARE = 0.25
+"""Largest share of the rows that it holds out."""
 FEWEST_ROWS_TO_SPARE = 2_000
 """With fewer rows than this, it holds none out: they are needed for learning."""
 SUMMED_SITES_ROWS = 2

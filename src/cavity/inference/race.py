@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Event
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -140,12 +140,8 @@ class Decision(NamedTuple):
     interrupted: bool = False
 
 
-class Configure(Protocol):
-    """Makes the configuration of a candidate."""
-
-    def __call__(self, candidate: Candidate) -> TrainingConfig:
-        """The configuration of a whole fit with these fields."""
-        ...
+Configure: TypeAlias = Callable[[Candidate], TrainingConfig]
+"""Makes the configuration of a whole fit with the fields of a candidate."""
 
 
 @dataclass(frozen=True)
@@ -315,9 +311,9 @@ class _Runner:
         todo = [c for c in candidates if (c, length) not in self.entries]
         if len(candidates) > 1:
             try:
-                prepared = [(c, self._prepared(c, length)) for c in todo]
+                prepared = [self._prepared(c, length) for c in todo]
                 trials = self.backend.side_by_side(
-                    self.source, lambda backend, one: self._trial(backend, *one, length), prepared
+                    self.source, lambda backend, one: self._trial(backend, one, length), prepared
                 )
                 for candidate, trial in zip(todo, trials, strict=True):
                     self._enter(candidate, length, trial)
@@ -337,14 +333,15 @@ class _Runner:
             f"{entry.seconds:.1f} s: {candidate}"
         )
 
-    def _prepared(self, candidate: Candidate, length: int) -> Prepared | None:
-        """Where a trial begins; None if it is finished already.
+    def _prepared(self, candidate: Candidate, length: int) -> Prepared | Trial:
+        """Where a trial begins; or the trial itself, if the log has it.
 
         Trials side by side must not choose their inducing points at the same time: k-means changes
         settings of the whole process while it runs.
         """
-        if self.log.get(_key(candidate, length)) is not None:
-            return None
+        known = self.log.get(_key(candidate, length))
+        if known is not None:
+            return known
         config = self.configure(candidate)
         scaling = self.scalings.get(config.scaling)
         if scaling is None:
@@ -352,13 +349,9 @@ class _Runner:
             self.scalings[config.scaling] = scaling
         return Prepared(config, scaling, self.make_start(scaling, config))
 
-    def _trial(
-        self, backend: LocalBackend, candidate: Candidate, prepared: Prepared | None, length: int
-    ) -> Trial:
-        known = self.log.get(_key(candidate, length))
-        if known is not None or prepared is None:
-            assert known is not None
-            return known
+    def _trial(self, backend: LocalBackend, prepared: Prepared | Trial, length: int) -> Trial:
+        if isinstance(prepared, Trial):
+            return prepared
         config, scaling, start = prepared
         config = replace(
             config,

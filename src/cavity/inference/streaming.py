@@ -1,4 +1,4 @@
-"""Learning from a stream: each row is seen once, and q represents all rows so far or the latest ones."""
+"""Learning from a stream: each chunk comes once, and q represents all rows so far or the latest ones."""
 
 from __future__ import annotations
 
