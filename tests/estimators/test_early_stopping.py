@@ -263,7 +263,9 @@ def test_the_validation_score_is_that_of_the_q_that_is_trained(monkeypatch, batc
     rows, likelihood = engine.held_out.rows, trainer.problem.rule.likelihood
     q = trainer.update.posterior(state.q, prior)
     at = marginals(engine.scaling.apply(rows.X, prior.dtype), prior, q)
-    calibration = fit_calibration(likelihood, at.mean, at.variance, at.residual, rows.labels)
+    calibration = fit_calibration(
+        likelihood, LatentParts(at.mean, at.variance, at.residual), rows.labels
+    )
     mean, variance = calibration.moments(LatentParts(at.mean, at.variance, at.residual))
     log_proba = likelihood.predict_log_proba(mean, variance)
     expected = -log_proba[np.arange(len(log_proba)), rows.labels].mean()

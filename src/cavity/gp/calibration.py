@@ -96,9 +96,7 @@ class LogLoss(NamedTuple):
 
 def fit_calibration(
     likelihood: Likelihood,
-    mean: Array,
-    variance: Array,
-    residual: Array,
+    parts: LatentParts,
     labels: IntArray,
     weight: Array | None = None,
     residual_scale: float = 1.0,
@@ -109,23 +107,21 @@ def fit_calibration(
     scale of training, but at least `SMALLEST_CENTRE`. The result is never worse than (1, κ). Without
     rows it is (1, κ).
 
-    mean, variance: e and v [C, n] of the held-out rows, uncalibrated; residual: s [n] or [C, n]; labels:
-    class codes [n]; weight: [n], a row counts w times. At most `MOST_VALUES`/C rows are used, evenly
-    spaced, or `FEWEST_ROWS` if that is more.
+    parts: those of the held-out rows; labels: class codes [n]; weight: [n], a row counts w times. At
+    most `MOST_VALUES`/C rows are used, evenly spaced, or `FEWEST_ROWS` if that is more.
 
     >>> from cavity.gp.likelihoods import Probit
     >>> rng = np.random.default_rng(0)
     >>> e, v, s = rng.normal(size=(1, 4000)), np.full((1, 4000), 0.1), np.zeros(4000)
     >>> labels = (2.0 * e[0] + np.sqrt(1.1) * rng.normal(size=4000) > 0.0).astype(int)
-    >>> round(fit_calibration(Probit(), e, v, s, labels).inverse_temperature, 1)
+    >>> round(fit_calibration(Probit(), LatentParts(e, v, s), labels).inverse_temperature, 1)
     2.0
     """
-    n_latents, n = mean.shape
+    n_latents, n = parts.mean.shape
     most = max(MOST_VALUES // n_latents, FEWEST_ROWS)
     chosen = slice(None) if n <= most else np.linspace(0, n - 1, most).round().astype(np.int64)
     w = np.ones(n) if weight is None else weight
-    parts = LatentParts(mean, variance, residual).of(chosen)
-    objective = PenalisedLogLoss(likelihood, parts, labels[chosen], w[chosen], residual_scale)
+    objective = PenalisedLogLoss(likelihood, parts.of(chosen), labels[chosen], w[chosen], residual_scale)
     if not np.isfinite(objective(objective.centre)[0]):
         raise NumericalError(
             "calibration failed, because the log probabilities of held-out labels are not finite; pass "
@@ -136,9 +132,7 @@ def fit_calibration(
 
 def cross_fitted_log_loss(
     likelihood: Likelihood,
-    mean: Array,
-    variance: Array,
-    residual: Array,
+    parts: LatentParts,
     labels: IntArray,
     weight: Array | None = None,
     residual_scale: float = 1.0,
@@ -154,11 +148,11 @@ def cross_fitted_log_loss(
     total = float(w.sum())
     if not total > 0.0:
         raise ValueError("there are no held-out rows of positive weight to score")
-    parts, loss = LatentParts(mean, variance, residual), np.empty(n)
+    loss = np.empty(n)
     halves = slice(0, None, 2), slice(1, None, 2)
     for fitted, scored in (halves, halves[::-1]):
         calibration = fit_calibration(
-            likelihood, *parts.of(fitted), labels[fitted], w[fitted], residual_scale
+            likelihood, parts.of(fitted), labels[fitted], w[fitted], residual_scale
         )
         moments = calibration.moments(parts.of(scored))
         loss[scored] = -likelihood.log_predictive(labels[scored], *moments)

@@ -56,7 +56,7 @@ class HeldOutMoments(NamedTuple):
 
     def calibration(self, residual_scale: float) -> Calibration:
         """The two numbers that make these labels most probable."""
-        return fit_calibration(self.likelihood, *self.parts, self.labels, self.weight, residual_scale)
+        return fit_calibration(self.likelihood, self.parts, self.labels, self.weight, residual_scale)
 
     def log_loss(self, calibration: Calibration) -> float:
         """Mean negative log probability of these labels with a calibration."""
@@ -67,6 +67,6 @@ class HeldOutMoments(NamedTuple):
     def score(self, residual_scale: float) -> HeldOutScore:
         """The mean log loss of these labels, each calibrated on the other half of the rows."""
         found = cross_fitted_log_loss(
-            self.likelihood, *self.parts, self.labels, self.weight, residual_scale
+            self.likelihood, self.parts, self.labels, self.weight, residual_scale
         )
         return HeldOutScore(found.mean, found.standard_error, len(self.labels))
