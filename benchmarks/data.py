@@ -47,6 +47,11 @@ class Dataset:
         digit = None if self.digit is None else self.digit[rows]
         return Dataset(self.X[rows], self.y[rows], self.name, digit)
 
+    def write(self, folder: Path, suffix: str = "") -> None:
+        """Write the rows and labels for a worker process."""
+        np.save(folder / f"X{suffix}.npy", self.X)
+        np.save(folder / f"y{suffix}.npy", self.y)
+
 
 @dataclass(frozen=True)
 class Split:

@@ -87,5 +87,9 @@ def methods() -> dict[str, Method]:
         "sklearn-gpc": Peer("classic", mode="gpc"),
         "logistic": Peer("classic", mode="logistic"),
         "lightgbm": Peer("classic", mode="lightgbm"),
+        "cavity-table": Peer("cavity_table", mode="sep", environment="project"),
+        "table-lightgbm": Peer("tables", mode="lightgbm"),
+        "table-catboost": Peer("tables", mode="catboost"),
+        "table-logistic": Peer("tables", mode="logistic"),
         "gpboost-fitc": Peer("gpboost", mode="fitc"),
     }

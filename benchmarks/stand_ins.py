@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import parquet
 from sklearn.datasets import load_breast_cancer, load_digits, make_moons
 
 _JAN_2008 = 13879
@@ -36,6 +38,7 @@ def write(folder: Path) -> None:
     np.savez(folder / "banana.npz", X=X, y=np.where(y == 1, 1, -1).astype(np.int8))
     _write_mnist(folder)
     _write_airline(folder)
+    _write_table(folder)
 
 
 def _write_covtype(folder: Path, X: NDArray[np.floating], labels: NDArray[np.int8]) -> None:
@@ -77,16 +80,23 @@ def _write_airline(folder: Path) -> None:
     )
 
 
+def _write_table(folder: Path) -> None:
+    """The tumours once more, with a column of strings."""
+    X, y = load_breast_cancer(return_X_y=True)
+    columns: dict[str, Any] = {f"x{j}": X[:, j] for j in range(4)}
+    columns["size"] = np.where(X[:, 3] > np.median(X[:, 3]), "large", "small")
+    parquet.write_table(pa.table({**columns, "target": y}), folder / "german_credit.parquet")
+
+
 @contextlib.contextmanager
 def instead() -> Iterator[None]:
-    """A context in which the data folder is one of stand-ins."""
-    before = os.environ.get("CAVITY_DATA")
+    """A context in which the folders of data and tables are one of stand-ins."""
+    before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="cavity-stand-ins-") as name:
         write(Path(name))
-        os.environ["CAVITY_DATA"] = name
+        os.environ |= {"CAVITY_DATA": name, "CAVITY_TABLES": name}
         try:
             yield
         finally:
-            os.environ.pop("CAVITY_DATA")
-            if before is not None:
-                os.environ["CAVITY_DATA"] = before
+            os.environ.clear()
+            os.environ.update(before)

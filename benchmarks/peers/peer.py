@@ -68,14 +68,13 @@ class Peer:
         settings: Mapping[str, Any],
         budget: float | None,
     ) -> Path:
-        arrays = {"X": train.X, "y": train.y, "X_test": test.X, "y_test": test.y}
+        train.write(folder)
+        test.write(folder, "_test")
         job: dict[str, Any] = {"mode": self.mode, "settings": dict(settings), "budget": budget}
         if "m" in settings:
             start = starting_point(train.X, settings["m"], settings["seed"])
-            arrays["Z"] = start.Z
+            np.save(folder / "Z.npy", start.Z)
             job |= {"lengthscale": start.lengthscale, "amplitude": start.amplitude}
-        for key, array in arrays.items():
-            np.save(folder / f"{key}.npy", array)
         path = folder / "job.json"
         path.write_text(json.dumps(job))
         return path

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 LIBRARIES = (
+    "catboost",
     "cavity",
     "gpboost",
     "gpflow",

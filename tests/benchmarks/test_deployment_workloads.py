@@ -13,7 +13,7 @@ from benchmarks.methods import MethodFailedError
 from benchmarks.records import Repetition, read
 from benchmarks.registry import benchmarks
 from benchmarks.results import TEMPLATE
-from benchmarks.workloads import defaults, known_gp, sixty_seconds, step_rate
+from benchmarks.workloads import defaults, known_gp, sixty_seconds, step_rate, tables
 
 
 def fit(label, nll, *, dataset="d", split=0, seconds=1.0, m=25, ece=0.01):
@@ -93,6 +93,31 @@ def raced(nll=0.2, *, label="default", dataset="mnist", seed=0, chosen="b, m=400
 def entry(candidate, length, nll, m):
     parameters = {"n_inducing": m, "config": {"name": candidate[0]}}
     return {"candidate": candidate, "length": length, "held_out_nll": nll, "parameters": parameters}
+
+
+def test_tables_are_compared_with_the_better_tree():
+    ours, (first, second), linear = (
+        tables.OURS.label,
+        (c.label for c in tables.TREES),
+        tables.LINEAR.label,
+    )
+    repetitions = [
+        fit(ours, 0.30, dataset="adult", ece=0.01),
+        fit(first, 0.25, dataset="adult", ece=0.02),
+        fit(second, 0.40, dataset="adult", ece=0.03),
+        fit(linear, 0.29, dataset="adult"),
+        fit(ours, 0.20, dataset="kick", ece=0.01),
+        fit(second, 0.25, dataset="kick", ece=0.02),
+        fit(ours, 0.50, dataset="airline", ece=0.01),
+    ]
+    text = tables.table(repetitions)
+    assert "| adult | 0.3000 / 0.0100 / 1 | 0.2500 / 0.0200 / 1 | 0.4000 / 0.0300 / 1 |" in text
+    assert "| 0.2900 / 0.0100 / 1 | 1.200 |" in text
+    assert "* geometric mean of the ratios on tables: 0.9798, at most 1: met" in text
+    assert "* tables with a ratio above 1.05 (adult): 1, at most 2: met" in text
+    assert "* airline, NLL: 0.5, at most 0.56: met" in text
+    assert "* mean ECE: 0.01, at most 0.02: met" in text
+    assert "* worst ratio to logistic regression (adult): 1.034, at most 1.01: **missed**" in text
 
 
 class TestSixtySeconds:
