@@ -1,7 +1,8 @@
 """Tables with columns of any kind and their splits, the same for every method.
 
 The tables are Parquet files in the folder named by the environment variable CAVITY_TABLES; the
-last column of each, `target`, is the label. The two sets of flights come from the folder of `benchmarks.data`.
+last column of each, `target`, is the label. The two sets of flights come from the folder of
+`benchmarks.data`.
 """
 
 from __future__ import annotations
