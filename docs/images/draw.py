@@ -14,7 +14,14 @@ from sklearn.datasets import load_breast_cancer, make_moons
 from sklearn.model_selection import train_test_split
 
 from cavity import SEPClassifier, SVIClassifier
-from cavity.plot import CalibrationDisplay, DecisionBoundaryDisplay, InducingPointsDisplay, PartialDependenceDisplay, RelevanceDisplay, TrainingCurveDisplay
+from cavity.plot import (
+    CalibrationDisplay,
+    DecisionBoundaryDisplay,
+    InducingPointsDisplay,
+    PartialDependenceDisplay,
+    RelevanceDisplay,
+    TrainingCurveDisplay,
+)
 from cavity.plot.plane import draw_rows
 
 HERE = Path(__file__).parent

@@ -88,13 +88,12 @@ def test_all_predictions_know_both_numbers(likelihood):
     recalibrate(model, c, b)
     mean, variance = model.latent_mean_and_variance(X)
     assert_allclose(mean, c * e[0], rtol=1e-12)
-    assert_allclose(variance, v[0] + b * s, rtol=1e-12)
+    assert_allclose(variance, c**2 * (v[0] + b * s), rtol=1e-12)
     if likelihood == "probit":
-        assert_allclose(
-            model.predict_proba(X)[:, 1], ndtr(c * e[0] / np.sqrt(1.0 + v[0] + b * s)), rtol=1e-9
-        )
+        p = ndtr(c * e[0] / np.sqrt(1.0 + c**2 * (v[0] + b * s)))
+        assert_allclose(model.predict_proba(X)[:, 1], p, rtol=1e-9)
     p = model.predict_proba(X)
-    log_proba = model.model_.likelihood.predict_log_proba(c * e, v + b * s)
+    log_proba = model.model_.likelihood.predict_log_proba(c * e, c**2 * (v + b * s))
     assert_allclose(p, np.exp(log_proba), rtol=1e-12)
     assert_allclose(log_proba_at(model, X), log_proba, rtol=1e-12)
     assert_allclose(model.predict_uncertainty(X).total, -(p * np.log(p)).sum(axis=1), atol=1e-12)

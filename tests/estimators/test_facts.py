@@ -43,7 +43,7 @@ def test_calibration_is_told_if_there_is_any(fitted):
     assert "Calibration" not in fit_facts(fitted).as_words()
     facts = fit_facts(recalibrate(copy(fitted), 1.25, 0.031))
     assert (facts.inverse_temperature, facts.residual_variance_scale) == (1.25, 0.031)
-    assert facts.as_words()["Calibration"] == "latent means × 1.25, residual variance × 0.031"
+    assert facts.as_words()["Calibration"] == "latent functions × 1.25, residual variance × 0.031"
 
 
 def test_the_classifier_in_a_pipeline_is_found():

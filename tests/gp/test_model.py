@@ -33,16 +33,16 @@ def test_joint_moments_have_the_marginals_without_the_noise(n_latents):
     mean, variance = at.latent_moments(X)
     joint_mean, covariance = at.joint_moments(X)
     assert_allclose(joint_mean, mean, rtol=1e-6)
-    assert_allclose(np.diagonal(covariance, axis1=1, axis2=2) + NOISE, variance, rtol=1e-6)
+    assert_allclose(np.diagonal(covariance, axis1=1, axis2=2) + 0.7**2 * NOISE, variance, rtol=1e-6)
 
 
 @pytest.mark.parametrize("n_latents", [1, 3])
-def test_calibration_scales_means_and_residuals_and_leaves_the_noise(n_latents):
+def test_calibration_scales_functions_and_residuals(n_latents):
     at = model(n_latents, inverse_temperature=1.3, residual_variance_scale=0.05)
     q = marginals(X, at.prior, at.posterior)  # its residual includes the noise
     mean, variance = at.latent_moments(X)
     assert_allclose(mean, 1.3 * q.mean, rtol=1e-12)
-    assert_allclose(variance, q.variance + 0.05 * (q.residual - NOISE) + NOISE, rtol=1e-12)
+    assert_allclose(variance, 1.3**2 * (q.variance + 0.05 * (q.residual - NOISE) + NOISE), rtol=1e-12)
     parts = at.latent_parts(X)
     assert_allclose(parts.mean, q.mean, rtol=1e-12)
     assert_allclose(parts.variance, q.variance + NOISE, rtol=1e-12)

@@ -53,7 +53,7 @@ class FitFacts:
     log_marginal_likelihood: float | None
     """None if it is not known, as in a stream."""
     inverse_temperature: float
-    """Factor on the latent means, from calibration."""
+    """Factor on the latent functions, from calibration."""
     residual_variance_scale: float
     """Factor on the residual variance, from calibration."""
     loo_log_loss: float | None
@@ -97,7 +97,7 @@ class FitFacts:
             lines["Log marginal likelihood"] = f"{self.log_marginal_likelihood:,.2f} (estimate)"
         if (self.inverse_temperature, self.residual_variance_scale) != (1.0, 1.0):
             lines["Calibration"] = (
-                f"latent means × {self.inverse_temperature:.2f}, residual variance × "
+                f"latent functions × {self.inverse_temperature:.2f}, residual variance × "
                 f"{self.residual_variance_scale:.2g}"
             )
         if self.validation_log_loss is not None:

@@ -85,7 +85,7 @@ class SEPClassifier(TrainedGPClassifier):
     loo_log_loss_ : float
         Minus their weighted mean.
     inverse_temperature_ : float
-        The factor on the latent means that calibration has found; 1 without calibration.
+        The factor on the latent functions that calibration has found; 1 without calibration.
     residual_variance_scale_ : float
         The factor of predictions on the residual variance, which the inducing points leave unexplained;
         1 without calibration.

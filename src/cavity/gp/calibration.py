@@ -2,16 +2,16 @@
 
 The latent value of a row is predicted with mean e and variance v + s: v is the posterior variance of
 what the inducing points say of the row, and s is the residual variance, which they leave unexplained.
-The calibrated prediction has the mean c·e and the variance v + b·s. The inverse temperature c mends
-means that are too small or too large. The scale b says which part of the residual really is uncertainty
-of a prediction. For the probit
+The scale b says which part of the residual really is uncertainty of a prediction. The inverse temperature
+c is a factor on the latent function: it mends functions that are too flat or too steep. So the calibrated
+prediction has the mean c·e and the variance c²(v + b·s). For the probit
 
-    p(y | x) = Φ(y·c·e/√(1 + v + b·s)).
+    p(y | x) = Φ(y·c·e/√(1 + c²(v + b·s))).
 
 With Z = E[p(y | f)] under independent f_c ~ N(m_c, V_c), a likelihood gives α_c = ∂ log Z/∂m_c and
 γ_c = −∂²Z/∂m_c²/Z. A normal density solves the heat equation, ∂Z/∂V_c = ½ ∂²Z/∂m_c², and so
 
-    ∂ log Z/∂ log c = Σ_c α_c·c·e_c,      ∂ log Z/∂ log b = −½ Σ_c γ_c·b·s_c
+    ∂ log Z/∂ log c = Σ_c (α_c·m_c − γ_c·V_c),      ∂ log Z/∂ log b = −½ Σ_c γ_c·c²·b·s_c
 
 are exact for every likelihood, at the price of one evaluation.
 """
@@ -52,7 +52,7 @@ _DIFFERENCE = 1e-4
 class LatentParts(NamedTuple):
     """Uncalibrated moments of latent functions at n rows, in the parts that calibration needs.
 
-    The white noise that a kernel asks for is part of the variance: calibration does not scale it.
+    The white noise that a kernel asks for is part of the variance.
     """
 
     mean: Array
@@ -69,10 +69,10 @@ class LatentParts(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """The numbers c and b of a calibrated prediction: latent mean c·e, latent variance v + b·s."""
+    """The numbers c and b of a calibrated prediction: latent mean c·e, latent variance c²(v + b·s)."""
 
     inverse_temperature: float = 1.0
-    """The factor c > 0 on latent means."""
+    """The factor c > 0 on latent functions."""
     residual_variance_scale: float = 1.0
     """The factor b ≥ 0 on the residual variance."""
 
@@ -81,10 +81,10 @@ class Calibration:
 
         >>> mean, variance = Calibration(2.0, 0.5).moments(LatentParts(*np.ones((3, 1, 1))))
         >>> float(mean[0, 0]), float(variance[0, 0])
-        (2.0, 1.5)
+        (2.0, 6.0)
         """
-        variance = parts.variance + self.residual_variance_scale * parts.residual
-        return self.inverse_temperature * parts.mean, variance
+        c, b = self.inverse_temperature, self.residual_variance_scale
+        return c * parts.mean, c**2 * (parts.variance + b * parts.residual)
 
 
 class LogLoss(NamedTuple):
@@ -103,7 +103,7 @@ def fit_calibration(
 ) -> Calibration:
     """The numbers c and b that make held-out labels most probable, under a weak prior.
 
-    They maximise Σ w log p(y | c·e, v + b·s) − ½(2 log c)² − ½(½ log(b/κ))², where κ is the residual
+    They maximise Σ w log p(y | c·e, c²(v + b·s)) − ½(2 log c)² − ½(½ log(b/κ))², where κ is the residual
     scale of training, but at least `SMALLEST_CENTRE`. The result is never worse than (1, κ). Without
     rows it is (1, κ).
 
@@ -113,7 +113,7 @@ def fit_calibration(
     >>> from cavity.gp.likelihoods import Probit
     >>> rng = np.random.default_rng(0)
     >>> e, v, s = rng.normal(size=(1, 4000)), np.full((1, 4000), 0.1), np.zeros(4000)
-    >>> labels = (2.0 * e[0] + np.sqrt(1.1) * rng.normal(size=4000) > 0.0).astype(int)
+    >>> labels = (2.0 * e[0] + np.sqrt(1.4) * rng.normal(size=4000) > 0.0).astype(int)
     >>> round(fit_calibration(Probit(), LatentParts(e, v, s), labels).inverse_temperature, 1)
     2.0
     """
@@ -189,8 +189,8 @@ class PenalisedLogLoss:
         """Value and gradient [2] at x = (log c, log b)."""
         mean, variance = self.calibration(x).moments(self._parts)
         at = self._likelihood.tilted(self._labels, mean, variance)
-        by_log_c = (at.slope * mean).sum(axis=0)
-        by_log_b = -0.5 * np.exp(x[1]) * (at.gamma * self._parts.residual).sum(axis=0)
+        by_log_c = (at.slope * mean - at.gamma * variance).sum(axis=0)
+        by_log_b = -0.5 * np.exp(2.0 * x[0] + x[1]) * (at.gamma * self._parts.residual).sum(axis=0)
         steps = (x - self.centre) / _DEVIATIONS
         value = 0.5 * float(steps @ steps) - float(self._weight @ at.log_evidence[0])
         gradient = steps / _DEVIATIONS - self._weight @ np.stack([by_log_c, by_log_b], axis=1)

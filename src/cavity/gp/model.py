@@ -31,7 +31,7 @@ _HEADROOM = 1e-12
 class Model:
     """Kernel, inducing points, q and likelihood: closed-form predictions at any inputs.
 
-    The latent value at x has the mean c·e and the variance v + b·s + σ²: e and v are the moments of what
+    The latent value at x has the mean c·e and the variance c²(v + b·s + σ²): e and v are the moments of what
     the inducing points say of x, s is the residual variance that they leave unexplained, σ² is the
     kernel's white noise, and c and b are `inverse_temperature` and `residual_variance_scale`.
     """
@@ -46,7 +46,7 @@ class Model:
     jitter: float
     """Relative jitter of K: the posterior's whitened coordinates depend on it."""
     inverse_temperature: float = 1.0
-    """Factor c on the posterior's latent means, which calibrates the probabilities."""
+    """Factor c on the latent functions, which calibrates the probabilities."""
     residual_variance_scale: float = 1.0
     """Factor b on the residual variance, which calibrates them too."""
 
@@ -131,9 +131,10 @@ class Model:
         prior = Prior(self.kernel, self.Z, np.dtype(np.float64), self.jitter)
         A = prior.rows_kernel.cross(inputs)[0] @ prior.L_inverse.T
         K = bind(self.kernel, inputs).cross(inputs)[0]
-        conditional = self.residual_variance_scale * (K - A @ A.T)
+        c, b = self.inverse_temperature, self.residual_variance_scale
+        conditional = b * (K - A @ A.T)
         covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
-        return self.inverse_temperature * self.posterior.mean @ A.T, covariance
+        return c * self.posterior.mean @ A.T, c**2 * covariance
 
     def sample(
         self, X: ArrayOrSparse, n_samples: int, rng: np.random.Generator | np.random.RandomState
@@ -150,8 +151,8 @@ class Model:
         return np.asarray(mean[:, :, None] + roots @ rng.standard_normal((*mean.shape, n_samples)))
 
     def noise_variance(self, X: ArrayOrSparse) -> Array:
-        """Variance [n] of the kernel's white noise at raw inputs X [n, d]."""
-        return self._prior_variance(self._inputs(X))[1]
+        """Variance [n] of the kernel's white noise at raw inputs X [n, d], calibrated."""
+        return self.inverse_temperature**2 * self._prior_variance(self._inputs(X))[1]
 
     def _over_tiles(
         self, compute: Callable[[Array], tuple[Array, ...]], X: ArrayOrSparse, map_function: MapFunction

@@ -58,7 +58,7 @@ class SweepOptions:
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
     inverse_temperature: float = 1.0
-    """Factor on the latent means, and on the shifts of the sites, before the rule is applied."""
+    """c: the rule is applied to c·f instead of f, whose moments and sites are scaled alike."""
     residual_scale: float = 1.0
     """κ: the variance of f given u in a row's likelihood is κs instead of s; 1 is FITC, 0 is DTC.
 
@@ -190,14 +190,16 @@ class Sweep(_PriorPass):
         """The terms of rows whose sites in q are `own`."""
         options = self.options
 
+        c = options.inverse_temperature
+
         def terms_without(share: Array | float) -> RowTerms:
             return self.rule(
                 rows.labels,
-                options.inverse_temperature * at.mean,
-                at.variance,
-                options.residual_scale * at.residual,
-                share * own.precision,
-                options.inverse_temperature * share * own.shift,
+                c * at.mean,
+                c**2 * at.variance,
+                c**2 * options.residual_scale * at.residual,
+                share / c**2 * own.precision,
+                share / c * own.shift,
                 options.max_leverage,
             )
 

@@ -170,7 +170,8 @@ def to_onnx(
     X = preprocessed(graph, before, layout)
     fitted = classifier.model_
     latents = latent_moments(fitted, X)
-    largest = float(np.max(fitted.kernel.diag(fitted.Z))) * max(1.0, fitted.residual_variance_scale)
+    scale = fitted.inverse_temperature**2 * max(1.0, fitted.residual_variance_scale)
+    largest = scale * float(np.max(fitted.kernel.diag(fitted.Z)))
     p = probabilities(fitted.likelihood, *latents, largest)
     _outputs(graph, classifier, np.asarray(estimator.classes_), p, latents, layout)
     model = graph.model(f"{type(classifier).__name__}, exported by cavity", _metadata(classifier))
@@ -241,10 +242,8 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
         smooth = covariances(smooth_kernel, X, prior.Z[:1]).diagonal
         variance, diagonal = variance + (diagonal - smooth), smooth
     residual = (diagonal - (A * A).sum()).at_least(0.0)
-    return LatentMoments(
-        A @ (model.inverse_temperature * posterior.mean.T),
-        variance + residual * model.residual_variance_scale,
-    )
+    c, b = model.inverse_temperature, model.residual_variance_scale
+    return LatentMoments(A @ (c * posterior.mean.T), (variance + residual * b) * c**2)
 
 
 def _outputs(
