@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cavity.data.moments import FLAT, whitening_matrix
+from cavity.data.statistics import FLAT, whitening_matrix
 
 
 @given(d=st.integers(1, 12), seed=st.integers(0, 100))

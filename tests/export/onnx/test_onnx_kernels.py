@@ -7,7 +7,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared
 
 from cavity.export.onnx import Covariances, register
 from cavity.export.onnx.graph import Graph
-from cavity.export.onnx.kernels import covariances
+from cavity.export.onnx.model import covariances
 from support import KERNELS, points, table
 
 X, _ = table(20)

@@ -7,7 +7,7 @@ from onnx_serving import run_columns
 from scipy.special import erfcx
 
 from cavity.export.onnx.graph import Graph
-from cavity.export.onnx.likelihoods import probabilities, scaled_erfc
+from cavity.export.onnx.model import probabilities, scaled_erfc
 from cavity.gp.likelihoods import Logit, Probit
 
 

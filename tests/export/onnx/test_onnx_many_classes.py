@@ -8,7 +8,7 @@ from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from cavity.export.onnx.graph import Graph
-from cavity.export.onnx.likelihoods import noisy_argmax
+from cavity.export.onnx.model import noisy_argmax
 
 
 def integral(mean, variance):

@@ -15,8 +15,8 @@ import numpy as np
 from distributed import Future
 
 from cavity.data.labels import encode_labels
-from cavity.data.moments import Moments
 from cavity.data.source import RawRows, RowSource, batch_count, joined, tile_precision
+from cavity.data.statistics import Moments
 from cavity.data.weights import checked_class_factors
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import LazyTable, Partition, PartitionSummary, summarise

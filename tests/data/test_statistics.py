@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cavity.data.moments import Moments, learn_standard
 from cavity.data.scaling import Scaling
+from cavity.data.statistics import Moments, learn_standard
 
 FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 
