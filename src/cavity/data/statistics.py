@@ -299,7 +299,7 @@ class Distribution:
 
     @classmethod
     def of(cls, x: AnyArray, weight: Array | None) -> Distribution:
-        """That of a column x [t] with positive weights [t]."""
+        """The distribution of a column x [t] with positive weights [t]."""
         x = x.astype(np.float64)
         if weight is None:
             values, counts = np.unique(x, return_counts=True)

@@ -251,7 +251,7 @@ class ShardedSource(RowSource):
         return (moments for group in parts for moments in group)
 
     def label_digests(self) -> list[str]:
-        """Digests of the labels and weights of each shard, by which a checkpoint knows its fit."""
+        """Digests of the labels and weights of each shard, which a checkpoint is compared with."""
         parts = self.cluster.run(
             lambda: self.cluster.client.map(digests_of, self.rows, pure=False), self.reload
         )

@@ -270,7 +270,7 @@ def _task_context() -> Iterator[None]:
 
 @contextmanager
 def _short_switch_interval() -> Iterator[None]:
-    """Let the worker's own thread, which talks to other workers, have the interpreter soon."""
+    """Let the thread that exchanges data with other workers get the interpreter sooner."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:

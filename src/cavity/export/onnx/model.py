@@ -33,6 +33,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from cavity.data.scaling import Knots, Scaling
 from cavity.export.onnx.graph import Value
 from cavity.gp.kernels import noise_free
+from cavity.gp.kernels.base import registered_for
 from cavity.gp.likelihoods import BinaryLikelihood, Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.likelihoods.binary import logistic_mixture
 from cavity.gp.model import Model
@@ -63,13 +64,7 @@ def _emitter(kernel: object, X: Value, Z: Array) -> Covariances:
 
 def covariances(kernel: Kernel, X: Value, Z: Array) -> Covariances:
     """Covariances of rows X [N, d] and inducing points Z [m, d], both scaled."""
-    # A subclass uses the emitter of its parent only if it computes the same function.
-    owner = next(t for t in type(kernel).__mro__ if t in _emitter.registry)
-    if owner is not object and any(
-        getattr(type(kernel), method) is not getattr(owner, method) for method in ("__call__", "diag")
-    ):
-        return _emitter.dispatch(object)(kernel, X, Z)
-    return _emitter(kernel, X, Z)
+    return registered_for(_emitter, type(kernel))(kernel, X, Z)
 
 
 @overload
