@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,10 +74,6 @@ class LocalEngine(Engine):
     @cached_property
     def _held_out_mask(self) -> NDArray[np.bool_] | None:
         return None if self.held_out is None else self.held_out.mask(self.n_rows)
-
-    def fresh(self) -> LocalEngine:
-        """An engine for the same rows, with sites of zero precision."""
-        return LocalEngine(self.source, self.scaling, self.n_latents, self.threads, self.held_out)
 
     def with_held_out_rows(self) -> LocalEngine:
         """An engine in which the held-out rows take part, too; the other rows keep their sites."""
@@ -224,6 +220,8 @@ Result = TypeVar("Result")
 class LocalBackend:
     """Runs a fit in the threads of this process."""
 
+    engine_type: ClassVar[type[Engine]] = LocalEngine
+
     def __init__(self, threads: Threads) -> None:
         self.threads = threads
 
@@ -256,8 +254,7 @@ class LocalBackend:
         n_directions: int = 0,
     ) -> Engine:
         """The engine that runs passes over a source and keeps its sites."""
-        assert isinstance(source, Source)
-        return LocalEngine(source, scaling, n_latents, self.threads, held_out, n_directions)
+        return self.engine_type(source, scaling, n_latents, self.threads, held_out, n_directions)
 
     def n_side_by_side(self, source: RowSource) -> int:
         """How many trainings over one source run at the same time in `side_by_side`."""

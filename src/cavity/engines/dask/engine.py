@@ -76,10 +76,6 @@ class DaskEngine(Engine):
         finalizer = weakref.finalize(self, _release, weakref.ref(self._client), fit_id)
         finalizer.atexit = False  # type: ignore[misc]
 
-    def fresh(self) -> DaskEngine:
-        """An engine for the same rows, with sites of zero precision."""
-        return DaskEngine(self.source, self.scaling, self.n_latents, self.threads, self.held_out)
-
     def with_held_out_rows(self) -> DaskEngine:
         """An engine in which the held-out rows take part, too; the other rows keep their sites."""
         engine = DaskEngine(self.source, self.scaling, self.n_latents, self.threads)
@@ -241,6 +237,8 @@ def _release(client: weakref.ref[Client], fit_id: str) -> None:
 class DaskBackend(LocalBackend):
     """Runs passes over a `ShardedSource` on the workers that hold its shards."""
 
+    engine_type = DaskEngine
+
     def __init__(self, cluster: Cluster, threads: Threads) -> None:
         super().__init__(threads)
         self.cluster = cluster
@@ -249,18 +247,6 @@ class DaskBackend(LocalBackend):
         """Moments of all shards."""
         assert isinstance(source, ShardedSource)
         return source.moments(products=products)
-
-    def engine(
-        self,
-        source: RowSource,
-        scaling: Scaling,
-        n_latents: int,
-        held_out: HeldOut | None = None,
-        n_directions: int = 0,
-    ) -> Engine:
-        """The engine that sends passes to the workers."""
-        assert isinstance(source, ShardedSource)
-        return DaskEngine(source, scaling, n_latents, self.threads, held_out, n_directions)
 
     def status(self, rows_per_second: float) -> str:
         """Throughput and number of workers."""
