@@ -19,9 +19,15 @@ from cavity.cli.io import (
     with_target,
 )
 from cavity.cli.progress import progress_shown
+from cavity.data.locations import DELIMITERS, FORMAT_OF, PARQUET
 from cavity.data.table import Table, open_table
 from cavity.estimators.table import TableClassifier
-from cavity.estimators.table_prediction import LabelledRows, encoded_chunks, warn_of_new_columns
+from cavity.estimators.table_prediction import (
+    LabelledRows,
+    encoded_chunks,
+    predictions,
+    warn_of_new_columns,
+)
 from cavity.gp.metrics import ScoreSums
 from cavity.text import printable, suggestion
 from cavity.typing import JsonObject
@@ -31,8 +37,16 @@ if TYPE_CHECKING:
     from pyarrow.csv import CSVWriter
     from pyarrow.parquet import ParquetWriter
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-_PARQUET = {".parquet", ".parq", ".pq"}
+_NAMES = {
+    "nll": "negative log-likelihood",
+    "error": "error",
+    "brier": "Brier score",
+    "calibration_error": "calibration error",
+    "auc": "area under the ROC curve",
+}
+"""Names of the scores, for people."""
+MOST_ROWS = 20_000
+"""Most rows in a report; from a larger table this many are drawn at random."""
 
 
 def run_predict(
@@ -47,10 +61,6 @@ def run_predict(
     suffix = _checked_suffix(output, settings.json)
     if output != STDOUT:
         checked_output(output, settings.force)
-    from cavity.data.table import open_table
-    from cavity.estimators.table_prediction import predictions
-    from cavity.text import suggestion
-
     model = loaded_model(model_path, jobs)
     table = open_table(data)
     for name in keep:
@@ -85,7 +95,11 @@ def _checked_suffix(output: str, json: bool) -> str:
             )
         return ".csv"
     suffix = Path(output).suffix.lower()
-    if output and not Path(output).is_dir() and suffix not in (*_DELIMITERS, *_PARQUET):
+    if (
+        output
+        and not Path(output).is_dir()
+        and not (suffix in DELIMITERS or FORMAT_OF.get(suffix) == PARQUET)
+    ):
         raise CommandError(
             f"{output}: predictions are written as .parquet, .csv or .tsv; give -o such a file name"
         )
@@ -94,24 +108,15 @@ def _checked_suffix(output: str, json: bool) -> str:
 
 def _writer(stream: IO[bytes], suffix: str, schema: Schema) -> CSVWriter | ParquetWriter:
     """A writer of Arrow record batches in the format of the suffix."""
-    if suffix in _PARQUET:
+    if FORMAT_OF[suffix] == PARQUET:
         from pyarrow import parquet
 
         # A dictionary of the numbers, which hardly repeat, would take longer than all the rest.
         return parquet.ParquetWriter(stream, schema, use_dictionary=["label"])
     from pyarrow import csv
 
-    options = csv.WriteOptions(delimiter=_DELIMITERS[suffix], quoting_style="needed")
+    options = csv.WriteOptions(delimiter=DELIMITERS[suffix], quoting_style="needed")
     return csv.CSVWriter(stream, schema, write_options=options)
-
-
-_NAMES = {
-    "nll": "negative log-likelihood",
-    "error": "error",
-    "brier": "Brier score",
-    "calibration_error": "calibration error",
-    "auc": "area under the ROC curve",
-}
 
 
 def run_evaluate(
@@ -186,10 +191,6 @@ def as_text(scores: JsonObject) -> str:
     for word, counts in zip(classes, scores["confusion"], strict=True):
         lines.append(f"{word:14}" + "".join(f"{count:14,.15g}" for count in counts))
     return "\n".join(lines)
-
-
-MOST_ROWS = 20_000
-"""Most rows in a report; from a larger table this many are drawn at random."""
 
 
 def run_report(

@@ -32,6 +32,13 @@ _SMALLEST_WORK = 20_000_000
 """Least cost of such a tile, in rows times m·(m·(1 + C)/2 + d/3): less is not worth a thread."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
 """Sites of more rows than this are stored in float32; with many classes, of fewer."""
+MOST_HELD_OUT = 20_000
+"""Most rows that are held out."""
+MOST_VALUES_HELD_OUT = 20_000_000
+"""Most of their values: they are kept in memory. A thousand rows are held out in any case."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def minibatch_tiles(size: int, m: int, d: int, n_latents: int = 1) -> int:
@@ -206,15 +213,6 @@ def _split(batch: Block, n_tiles: int) -> list[Block]:
         )
         for part in even_parts(len(index), n_tiles)
     ]
-
-
-MOST_HELD_OUT = 20_000
-"""Most rows that are held out."""
-MOST_VALUES_HELD_OUT = 20_000_000
-"""Most of their values: they are kept in memory. A thousand rows are held out in any case."""
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class LocalBackend:

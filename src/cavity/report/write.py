@@ -38,6 +38,16 @@ from cavity.text import printable_lines
 from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray
 from cavity.version import __version__
 
+_MAX_FEATURES = 20
+"""Features in the table of the data and in the figure of their relevance."""
+_MAX_COLUMNS = 8
+"""Columns in the table of the hardest rows."""
+
+LabelledInput: TypeAlias = tuple[InputRows, InputLabels]
+"""Rows X [n, d] and their labels y [n] as the user gave them; both None if there are none."""
+PageVariables: TypeAlias = dict[str, object]
+"""Variables of the template, by name."""
+
 
 def write_report(
     estimator: BaseEstimator,
@@ -146,18 +156,6 @@ def _renderer() -> Callable[..., str]:
 
 def _asset(name: str) -> str:
     return files("cavity.report").joinpath(name).read_text(encoding="utf-8")
-
-
-_MAX_FEATURES = 20
-"""Features in the table of the data and in the figure of their relevance."""
-_MAX_COLUMNS = 8
-"""Columns in the table of the hardest rows."""
-
-
-LabelledInput: TypeAlias = tuple[InputRows, InputLabels]
-"""Rows X [n, d] and their labels y [n] as the user gave them; both None if there are none."""
-PageVariables: TypeAlias = dict[str, object]
-"""Variables of the template, by name."""
 
 
 @dataclass(frozen=True)
