@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.moments import Moments
+from cavity.data.statistics import Moments
 from cavity.datasets.catalogue import CATALOGUE, read_folder
 
 UCI = ("australian", "breast", "crabs", "heart", "ionosphere", "pima", "sonar")

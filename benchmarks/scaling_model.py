@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cavity.engines.dask.comm import n_copies
+from cavity.engines.dask.comm import FAN_IN, n_copies
 from cavity.engines.dask.passes import SMALL
 from cavity.engines.dask.shards import ShardLayout
-from cavity.engines.dask.tree import FAN_IN
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from cavity.errors import NumericalError
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import Prior
 from cavity.inference.converge import converge
-from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.updates import gradient, objective
 

@@ -23,12 +23,11 @@ from cavity.gp.kernels import bind
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Batch, Trainer, TrainingState, make_problem
 from cavity.inference.updates import GaussianSpace, GradientUpdate
-from cavity.inference.vi import Variational
 
 N, D, M = 4_000, 8, 100
 RULES: dict[str, Any] = {"ep": ExpectationPropagation, "vi": Variational}

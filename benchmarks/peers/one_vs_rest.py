@@ -13,11 +13,10 @@ from cavity.gp.likelihoods import Likelihood, Probit
 from cavity.gp.model import Model
 from cavity.inference import open_rows, resolve
 from cavity.inference.checkpoint import Checkpointer
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import Progress
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.start import chosen_start, hold_out_rows, learn_scaling, prepare
 from cavity.inference.train import train
-from cavity.inference.vi import Variational
 
 PROBIT = Probit()
 

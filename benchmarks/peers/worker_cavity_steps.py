@@ -10,12 +10,11 @@ from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.inducing import default_kernel
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.trainer import Batch, Trainer, make_problem
 from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
-from cavity.inference.vi import Variational
 
 RULES = {"sep": ExpectationPropagation, "svi": Variational, "svi-gradient": Variational}
 

@@ -20,8 +20,8 @@ from cavity.engines.threads import Threads, one_blas_thread, thread_count
 from cavity.gp.inducing import default_kernel
 from cavity.gp.likelihoods import NoisyArgmax, Probit
 from cavity.gp.parameters import ParameterSpace
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
+from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.trainer import Batch, Trainer, make_problem
 from cavity.inference.updates import NaturalUpdate

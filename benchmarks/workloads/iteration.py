@@ -15,8 +15,8 @@ from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads, one_blas_thread, thread_count
 from cavity.gp.inducing import default_kernel
 from cavity.gp.parameters import ParameterSpace
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
+from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.trainer import Trainer, make_problem
 

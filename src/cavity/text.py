@@ -11,7 +11,7 @@ from html import escape
 
 
 def printable(text: str) -> str:
-    r"""The text on one line: characters that would steer a terminal, or are not seen, are escaped.
+    r"""The text on one line, with control characters and invisible characters escaped.
 
     All output of the command line goes through this function or one of the next two, because names of
     columns, labels and files may come from strangers.
@@ -34,7 +34,7 @@ def printable_lines(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    r"""A JSON document of the same meaning, in which no character steers a terminal.
+    r"""A JSON document of the same meaning, with control and invisible characters escaped.
 
     >>> printable_json('"\x9b31m"')
     '"\\u009b31m"'

@@ -230,7 +230,7 @@ def test_report_is_one_html_file(folder, tmp_path):
 
 
 def test_reports_on_many_rows_take_some(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("cavity.cli.evaluate.MOST_ROWS", 60)
+    monkeypatch.setattr("cavity.cli.predict.MOST_ROWS", 60)
     result = run("report", folder / "flights.cavity", folder / "new.tsv", "-o", tmp_path / "r.html")
     assert result.exit_code == 0, result.stderr
     assert "60 of 200 rows" in result.stderr

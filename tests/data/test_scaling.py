@@ -12,10 +12,9 @@ from scipy import sparse
 from scipy.stats import norm
 
 from cavity import SEPClassifier
-from cavity.data import ArraySource, ParquetSource, quantiles
-from cavity.data.moments import Moments
-from cavity.data.quantiles import MOST_ROWS, learn_from_sample, sample_numbers, scaling_of
+from cavity.data import ArraySource, ParquetSource, statistics
 from cavity.data.scaling import Scaling
+from cavity.data.statistics import MOST_ROWS, Moments, learn_from_sample, sample_numbers, scaling_of
 
 FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 SHAPES = {
@@ -239,7 +238,7 @@ class TestSample:
 @pytest.mark.parametrize("kind", ["robust", "quantile"])
 @pytest.mark.parametrize("most", [2_000, 500])
 def test_arrays_sparse_arrays_and_files_agree(kind, most, tmp_path, monkeypatch):
-    monkeypatch.setattr(quantiles, "MOST_ROWS", most)
+    monkeypatch.setattr(statistics, "MOST_ROWS", most)
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     X = columns(2_000, names=["normal", "mostly zero", "few values"])

@@ -18,7 +18,7 @@ from cavity.data.source import LoadedBlock
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
 from cavity.gp.likelihoods import NoisyArgmax
-from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import Sweep, SweepOptions
 from support import fixed_point, make_engine, make_prior, points, table
 

@@ -11,11 +11,10 @@ from sklearn.metrics import log_loss
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier, TableClassifier, load, save
 from cavity.data import ArraySource
 from cavity.gp.likelihoods import NoisyArgmax
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.updates import GaussianSpace, bound_gradient, objective
-from cavity.inference.vi import Variational
 from reference import central_differences
 from support import fixed_point, make, make_engine, make_prior, points, table, value_and_gradient
 

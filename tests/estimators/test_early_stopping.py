@@ -13,18 +13,17 @@ from cavity.data import sampling
 from cavity.data.arrays import ArraySource
 from cavity.data.sampling import HeldOut, hashed_rows
 from cavity.data.source import RawRows
-from cavity.engines.backend import LocalBackend
+from cavity.engines.local import LocalBackend
 from cavity.engines.threads import Threads
 from cavity.gp.calibration import LatentParts, fit_calibration
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import marginals
 from cavity.inference import train
 from cavity.inference.converge import converge
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Trainer, make_problem
-from cavity.inference.vi import Variational
 from support import KERNELS, make, make_engine, make_prior, points, table, watch_training
 
 X, LABELS = table(300)

@@ -62,7 +62,7 @@ def attacks(canary):
     code = text(f"open({str(canary)!r}, 'w')")
     system = named("os.system", "FunctionNode")
     partial = {"args": several(shell), "kwds": mapping(), "namespace": mapping()}
-    owner = named("cavity.gp.likelihoods.probit.Probit", "ObjectNode", content=mapping())
+    owner = named("cavity.gp.likelihoods.binary.Probit", "ObjectNode", content=mapping())
     return {
         "os.system": system,
         "posix.system": named("posix.system", "TypeNode"),
@@ -81,8 +81,8 @@ def attacks(canary):
         "operator.methodcaller": named(
             "operator.methodcaller", "OperatorFuncNode", attrs=several(shell)
         ),
-        "cavity.gp.likelihoods.probit.Probit": named(
-            "cavity.gp.likelihoods.probit.Probit",
+        "cavity.gp.likelihoods.binary.Probit": named(
+            "cavity.gp.likelihoods.binary.Probit",
             "MethodNode",
             content={"func": "__init_subclass__", "obj": owner},
         ),
@@ -133,8 +133,8 @@ def test_the_same_way_in_with_an_honest_node_loads(archive, tmp_path):
 
 
 def test_a_type_that_is_filled_in_one_place_is_not_called_in_another(archive, tmp_path):
-    filled = named("cavity.gp.likelihoods.probit.Probit", "ObjectNode", content=mapping())
-    called = named("cavity.gp.likelihoods.probit.Probit", "DictNode", **_dict())
+    filled = named("cavity.gp.likelihoods.binary.Probit", "ObjectNode", content=mapping())
+    called = named("cavity.gp.likelihoods.binary.Probit", "DictNode", **_dict())
     crafted(archive, several(filled, called), tmp_path / "evil.cavity")
     with pytest.raises(cavity.ModelFileError, match="Probit, which cavity does not trust"):
         cavity.load(tmp_path / "evil.cavity")

@@ -11,10 +11,9 @@ from cavity.engines.local import LocalEngine
 from cavity.gp.likelihoods import NoisyArgmax
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.inference.converge import converge
-from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import Sweep, SweepOptions, site_gamma
 from cavity.inference.updates import NaturalUpdate, gradient
-from cavity.inference.vi import Variational
 from support import KERNELS, make, make_engine, make_prior, points, replace_sweep, table
 
 KERNEL, M = KERNELS["noisy"], 5

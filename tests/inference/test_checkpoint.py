@@ -21,9 +21,9 @@ from cavity.inference.checkpoint import Checkpointer, Position
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Progress
 from cavity.inference.optimizers import Adadelta, Adam, SignRates
+from cavity.inference.rule import Variational
 from cavity.inference.schedule import Monitor
 from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
-from cavity.inference.vi import Variational
 from support import replace_sweep, set_clock, table
 
 X_STAR, _ = table(30, seed=4)

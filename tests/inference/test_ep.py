@@ -9,8 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.rule import limit_leverage
+from cavity.inference.rule import ExpectationPropagation, limit_leverage
 
 LABELS = st.sampled_from([0, 1])
 Z = st.floats(-1e3, 1e3)

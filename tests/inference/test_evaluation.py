@@ -5,9 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from cavity.inference.converge import converge
-from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import SweepOptions
-from cavity.inference.vi import Variational
 from reference import (
     central_differences,
     fitc_covariance,

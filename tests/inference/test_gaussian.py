@@ -16,9 +16,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity.gp.likelihoods import Logit, Probit
 from cavity.gp.prior import Prior
+from cavity.inference.rule import Variational
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.updates import GaussianSpace, bound_gradient, objective
-from cavity.inference.vi import Variational
 from reference import central_differences, exact_log_evidence
 from support import FLOAT64, KERNELS, fixed_point, make_engine, make_prior, points, signs, table
 

@@ -11,8 +11,8 @@ from cavity.gp.likelihoods import Logit, Probit
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_bound_by_lbfgs
 from cavity.inference.optimizers import Adadelta
+from cavity.inference.rule import Variational
 from cavity.inference.updates import GaussianSpace, GradientUpdate
-from cavity.inference.vi import Variational
 from support import KERNELS, fixed_point, make, make_engine, make_prior, points, table
 
 X, LABELS = table(60)

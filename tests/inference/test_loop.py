@@ -21,15 +21,14 @@ from cavity.gp.tiles import Sites
 from cavity.inference.checkpoint import Position
 from cavity.inference.config import resolve
 from cavity.inference.converge import converge
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import StepInfo
 from cavity.inference.loop import batches, draws
 from cavity.inference.optimizers import Adam, SignRates
 from cavity.inference.rows import open_rows, prepare_trainer
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.schedule import Budget, Monitor
 from cavity.inference.train import finish, make_rule
 from cavity.inference.trainer import Problem, Trainer
-from cavity.inference.vi import Variational
 from support import (
     EVIDENCE_ONLY,
     FLOAT32,

@@ -7,9 +7,9 @@ from training_runs import make_trainer
 from cavity.engines.local import LocalEngine
 from cavity.gp.likelihoods import Logit, Probit
 from cavity.inference import lbfgs as outer
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_evidence_by_lbfgs
+from cavity.inference.rule import ExpectationPropagation
 from reference import expectation_propagation, fitc_covariance
 from support import KERNELS, fixed_point, make_engine, make_prior, points, replace_sweep, signs, table
 

@@ -12,7 +12,7 @@ from cavity import SEPClassifier
 from cavity.gp.likelihoods import NoisyArgmax
 from cavity.gp.posterior import marginals
 from cavity.inference.converge import converge
-from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import SweepOptions
 from reference import (
     central_differences,

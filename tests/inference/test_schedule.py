@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.engines.backend import LocalBackend
+from cavity.engines.local import LocalBackend
 from cavity.inference.history import StepInfo
 from cavity.inference.optimizers import Adam
 from cavity.inference.schedule import Budget, Monitor

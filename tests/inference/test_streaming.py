@@ -13,11 +13,10 @@ from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import Prior
 from cavity.inference import streaming
 from cavity.inference.converge import converge
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.history import Progress
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.streaming import Stream, StreamSettings, absorb, following
 from cavity.inference.trainer import Trainer
-from cavity.inference.vi import Variational
 from support import KERNELS, make_engine, make_prior, points, table
 
 X, LABELS = table(200)

@@ -6,9 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from cavity.gp.posterior import Naturals, Posterior, marginals
 from cavity.gp.tiles import Rows, Sites
-from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import Sweep, SweepOptions
-from cavity.inference.vi import Variational
 from reference import projections
 from support import FLOAT32, KERNELS, make_prior, points, table
 

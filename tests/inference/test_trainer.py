@@ -8,11 +8,10 @@ from training_runs import make_trainer
 
 from cavity import NumericalError, SEPClassifier
 from cavity.engines.local import LocalEngine
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.optimizers import Adam
+from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.trainer import Batch, Trainer
 from cavity.inference.updates import GaussianSpace, GradientUpdate, NaturalUpdate
-from cavity.inference.vi import Variational
 from support import KERNELS, make, points, replace_sweep, table, tried, watch_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

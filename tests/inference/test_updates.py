@@ -9,6 +9,7 @@ from training_runs import make_trainer
 
 from cavity.gp.likelihoods import Logit, Probit
 from cavity.gp.posterior import Naturals, Posterior
+from cavity.inference.rule import Variational
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Batch
 from cavity.inference.updates import (
@@ -18,7 +19,6 @@ from cavity.inference.updates import (
     NaturalUpdate,
     objective,
 )
-from cavity.inference.vi import Variational
 from reference import central_differences
 from support import KERNELS, fixed_point, make_engine, make_prior, points, table
 

@@ -9,8 +9,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from cavity.gp.likelihoods import Logit, NoisyArgmax, Probit
-from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.vi import Variational
+from cavity.inference.rule import ExpectationPropagation, Variational
 from reference import central_differences
 
 LABELS = np.array([1, 0, 1, 0])

@@ -12,10 +12,10 @@ from cavity.gp.parameters import ParameterSpace
 from cavity.inference import loop
 from cavity.inference.checkpoint import Checkpointer, Position
 from cavity.inference.config import resolve
-from cavity.inference.ep import ExpectationPropagation
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Progress
 from cavity.inference.optimizers import Adam
+from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.schedule import Monitor
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.trainer import Trainer, make_problem

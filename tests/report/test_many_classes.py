@@ -5,7 +5,7 @@ from sklearn.datasets import make_blobs
 
 from cavity import SEPClassifier
 from cavity.plot import DecisionBoundaryDisplay, PartialDependenceDisplay
-from cavity.plot.partial_dependence import Effect, partial_effect
+from cavity.plot.features import Effect, partial_effect
 from cavity.report import write_report
 
 

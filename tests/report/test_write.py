@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity import SEPClassifier
 from cavity.report import write_report
-from cavity.report.contents import two_features
+from cavity.report.write import two_features
 
 PARTS = [
     "fitted",

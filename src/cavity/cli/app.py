@@ -248,7 +248,7 @@ def evaluate(
     debug: Debug = False,
 ) -> None:
     """Score a model on a table that has the target: NLL, error, Brier, calibration, AUC."""
-    from cavity.cli.evaluate import run_evaluate
+    from cavity.cli.predict import run_evaluate
 
     run_evaluate(model, data, weight, jobs, context.obj)
 
@@ -267,7 +267,7 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Write a report on a model and a table that has the target, as one HTML file."""
-    from cavity.cli.evaluate import run_report
+    from cavity.cli.predict import run_report
 
     run_report(model, data, output, training, context.obj)
 

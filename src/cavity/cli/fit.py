@@ -239,7 +239,7 @@ def _signals_explained(request: FitRequest) -> Iterator[None]:
 
 
 def _version(path: str) -> tuple[int, int] | None:
-    """What tells a file from one that replaces it; None if there is none."""
+    """Inode and time of change, which differ if the file is replaced; None if there is no file."""
     try:
         status = Path(path).stat()
     except OSError:

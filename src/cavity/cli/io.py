@@ -100,7 +100,7 @@ def print_json(values: JsonObject) -> None:
 
 
 class _Terminal(io.BytesIO):
-    """A stream of UTF-8 text that is shown on a terminal, with nothing that steers it."""
+    """A stream of UTF-8 text that is shown on a terminal, with control characters escaped."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ _BATCHES_AHEAD = 2
 
 
 def mapping_of(X: ArrayOrSparse) -> mmap | None:
-    """The map in which the values of X, an array or sparse matrix, lie if they are in a file.
+    """The memory map that holds the values of X, an array or sparse matrix, if they are in a file.
 
     scikit-learn's validation turns memmaps into plain arrays whose values are still in the file.
 
@@ -259,7 +259,7 @@ def npy_source(
 
 
 def _opened(given: InputLabels, name: str) -> tuple[str, InputLabels]:
-    """What errors call an argument, and its value: an array, or that of the .npy file at a path."""
+    """Name for errors and value of an argument, which is an array or the path of a .npy file."""
     if isinstance(given, (str, os.PathLike)):
         return os.fspath(given), open_npy(given, mapped=False)
     return name, given

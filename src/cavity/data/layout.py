@@ -184,7 +184,7 @@ def layout_of(
 
 
 def _row_groups(part: FilePart) -> tuple[pa.Schema, list[tuple[FilePart, RowGroupMetaData | None]]]:
-    """The schema of a part and its row groups with their metadata; None of other formats."""
+    """The schema of a part and its row groups with their metadata, None if the format has none."""
     if part.file is None:
         assert part.fragment is not None
         with reading(part.place):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PARQUET, FEATHER, TEXT = "Parquet", "Feather", "CSV"
 FORMATS = (TEXT, PARQUET, FEATHER)
 """Formats of files that can be read."""
-_FORMAT_OF = {
+FORMAT_OF = {
     ".parquet": PARQUET,
     ".parq": PARQUET,
     ".pq": PARQUET,
@@ -36,7 +36,9 @@ _FORMAT_OF = {
     ".tab": TEXT,
     ".txt": TEXT,
 }
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+"""The format of files, by the suffix of their names."""
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+"""The character between the cells of text files, by suffix."""
 _COMPRESSED = {".gz", ".bz2", ".zst", ".lz4"}
 _MOST_NESTED = 10_000
 """Number of files and folders that are searched for files in subfolders."""
@@ -49,7 +51,7 @@ def format_of(name: str) -> str | None:
     >>> format_of("flights.csv.gz"), format_of("flights.pq"), format_of("flights.xlsx")
     ('CSV', 'Parquet', None)
     """
-    return _FORMAT_OF.get(_suffix(name))
+    return FORMAT_OF.get(_suffix(name))
 
 
 def usual_delimiter(name: str) -> str | None:
@@ -58,7 +60,7 @@ def usual_delimiter(name: str) -> str | None:
     >>> usual_delimiter("flights.tsv.gz")
     '\\t'
     """
-    return _DELIMITERS.get(_suffix(name))
+    return DELIMITERS.get(_suffix(name))
 
 
 def _suffix(name: str) -> str:

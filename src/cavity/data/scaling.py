@@ -6,9 +6,9 @@ Every scaling begins with z = (x − centre)/scale. What follows depends on its 
 * "robust" (median and interquartile range): z ↦ asinh(b·z)/b. This is close to z for small z, and grows
   like a logarithm, which never ends, for large z: a row that is far away stays far away.
 * "quantile": the same, then a piecewise linear function to the normal quantiles of the column's ranks.
-* "whiten": a triangular matrix that decorrelates the columns; see `cavity.data.moments`.
+* "whiten": a triangular matrix that decorrelates the columns; see `cavity.data.statistics`.
 
-`cavity.data.moments` and `cavity.data.quantiles` learn scalings from rows.
+`cavity.data.statistics` learns scalings from rows.
 """
 
 from __future__ import annotations

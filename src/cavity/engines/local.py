@@ -1,20 +1,26 @@
-"""The engine of one machine: tiles of a source through threads, sites in memory."""
+"""Fits in this process: `LocalEngine` sends tiles through threads and keeps sites in memory.
+
+`LocalBackend` says where a fit runs. It reads a source once for its scaling, holds rows out, and makes
+the engine that runs the passes. A fit is the same code with `cavity.engines.dask.engine.DaskBackend`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.arrays import ArrayBlock
-from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
+from cavity.data.arrays import ArrayBlock, ArraySource
+from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, hashed_rows
 from cavity.data.scaling import Scaling
-from cavity.data.source import Block, LoadedBlock, RawRows, Source, even_parts, tile_rows
+from cavity.data.source import Block, LoadedBlock, RawRows, RowSource, Source, even_parts, tile_rows
+from cavity.data.statistics import SAMPLED_KINDS, Moments, learn_from_sample, learn_standard
 from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
 from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
@@ -26,6 +32,13 @@ _SMALLEST_WORK = 20_000_000
 """Least cost of such a tile, in rows times m·(m·(1 + C)/2 + d/3): less is not worth a thread."""
 _ROWS_IN_FULL_PRECISION = 1_000_000
 """Sites of more rows than this are stored in float32; with many classes, of fewer."""
+MOST_HELD_OUT = 20_000
+"""Most rows that are held out."""
+MOST_VALUES_HELD_OUT = 20_000_000
+"""Most of their values: they are kept in memory. A thousand rows are held out in any case."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def minibatch_tiles(size: int, m: int, d: int, n_latents: int = 1) -> int:
@@ -68,10 +81,6 @@ class LocalEngine(Engine):
     @cached_property
     def _held_out_mask(self) -> NDArray[np.bool_] | None:
         return None if self.held_out is None else self.held_out.mask(self.n_rows)
-
-    def fresh(self) -> LocalEngine:
-        """An engine for the same rows, with sites of zero precision."""
-        return LocalEngine(self.source, self.scaling, self.n_latents, self.threads, self.held_out)
 
     def with_held_out_rows(self) -> LocalEngine:
         """An engine in which the held-out rows take part, too; the other rows keep their sites."""
@@ -204,3 +213,74 @@ def _split(batch: Block, n_tiles: int) -> list[Block]:
         )
         for part in even_parts(len(index), n_tiles)
     ]
+
+
+class LocalBackend:
+    """Runs a fit in the threads of this process."""
+
+    engine_type: ClassVar[type[Engine]] = LocalEngine
+
+    def __init__(self, threads: Threads) -> None:
+        self.threads = threads
+
+    def learn_scaling(self, source: RowSource, kind: str | None) -> Scaling:
+        """The scaling of the columns of a source: from a sample, or from the moments of all rows."""
+        if kind is None:
+            return Scaling.identity(source.n_features)
+        if kind in SAMPLED_KINDS:
+            return learn_from_sample(source, kind)
+        return learn_standard(self._moments(source, products=kind == "whiten"))
+
+    def _moments(self, source: RowSource, *, products: bool) -> Iterable[Moments]:
+        """Moments of all parts of a source, in one streaming pass."""
+        assert isinstance(source, Source)
+        return tile_moments(source, self.threads, products=products)
+
+    def hold_out(self, source: RowSource, fraction: float, seed: int) -> HeldOut:
+        """A share of the rows, chosen by a hash of their numbers, and at most 20,000."""
+        n_rows, most = int(source.n_rows), max(1_000, MOST_VALUES_HELD_OUT // source.n_features)
+        size = min(round(fraction * n_rows), MOST_HELD_OUT, most, n_rows - 1)
+        numbers = hashed_rows(n_rows, max(1, size), seed)
+        return HeldOut(numbers, source.take(numbers))
+
+    def engine(
+        self,
+        source: RowSource,
+        scaling: Scaling,
+        n_latents: int,
+        held_out: HeldOut | None = None,
+        n_directions: int = 0,
+    ) -> Engine:
+        """The engine that runs passes over a source and keeps its sites."""
+        return self.engine_type(source, scaling, n_latents, self.threads, held_out, n_directions)
+
+    def n_side_by_side(self, source: RowSource) -> int:
+        """How many trainings over one source run at the same time in `side_by_side`."""
+        # Only rows in memory are surely read by several trainings at once without a loss.
+        return self.threads.n_threads if isinstance(source, ArraySource) else 1
+
+    def side_by_side(
+        self,
+        source: RowSource,
+        function: Callable[[LocalBackend, Item], Result],
+        items: Sequence[Item],
+    ) -> Iterable[Result]:
+        """function(backend, item) for every item, in order; several at once, with one thread each."""
+        if self.n_side_by_side(source) == 1:
+            return (function(self, item) for item in items)
+        return self.threads.map(lambda item: function(LocalBackend(Threads(1)), item), list(items))
+
+    def status(self, rows_per_second: float) -> str:
+        """What a progress line says about the place where a fit runs."""
+        return ""
+
+
+def tile_moments(source: Source, threads: Threads, *, products: bool) -> Iterator[Moments]:
+    """Moments of the columns of each tile of a source, in one streaming pass."""
+
+    def moments(block: Block) -> Moments:
+        rows = block.load()
+        return Moments.of(rows.X, rows.weight, products=products)
+
+    size = tile_rows(1, source.n_features, np.dtype(np.float64))
+    return threads.map(moments, source.blocks(size))

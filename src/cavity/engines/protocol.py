@@ -143,9 +143,9 @@ class Engine(ABC):
         """Values [n], one a row, for as many rows as the user passed; NaN for rows left out before."""
         return values
 
-    @abstractmethod
     def fresh(self) -> Engine:
         """An engine for the same rows, with sites of zero precision."""
+        return type(self)(self.source, self.scaling, self.n_latents, self.threads, self.held_out)
 
     @abstractmethod
     def with_held_out_rows(self) -> Engine:

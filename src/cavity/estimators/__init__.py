@@ -1,1 +1,1 @@
-"""Thin scikit-learn shells around rule, schedule and engine."""
+"""Classifiers with scikit-learn's interface: parameters in, learned attributes out."""

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
-from cavity.engines.backend import LocalBackend
+from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import NumericalError, warn_user
@@ -53,10 +53,9 @@ from cavity.inference.config import (
     check_fields,
     resolve,
 )
-from cavity.inference.converge import FitResult, converge
+from cavity.inference.converge import NOT_SCORED, FitResult, HeldOutScore, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.fitted import names_of_features
-from cavity.inference.held_out import NOT_SCORED, HeldOutScore
 from cavity.inference.history import Progress
 from cavity.inference.race import SAFE, Candidate, Decision, Entrants, Race, RaceLog, race
 from cavity.inference.start import (

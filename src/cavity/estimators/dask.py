@@ -29,9 +29,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.labels import check_classes
 from cavity.data.source import tile_precision
-from cavity.engines.dask.backend import DaskBackend
 from cavity.engines.dask.cluster import Cluster, cluster_for
 from cavity.engines.dask.collections import LazyTable, lazy_table
+from cavity.engines.dask.engine import DaskBackend
 from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.threads import compute_context, thread_count
 from cavity.estimators.base import ConfigFields, warn_not_converged

@@ -19,8 +19,7 @@ from cavity.data.arrow import is_arrow_stream, is_dataset
 from cavity.data.labels import require_one_kind, whole_labels
 from cavity.data.opening import booleans_as_integers, is_source, weighted_arrays
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
-from cavity.engines.backend import LocalBackend
-from cavity.engines.local import LocalEngine
+from cavity.engines.local import LocalBackend, LocalEngine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
 from cavity.estimators.base import ConfigFields, SparseGPClassifier
@@ -30,7 +29,7 @@ from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.config import BATCH_PER_POINT, LEAST_BATCH, STREAM_RATE, TrainingConfig
-from cavity.inference.held_out import NOT_SCORED
+from cavity.inference.converge import NOT_SCORED
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.optimizers import Adam, Optimizer
 from cavity.inference.start import chosen_start

@@ -2,9 +2,9 @@
 
 The latent value of a row is predicted with mean e and variance v + s: v is the posterior variance of
 what the inducing points say of the row, and s is the residual variance, which they leave unexplained.
-The scale b says which part of the residual really is uncertainty of a prediction. The inverse temperature
-c is a factor on the latent function: it mends functions that are too flat or too steep. So the calibrated
-prediction has the mean c·e and the variance c²(v + b·s). For the probit
+The scale b says which part of the residual really is uncertainty of a prediction. The inverse
+temperature c is a factor on the latent function: it mends functions that are too flat or too steep. So
+the calibrated prediction has the mean c·e and the variance c²(v + b·s). For the probit
 
     p(y | x) = Φ(y·c·e/√(1 + c²(v + b·s))).
 

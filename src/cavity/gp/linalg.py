@@ -1,4 +1,4 @@
-"""The m×m linear algebra that everything rests on: factors, inverses, triangular products.
+"""Linear algebra of m×m matrices: factors, inverses, triangular products.
 
 Half of a triangular or symmetric matrix, row by row, is what is sent and what an optimiser moves.
 

@@ -31,8 +31,8 @@ _HEADROOM = 1e-12
 class Model:
     """Kernel, inducing points, q and likelihood: closed-form predictions at any inputs.
 
-    The latent value at x has the mean c·e and the variance c²(v + b·s + σ²): e and v are the moments of what
-    the inducing points say of x, s is the residual variance that they leave unexplained, σ² is the
+    The latent value at x has the mean c·e and the variance c²(v + b·s + σ²): e and v are the moments of
+    what the inducing points say of x, s is the residual variance that they leave unexplained, σ² is the
     kernel's white noise, and c and b are `inverse_temperature` and `residual_variance_scale`.
     """
 

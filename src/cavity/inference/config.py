@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cavity.engines.backend import MOST_HELD_OUT
+from cavity.engines.local import MOST_HELD_OUT
 from cavity.gp.inducing import KERNEL_NAMES
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 from cavity.text import suggestion

@@ -1,4 +1,4 @@
-"""Fingerprints of fits: parameters, rows and labels, by which a checkpoint knows its own fit.
+"""Fingerprints of fits: parameters, rows and labels, which tell whether a checkpoint belongs to a fit.
 
 Small values are stored as they are, so that an error can show a difference. Arrays are stored as
 digests.

@@ -29,14 +29,14 @@ import numpy as np
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
-from cavity.engines.backend import LocalBackend
+from cavity.engines.local import LocalBackend
 from cavity.errors import NumericalError
 from cavity.files import written_atomically
 from cavity.inference.checkpoint import Checkpointer, of_another_fit
 from cavity.inference.checkpoint_file import race_file
 from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
+from cavity.inference.converge import NOT_SCORED, HeldOutScore
 from cavity.inference.fingerprint import Fingerprint
-from cavity.inference.held_out import NOT_SCORED, HeldOutScore
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cavity.data import opening as data_opening
 from cavity.data.source import Source
-from cavity.engines.backend import LocalBackend
+from cavity.engines.local import LocalBackend
 from cavity.engines.threads import compute_context, thread_count
 from cavity.inference.config import TrainingConfig
 from cavity.inference.start import chosen_start, hold_out_rows, learn_scaling, prepare

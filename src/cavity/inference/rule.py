@@ -1,7 +1,7 @@
-"""What an inference rule computes for single rows: refined sites and the scalars of the gradient.
+"""The two rules of inference, EP and VI: a row's refined sites, and its scalars of the gradient.
 
-A rule computes with scalars only, the moments of a row's latent values under q. Both rules, EP and VI,
-first divide the row's own site out of q: the cavity, the posterior of the other rows.
+A rule computes with scalars only, the moments of a row's latent values under q. Both rules first divide
+the row's own site out of q: the cavity, the posterior of the other rows.
 """
 
 from __future__ import annotations
@@ -141,3 +141,104 @@ def centred(terms: RowTerms, mean: Array) -> RowTerms:
     same without this move, but sites that are refined one by one reach it only after very many sweeps.
     """
     return terms._replace(shift=terms.shift - terms.precision * mean.mean(axis=0))
+
+
+@dataclass(frozen=True)
+class ExpectationPropagation(Rule):
+    """Expectation propagation, for any likelihood with tilted moments.
+
+    With the row's own site divided out of q (the cavity, v\\ and e\\), the likelihood integrated against
+    N(e\\, s + v\\) to log Z, and α = ∂ log Z/∂e\\, β = −∂² log Z/∂e\\²:
+
+        ν̃ = β/(1 − βv\\),   μ̃ = α + ν̃(e\\ + v\\ α),   γ = β − α²
+        log Z̃ = log Z − ½ log(1 − ν̃v) + ½ (ν̃e² − 2eμ̃ + vμ̃²)/(1 − ν̃v)
+
+    The last line is log Z + g(cavity) − g(q) with the division by v cancelled. With many classes, the
+    moments are matched class by class: a row has one site for each class, independent of the others.
+
+    >>> rule = ExpectationPropagation()
+    >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
+    >>> terms = rule(np.array([1]), none, one, none[0], none, none, max_leverage=0.99)
+    >>> terms.precision.round(4), terms.objective.round(4)
+    (array([[0.4669]]), array([-0.6931]))
+    """
+
+    def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
+        """Terms of t rows; see `Rule`."""
+        mean, variance, residual = at
+        tilted = self.likelihood.tilted(labels, cavity.mean, residual + cavity.variance)
+        alpha, beta, gamma = tilted.slope, tilted.curvature, tilted.gamma
+        # 1 − βv\ = [1 − β(s + v\)] + βs: positive terms only.
+        new_precision = beta / (tilted.variance_ratio + beta * residual)
+        new_shift = alpha + new_precision * (cavity.mean + cavity.variance * alpha)
+
+        kept, own_precision, own_shift = cavity.kept, cavity.precision, cavity.shift
+        quadratic = own_precision * mean**2 - 2.0 * mean * own_shift + variance * own_shift**2
+        division = (-0.5 * np.log(kept) + 0.5 * quadratic / kept).sum(axis=0)
+        log_predictive = tilted.log_evidence.sum(axis=0)
+
+        pull = (own_precision * mean - own_shift) / kept
+        delta = pull + alpha / kept
+        terms = RowTerms(
+            precision=new_precision,
+            shift=new_shift,
+            objective=log_predictive + division,
+            log_predictive=log_predictive,
+            alpha=alpha,
+            h=alpha * pull - gamma / kept,
+            gamma=gamma,
+            mismatch_mean=delta,
+            mismatch_square=own_precision / kept - beta / kept**2 + delta**2,
+        )
+        return centred(terms, mean) if self.likelihood.translation_invariant else terms
+
+    def complexity(self, posterior: Posterior) -> float:
+        """−½ log|B| + ½ ηᵀB⁻¹η: the log-normaliser of q minus that of the prior."""
+        return posterior.log_partition
+
+
+@dataclass(frozen=True)
+class Variational(Rule):
+    """Variational inference, for any likelihood with expectations of its logarithm.
+
+    With f ~ N(e, s + v) under q: F = E[log p], α = ∂F/∂e = E[∂ log p], β = E[∂² log p] ≤ 0. A full
+    natural-gradient step puts the site at ν̃ = −β, μ̃ = α − βe; and h = β, γ = −β.
+
+    VI itself has no cavity. The row's log predictive probability is that of its label once the site
+    that q holds for it is divided out of q: an estimate of leaving the row out, as in EP.
+
+    >>> rule = Variational()
+    >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
+    >>> terms = rule(np.array([1]), none, one, none[0], none, none, max_leverage=0.99)
+    >>> terms.precision.round(4), terms.objective.round(4)
+    (array([[0.5956]]), array([-1.]))
+    """
+
+    natural: bool = True
+    """Whether sites are for natural-gradient steps. If not, their sums are the gradient of the bound."""
+    site_gamma: ClassVar[float | None] = 1.0
+
+    def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
+        """Terms of t rows; see `Rule`."""
+        expected = self.likelihood.expected(labels, at.mean, at.residual + at.variance)
+        new_precision = np.maximum(-expected.curvature, 0.0)
+        nothing = np.zeros_like(new_precision)
+        terms = RowTerms(
+            precision=new_precision,
+            shift=expected.slope + new_precision * at.mean,
+            objective=expected.log_likelihood.sum(axis=0),
+            log_predictive=self.likelihood.log_predictive(
+                labels, cavity.mean, at.residual + cavity.variance
+            ),
+            alpha=expected.slope,
+            h=-new_precision,
+            gamma=new_precision,
+            mismatch_mean=nothing,
+            mismatch_square=nothing,
+        )
+        is_centred = self.natural and self.likelihood.translation_invariant
+        return centred(terms, at.mean) if is_centred else terms
+
+    def complexity(self, posterior: Posterior) -> float:
+        """−KL[q ‖ prior]."""
+        return -posterior.divergence

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
-from cavity.engines.backend import LocalBackend
+from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.gp.inducing import (
     ROWS_TO_COUNT,

@@ -20,17 +20,17 @@ from cavity.inference.converge import (
     POLISHING_TOL,
     FitResult,
     FixedPoint,
+    HeldOutMoments,
+    HeldOutScore,
     converge,
     record_sweep,
     score_fixed_posterior,
 )
-from cavity.inference.ep import ExpectationPropagation
-from cavity.inference.held_out import HeldOutMoments, HeldOutScore
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_bound_by_lbfgs, fit_evidence_by_lbfgs
 from cavity.inference.loop import LoopResult, run
 from cavity.inference.optimizers import Adadelta
-from cavity.inference.rule import Rule
+from cavity.inference.rule import ExpectationPropagation, Rule, Variational
 from cavity.inference.schedule import Budget, Monitor
 from cavity.inference.sweep import (
     EXACT_LEVERAGE,
@@ -47,7 +47,6 @@ from cavity.inference.updates import (
     NaturalUpdate,
     PosteriorUpdate,
 )
-from cavity.inference.vi import Variational
 from cavity.memory import return_freed_memory
 
 _MOST_SWEEPS = 100

@@ -5,11 +5,9 @@ Every class has `from_estimator`, which computes and draws, and `plot`, which dr
 colour-blind readers can tell apart.
 """
 
-from cavity.plot.calibration import CalibrationDisplay
-from cavity.plot.partial_dependence import PartialDependenceDisplay
+from cavity.plot.curves import CalibrationDisplay, TrainingCurveDisplay
+from cavity.plot.features import PartialDependenceDisplay, RelevanceDisplay
 from cavity.plot.plane import DecisionBoundaryDisplay, InducingPointsDisplay
-from cavity.plot.relevance import RelevanceDisplay
-from cavity.plot.training_curve import TrainingCurveDisplay
 
 __all__ = [
     "CalibrationDisplay",

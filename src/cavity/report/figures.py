@@ -20,9 +20,8 @@ from cavity.plot import (
     TrainingCurveDisplay,
 )
 from cavity.plot.canvas import PALETTE, colour, line_style, number
-from cavity.plot.partial_dependence import Effect
-from cavity.report.scores import Evaluation
-from cavity.report.target import ReportRows, ReportTarget
+from cavity.plot.features import Effect
+from cavity.report.target import Evaluation, ReportRows, ReportTarget
 from cavity.typing import Array
 
 if TYPE_CHECKING:

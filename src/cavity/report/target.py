@@ -1,20 +1,22 @@
-"""The classifier that a report is about, and rows by number as inputs of that classifier."""
+"""The classifier that a report is about, rows as its inputs, and the scores of its predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.metrics import average_precision_score
 from sklearn.pipeline import Pipeline
 
 from cavity.data.source import Source
 from cavity.estimators.facts import FitFacts, fit_facts, fitted_classifier
 from cavity.estimators.validation import validated_rows
+from cavity.gp.metrics import BINS, binomial_band, score, score_rows
 from cavity.inference.fitted import names_of_features
-from cavity.plot.canvas import Frame, dense, n_rows, take_rows
+from cavity.plot.canvas import Frame, dense, log_proba_at, n_rows, take_rows
 from cavity.text import printable
 from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray
 
@@ -133,3 +135,139 @@ def sample_index(n: int, size: int, seed: int) -> IntArray:
     if n <= size:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
+
+
+class Score(NamedTuple):
+    """One line of the table of scores."""
+
+    name: str
+    value: str
+    band: str
+    """95 % interval, or empty."""
+    baseline: str
+    """The same score of a forecast that predicts the class shares of these rows, or empty."""
+    meaning: str
+
+
+def scores(evaluation: Evaluation) -> list[Score]:
+    """Score the predictions; the table of scores line by line."""
+    codes, log_proba = evaluation.codes, evaluation.log_proba
+    found = score(log_proba, codes, np.bincount(codes, minlength=log_proba.shape[1]))
+    rows, baseline = score_rows(log_proba, codes), found["baseline"]
+    low, high = binomial_band(np.array(float(rows.error.sum())), np.array(len(codes)))
+    table = [
+        Score(
+            "NLL",
+            f"{found['nll']:.4f}",
+            _mean_band(rows.nll),
+            f"{baseline['nll']:.4f}",
+            "mean −log probability of the true class; smaller is better",
+        ),
+        Score(
+            "Error",
+            f"{found['error']:.1%}",
+            f"{low:.1%} – {high:.1%}",
+            f"{baseline['error']:.1%}",
+            "share of rows whose likeliest class is not the true one",
+        ),
+        Score(
+            "Brier score",
+            f"{found['brier']:.4f}",
+            _mean_band(rows.brier),
+            f"{baseline['brier']:.4f}",
+            "mean squared distance of the probabilities from the truth",
+        ),
+        Score(
+            "Calibration error",
+            f"{found['calibration_error']:.1%}",
+            "",
+            "",
+            "mean gap between the confidence in the likeliest class and how often it is right, "
+            f"{BINS} bins",
+        ),
+    ]
+    return table + _ranking_scores(evaluation, found["auc"])
+
+
+def _ranking_scores(evaluation: Evaluation, auc: float | None) -> list[Score]:
+    """Areas under the curves: of the second class, or the mean over classes against the rest."""
+    codes, p = evaluation.codes, evaluation.proba
+    judged = [code for code in range(p.shape[1]) if 0 < np.sum(codes == code) < len(codes)]
+    judged = judged[-1:] if p.shape[1] == 2 else judged
+    if auc is None:
+        return []
+    precision = [average_precision_score(codes == code, p[:, code]) for code in judged]
+    share = np.mean([np.mean(codes == code) for code in judged])
+    of = "" if p.shape[1] == 2 else ", mean over classes against the rest"
+    return [
+        Score(
+            "ROC area",
+            f"{auc:.3f}",
+            "",
+            "0.500",
+            f"chance that a row of the class is ranked above one that is not{of}",
+        ),
+        Score(
+            "Average precision",
+            f"{np.mean(precision):.3f}",
+            "",
+            f"{share:.3f}",
+            f"area under the precision–recall curve{of}",
+        ),
+    ]
+
+
+def _mean_band(values: Array) -> str:
+    """95 % interval of the mean of values [n], by their standard error."""
+    if len(values) < 2:
+        return ""
+    half = 1.96 * values.std(ddof=1) / np.sqrt(len(values))
+    return f"{values.mean() - half:.4f} – {values.mean() + half:.4f}"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Predictions and the true classes."""
+
+    codes: IntArray
+    """[n]: true classes."""
+    log_proba: Array
+    """[n, C]"""
+    held_out: bool
+    """Whether the rows took no part in training; otherwise each was left out of the posterior."""
+    n_available: int
+    """Number of rows from which these were drawn."""
+
+    @property
+    def proba(self) -> Array:
+        """Class probabilities [n, C]."""
+        return np.exp(self.log_proba)
+
+    @property
+    def true_log_proba(self) -> Array:
+        """Log probability [n] of the true class."""
+        return np.asarray(np.take_along_axis(self.log_proba, self.codes[:, None], axis=1)[:, 0])
+
+
+def held_out_evaluation(target: ReportTarget, rows: ReportRows, n_available: int) -> Evaluation:
+    """Predict held-out rows."""
+    log_proba = log_proba_at(target.classifier, rows.X)
+    return Evaluation(rows.codes, log_proba, held_out=True, n_available=n_available)
+
+
+def left_out_evaluation(target: ReportTarget, rows: ReportRows) -> Evaluation | None:
+    """Take the leave-one-out probabilities of training rows as predictions.
+
+    Only with two classes do they determine the probabilities of all classes; with more, return None.
+    """
+    loo = np.asarray(target.classifier.loo_log_proba_, dtype=np.float64)
+    if len(target.classes) != 2 or len(rows.index) == 0 or rows.index[-1] >= len(loo):
+        return None
+    of_label = loo[rows.index]
+    visited = np.isfinite(of_label)
+    if not visited.any():
+        return None
+    of_label, codes = of_label[visited], rows.codes[visited].astype(int)
+    of_other = np.log(-np.expm1(np.minimum(of_label, -1e-15)))
+    log_proba = np.where(codes[:, None] == np.arange(2), of_label[:, None], of_other[:, None])
+    return Evaluation(codes, log_proba, held_out=False, n_available=int(np.isfinite(loo).sum()))

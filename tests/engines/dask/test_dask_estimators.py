@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import cavity
 from cavity import SEPClassifier, SVIClassifier
-from cavity.data import quantiles
+from cavity.data import statistics
 from cavity.engines.dask import shards as layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
 from support import make, recalibrate, table
@@ -126,7 +126,7 @@ def test_options_work_as_on_one_machine(client, settings):
 @pytest.mark.parametrize("kind", ["robust", "quantile"])
 @pytest.mark.parametrize("most", [420, 100])
 def test_scalings_from_a_sample_are_equal(client, kind, most, monkeypatch):
-    monkeypatch.setattr(quantiles, "MOST_ROWS", most)
+    monkeypatch.setattr(statistics, "MOST_ROWS", most)
     settings = {**SHORT, "max_epochs": 1, "scaling": kind}
     there = make(DaskSEPClassifier, **settings, client=client).fit(*chunked(X, Y, 150))
     here = make(SEPClassifier, **settings).fit(X, Y)

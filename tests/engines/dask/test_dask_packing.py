@@ -14,19 +14,21 @@ from cavity.data.scaling import Scaling
 from cavity.engines.dask.comm import (
     FitSettings,
     Message,
+    Node,
     PackedMessage,
+    PartialSum,
     pack,
     pack_sums,
+    total,
     unpack,
     unpack_once,
     unpack_sums,
 )
 from cavity.engines.dask.passes import Assignment, pass_graph
-from cavity.engines.dask.tree import Node, PartialSum, total
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Rows, Sites, Sums
-from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import Sweep, SweepOptions
 
 RNG = np.random.default_rng(0)

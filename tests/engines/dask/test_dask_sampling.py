@@ -8,11 +8,11 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity.data.sampling import RowSampler, hashed_rows
 from cavity.engines.dask import shards as layout
-from cavity.engines.dask.backend import DaskBackend
+from cavity.engines.dask.engine import DaskBackend
 from cavity.engines.threads import Threads
 from cavity.estimators.dask import DaskSEPClassifier
 from cavity.gp.prior import Prior
-from cavity.inference.ep import ExpectationPropagation
+from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import Sweep, SweepOptions
 from support import table
 

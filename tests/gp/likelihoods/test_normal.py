@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import expit, factorial2, ndtr
 
-from cavity.gp.likelihoods.logit import kolmogorov_density, logistic_mixture
+from cavity.gp.likelihoods.binary import kolmogorov_density, logistic_mixture
 from cavity.gp.likelihoods.normal import density_ratio, gauss_hermite, gauss_rule, log_cdf
 
 

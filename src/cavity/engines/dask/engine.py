@@ -1,10 +1,10 @@
-"""The engine of many machines: groups of shards as tasks, sites on the workers, one tree of sums."""
+"""Fits on a Dask cluster: groups of shards as tasks, sites on the workers, one tree of sums."""
 
 from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -17,6 +17,9 @@ from distributed import Client, Future
 
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
 from cavity.data.scaling import Scaling
+from cavity.data.source import RowSource
+from cavity.data.statistics import Moments
+from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.comm import FitSettings, Message, unpack_sums
 from cavity.engines.dask.passes import Assignment, GroupStates, MakeTask, PassResult, PassRunner, Task
 from cavity.engines.dask.recovery import (
@@ -30,6 +33,7 @@ from cavity.engines.dask.recovery import (
 )
 from cavity.engines.dask.shards import ShardBatch, ShardedSource, shard_batches
 from cavity.engines.dask.worker import leave_one_out, release_state, run_pass, state_key
+from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
 from cavity.gp.tiles import Sums
@@ -71,10 +75,6 @@ class DaskEngine(Engine):
         self._predecessor: DaskEngine | None = None
         finalizer = weakref.finalize(self, _release, weakref.ref(self._client), fit_id)
         finalizer.atexit = False  # type: ignore[misc]
-
-    def fresh(self) -> DaskEngine:
-        """An engine for the same rows, with sites of zero precision."""
-        return DaskEngine(self.source, self.scaling, self.n_latents, self.threads, self.held_out)
 
     def with_held_out_rows(self) -> DaskEngine:
         """An engine in which the held-out rows take part, too; the other rows keep their sites."""
@@ -232,3 +232,22 @@ def _release(client: weakref.ref[Client], fit_id: str) -> None:
 
     # Garbage may be collected in the client's own thread, which must not wait for itself.
     Thread(target=tell, daemon=True).start()
+
+
+class DaskBackend(LocalBackend):
+    """Runs passes over a `ShardedSource` on the workers that hold its shards."""
+
+    engine_type = DaskEngine
+
+    def __init__(self, cluster: Cluster, threads: Threads) -> None:
+        super().__init__(threads)
+        self.cluster = cluster
+
+    def _moments(self, source: RowSource, *, products: bool) -> Iterable[Moments]:
+        """Moments of all shards."""
+        assert isinstance(source, ShardedSource)
+        return source.moments(products=products)
+
+    def status(self, rows_per_second: float) -> str:
+        """Throughput and number of workers."""
+        return f"  {rows_per_second:12,.0f} rows/s  {self.cluster.n_workers} workers"

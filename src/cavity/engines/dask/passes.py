@@ -9,9 +9,17 @@ from typing import Any, NamedTuple, TypeAlias
 import dask
 from distributed import Client, Future
 
-from cavity.engines.dask.comm import Message, PackedMessage, broadcast, identity, pack
+from cavity.engines.dask.comm import (
+    FAN_IN,
+    Message,
+    PackedMessage,
+    broadcast,
+    combine,
+    identity,
+    pack,
+    total,
+)
 from cavity.engines.dask.shards import ShardedSource, slot_of, worker_slots
-from cavity.engines.dask.tree import FAN_IN, combine, total
 from cavity.gp.tiles import Sums
 
 _PASSES_TO_LOOK_AROUND = 20

@@ -15,8 +15,8 @@ import numpy as np
 from distributed import Future
 
 from cavity.data.labels import encode_labels
-from cavity.data.moments import Moments
 from cavity.data.source import RawRows, RowSource, batch_count, joined, tile_precision
+from cavity.data.statistics import Moments
 from cavity.data.weights import checked_class_factors
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import LazyTable, Partition, PartitionSummary, summarise
@@ -251,7 +251,7 @@ class ShardedSource(RowSource):
         return (moments for group in parts for moments in group)
 
     def label_digests(self) -> list[str]:
-        """Digests of the labels and weights of each shard, by which a checkpoint knows its fit."""
+        """Digests of the labels and weights of each shard, which a checkpoint is compared with."""
         parts = self.cluster.run(
             lambda: self.cluster.client.map(digests_of, self.rows, pure=False), self.reload
         )

@@ -19,22 +19,23 @@ import numpy as np
 from distributed import Client, Future, get_client, get_worker
 
 from cavity.data.arrays import ArrayBlock, ArraySource
-from cavity.data.moments import Moments
 from cavity.data.sampling import HeldOut
 from cavity.data.source import Block, RawRows, joined, shuffled
-from cavity.engines.backend import tile_moments
+from cavity.data.statistics import Moments
 from cavity.engines.dask.comm import (
     GroupRows,
     GroupState,
     Message,
+    Node,
     PackedMessage,
+    PartialSum,
     ShardState,
+    fold,
     pack_sums,
     unpack,
     unpack_once,
 )
-from cavity.engines.dask.tree import Node, PartialSum, fold
-from cavity.engines.local import LocalEngine
+from cavity.engines.local import LocalEngine, tile_moments
 from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.tiles import Sites, Sums
 from cavity.memory import freed_memory_kept
@@ -269,7 +270,7 @@ def _task_context() -> Iterator[None]:
 
 @contextmanager
 def _short_switch_interval() -> Iterator[None]:
-    """Let the worker's own thread, which talks to other workers, have the interpreter soon."""
+    """Let the thread that exchanges data with other workers get the interpreter sooner."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:

@@ -6,6 +6,6 @@
 
 from cavity.export.onnx.export import to_onnx
 from cavity.export.onnx.graph import Value
-from cavity.export.onnx.kernels import Covariances, register
+from cavity.export.onnx.model import Covariances, register
 
 __all__ = ["Covariances", "Value", "register", "to_onnx"]

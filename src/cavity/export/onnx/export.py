@@ -11,16 +11,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.scaling import Knots, Scaling
 from cavity.export.onnx.graph import Graph, Value
-from cavity.export.onnx.kernels import covariances
-from cavity.export.onnx.likelihoods import probabilities
+from cavity.export.onnx.model import LatentMoments, latent_moments, probabilities
 from cavity.export.onnx.preprocessing import table_features, transformed
 from cavity.files import written_atomically
-from cavity.gp.kernels import noise_free
 from cavity.gp.model import Model
 from cavity.inference.fitted import FittedClassifier, names_of_features
-from cavity.typing import AnyArray, AnyDtype, Array
+from cavity.typing import AnyArray, AnyDtype
 from cavity.version import __version__
 
 if TYPE_CHECKING:
@@ -179,71 +176,6 @@ def to_onnx(
         with written_atomically(path) as file:
             file.write(model.SerializeToString())
     return model
-
-
-class LatentMoments(NamedTuple):
-    """Moments of the latent functions, [N, L]."""
-
-    mean: Value
-    variance: Value
-
-
-def scaled(scaling: Scaling, X: Value) -> Value:
-    """Scaled inputs [N, d] of raw inputs X [N, d]; see `Scaling.apply`."""
-    if not scaling.is_identity:
-        X = (X - scaling.centre) * (1.0 / scaling.scale)
-    if scaling.bend is not None:
-        X = _bent(X, scaling.bend)
-    if scaling.knots is not None:
-        X = _on_lines(X, scaling.knots)
-    return X if scaling.whitening_matrix is None else X @ scaling.whitening_matrix
-
-
-def _bent(X: Value, bend: Array) -> Value:
-    """The values asinh(b·x)/b for columns with b > 0; ONNX Runtime has asinh for float32 only."""
-    b = np.where(bend > 0, bend, 1.0)
-    size = (abs(X) * b).at_most(1e150)  # its square is finite
-    grown = ((size * size + 1.0).sqrt() + size).log() * (1.0 / b)
-    straight = X.graph.constant(bend == 0)
-    return straight.op("Where", X, (X < 0.0).where(-grown, grown))
-
-
-def _on_lines(X: Value, knots: Knots) -> Value:
-    """Piecewise linear functions of columns of X; a value is on the line from the last knot below it."""
-    functions = {j: (positions, values) for j, positions, values in knots.columns()}
-    columns = []
-    for j in range(len(knots.starts) - 1):
-        column = X.columns([j])
-        if j in functions:
-            positions, values = functions[j]
-            slopes = np.diff(values) / np.diff(positions)
-            inner = (column > positions[1:-1]).cast(np.int64)
-            line = inner.op("ReduceSum", np.array([1], dtype=np.int64), keepdims=1)
-            start, value, slope = (
-                X.graph.op("Gather", part, line) for part in (positions[:-1], values[:-1], slopes)
-            )
-            column = value + slope * (column - start)
-        columns.append(column)
-    return X.graph.concat(columns)
-
-
-def latent_moments(model: Model, X: Value) -> LatentMoments:
-    """Mean and variance of the latent functions at raw inputs X [N, d]; see `Model.latent_moments`."""
-    prior, posterior = model.prior, model.posterior
-    X = scaled(model.scaling, X)
-    # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
-    farthest = 1e-4 * float(np.sqrt(np.finfo(model.dtype).max))
-    X = X.at_least(-farthest).at_most(farthest)
-    cross, diagonal = covariances(model.kernel, X, prior.Z)
-    A = cross @ prior.L_inverse.T
-    variance = X.graph.concat([(A * (A @ S)).sum().at_least(0.0) for S in posterior.covariance])
-    smooth_kernel = noise_free(model.kernel)
-    if smooth_kernel != model.kernel:  # white noise is not part of the residual
-        smooth = covariances(smooth_kernel, X, prior.Z[:1]).diagonal
-        variance, diagonal = variance + (diagonal - smooth), smooth
-    residual = (diagonal - (A * A).sum()).at_least(0.0)
-    c, b = model.inverse_temperature, model.residual_variance_scale
-    return LatentMoments(A @ (c * posterior.mean.T), (variance + residual * b) * c**2)
 
 
 def _outputs(

@@ -6,11 +6,18 @@ kernel type to those it knows, and `check_kernel` verifies one.
 
 from sklearn.gaussian_process import kernels as _sklearn
 
-from cavity.gp.kernels.algebra import BoundPower, BoundSum, bind_product
 from cavity.gp.kernels.base import BoundKernel, bind, register
-from cavity.gp.kernels.basic import BoundConstant, BoundDotProduct, BoundWhite, noise_free
+from cavity.gp.kernels.basic import (
+    BoundConstant,
+    BoundDotProduct,
+    BoundPower,
+    BoundSum,
+    BoundWhite,
+    bind_product,
+    noise_free,
+)
 from cavity.gp.kernels.check import check_kernel
-from cavity.gp.kernels.radial import bind_matern, bind_rational_quadratic, bind_rbf
+from cavity.gp.kernels.stationary import bind_matern, bind_rational_quadratic, bind_rbf
 
 __all__ = ["BoundKernel", "bind", "check_kernel", "noise_free", "register"]
 

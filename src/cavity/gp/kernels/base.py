@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, singledispatch
-from typing import Any, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator
 
 from cavity.typing import Array, Dtype
+
+if TYPE_CHECKING:
+    from functools import _SingleDispatchCallable
 
 Array64: TypeAlias = NDArray[np.float64]
 
@@ -200,13 +203,21 @@ def bind_rounded(kernel: Kernel, Z: Array, dtype: Dtype, bound: BoundKernel) -> 
 
 @lru_cache(maxsize=256)  # called several times a step
 def _binder_of(kernel_type: type) -> Binder:
-    # A subclass inherits its parent's bound form, unless it overrides what the kernel computes.
-    owner = next(t for t in kernel_type.__mro__ if t in _binder.registry)
+    return registered_for(_binder, kernel_type)
+
+
+def registered_for(function: _SingleDispatchCallable[T], kernel_type: type) -> Callable[..., T]:
+    """What a `singledispatch` function does for a type of kernel.
+
+    A subclass inherits what is registered for its parent, unless it overrides what the kernel computes:
+    then it counts as not registered.
+    """
+    owner = next(t for t in kernel_type.__mro__ if t in function.registry)
     if owner is not object and any(
         getattr(kernel_type, method) is not getattr(owner, method) for method in ("__call__", "diag")
     ):
-        return _binder.dispatch(object)
-    return _binder.dispatch(kernel_type)
+        owner = object
+    return function.dispatch(owner)
 
 
 @overload

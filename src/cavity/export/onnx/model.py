@@ -1,0 +1,368 @@
+"""The model itself as operators of a graph: covariances by type of kernel, probabilities by likelihood.
+
+Two classes use the normal distribution function in float64, built from elementary operators because
+runtimes have Erf in float32 only. C ≥ 3 classes use the multinomial probit, the largest of C latent
+values with unit noise:
+
+    p_y = ∫ N(t | m_y, b_y) ∏_{c≠y} Φ((t − m_c)/√b_c) dt,      b_c = 1 + variance_c
+
+All classes share the nodes of one trapezoidal rule. Below the largest m_c − r√b_c some factor is
+smaller than Φ(−r), and above the largest m_c + r√b_c all densities vanish. In between, the sum
+converges faster than any power of the spacing; products of more factors vary more sharply and need a
+smaller spacing. With the spacing used, in units of the smallest possible √b, the error is below 2e-7
+for up to a hundred classes. Φ itself is the runtime's float32 function, which is equally exact.
+
+The graph has the same number of nodes for all rows, 1,025 at most. That is enough for latent variances
+up to 30,000 (the default kernel has 30 at most). Beyond, the error grows, to 3e-4 at 1e5 if some
+classes are known far better than others. `NoisyArgmax` chooses the number of nodes for each row and has
+no such limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, singledispatch
+from math import ceil, inf, log, pi, sqrt
+from typing import NamedTuple, TypeVar, overload
+
+import numpy as np
+from scipy.special import erfcx
+from sklearn.gaussian_process import kernels
+from sklearn.gaussian_process.kernels import Kernel
+
+from cavity.data.scaling import Knots, Scaling
+from cavity.export.onnx.graph import Value
+from cavity.gp.kernels import noise_free
+from cavity.gp.kernels.base import registered_for
+from cavity.gp.likelihoods import BinaryLikelihood, Likelihood, Logit, NoisyArgmax, Probit
+from cavity.gp.likelihoods.binary import logistic_mixture
+from cavity.gp.model import Model
+from cavity.typing import Array
+
+
+class Covariances(NamedTuple):
+    """Covariances that a prediction needs."""
+
+    cross: Value
+    """k(x, z) [N, m] of the rows with the inducing points, without white noise."""
+    diagonal: Value
+    """k(x, x) [N, 1], white noise included."""
+
+
+Emitter = Callable[[Kernel, Value, Array], Covariances]
+E = TypeVar("E", bound=Emitter)
+
+
+@singledispatch
+def _emitter(kernel: object, X: Value, Z: Array) -> Covariances:
+    name = type(kernel).__name__
+    raise TypeError(
+        f"kernel of type {name!r} has no ONNX form; write a function (kernel, X, Z) -> "
+        f"cavity.export.onnx.Covariances and call cavity.export.onnx.register({name}, your_function)"
+    )
+
+
+def covariances(kernel: Kernel, X: Value, Z: Array) -> Covariances:
+    """Covariances of rows X [N, d] and inducing points Z [m, d], both scaled."""
+    return registered_for(_emitter, type(kernel))(kernel, X, Z)
+
+
+@overload
+def register(kernel_type: type) -> Callable[[E], E]: ...
+@overload
+def register(kernel_type: type, emitter: E) -> E: ...
+def register(kernel_type: type, emitter: E | None = None) -> E | Callable[[E], E]:
+    """Register a kernel type for `to_onnx`: ``register(MyKernel, emitter)``, or use it as a decorator.
+
+    The emitter takes the kernel, the rows as a `Value` X [N, d] and the inducing points as an array
+    Z [m, d], and returns `Covariances`. A `Value` supports the operators of arrays.
+
+    >>> from sklearn.gaussian_process.kernels import DotProduct
+    >>> class Linear(DotProduct):
+    ...     '''k(x, z) = x.z'''
+    ...
+    ...     def __call__(self, X, Y=None, eval_gradient=False):
+    ...         return X @ (X if Y is None else Y).T
+    >>> @register(Linear)
+    ... def emit_linear(kernel, X, Z):
+    ...     return Covariances(X @ Z.T, (X * X).sum())
+    """
+    if emitter is None:
+        return lambda decorated: register(kernel_type, decorated)
+    _emitter.register(kernel_type, emitter)
+    return emitter
+
+
+def _constant(value: float, X: Value, Z: Array) -> Value:
+    """A constant matrix [N, m]."""
+    return X @ np.zeros(Z.T.shape) + value
+
+
+@register(kernels.ConstantKernel)
+def _emit_constant(kernel: kernels.ConstantKernel, X: Value, Z: Array) -> Covariances:
+    value = float(kernel.constant_value)
+    return Covariances(_constant(value, X, Z), _constant(value, X, Z[:1]))
+
+
+@register(kernels.WhiteKernel)
+def _emit_white(kernel: kernels.WhiteKernel, X: Value, Z: Array) -> Covariances:
+    return Covariances(_constant(0.0, X, Z), _constant(float(kernel.noise_level), X, Z[:1]))
+
+
+@register(kernels.DotProduct)
+def _emit_dot_product(kernel: kernels.DotProduct, X: Value, Z: Array) -> Covariances:
+    bias = float(kernel.sigma_0) ** 2
+    return Covariances(X @ Z.T + bias, (X * X).sum() + bias)
+
+
+@register(kernels.RBF)
+def _emit_rbf(kernel: kernels.RBF, X: Value, Z: Array) -> Covariances:
+    return _stationary(_exponent(kernel, X, Z).exp(), X, Z)
+
+
+@register(kernels.Matern)
+def _emit_matern(kernel: kernels.Matern, X: Value, Z: Array) -> Covariances:
+    exponent = _exponent(kernel, X, Z)
+    if kernel.nu == inf:
+        return _stationary(exponent.exp(), X, Z)
+    t = (-2.0 * exponent).sqrt() * sqrt(2.0 * kernel.nu)
+    cross = (-t).exp()
+    if kernel.nu == 1.5:
+        cross = cross * (t + 1.0)
+    elif kernel.nu == 2.5:
+        cross = cross * (t * t / 3.0 + t + 1.0)
+    return _stationary(cross, X, Z)
+
+
+@register(kernels.RationalQuadratic)
+def _emit_rational_quadratic(kernel: kernels.RationalQuadratic, X: Value, Z: Array) -> Covariances:
+    alpha = float(kernel.alpha)
+    base = 1.0 - _exponent(kernel, X, Z) / alpha
+    return _stationary((base.log() * -alpha).exp(), X, Z)
+
+
+def _exponent(kernel: Kernel, X: Value, Z: Array) -> Value:
+    """E = −½ Σ_k (x_k − z_k)²/l_k² [N, m]."""
+    lengthscale = np.asarray(kernel.length_scale, dtype=np.float64)
+    centre = Z.mean(axis=0)  # keeps the distances, and avoids cancellation for large offsets
+    Zs = (Z - centre) / lengthscale
+    Xs = (X - centre) / lengthscale
+    half_norms: Array = 0.5 * np.sum(Zs**2, axis=1)[None]
+    exponent: Value = Xs @ Zs.T - (Xs * Xs).sum() * 0.5 - half_norms
+    return exponent.at_most(0.0)
+
+
+def _stationary(cross: Value, X: Value, Z: Array) -> Covariances:
+    return Covariances(cross, _constant(1.0, X, Z[:1]))
+
+
+@register(kernels.Sum)
+def _emit_sum(kernel: kernels.Sum, X: Value, Z: Array) -> Covariances:
+    left, right = covariances(kernel.k1, X, Z), covariances(kernel.k2, X, Z)
+    return Covariances(left.cross + right.cross, left.diagonal + right.diagonal)
+
+
+@register(kernels.Product)
+def _emit_product(kernel: kernels.Product, X: Value, Z: Array) -> Covariances:
+    left, right = covariances(kernel.k1, X, Z), covariances(kernel.k2, X, Z)
+    return Covariances(left.cross * right.cross, left.diagonal * right.diagonal)
+
+
+@register(kernels.Exponentiation)
+def _emit_power(kernel: kernels.Exponentiation, X: Value, Z: Array) -> Covariances:
+    base, exponent = covariances(kernel.kernel, X, Z), float(kernel.exponent)
+    return Covariances(base.cross**exponent, base.diagonal**exponent)
+
+
+class LatentMoments(NamedTuple):
+    """Moments of the latent functions, [N, L]."""
+
+    mean: Value
+    variance: Value
+
+
+def scaled(scaling: Scaling, X: Value) -> Value:
+    """Scaled inputs [N, d] of raw inputs X [N, d]; see `Scaling.apply`."""
+    if not scaling.is_identity:
+        X = (X - scaling.centre) * (1.0 / scaling.scale)
+    if scaling.bend is not None:
+        X = _bent(X, scaling.bend)
+    if scaling.knots is not None:
+        X = _on_lines(X, scaling.knots)
+    return X if scaling.whitening_matrix is None else X @ scaling.whitening_matrix
+
+
+def _bent(X: Value, bend: Array) -> Value:
+    """The values asinh(b·x)/b for columns with b > 0; ONNX Runtime has asinh for float32 only."""
+    b = np.where(bend > 0, bend, 1.0)
+    size = (abs(X) * b).at_most(1e150)  # its square is finite
+    grown = ((size * size + 1.0).sqrt() + size).log() * (1.0 / b)
+    straight = X.graph.constant(bend == 0)
+    return straight.op("Where", X, (X < 0.0).where(-grown, grown))
+
+
+def _on_lines(X: Value, knots: Knots) -> Value:
+    """Piecewise linear functions of columns of X; a value is on the line from the last knot below it."""
+    functions = {j: (positions, values) for j, positions, values in knots.columns()}
+    columns = []
+    for j in range(len(knots.starts) - 1):
+        column = X.columns([j])
+        if j in functions:
+            positions, values = functions[j]
+            slopes = np.diff(values) / np.diff(positions)
+            inner = (column > positions[1:-1]).cast(np.int64)
+            line = inner.op("ReduceSum", np.array([1], dtype=np.int64), keepdims=1)
+            start, value, slope = (
+                X.graph.op("Gather", part, line) for part in (positions[:-1], values[:-1], slopes)
+            )
+            column = value + slope * (column - start)
+        columns.append(column)
+    return X.graph.concat(columns)
+
+
+def latent_moments(model: Model, X: Value) -> LatentMoments:
+    """Mean and variance of the latent functions at raw inputs X [N, d]; see `Model.latent_moments`."""
+    prior, posterior = model.prior, model.posterior
+    X = scaled(model.scaling, X)
+    # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
+    farthest = 1e-4 * float(np.sqrt(np.finfo(model.dtype).max))
+    X = X.at_least(-farthest).at_most(farthest)
+    cross, diagonal = covariances(model.kernel, X, prior.Z)
+    A = cross @ prior.L_inverse.T
+    variance = X.graph.concat([(A * (A @ S)).sum().at_least(0.0) for S in posterior.covariance])
+    smooth_kernel = noise_free(model.kernel)
+    if smooth_kernel != model.kernel:  # white noise is not part of the residual
+        smooth = covariances(smooth_kernel, X, prior.Z[:1]).diagonal
+        variance, diagonal = variance + (diagonal - smooth), smooth
+    residual = (diagonal - (A * A).sum()).at_least(0.0)
+    c, b = model.inverse_temperature, model.residual_variance_scale
+    return LatentMoments(A @ (c * posterior.mean.T), (variance + residual * b) * c**2)
+
+
+_FOLD = 3.75
+"""The constant c of the map t = (x − c)/(x + c)."""
+_DEGREE = 30
+"""Degree of the Chebyshev series of erfcx."""
+
+
+@lru_cache(maxsize=1)
+def erfcx_coefficients() -> Array:
+    """Chebyshev coefficients of (1 + 2x) erfcx(x), x ≥ 0, in t = (x − c)/(x + c), from −1 to 1.
+
+    The product varies little and smoothly over all of x ≥ 0 (Shepherd and Laframboise, 1981); at this
+    degree the series is exact to rounding.
+    """
+
+    def folded(t: Array) -> Array:
+        x = _FOLD * (1.0 + t) / (1.0 - t)
+        return np.asarray((1.0 + 2.0 * x) * erfcx(x))
+
+    return np.real(np.polynomial.Chebyshev.interpolate(folded, _DEGREE).coef).astype(np.float64)
+
+
+def scaled_erfc(x: Value) -> Value:
+    """erfcx(x) = exp(x²) erfc(x) for x ≥ 0, by Clenshaw's recurrence."""
+    t = (x - _FOLD) / (x + _FOLD)
+    twice = t + t
+    first, *others = (float(c) for c in erfcx_coefficients()[::-1])
+    current, before = x.graph.constant(first), x.graph.constant(0.0)
+    for coefficient in others[:-1]:
+        current, before = twice * current - before + coefficient, current
+    return (t * current - before + others[-1]) / (1.0 + 2.0 * x)
+
+
+_REACH = 6.0
+"""Standard deviations r beyond which densities are neglected."""
+_MOST_NODES = 1024
+"""Largest number of intervals of the trapezoidal rule."""
+
+
+def noisy_argmax(mean: Value, variance: Value, n_classes: int, largest_variance: float) -> Value:
+    """Probabilities [N, C] from latent moments mean, variance [N, C].
+
+    largest_variance: upper bound of the variances, which decides the number of nodes.
+    """
+    spacing = 0.75 / (1.0 + 0.27 * log(n_classes))
+    n_intervals = min(ceil(2.0 * _REACH * sqrt(1.0 + largest_variance) / spacing), _MOST_NODES)
+    root = (1.0 + variance).sqrt()
+    low = _largest(mean - _REACH * root)
+    width = _largest(mean + _REACH * root) - low
+    t = _deep(low) + _deep(width) * np.linspace(0.0, 1.0, n_intervals + 1)[None, None]  # [N, 1, J]
+    z = (t - _deep(mean)) / _deep(root)  # [N, C, J]
+    # The floor avoids 0/0. The factor of the class itself cancels, so its rounding does not matter.
+    cdf = (0.5 + 0.5 * (z * sqrt(0.5)).cast(np.float32).op("Erf").cast(np.float64)).at_least(1e-9)
+    product = cdf.op("ReduceProd", axes=[1], keepdims=1)
+    density = (-0.5 * z * z).exp() / (_deep(root) * sqrt(2.0 * pi))
+    mass = (density * product / cdf).op("ReduceSum", np.array([2], dtype=np.int64), keepdims=0)
+    p = mass * (width / float(n_intervals))
+    return p / p.sum()
+
+
+def _largest(value: Value) -> Value:
+    """Maximum of each row, [N, 1]."""
+    return value.op("ReduceMax", axes=[1], keepdims=1)
+
+
+def _deep(value: Value) -> Value:
+    """Reshape [N, k] to [N, k, 1]."""
+    return value.op("Unsqueeze", np.array([2], dtype=np.int64))
+
+
+_SQRT_HALF = sqrt(0.5)
+
+
+@singledispatch
+def probabilities(
+    likelihood: Likelihood, mean: Value, variance: Value, largest_variance: float
+) -> Value:
+    """Class probabilities [N, C] from latent moments mean, variance [N, L], as the likelihood has them.
+
+    largest_variance: what no variance exceeds.
+    """
+    raise TypeError(f"likelihood of type {type(likelihood).__name__!r} has no ONNX form")
+
+
+@probabilities.register
+def _two_classes(
+    likelihood: BinaryLikelihood, mean: Value, variance: Value, largest_variance: float
+) -> Value:
+    rarer = _rarer(likelihood, abs(mean), variance)
+    negative = mean < 0.0
+    return mean.graph.concat([negative.where(1.0 - rarer, rarer), negative.where(rarer, 1.0 - rarer)])
+
+
+@probabilities.register
+def _many_classes(
+    likelihood: NoisyArgmax, mean: Value, variance: Value, largest_variance: float
+) -> Value:
+    return noisy_argmax(mean, variance, likelihood.n_latents, largest_variance)
+
+
+@singledispatch
+def _rarer(likelihood: BinaryLikelihood, a: Value, variance: Value) -> Value:
+    """Probability [N, 1] of the less probable class, for a = |mean| [N, 1]; exact far into the tail."""
+    raise TypeError(f"likelihood of type {type(likelihood).__name__!r} has no ONNX form")
+
+
+@_rarer.register
+def _rarer_probit(likelihood: Probit, a: Value, variance: Value) -> Value:
+    """Φ(−x) with x = a/√(1 + variance)."""
+    x = a / (1.0 + variance).sqrt() * _SQRT_HALF
+    return 0.5 * (-(x * x)).exp() * scaled_erfc(x)
+
+
+@_rarer.register
+def _rarer_logit(likelihood: Logit, a: Value, variance: Value) -> Value:
+    """Z(−a), or its reflection exp(variance/2 − a) Z(a − variance) where a > variance/2; see `Logit`."""
+    reflected = a > 0.5 * variance
+    mean = reflected.where(a - variance, -a)
+    weights, scales = logistic_mixture()
+    x = abs(mean) / (variance + scales[None] ** 2).sqrt()
+    half_square = 0.5 * x * x
+    left = mean < 0.0
+    # For negative means the sum may underflow, so it is taken relative to its widest component.
+    reference = left.where(half_square.columns([len(scales) - 1]), 0.0)
+    terms = weights[None] * (reference - half_square).exp() * scaled_erfc(x * _SQRT_HALF)
+    tail = 0.5 * terms.sum()
+    log_z = left.where(tail, 1.0 - tail).log() - reference
+    return (log_z + reflected.where(0.5 * variance - a, 0.0)).exp()
