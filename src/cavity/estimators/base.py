@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABCMeta
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +18,6 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
@@ -27,6 +25,7 @@ from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import NumericalError, warn_user
 from cavity.estimators.facts import NotebookRepr
+from cavity.estimators.racing import decide, entrants
 from cavity.estimators.state import (
     RELEVANCE_CACHE,
     State,
@@ -36,6 +35,7 @@ from cavity.estimators.state import (
 )
 from cavity.estimators.validation import (
     check_common_parameters,
+    check_config,
     validated_inducing_points,
     validated_rows,
     validated_source,
@@ -46,19 +46,13 @@ from cavity.gp.prior import Prior
 from cavity.gp.relevance import Relevance
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
 from cavity.inference.checkpoint import Checkpointer
-from cavity.inference.config import (
-    FEWEST_ROWS_TO_SPARE,
-    SETTABLE,
-    TrainingConfig,
-    check_fields,
-    resolve,
-)
+from cavity.inference.config import TrainingConfig, resolve
 from cavity.inference.converge import FitResult, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.fitted import names_of_features
 from cavity.inference.held_out import NOT_SCORED, HeldOutScore
 from cavity.inference.history import Progress
-from cavity.inference.race import SAFE, Candidate, Decision, Entrants, Race, RaceLog, race
+from cavity.inference.race import Race
 from cavity.inference.start import (
     PreviousFit,
     Start,
@@ -87,8 +81,6 @@ if TYPE_CHECKING:
 
 ConfigFields: TypeAlias = dict[str, Any]
 """Fields of `TrainingConfig` by name."""
-_OTHER_NAMES = {"inducing_init": "inducing_points", "max_epochs": "max_iter", "seed": "random_state"}
-"""Parameters of classifiers that set a field of another name."""
 
 
 def warn_not_converged(name: str, tol: float, result: FitResult) -> None:
@@ -158,10 +150,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         held_out = hold_out_rows(source, config, backend)
         decision = None
-        entrants = None if held_out is None else self._entrants(config, source.n_rows)
-        if held_out is not None and entrants is not None:
-            decision, config = self._race(
-                source, held_out, backend, entrants, config, checkpoint, progress
+        candidates = None if held_out is None else entrants(self, config, source.n_rows)
+        if held_out is not None and candidates is not None:
+            decision, config = decide(
+                self, source, held_out, backend, candidates, config, checkpoint, progress
             )
         scaling = learn_scaling(source, config, backend)
         start = self._start(source, scaling, config)
@@ -185,101 +177,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             source, scaling, config, kernel=self.kernel, inducing_points=self._own_points()
         )
 
-    def _entrants(self, config: TrainingConfig, n_rows: int) -> Entrants | None:
-        """The candidates of a race for what the parameters leave open; None if that is nothing."""
-        if isinstance(self.config, TrainingConfig) or self._continues or not config.learn_kernel:
-            return None
-        if n_rows < FEWEST_ROWS_TO_SPARE:
-            return None
-        given = {"n_inducing": self.n_inducing, **self._fields(), **(self.config or {})}
-        free = {name for name in ("scaling", "n_inducing") if given.get(name) == "auto"}
-        if self._own_points() is not None:
-            free.discard("n_inducing")
-        if config.method == "ep" and all(given.get(name, "auto") == "auto" for name in SAFE):
-            free |= set(SAFE)
-        if self.kernel is None:
-            if given.get("kernel_name", "auto") == "auto":
-                free.add("kernel_name")
-        else:
-            free.discard("scaling")
-        if not free:
-            return None
-        start = Candidate(*(getattr(config, name) for name in Candidate._fields))
-        return Entrants(start, frozenset(free))
-
-    def _race(
-        self,
-        source: RowSource,
-        held_out: HeldOut,
-        backend: LocalBackend,
-        entrants: Entrants,
-        config: TrainingConfig,
-        checkpoint: Path | None,
-        progress: Progress,
-    ) -> tuple[Decision, TrainingConfig]:
-        """Let the held-out rows decide what the parameters leave open."""
-
-        def configure(candidate: Candidate, max_seconds: float | None = None) -> TrainingConfig:
-            given = candidate._asdict()
-            if config.method == "vi":
-                del given["residual_scale"], given["trace_penalty"]
-            if max_seconds is not None:
-                given["max_seconds"] = max_seconds
-            return self._resolve(source.n_rows, config.seed, given)
-
-        log = RaceLog.open(checkpoint, self._fingerprint_of(source, config))
-        decision = race(
-            source,
-            held_out,
-            backend,
-            entrants,
-            configure,
-            lambda scaling, one: self._start(source, scaling, one),
-            progress,
-            log,
-        )
-        progress.resume_at(0.0)
-        if config.max_seconds == np.inf:
-            return decision, configure(decision.candidate)
-        # At least a step is taken, however long the race was.
-        return decision, configure(
-            decision.candidate, max(config.max_seconds - decision.race.seconds, 1e-3)
-        )
-
     def _check_parameters(self) -> None:
         """Raise for parameters with impossible values, and for those that contradict each other."""
         check_common_parameters(self)
-        check_fields(self._fields())
-        if isinstance(self.config, TrainingConfig):
-            self._check_whole_config()
-        elif self.config is not None:
-            self._check_further_fields(self.config)
-
-    def _check_further_fields(self, config: ConfigFields) -> None:
-        """Raise for fields that cannot be set, or that have a parameter of their own."""
-        check_fields(config)
-        taken = {*self._fields(), "n_inducing", "inducing_init"}
-        parameters = inspect.signature(type(self)).parameters
-        for field in config:
-            if field in SETTABLE and field not in taken:
-                continue
-            names = [name for name in (field, _OTHER_NAMES.get(field)) if name in parameters]
-            way_out = f"set {names[0]} of {type(self).__name__} instead" if names else "leave it out"
-            raise ValueError(f"config sets {field!r}; {way_out}")
-
-    def _check_whole_config(self) -> None:
-        """Raise for parameters that are set although a whole configuration sets them too."""
-        parameters = inspect.signature(type(self)).parameters
-        names = [name for name in (*self._config_fields, "n_inducing", "max_iter") if name in parameters]
-        if isinstance(self.inducing_points, str):
-            names.append("inducing_points")
-        given = self.get_params(deep=False)
-        for name in names:
-            if given[name] != parameters[name].default:
-                raise ValueError(
-                    f"{name}={given[name]!r} and a whole TrainingConfig, which sets it too; "
-                    "leave one of them out, or change the configuration by dataclasses.replace"
-                )
+        check_config(self, self._fields())
 
     def _resolve(self, n_rows: int, seed: int, decided: ConfigFields | None = None) -> TrainingConfig:
         """The configuration that the parameters mean for a number of rows.
@@ -295,12 +196,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
                     "for these, or config=None"
                 )
             return self.config
-        given = {
-            "n_inducing": self.n_inducing,
-            **self._fields(),
-            **(self.config or {}),
-            **(decided or {}),
-        }
+        given = {**self._given_fields(), **(decided or {})}
         if self.kernel is not None:
             given["kernel_name"] = None
         points = self._own_points()
@@ -309,6 +205,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         elif self._continues:
             given["n_inducing"] = len(self.model_.Z)
         return resolve(n_rows, n_classes, method=self._method, seed=seed, **given)
+
+    def _given_fields(self) -> ConfigFields:
+        """Fields that the parameters set, those of a dict `config` included."""
+        further = self.config if isinstance(self.config, dict) else {}
+        return {"n_inducing": self.n_inducing, **self._fields(), **further}
 
     def _fields(self) -> ConfigFields:
         """Constructor parameters that are fields of `TrainingConfig`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral
 from os import PathLike
@@ -17,9 +18,11 @@ from cavity.data.opening import booleans_as_integers, open_rows
 from cavity.inference.config import (
     AUTO,
     NONE,
+    SETTABLE,
     Condition,
     TrainingConfig,
     any_of,
+    check_fields,
     check_value,
     is_flag,
     number_in,
@@ -105,6 +108,51 @@ def check_common_parameters(estimator: SparseGPClassifier) -> None:
             check_value(name, value, _CONDITIONS[name])
 
 
+def check_config(estimator: SparseGPClassifier, fields: Mapping[str, object]) -> None:
+    """Raise for fields of the configuration with impossible values, or that are set twice.
+
+    fields: those that the estimator's own parameters set.
+    """
+    check_fields(fields)
+    if isinstance(estimator.config, TrainingConfig):
+        _check_whole_config(estimator)
+    elif estimator.config is not None:
+        _check_further_fields(estimator, estimator.config, fields)
+
+
+def _check_further_fields(
+    estimator: SparseGPClassifier, config: Mapping[str, object], fields: Mapping[str, object]
+) -> None:
+    """Raise for fields that cannot be set, or that have a parameter of their own."""
+    check_fields(config)
+    taken = {*fields, "n_inducing", "inducing_init"}
+    kind = type(estimator)
+    parameters = inspect.signature(kind).parameters
+    for field in config:
+        if field in SETTABLE and field not in taken:
+            continue
+        names = [name for name in (field, _OTHER_NAMES.get(field)) if name in parameters]
+        way_out = f"set {names[0]} of {kind.__name__} instead" if names else "leave it out"
+        raise ValueError(f"config sets {field!r}; {way_out}")
+
+
+def _check_whole_config(estimator: SparseGPClassifier) -> None:
+    """Raise for parameters that are set although a whole configuration sets them too."""
+    parameters = inspect.signature(type(estimator)).parameters
+    names = [
+        name for name in (*estimator._config_fields, "n_inducing", "max_iter") if name in parameters
+    ]
+    if isinstance(estimator.inducing_points, str):
+        names.append("inducing_points")
+    given = estimator.get_params(deep=False)
+    for name in names:
+        if given[name] != parameters[name].default:
+            raise ValueError(
+                f"{name}={given[name]!r} and a whole TrainingConfig, which sets it too; "
+                "leave one of them out, or change the configuration by dataclasses.replace"
+            )
+
+
 def _is_points(value: object) -> bool:
     return value in POINT_STARTS if isinstance(value, str) else value is not None
 
@@ -117,6 +165,8 @@ def _is_instance(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kinds)
 
 
+_OTHER_NAMES = {"inducing_init": "inducing_points", "max_epochs": "max_iter", "seed": "random_state"}
+"""Parameters of classifiers that set a field of another name."""
 POINT_STARTS = ("kmeans", "random", "greedy")
 _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
