@@ -191,9 +191,10 @@ class Model:
         """Standardised rows [t, d] of raw inputs X [t, d], dense or sparse."""
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
         # Squared distances must stay finite, also in units of small lengthscales: a row beyond these
-        # bounds is infinitely far anyway.
-        largest = float(np.finfo(self.dtype).max)
-        farthest = min(1e-4 * largest**0.5, largest**0.25 * (1.0 + float(np.abs(self.Z).max())))
+        # bounds, which leave room for all inducing points, is infinitely far anyway.
+        largest, reach = float(np.finfo(self.dtype).max), float(np.abs(self.Z).max())
+        farthest = min(1e-4 * largest**0.5, largest**0.25 * (1.0 + reach))
+        farthest = min(max(farthest, 2.0 * reach), largest)
         with np.errstate(all="ignore"):
             inputs = np.clip(self.scaling.apply(dense, self.dtype), -farthest, farthest)
             # So must the prior variance, which in powers of a linear kernel grows faster than squares.
