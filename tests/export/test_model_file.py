@@ -32,7 +32,7 @@ from small_models import CLASSIFIERS, LABELS, X_STAR, X, fitted
 import cavity
 from cavity import ModelFileError, SEPClassifier
 from cavity.data.scaling import Scaling
-from cavity.export.model_file import describe
+from cavity.export.model_file import FORMAT, describe
 from cavity.inference.history import Iteration
 from support import KERNELS, make, recalibrate
 
@@ -270,7 +270,7 @@ def test_a_pipeline_around_a_classifier(path):
 def test_a_file_says_what_wrote_it(model, path):
     model.save(path)
     about = describe(path)
-    assert about.format == 2
+    assert about.format == FORMAT
     assert about.cavity == cavity.__version__
     assert about.estimator == "cavity.estimators.sep.SEPClassifier"
     assert about.numpy == np.__version__
@@ -413,14 +413,16 @@ def rewritten(path, **entries):
 
 def test_a_file_from_the_future(model, path):
     model.save(path)
-    rewritten(path, header=lambda header: {**header, "format": 3, "cavity": "9.9.9"})
-    refused(path, r"has format 3 and was written by cavity 9\.9\.9.*upgrade cavity")
+    rewritten(path, header=lambda header: {**header, "format": FORMAT + 1, "cavity": "9.9.9"})
+    refused(path, rf"has format {FORMAT + 1} and was written by cavity 9\.9\.9.*upgrade cavity")
 
 
 def test_a_file_of_an_older_format(model, path):
     model.save(path)
-    rewritten(path, header=lambda header: {**header, "format": 1, "cavity": "0.0.9"})
-    refused(path, r"has format 1 and was written by cavity 0\.0\.9.*fit and save the model again")
+    rewritten(path, header=lambda header: {**header, "format": FORMAT - 1, "cavity": "0.0.9"})
+    refused(
+        path, rf"has format {FORMAT - 1} and was written by cavity 0\.0\.9.*fit and save the model again"
+    )
 
 
 @pytest.mark.parametrize("header", [{}, [], None, {"format": "one"}, {"format": 0}])

@@ -60,6 +60,19 @@ def test_what_is_set_is_not_asked():
 
 
 @pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (Candidate(**SAFE), "safe, robust, matern32, m=100"),
+        (Candidate(**SHARP, kernel_name=None), "sharp, robust, own kernel, m=100"),
+        (Candidate(1.0, 0.0, None), "full residual, unscaled, matern32, m=100"),  # all of SVI
+        (Candidate(0.5, 2.0), "κ=0.5, penalty 2, robust, matern32, m=100"),
+    ],
+)
+def test_a_candidate_is_named_by_what_it_is(candidate, words):
+    assert str(candidate) == words
+
+
+@pytest.mark.parametrize(
     ("kind", "options"),
     [
         (SEPClassifier, {**PINNED, "n_inducing": 9}),

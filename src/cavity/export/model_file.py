@@ -34,7 +34,7 @@ from cavity.files import written_atomically
 from cavity.memory import require_memory
 from cavity.version import __version__
 
-FORMAT = 2
+FORMAT = 3
 """Version of the file format. It is raised whenever this version of cavity cannot read older files, for
 example because a class has moved: files name classes by their modules."""
 _HEADER = "cavity.json"

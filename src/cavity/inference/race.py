@@ -65,8 +65,10 @@ class Candidate(NamedTuple):
     n_inducing: int = DEFAULT_POINTS
 
     def __str__(self) -> str:
-        model = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp"}.get(self[:2], f"κ={self.residual_scale:g}")
-        return f"{model}, {self.scaling}, {self.kernel_name}, m={self.n_inducing}"
+        named = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp", (1.0, 0.0): "full residual"}
+        model = named.get(self[:2], f"κ={self.residual_scale:g}, penalty {self.trace_penalty:g}")
+        inputs, kernel = self.scaling or "unscaled", self.kernel_name or "own kernel"
+        return f"{model}, {inputs}, {kernel}, m={self.n_inducing}"
 
 
 SAFE, SHARP = (
