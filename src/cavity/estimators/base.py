@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -23,7 +22,8 @@ from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
-from cavity.errors import NumericalError, warn_user
+from cavity.errors import NumericalError
+from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.racing import decide, entrants
 from cavity.estimators.state import (
@@ -83,26 +83,6 @@ ConfigFields: TypeAlias = dict[str, Any]
 """Fields of `TrainingConfig` by name."""
 
 
-def warn_not_converged(name: str, tol: float, result: FitResult) -> None:
-    """Warn about a fit that was interrupted or has not converged."""
-    steps = f"{result.n_iter} iterations"
-    if result.interrupted:
-        words = f"{name} was interrupted after {steps}; it is fitted with what it had learned by then"
-    elif result.stuck:
-        words = (
-            f"{name} stopped after {steps}: L-BFGS found no way up, though the gradient is not zero; "
-            'try scaling="standard", other inducing_points or tighter kernel bounds'
-        )
-    elif not result.converged:
-        words = (
-            f"{name} stopped after {steps} before it converged to tol={tol:g}; raise tol, max_epochs, "
-            "max_iter or whatever budget was set"
-        )
-    else:
-        return
-    warn_user(words, ConvergenceWarning)
-
-
 class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """A Gaussian process classifier on inducing points; subclasses choose method and parameters."""
 
@@ -140,7 +120,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             source, self.classes_ = validated_source(self, X, y, sample_weight)
             with compute_context(thread_count(self.n_jobs)) as threads:
                 result = self._fit_source(source, LocalBackend(threads))
-        warn_not_converged(type(self).__name__, self.config_.tol, result)
+        warn_of_ending(self, result)
         return self
 
     def _fit_source(self, source: RowSource, backend: LocalBackend) -> FitResult:

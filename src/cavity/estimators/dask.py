@@ -34,7 +34,8 @@ from cavity.engines.dask.cluster import Cluster, cluster_for
 from cavity.engines.dask.collections import LazyTable, lazy_table
 from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.threads import compute_context, thread_count
-from cavity.estimators.base import ConfigFields, warn_not_converged
+from cavity.estimators.base import ConfigFields
+from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import State, restored_state, rollback_on_error
 from cavity.estimators.streaming import TrainedGPClassifier
@@ -193,7 +194,7 @@ class DaskClassifier(TrainedGPClassifier):
                 result = self._fit_source(source, DaskBackend(cluster, threads))
             if self.client is None:
                 self._keep_loo_in_files(cluster)
-        warn_not_converged(type(self).__name__, self.config_.tol, result)
+        warn_of_ending(self, result)
         return self
 
     def _opened(self, table: LazyTable, cluster: Cluster) -> ShardedSource:
