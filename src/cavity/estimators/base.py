@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABCMeta
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -17,15 +18,16 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
-from cavity.data.source import RowSource
+from cavity.data.source import RawRows, RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import NumericalError
 from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.facts import NotebookRepr
-from cavity.estimators.racing import decide, entrants
+from cavity.estimators.racing import decide, entrants, judged_by_given_rows
 from cavity.estimators.state import (
     RELEVANCE_CACHE,
     State,
@@ -39,6 +41,7 @@ from cavity.estimators.validation import (
     validated_inducing_points,
     validated_rows,
     validated_source,
+    validation_rows,
 )
 from cavity.export.model_file import save
 from cavity.gp.model import Model
@@ -52,7 +55,7 @@ from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.fitted import names_of_features
 from cavity.inference.held_out import NOT_SCORED, HeldOutScore
 from cavity.inference.history import Progress
-from cavity.inference.race import Race
+from cavity.inference.race import Race, RaceLog
 from cavity.inference.start import (
     PreviousFit,
     Start,
@@ -63,7 +66,7 @@ from cavity.inference.start import (
     prepare,
 )
 from cavity.inference.sweep import Sweep, SweepOptions
-from cavity.inference.train import make_rule, stopped_before_training, train
+from cavity.inference.train import make_rule, stopped_in_race, train
 from cavity.inference.trainer import Problem
 from cavity.inference.updates import gradient
 from cavity.typing import (
@@ -81,6 +84,8 @@ if TYPE_CHECKING:
 
 ConfigFields: TypeAlias = dict[str, Any]
 """Fields of `TrainingConfig` by name."""
+Validation: TypeAlias = tuple[InputRows, InputLabels, InputWeights]
+"""The user's own validation rows: X [n, d], labels [n] and weights [n]; or nothing but None."""
 
 
 class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
@@ -115,35 +120,71 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
         `sample_weight`, and that column is then not a feature.
         """
+        self._fit_rows(X, y, sample_weight)
+        return self
+
+    def _fit_rows(
+        self,
+        X: InputRows,
+        y: InputLabels,
+        sample_weight: InputWeights,
+        validation: Validation = (None, None, None),
+    ) -> None:
+        """Check and open what the user has passed, and fit to it.
+
+        validation: rows, labels and weights of the user's own validation rows, if there are any.
+        """
         self._check_parameters()
         with rollback_on_error(self):
             source, self.classes_ = validated_source(self, X, y, sample_weight)
+            judges = validation_rows(self, *validation)
             with compute_context(thread_count(self.n_jobs)) as threads:
-                result = self._fit_source(source, LocalBackend(threads))
+                result = self._fit_source(source, LocalBackend(threads), judges)
         warn_of_ending(self, result)
-        return self
 
-    def _fit_source(self, source: RowSource, backend: LocalBackend) -> FitResult:
-        """Fit to an opened source, wherever its rows are."""
-        config = self._resolve(source.n_rows, self._seed())
+    def _fit_source(
+        self, source: RowSource, backend: LocalBackend, validation: RawRows | None = None
+    ) -> FitResult:
+        """Fit to an opened source, wherever its rows are.
+
+        validation: the user's own validation rows, which take the place of held-out ones.
+        """
+        seed = self._seed()
+
+        def configure(decided: ConfigFields | None = None) -> TrainingConfig:
+            config = self._resolve(source.n_rows, seed, decided)
+            return config if validation is None else judged_by_given_rows(self, config)
+
+        config = configure()
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
-        held_out = hold_out_rows(source, config, backend)
+        if validation is None:
+            held_out = hold_out_rows(source, config, backend)
+        else:
+            held_out = HeldOut(np.zeros(0, np.int64), validation)
         decision = None
         candidates = None if held_out is None else entrants(self, config, source.n_rows)
         if held_out is not None and candidates is not None:
             decision, config = decide(
-                self, source, held_out, backend, candidates, config, checkpoint, progress
+                source,
+                held_out,
+                backend,
+                candidates,
+                configure,
+                partial(self._start, source),
+                progress,
+                RaceLog.open(checkpoint, self._fingerprint_of(source, config, None, validation)),
             )
         scaling = learn_scaling(source, config, backend)
-        start = self._start(source, scaling, config)
+        stopped = None if decision is None else decision.stopped
+        start = None if stopped is None else stopped.end
+        start = start or self._start(source, scaling, config)
         problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
-        if decision is not None and decision.interrupted:
-            result = stopped_before_training(problem, progress)
+        if stopped is not None:
+            result = stopped_in_race(problem, config, progress, stopped.n_steps if stopped.end else 0)
         else:
-            saver = Checkpointer(
-                checkpoint, config.checkpoint_interval, self._fingerprint_of(source, config, problem)
-            )
+            make_fingerprint = self._fingerprint_of(source, config, problem, validation)
+            saver = Checkpointer(checkpoint, config.checkpoint_interval, make_fingerprint)
             result = train(problem, config, progress, saver)
         self._store(problem, config, result, progress, None if decision is None else decision.race)
         return result
@@ -237,12 +278,16 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         return None
 
     def _fingerprint_of(
-        self, source: RowSource, config: TrainingConfig, problem: Problem | None = None
+        self,
+        source: RowSource,
+        config: TrainingConfig,
+        problem: Problem | None,
+        validation: RawRows | None,
     ) -> Callable[[], Fingerprint]:
         """A function that makes the fingerprint of a fit; it is called only if there is a checkpoint."""
         points, weights = self._own_points(), self.class_weight
         posterior = None if problem is None else problem.posterior
-        return lambda: fingerprint(config, source, self.kernel, points, weights, posterior)
+        return lambda: fingerprint(config, source, self.kernel, points, weights, posterior, validation)
 
     def _store(
         self,

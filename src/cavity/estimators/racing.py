@@ -1,9 +1,10 @@
-"""The race of a classifier: what its parameters leave open, and what held-out rows make of it."""
+"""What held-out rows decide for a classifier: whatever its parameters leave open, by a race."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,9 +14,31 @@ from cavity.engines.backend import LocalBackend
 from cavity.inference.config import FEWEST_ROWS_TO_SPARE, TrainingConfig
 from cavity.inference.history import Progress
 from cavity.inference.race import SAFE, Candidate, Decision, Entrants, RaceLog, race
+from cavity.inference.start import StartingPoint
 
 if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
+
+
+def judged_by_given_rows(model: SparseGPClassifier, config: TrainingConfig) -> TrainingConfig:
+    """The configuration of a fit with validation rows of the user's own, which also end it early."""
+    if config.schedule != "steps":
+        raise ValueError(
+            f"X_val has no use for this {type(model).__name__}: there are no training steps that "
+            "validation rows could judge; leave X_val out, or set another optimizer"
+        )
+    config = replace(config, validation_fraction=0.0)
+    if isinstance(model.config, TrainingConfig):
+        return config
+    given = model._given_fields()
+    if given["validation_fraction"] not in ("auto", None):
+        raise ValueError(
+            f"validation_fraction={given['validation_fraction']!r} and X_val; either rows are held "
+            "out, or your own are used: leave one of them out"
+        )
+    if given.get("early_stopping", "auto") == "auto":
+        return replace(config, early_stopping="validation")
+    return config
 
 
 def entrants(model: SparseGPClassifier, config: TrainingConfig, n_rows: int) -> Entrants | None:
@@ -42,38 +65,32 @@ def entrants(model: SparseGPClassifier, config: TrainingConfig, n_rows: int) -> 
 
 
 def decide(
-    model: SparseGPClassifier,
     source: RowSource,
     held_out: HeldOut,
     backend: LocalBackend,
     candidates: Entrants,
-    config: TrainingConfig,
-    checkpoint: Path | None,
+    configure: Callable[[dict[str, Any]], TrainingConfig],
+    make_start: StartingPoint,
     progress: Progress,
+    log: RaceLog,
 ) -> tuple[Decision, TrainingConfig]:
-    """Let the held-out rows decide what the parameters leave open."""
+    """Let the held-out rows decide what the parameters leave open, and configure the fit that follows.
 
-    def configure(candidate: Candidate, max_seconds: float | None = None) -> TrainingConfig:
-        given = candidate._asdict()
-        if config.method == "vi":
-            del given["residual_scale"], given["trace_penalty"]
-        if max_seconds is not None:
-            given["max_seconds"] = max_seconds
-        return model._resolve(source.n_rows, config.seed, given)
+    configure: makes the configuration of a whole fit with some fields given.
+    """
 
-    log = RaceLog.open(checkpoint, model._fingerprint_of(source, config))
-    decision = race(
-        source,
-        held_out,
-        backend,
-        candidates,
-        configure,
-        lambda scaling, one: model._start(source, scaling, one),
-        progress,
-        log,
-    )
+    def of(candidate: Candidate) -> TrainingConfig:
+        return configure(_fields(candidate, candidates))
+
+    decision = race(source, held_out, backend, candidates, of, make_start, progress, log)
     progress.resume_at(0.0)
-    if config.max_seconds == np.inf:
-        return decision, configure(decision.candidate)
-    # At least a step is taken, however long the race was.
-    return decision, configure(decision.candidate, max(config.max_seconds - decision.race.seconds, 1e-3))
+    given, config = _fields(decision.candidate, candidates), of(decision.candidate)
+    if config.max_seconds < np.inf:
+        # At least a step is taken, however long the race was.
+        given["max_seconds"] = max(config.max_seconds - decision.race.seconds, 1e-3)
+    return decision, configure(given)
+
+
+def _fields(candidate: Candidate, candidates: Entrants) -> dict[str, Any]:
+    """The fields of a candidate that the race may decide."""
+    return {name: value for name, value in candidate._asdict().items() if name in candidates.free}

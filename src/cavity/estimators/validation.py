@@ -14,7 +14,11 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
-from cavity.data.opening import booleans_as_integers, open_rows
+from cavity.data.arrow import is_arrow_stream, is_dataset
+from cavity.data.labels import require_one_kind, whole_labels
+from cavity.data.opening import booleans_as_integers, is_source, open_rows, weighted_arrays
+from cavity.data.source import RawRows
+from cavity.data.weights import validated_sample_weight
 from cavity.inference.config import (
     AUTO,
     NONE,
@@ -65,6 +69,40 @@ def validated_source(
         else:  # those of an earlier fit are not these columns'
             estimator.__dict__.pop("feature_names_in_", None)
     return rows.source, rows.classes
+
+
+def validation_rows(
+    estimator: SparseGPClassifier, X: InputRows, y: InputLabels, sample_weight: InputWeights
+) -> RawRows | None:
+    """The user's own validation rows with label codes and weights, if any; the classes are known."""
+    if X is None or y is None:
+        given = {"X_val": X, "y_val": y, "sample_weight_val": sample_weight}
+        names = [name for name, value in given.items() if value is not None]
+        if names:
+            raise ValueError(f"{' and '.join(names)} without X_val and y_val; pass both, or neither")
+        return None
+    if isinstance(X, (str, PathLike)) or is_dataset(X) or is_arrow_stream(X) or is_source(X):
+        what = repr(str(X)) if isinstance(X, (str, PathLike)) else f"a {type(X).__name__}"
+        raise TypeError(
+            f"X_val is {what}; validation rows are an array, data frame or sparse matrix: read them, "
+            "and pass these"
+        )
+    try:
+        X, y = checked_arrays(estimator, X, whole_labels(y), reset=False)
+    except ValueError as error:
+        raise ValueError(f"X_val or y_val: {error}") from error
+    require_one_kind(y, "y_val")
+    unknown = np.setdiff1d(y, estimator.classes_)
+    if len(unknown):
+        raise ValueError(
+            f"y_val has the label {unknown.tolist()[0]!r}, but the classes of y are "
+            f"{estimator.classes_.tolist()}; drop these rows"
+        )
+    weight = validated_sample_weight(sample_weight, len(y), name="sample_weight_val")
+    source, _ = weighted_arrays(
+        booleans_as_integers(X), y, weight, estimator.class_weight, estimator.classes_
+    )
+    return source.take(np.arange(source.n_rows))
 
 
 def is_stream(X: InputRows) -> bool:
