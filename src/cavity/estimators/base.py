@@ -403,7 +403,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
 
         It is the posterior variance of the latent function as a share of its prior variance k(x, x),
         both without the kernel's white noise, and with the calibrated part of the residual variance in
-        both; with several latent functions, the mean of their shares.
+        both (at least 1.8 % of it); with several latent functions, the mean of their shares.
         Far from all rows it approaches 1 if the kernel decreases to 0 with distance, as RBF, Matérn and
         rational quadratic do.
         """
