@@ -322,6 +322,21 @@ class TestGivesASensibleResult:
         else:
             assert_sensible(fit, scale * X)
 
+    def test_a_stream_of_large_rows_as_they_are_in_float32(self):
+        rows, scaled = X.astype(np.float32), (1e20 * X).astype(np.float32)
+        fit, plain = (model(scaling=None, learn_inducing=False) for _ in range(2))
+        fit.partial_fit(scaled, LABELS), plain.partial_fit(rows, LABELS)
+        assert fit.model_.dtype == np.float32
+        assert_allclose(fit.predict_proba(scaled), plain.predict_proba(rows), atol=1e-3)
+
+    def test_an_unscaled_constant_at_the_end_of_the_range(self):
+        rows, points = (np.column_stack([part, np.full(len(part), -1e300)]) for part in (X, X[:8]))
+        options = {"scaling": None, "kernel": Matern(1.0, nu=1.5), "optimizer": None}
+        fit = model(inducing_points=points, **options).fit(rows, LABELS)
+        plain = model(inducing_points=X[:8], **options).fit(X, LABELS)
+        assert_allclose(fit.predict_proba(rows), plain.predict_proba(X), rtol=1e-9)
+        assert_allclose(fit.ood_score(np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1e308]])), 1.0)
+
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     @pytest.mark.parametrize("scaling", ["standard", "whiten"])
     @pytest.mark.parametrize(

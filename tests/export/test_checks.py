@@ -23,7 +23,7 @@ from campaign.mutations import ARRAYS, HEADER, MUTATIONS, SCHEMA, packed
 from cavity import ModelFileError, TableClassifier
 from cavity.data.preprocess import TablePreprocessor
 from cavity.export.checks import check_estimator
-from cavity.export.model_file import describe
+from cavity.export.model_file import FORMAT, describe
 from flights_table import flights
 from support import recalibrate
 
@@ -240,7 +240,7 @@ def test_a_file_that_is_larger_than_memory(path):
         file.truncate(1 << 42)
         file.seek(0, 2)
         file.write(content)
-    assert describe(path).format == 2
+    assert describe(path).format == FORMAT
     refused(path, "needs .* bytes, and .* are available")
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic, WhiteKernel
 
 from cavity.data.scaling import Scaling
-from cavity.gp.calibration import Calibration
+from cavity.gp.calibration import SMALLEST_CENTRE, Calibration
 from cavity.gp.likelihoods import NoisyArgmax, Probit
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals, Posterior, marginals
@@ -14,14 +14,15 @@ from cavity.gp.prior import Prior
 from support import points, set_tile_rows
 
 NOISE = 0.3
+SMOOTH = RBF(0.8)
 X = points(9, seed=3)
 
 
-def model(n_latents=1, dtype=np.float64, **options):
+def model(n_latents=1, dtype=np.float64, kernel=SMOOTH, **options):
     rng = np.random.default_rng(0)
     factor = rng.normal(size=(n_latents, 4, 4))
     naturals = Naturals(factor @ factor.transpose(0, 2, 1), rng.normal(size=(n_latents, 4)))
-    prior = Prior(2.0 * RBF(0.8) + WhiteKernel(NOISE), points(4), np.dtype(dtype))
+    prior = Prior(2.0 * kernel + WhiteKernel(NOISE), points(4), np.dtype(dtype))
     likelihood = Probit() if n_latents == 1 else NoisyArgmax(n_latents)
     posterior = Posterior.from_naturals(naturals)
     return Model.from_prior(prior, posterior, Scaling.identity(2), likelihood, **options)
@@ -58,12 +59,37 @@ def test_the_share_of_variance_left_is_that_of_the_calibrated_model(n_latents, b
     exact = model(n_latents)
     near = exact.Z + 0.2
     q = marginals(near, exact.prior, exact.posterior)
-    residual = b * (q.residual - NOISE)
+    residual = max(b, SMALLEST_CENTRE) * (q.residual - NOISE)
     share = (q.variance + residual) / ((q.A**2).sum(axis=1) + residual)
     assert share.min() < 0.8
     assert_allclose(at.remaining_variance_share(near), share, rtol=1e-4 if dtype == np.float32 else 1e-6)
     for far in (8.0, 30.0, 1e30):
         assert_allclose(at.remaining_variance_share(near + far), 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("b", [0.0, 1e-12, 0.004, 1.0, 7.0])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBF(0.8),
+        Matern(0.8, nu=0.5),
+        Matern(0.8, nu=1.5),
+        Matern(0.8, nu=2.5),
+        RationalQuadratic(0.8, alpha=1.0),
+        Matern(0.8, nu=0.5) * RBF(3.0),
+        Matern(0.8, nu=1.5) + RBF(3.0),
+    ],
+    ids=str,
+)
+def test_far_rows_have_all_variance_left_whatever_the_calibration(kernel, b):
+    at = model(kernel=kernel, residual_variance_scale=b)
+    assert at.remaining_variance_share(at.Z).min() < 0.5
+    directions = np.random.default_rng(1).normal(size=(20, 2))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    shares = np.stack([at.remaining_variance_share(r * directions)[0] for r in (15, 30, 100, 1e6)])
+    assert shares[0].min() >= 0.9
+    assert (np.diff(shares, axis=0) >= -1e-9).all()
+    assert shares[-1].min() >= 0.999
 
 
 def test_without_calibration_it_is_the_share_of_the_kernels_variance():

@@ -272,14 +272,37 @@ def test_the_start_comes_from_the_checkpoint(tmp_path, monkeypatch, options):
 
 
 @pytest.mark.parametrize(("error", "is_refused"), [(1e-13, False), (1e-6, True)])
-def test_the_scaling_may_differ_by_rounding(checkpoint, error, is_refused):
-    with_array(checkpoint, "scaling.scale", lambda scale: scale * (1.0 + error))
+@pytest.mark.parametrize(
+    ("scaling", "part"),
+    [
+        ("standard", "centre"),
+        ("standard", "scale"),
+        ("whiten", "whitening_matrix"),
+        ("robust", "bend"),
+        ("quantile", "knots.positions"),
+        ("quantile", "knots.values"),
+    ],
+)
+def test_the_scaling_may_differ_by_rounding(tmp_path, monkeypatch, scaling, part, error, is_refused):
+    path = tmp_path / "fit.ckpt"
+    break_off(monkeypatch, classifier(path, scaling=scaling))
+    with_array(path, f"scaling.{part}", lambda numbers: numbers * (1.0 + error))
+    again = classifier(path, scaling=scaling)
     if is_refused:
-        with pytest.raises(CheckpointError, match="another fit: the centre or scale of its columns"):
-            classifier(checkpoint).fit(X, LABELS)
+        with pytest.raises(CheckpointError, match="another fit: its columns are scaled otherwise"):
+            again.fit(X, LABELS)
     else:
-        classifier(checkpoint).fit(X, LABELS)
-        assert not checkpoint.exists()
+        again.fit(X, LABELS)
+        assert not path.exists()
+
+
+def test_another_number_of_knots_is_that_of_other_rows(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+    break_off(monkeypatch, classifier(path, scaling="quantile"))
+    for part in ("positions", "values"):
+        with_array(path, f"scaling.knots.{part}", lambda numbers: numbers[:-1])
+    with pytest.raises(CheckpointError, match="another fit: its columns are scaled otherwise"):
+        classifier(path, scaling="quantile").fit(X, LABELS)
 
 
 @pytest.mark.parametrize("where", ["savez", "fsync"])

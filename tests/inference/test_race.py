@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.datasets import make_moons
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 
 import cavity
@@ -57,6 +58,19 @@ def test_what_is_set_is_not_asked():
     assert {entry.residual_scale for entry in model.race_.entries} == {0.0, 1.0}
     for entry in model.race_.entries:
         assert (entry.scaling, entry.kernel_name, entry.n_inducing) == ("quantile", "rbf", 9)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (Candidate(**SAFE), "safe, robust, matern32, m=100"),
+        (Candidate(**SHARP, kernel_name=None), "sharp, robust, own kernel, m=100"),
+        (Candidate(1.0, 0.0, None), "full residual, unscaled, matern32, m=100"),  # all of SVI
+        (Candidate(0.5, 2.0), "κ=0.5, penalty 2, robust, matern32, m=100"),
+    ],
+)
+def test_a_candidate_is_named_by_what_it_is(candidate, words):
+    assert str(candidate) == words
 
 
 @pytest.mark.parametrize(
@@ -120,6 +134,49 @@ def test_a_race_that_was_killed_goes_on_where_it_was(tmp_path, monkeypatch):
     assert without_seconds(resumed.race_) == without_seconds(whole.race_)
     assert_array_equal(resumed.predict_proba(X), whole.predict_proba(X))
     assert list(tmp_path.iterdir()) == []
+
+
+def stopping(monkeypatch, number):
+    """Let the user stop the race in the trial of that number; gives the ends of those before it."""
+    trial, ends = race_module._Runner._trial, {}
+
+    def stopped(self, backend, prepared, *rest):
+        if len(ends) == number - 1:
+            raise KeyboardInterrupt
+        done = trial(self, backend, prepared, *rest)
+        ends[done.score.log_loss] = done.end
+        return done
+
+    monkeypatch.setattr(race_module._Runner, "_trial", stopped)
+    return ends
+
+
+@pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
+def test_ctrl_c_keeps_what_the_best_trial_has_learned(monkeypatch, kind):
+    ends = stopping(monkeypatch, 4)
+    model = kind(max_epochs=60, random_state=0, n_jobs=1)
+    with pytest.warns(ConvergenceWarning, match=r"interrupted after \d\d iterations"):
+        model.fit(X, Y)
+    best = model.race_[0]
+    assert best.chosen
+    assert best.log_loss == min(ends)
+    assert model.n_iter_ == best.n_steps > 0
+    assert_array_equal(model.kernel_.theta, ends[best.log_loss].space.kernel.theta)
+    assert_array_equal(model.model_.Z, ends[best.log_loss].space.Z)
+    assert model.validation_log_loss_ == pytest.approx(best.log_loss, abs=0.02)
+    assert model.inverse_temperature_ != 1.0
+
+
+def test_ctrl_c_in_a_race_that_was_resumed_fits_where_training_would_begin(tmp_path, monkeypatch):
+    """The file of a race has scores, not states."""
+    model = SEPClassifier(**QUICK, n_jobs=1, checkpoint=tmp_path / "fit.ckpt")
+    for steps in (r"\d+", "0"):
+        with monkeypatch.context() as patch:
+            stopping(patch, 3)
+            with pytest.warns(ConvergenceWarning, match=f"interrupted after {steps} iterations"):
+                model.fit(X, Y)
+    assert model.n_iter_ == 0
+    assert np.isfinite(model.predict_log_proba(X)).all()
 
 
 def test_the_trials_of_another_fit_are_refused(tmp_path):

@@ -26,17 +26,22 @@ _DOUBTFUL = 0.05
 
 
 class HeldOut(NamedTuple):
-    """Rows that take no part in training."""
+    """Rows that take no part in training: some of the source's, or rows that come with it."""
 
     numbers: IntArray
-    """Their sorted numbers."""
+    """Their sorted numbers; none if they are not rows of the source."""
     rows: RawRows
     """The rows themselves."""
 
     @property
     def weight(self) -> float:
         """Their total weight."""
-        return float(len(self.numbers) if self.rows.weight is None else self.rows.weight.sum())
+        return float(len(self.rows.labels) if self.rows.weight is None else self.rows.weight.sum())
+
+    @property
+    def missing_weight(self) -> float:
+        """The weight that the source's own rows have less in training, because of them."""
+        return self.weight if len(self.numbers) else 0.0
 
     def mask(self, n_rows: int) -> NDArray[np.bool_]:
         """Which of all rows they are [n_rows]."""

@@ -114,8 +114,8 @@ class Engine(ABC):
     @property
     def total_weight(self) -> float:
         """Sum of the weights of all rows that take part."""
-        held_out = 0.0 if self.held_out is None else self.held_out.weight
-        return float(self.source.total_weight - held_out)
+        missing = 0.0 if self.held_out is None else self.held_out.missing_weight
+        return float(self.source.total_weight - missing)
 
     @abstractmethod
     def run(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABCMeta
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
-from cavity.data.source import RowSource
+from cavity.data.source import RawRows, RowSource
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
-from cavity.errors import NumericalError, warn_user
+from cavity.errors import NumericalError
+from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.facts import NotebookRepr
+from cavity.estimators.racing import decide, entrants, judged_by_given_rows
 from cavity.estimators.state import (
     RELEVANCE_CACHE,
     State,
@@ -36,9 +37,11 @@ from cavity.estimators.state import (
 )
 from cavity.estimators.validation import (
     check_common_parameters,
+    check_config,
     validated_inducing_points,
     validated_rows,
     validated_source,
+    validation_rows,
 )
 from cavity.export.model_file import save
 from cavity.gp.model import Model
@@ -46,18 +49,12 @@ from cavity.gp.prior import Prior
 from cavity.gp.relevance import Relevance
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
 from cavity.inference.checkpoint import Checkpointer
-from cavity.inference.config import (
-    FEWEST_ROWS_TO_SPARE,
-    SETTABLE,
-    TrainingConfig,
-    check_fields,
-    resolve,
-)
+from cavity.inference.config import TrainingConfig, resolve
 from cavity.inference.converge import NOT_SCORED, FitResult, HeldOutScore, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.fitted import names_of_features
 from cavity.inference.history import Progress
-from cavity.inference.race import SAFE, Candidate, Decision, Entrants, Race, RaceLog, race
+from cavity.inference.race import Race, RaceLog
 from cavity.inference.start import (
     PreviousFit,
     Start,
@@ -68,7 +65,7 @@ from cavity.inference.start import (
     prepare,
 )
 from cavity.inference.sweep import Sweep, SweepOptions
-from cavity.inference.train import make_rule, stopped_before_training, train
+from cavity.inference.train import make_rule, stopped_in_race, train
 from cavity.inference.trainer import Problem
 from cavity.inference.updates import gradient
 from cavity.typing import (
@@ -86,28 +83,8 @@ if TYPE_CHECKING:
 
 ConfigFields: TypeAlias = dict[str, Any]
 """Fields of `TrainingConfig` by name."""
-_OTHER_NAMES = {"inducing_init": "inducing_points", "max_epochs": "max_iter", "seed": "random_state"}
-"""Parameters of classifiers that set a field of another name."""
-
-
-def warn_not_converged(name: str, tol: float, result: FitResult) -> None:
-    """Warn about a fit that was interrupted or has not converged."""
-    steps = f"{result.n_iter} iterations"
-    if result.interrupted:
-        words = f"{name} was interrupted after {steps}; it is fitted with what it had learned by then"
-    elif result.stuck:
-        words = (
-            f"{name} stopped after {steps}: L-BFGS found no way up, though the gradient is not zero; "
-            'try scaling="standard", other inducing_points or tighter kernel bounds'
-        )
-    elif not result.converged:
-        words = (
-            f"{name} stopped after {steps} before it converged to tol={tol:g}; raise tol, max_epochs, "
-            "max_iter or whatever budget was set"
-        )
-    else:
-        return
-    warn_user(words, ConvergenceWarning)
+Validation: TypeAlias = tuple[InputRows, InputLabels, InputWeights]
+"""The user's own validation rows: X [n, d], labels [n] and weights [n]; or nothing but None."""
 
 
 class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
@@ -142,35 +119,71 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
         `sample_weight`, and that column is then not a feature.
         """
+        self._fit_rows(X, y, sample_weight)
+        return self
+
+    def _fit_rows(
+        self,
+        X: InputRows,
+        y: InputLabels,
+        sample_weight: InputWeights,
+        validation: Validation = (None, None, None),
+    ) -> None:
+        """Check and open what the user has passed, and fit to it.
+
+        validation: rows, labels and weights of the user's own validation rows, if there are any.
+        """
         self._check_parameters()
         with rollback_on_error(self):
             source, self.classes_ = validated_source(self, X, y, sample_weight)
+            judges = validation_rows(self, *validation)
             with compute_context(thread_count(self.n_jobs)) as threads:
-                result = self._fit_source(source, LocalBackend(threads))
-        warn_not_converged(type(self).__name__, self.config_.tol, result)
-        return self
+                result = self._fit_source(source, LocalBackend(threads), judges)
+        warn_of_ending(self, result)
 
-    def _fit_source(self, source: RowSource, backend: LocalBackend) -> FitResult:
-        """Fit to an opened source, wherever its rows are."""
-        config = self._resolve(source.n_rows, self._seed())
+    def _fit_source(
+        self, source: RowSource, backend: LocalBackend, validation: RawRows | None = None
+    ) -> FitResult:
+        """Fit to an opened source, wherever its rows are.
+
+        validation: the user's own validation rows, which take the place of held-out ones.
+        """
+        seed = self._seed()
+
+        def configure(decided: ConfigFields | None = None) -> TrainingConfig:
+            config = self._resolve(source.n_rows, seed, decided)
+            return config if validation is None else judged_by_given_rows(self, config)
+
+        config = configure()
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
-        held_out = hold_out_rows(source, config, backend)
+        if validation is None:
+            held_out = hold_out_rows(source, config, backend)
+        else:
+            held_out = HeldOut(np.zeros(0, np.int64), validation)
         decision = None
-        entrants = None if held_out is None else self._entrants(config, source.n_rows)
-        if held_out is not None and entrants is not None:
-            decision, config = self._race(
-                source, held_out, backend, entrants, config, checkpoint, progress
+        candidates = None if held_out is None else entrants(self, config, source.n_rows)
+        if held_out is not None and candidates is not None:
+            decision, config = decide(
+                source,
+                held_out,
+                backend,
+                candidates,
+                configure,
+                partial(self._start, source),
+                progress,
+                RaceLog.open(checkpoint, self._fingerprint_of(source, config, None, validation)),
             )
         scaling = learn_scaling(source, config, backend)
-        start = self._start(source, scaling, config)
+        stopped = None if decision is None else decision.stopped
+        start = None if stopped is None else stopped.end
+        start = start or self._start(source, scaling, config)
         problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
-        if decision is not None and decision.interrupted:
-            result = stopped_before_training(problem, progress)
+        if stopped is not None:
+            result = stopped_in_race(problem, config, progress, stopped.n_steps if stopped.end else 0)
         else:
-            saver = Checkpointer(
-                checkpoint, config.checkpoint_interval, self._fingerprint_of(source, config, problem)
-            )
+            make_fingerprint = self._fingerprint_of(source, config, problem, validation)
+            saver = Checkpointer(checkpoint, config.checkpoint_interval, make_fingerprint)
             result = train(problem, config, progress, saver)
         self._store(problem, config, result, progress, None if decision is None else decision.race)
         return result
@@ -184,101 +197,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             source, scaling, config, kernel=self.kernel, inducing_points=self._own_points()
         )
 
-    def _entrants(self, config: TrainingConfig, n_rows: int) -> Entrants | None:
-        """The candidates of a race for what the parameters leave open; None if that is nothing."""
-        if isinstance(self.config, TrainingConfig) or self._continues or not config.learn_kernel:
-            return None
-        if n_rows < FEWEST_ROWS_TO_SPARE:
-            return None
-        given = {"n_inducing": self.n_inducing, **self._fields(), **(self.config or {})}
-        free = {name for name in ("scaling", "n_inducing") if given.get(name) == "auto"}
-        if self._own_points() is not None:
-            free.discard("n_inducing")
-        if config.method == "ep" and all(given.get(name, "auto") == "auto" for name in SAFE):
-            free |= set(SAFE)
-        if self.kernel is None:
-            if given.get("kernel_name", "auto") == "auto":
-                free.add("kernel_name")
-        else:
-            free.discard("scaling")
-        if not free:
-            return None
-        start = Candidate(*(getattr(config, name) for name in Candidate._fields))
-        return Entrants(start, frozenset(free))
-
-    def _race(
-        self,
-        source: RowSource,
-        held_out: HeldOut,
-        backend: LocalBackend,
-        entrants: Entrants,
-        config: TrainingConfig,
-        checkpoint: Path | None,
-        progress: Progress,
-    ) -> tuple[Decision, TrainingConfig]:
-        """Let the held-out rows decide what the parameters leave open."""
-
-        def configure(candidate: Candidate, max_seconds: float | None = None) -> TrainingConfig:
-            given = candidate._asdict()
-            if config.method == "vi":
-                del given["residual_scale"], given["trace_penalty"]
-            if max_seconds is not None:
-                given["max_seconds"] = max_seconds
-            return self._resolve(source.n_rows, config.seed, given)
-
-        log = RaceLog.open(checkpoint, self._fingerprint_of(source, config))
-        decision = race(
-            source,
-            held_out,
-            backend,
-            entrants,
-            configure,
-            lambda scaling, one: self._start(source, scaling, one),
-            progress,
-            log,
-        )
-        progress.resume_at(0.0)
-        if config.max_seconds == np.inf:
-            return decision, configure(decision.candidate)
-        # At least a step is taken, however long the race was.
-        return decision, configure(
-            decision.candidate, max(config.max_seconds - decision.race.seconds, 1e-3)
-        )
-
     def _check_parameters(self) -> None:
         """Raise for parameters with impossible values, and for those that contradict each other."""
         check_common_parameters(self)
-        check_fields(self._fields())
-        if isinstance(self.config, TrainingConfig):
-            self._check_whole_config()
-        elif self.config is not None:
-            self._check_further_fields(self.config)
-
-    def _check_further_fields(self, config: ConfigFields) -> None:
-        """Raise for fields that cannot be set, or that have a parameter of their own."""
-        check_fields(config)
-        taken = {*self._fields(), "n_inducing", "inducing_init"}
-        parameters = inspect.signature(type(self)).parameters
-        for field in config:
-            if field in SETTABLE and field not in taken:
-                continue
-            names = [name for name in (field, _OTHER_NAMES.get(field)) if name in parameters]
-            way_out = f"set {names[0]} of {type(self).__name__} instead" if names else "leave it out"
-            raise ValueError(f"config sets {field!r}; {way_out}")
-
-    def _check_whole_config(self) -> None:
-        """Raise for parameters that are set although a whole configuration sets them too."""
-        parameters = inspect.signature(type(self)).parameters
-        names = [name for name in (*self._config_fields, "n_inducing", "max_iter") if name in parameters]
-        if isinstance(self.inducing_points, str):
-            names.append("inducing_points")
-        given = self.get_params(deep=False)
-        for name in names:
-            if given[name] != parameters[name].default:
-                raise ValueError(
-                    f"{name}={given[name]!r} and a whole TrainingConfig, which sets it too; "
-                    "leave one of them out, or change the configuration by dataclasses.replace"
-                )
+        check_config(self, self._fields())
 
     def _resolve(self, n_rows: int, seed: int, decided: ConfigFields | None = None) -> TrainingConfig:
         """The configuration that the parameters mean for a number of rows.
@@ -294,12 +216,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
                     "for these, or config=None"
                 )
             return self.config
-        given = {
-            "n_inducing": self.n_inducing,
-            **self._fields(),
-            **(self.config or {}),
-            **(decided or {}),
-        }
+        given = {**self._given_fields(), **(decided or {})}
         if self.kernel is not None:
             given["kernel_name"] = None
         points = self._own_points()
@@ -308,6 +225,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         elif self._continues:
             given["n_inducing"] = len(self.model_.Z)
         return resolve(n_rows, n_classes, method=self._method, seed=seed, **given)
+
+    def _given_fields(self) -> ConfigFields:
+        """Fields that the parameters set, those of a dict `config` included."""
+        further = self.config if isinstance(self.config, dict) else {}
+        return {"n_inducing": self.n_inducing, **self._fields(), **further}
 
     def _fields(self) -> ConfigFields:
         """Constructor parameters that are fields of `TrainingConfig`."""
@@ -355,12 +277,16 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         return None
 
     def _fingerprint_of(
-        self, source: RowSource, config: TrainingConfig, problem: Problem | None = None
+        self,
+        source: RowSource,
+        config: TrainingConfig,
+        problem: Problem | None,
+        validation: RawRows | None,
     ) -> Callable[[], Fingerprint]:
         """A function that makes the fingerprint of a fit; it is called only if there is a checkpoint."""
         points, weights = self._own_points(), self.class_weight
         posterior = None if problem is None else problem.posterior
-        return lambda: fingerprint(config, source, self.kernel, points, weights, posterior)
+        return lambda: fingerprint(config, source, self.kernel, points, weights, posterior, validation)
 
     def _store(
         self,
@@ -476,7 +402,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
 
         It is the posterior variance of the latent function as a share of its prior variance k(x, x),
         both without the kernel's white noise, and with the calibrated part of the residual variance in
-        both; with several latent functions, the mean of their shares.
+        both (at least 1.8 % of it); with several latent functions, the mean of their shares.
         Far from all rows it approaches 1 if the kernel decreases to 0 with distance, as RBF, Matérn and
         rational quadratic do.
         """

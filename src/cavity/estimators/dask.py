@@ -34,11 +34,13 @@ from cavity.engines.dask.collections import LazyTable, lazy_table
 from cavity.engines.dask.engine import DaskBackend
 from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.threads import compute_context, thread_count
-from cavity.estimators.base import ConfigFields, warn_not_converged
+from cavity.estimators.base import ConfigFields
+from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import State, restored_state, rollback_on_error
 from cavity.estimators.streaming import TrainedGPClassifier
 from cavity.estimators.svi import SVIClassifier
+from cavity.estimators.validation import validation_rows
 from cavity.gp.uncertainty import Uncertainty
 from cavity.inference.config import TrainingConfig
 from cavity.inference.optimizers import Optimizer
@@ -176,24 +178,33 @@ class DaskClassifier(TrainedGPClassifier):
         self.client = client
 
     def fit(
-        self, X: InputRows, y: InputLabels = None, sample_weight: InputWeights = None
+        self,
+        X: InputRows,
+        y: InputLabels = None,
+        sample_weight: InputWeights = None,
+        *,
+        X_val: InputRows = None,
+        y_val: InputLabels = None,
+        sample_weight_val: InputWeights = None,
     ) -> DaskClassifier:
         """Fit to rows of a Dask array or DataFrame X [n, d] with labels y [n], partitioned alike.
 
         X may also be the path or URL of a Parquet file, or of a folder of them, with y the name of the
         target column. `sample_weight` [n] is partitioned like y or, for Parquet, the name of a column; a
         weight of w counts a row w times, 0 leaves it out. Without a client, a cluster of `n_jobs`
-        processes is started and closed again.
+        processes is started and closed again. X_val, y_val and sample_weight_val are validation rows of
+        your own, as arrays in memory; see `cavity.SEPClassifier.fit`.
         """
         self._check_parameters()
         table, n_jobs = lazy_table(X, y, sample_weight), thread_count(self.n_jobs)
         with cluster_for(self.client, n_jobs, self.checkpoint) as cluster, rollback_on_error(self):
             source = self._opened(table, cluster)
+            validation = validation_rows(self, X_val, y_val, sample_weight_val)
             with compute_context(n_jobs) as threads:
-                result = self._fit_source(source, DaskBackend(cluster, threads))
+                result = self._fit_source(source, DaskBackend(cluster, threads), validation)
             if self.client is None:
                 self._keep_loo_in_files(cluster)
-        warn_not_converged(type(self).__name__, self.config_.tol, result)
+        warn_of_ending(self, result)
         return self
 
     def _opened(self, table: LazyTable, cluster: Cluster) -> ShardedSource:

@@ -210,6 +210,36 @@ class TrainedGPClassifier(SparseGPClassifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    def fit(
+        self,
+        X: InputRows,
+        y: InputLabels = None,
+        sample_weight: InputWeights = None,
+        *,
+        X_val: InputRows = None,
+        y_val: InputLabels = None,
+        sample_weight_val: InputWeights = None,
+    ) -> TrainedGPClassifier:
+        """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
+
+        X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
+        column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
+        table, record batch or reader, or any object with Arrow's C interface (polars, pandas); or the
+        path of a .npy file; or an object that follows the `cavity.data.Source` contract, which has its
+        own labels and weights.
+
+        A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
+        `sample_weight`, and that column is then not a feature.
+
+        X_val [k, d] with y_val [k], arrays in memory, are validation rows of your own. They are used in
+        place of held-out rows: they decide what "auto" means, keep the best state, end training when
+        their score stops rising, calibrate the predictions and give `validation_log_loss_`. The model
+        does not learn from them. Use them if rows are not independent of each other, for instance if
+        later rows must be judged by a model of earlier ones.
+        """
+        self._fit_rows(X, y, sample_weight, (X_val, y_val, sample_weight_val))
+        return self
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.optimizer == "lbfgs":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral
 from os import PathLike
@@ -13,13 +14,19 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
-from cavity.data.opening import booleans_as_integers, open_rows
+from cavity.data.arrow import is_arrow_stream, is_dataset
+from cavity.data.labels import require_one_kind, whole_labels
+from cavity.data.opening import booleans_as_integers, is_source, open_rows, weighted_arrays
+from cavity.data.source import RawRows
+from cavity.data.weights import validated_sample_weight
 from cavity.inference.config import (
     AUTO,
     NONE,
+    SETTABLE,
     Condition,
     TrainingConfig,
     any_of,
+    check_fields,
     check_value,
     is_flag,
     number_in,
@@ -64,6 +71,40 @@ def validated_source(
     return rows.source, rows.classes
 
 
+def validation_rows(
+    estimator: SparseGPClassifier, X: InputRows, y: InputLabels, sample_weight: InputWeights
+) -> RawRows | None:
+    """The user's own validation rows with label codes and weights, if any; the classes are known."""
+    if X is None or y is None:
+        given = {"X_val": X, "y_val": y, "sample_weight_val": sample_weight}
+        names = [name for name, value in given.items() if value is not None]
+        if names:
+            raise ValueError(f"{' and '.join(names)} without X_val and y_val; pass both, or neither")
+        return None
+    if isinstance(X, (str, PathLike)) or is_dataset(X) or is_arrow_stream(X) or is_source(X):
+        what = repr(str(X)) if isinstance(X, (str, PathLike)) else f"a {type(X).__name__}"
+        raise TypeError(
+            f"X_val is {what}; validation rows are an array, data frame or sparse matrix: read them, "
+            "and pass these"
+        )
+    try:
+        X, y = checked_arrays(estimator, X, whole_labels(y), reset=False)
+    except ValueError as error:
+        raise ValueError(f"X_val or y_val: {error}") from error
+    require_one_kind(y, "y_val")
+    unknown = np.setdiff1d(y, estimator.classes_)
+    if len(unknown):
+        raise ValueError(
+            f"y_val has the label {unknown.tolist()[0]!r}, but the classes of y are "
+            f"{estimator.classes_.tolist()}; drop these rows"
+        )
+    weight = validated_sample_weight(sample_weight, len(y), name="sample_weight_val")
+    source, _ = weighted_arrays(
+        booleans_as_integers(X), y, weight, estimator.class_weight, estimator.classes_
+    )
+    return source.take(np.arange(source.n_rows))
+
+
 def is_stream(X: InputRows) -> bool:
     """Whether rows can be read only once, such as those of a generator of chunks."""
     return isinstance(X, Iterator) and not hasattr(X, "__array__")
@@ -105,6 +146,51 @@ def check_common_parameters(estimator: SparseGPClassifier) -> None:
             check_value(name, value, _CONDITIONS[name])
 
 
+def check_config(estimator: SparseGPClassifier, fields: Mapping[str, object]) -> None:
+    """Raise for fields of the configuration with impossible values, or that are set twice.
+
+    fields: those that the estimator's own parameters set.
+    """
+    check_fields(fields)
+    if isinstance(estimator.config, TrainingConfig):
+        _check_whole_config(estimator)
+    elif estimator.config is not None:
+        _check_further_fields(estimator, estimator.config, fields)
+
+
+def _check_further_fields(
+    estimator: SparseGPClassifier, config: Mapping[str, object], fields: Mapping[str, object]
+) -> None:
+    """Raise for fields that cannot be set, or that have a parameter of their own."""
+    check_fields(config)
+    taken = {*fields, "n_inducing", "inducing_init"}
+    kind = type(estimator)
+    parameters = inspect.signature(kind).parameters
+    for field in config:
+        if field in SETTABLE and field not in taken:
+            continue
+        names = [name for name in (field, _OTHER_NAMES.get(field)) if name in parameters]
+        way_out = f"set {names[0]} of {kind.__name__} instead" if names else "leave it out"
+        raise ValueError(f"config sets {field!r}; {way_out}")
+
+
+def _check_whole_config(estimator: SparseGPClassifier) -> None:
+    """Raise for parameters that are set although a whole configuration sets them too."""
+    parameters = inspect.signature(type(estimator)).parameters
+    names = [
+        name for name in (*estimator._config_fields, "n_inducing", "max_iter") if name in parameters
+    ]
+    if isinstance(estimator.inducing_points, str):
+        names.append("inducing_points")
+    given = estimator.get_params(deep=False)
+    for name in names:
+        if given[name] != parameters[name].default:
+            raise ValueError(
+                f"{name}={given[name]!r} and a whole TrainingConfig, which sets it too; "
+                "leave one of them out, or change the configuration by dataclasses.replace"
+            )
+
+
 def _is_points(value: object) -> bool:
     return value in POINT_STARTS if isinstance(value, str) else value is not None
 
@@ -117,6 +203,8 @@ def _is_instance(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kinds)
 
 
+_OTHER_NAMES = {"inducing_init": "inducing_points", "max_epochs": "max_iter", "seed": "random_state"}
+"""Parameters of classifiers that set a field of another name."""
 POINT_STARTS = ("kmeans", "random", "greedy")
 _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from cavity.data.scaling import Scaling
 from cavity.data.source import tile_rows
-from cavity.gp.calibration import Calibration, LatentParts
+from cavity.gp.calibration import SMALLEST_CENTRE, Calibration, LatentParts
 from cavity.gp.kernels import BoundKernel, bind, noise_free
 from cavity.gp.likelihoods import Likelihood
 from cavity.gp.posterior import MapFunction, Marginals, Posterior, marginals
@@ -108,14 +108,17 @@ class Model:
         """Share [C, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.
 
         It is (v + b·s)/(|A|² + b·s), where |A|² = k(x, x) − s is the prior variance of what the inducing
-        points say, and v its posterior variance. Both sides are those of the calibrated model.
+        points say, and v its posterior variance. Both sides are those of the calibrated model, but b is
+        at least 0.018. Far away |A|² and v vanish, and the share tends to 1 for any b > 0. For b = 0 it
+        would be v/|A|², which depends on the direction of A alone and not on the distance. Rows that b
+        is fitted to lie among the training rows, and do not say that nothing is unknown elsewhere.
         """
+        b = max(self.residual_variance_scale, SMALLEST_CENTRE)
 
         def share(inputs: Array) -> tuple[Array]:
             at, k, _ = self._marginals(inputs)
-            residual = self.residual_variance_scale * at.residual
+            residual = b * at.residual
             prior = np.maximum(k - at.residual, 0.0) + residual
-            # Far away |A|² and v vanish: the share tends to 1 for any b > 0, and is 1 for b = 0 as well.
             left = np.ones_like(at.variance)
             np.divide(at.variance + residual, prior, out=left, where=prior > 0.0)
             return (np.clip(left, 0.0, 1.0),)
@@ -192,9 +195,10 @@ class Model:
         """Standardised rows [t, d] of raw inputs X [t, d], dense or sparse."""
         dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
         # Squared distances must stay finite, also in units of small lengthscales: a row beyond these
-        # bounds is infinitely far anyway.
-        largest = float(np.finfo(self.dtype).max)
-        farthest = min(1e-4 * largest**0.5, largest**0.25 * (1.0 + float(np.abs(self.Z).max())))
+        # bounds, which leave room for all inducing points, is infinitely far anyway.
+        largest, reach = float(np.finfo(self.dtype).max), float(np.abs(self.Z).max())
+        farthest = min(1e-4 * largest**0.5, largest**0.25 * (1.0 + reach))
+        farthest = min(max(farthest, 2.0 * reach), largest)
         with np.errstate(all="ignore"):
             inputs = np.clip(self.scaling.apply(dense, self.dtype), -farthest, farthest)
             # So must the prior variance, which in powers of a linear kernel grows faster than squares.

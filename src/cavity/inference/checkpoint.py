@@ -42,7 +42,7 @@ from cavity.inference.trainer import Trainer, TrainingState
 from cavity.inference.updates import PosteriorUpdate
 from cavity.typing import AnyArray, JsonObject
 
-FORMAT = 5
+FORMAT = 6
 """Version of the file format; it increases when older files can no longer be read correctly."""
 _LARGEST_COUNT = 2**53
 """Largest number of steps or epochs: larger ones are not exact as floating-point numbers."""
@@ -275,15 +275,21 @@ class Checkpointer:
     def _check_scaling(self, path: Path, arrays: Mapping[str, AnyArray], scaling: Scaling) -> None:
         """Raise if the table was scaled otherwise, by more than the rounding of its sums."""
         for name, now in _scaling_arrays(scaling).items():
-            size = np.abs(now) if name == "scaling.scale" else scaling.scale + np.abs(now)
-            if name == "scaling.whitening_matrix":
-                size = np.abs(now).max()
-            if (np.abs(arrays[name] - now) > _ROUNDING * size).any():
-                raise of_another_fit(path, "the centre or scale of its columns differ, so its rows do")
+            then = arrays[name]
+            if then.shape != now.shape or (np.abs(then - now) > _ROUNDING * _size(name, scaling)).any():
+                raise of_another_fit(path, "its columns are scaled otherwise, so its rows differ")
 
 
 _ROUNDING = 1e-9
 """Relative difference of the scalings of the same table that rounding may explain."""
+
+
+def _size(name: str, scaling: Scaling) -> AnyArray | float:
+    """The size of numbers of a scaling, by which their rounding is measured."""
+    if name == "scaling.centre":
+        return np.asarray(scaling.scale + np.abs(scaling.centre))
+    now = np.abs(_scaling_arrays(scaling)[name])
+    return now if name == "scaling.scale" else float(now.max(initial=0.0))
 
 
 def of_another_fit(path: Path, difference: str) -> CheckpointError:
@@ -314,7 +320,11 @@ def _start_arrays(trainer: Trainer) -> dict[str, AnyArray]:
 
 
 def _scaling_arrays(scaling: Scaling) -> dict[str, AnyArray]:
-    parts = {name: getattr(scaling, name) for name in ("centre", "scale", "whitening_matrix")}
+    """All numbers of a scaling."""
+    parts = {field.name: getattr(scaling, field.name) for field in fields(scaling)}
+    knots = parts.pop("knots")
+    if knots is not None:
+        parts |= {f"knots.{field.name}": getattr(knots, field.name) for field in fields(knots)}
     return {
         f"scaling.{name}": np.asarray(part, _FLOAT) for name, part in parts.items() if part is not None
     }
@@ -345,6 +355,9 @@ def _expected(
     expected = {name: Field.like(array) for name, array in arrays.items()}
     if not isinstance(engine, LocalEngine):
         expected["shards.version"] = Field((), _VERSIONS)
+    for name in ("scaling.knots.positions", "scaling.knots.values"):
+        if name in expected:  # those of other rows may be more or fewer, and are then refused as such
+            expected[name] = Field((range(_LARGEST_COUNT),), (_FLOAT,))
     entries = range(step + 1)  # no step adds more than one
     return expected | {
         "history": Field((entries, len(fields(Iteration))), (_FLOAT,)),

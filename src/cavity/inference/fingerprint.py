@@ -91,11 +91,12 @@ def fingerprint(
     inducing_points: Array | str | None,
     class_weight: ClassWeight,
     posterior: Posterior | None = None,
+    validation: RawRows | None = None,
 ) -> Fingerprint:
     """The fingerprint of a fit, from its settings and some rows of its source.
 
     kernel, inducing_points and class_weight are the user's parameters; posterior is the one of the
-    earlier fit that this one continues, or the prior.
+    earlier fit that this one continues, or the prior; validation: the user's own validation rows.
     """
     table = source.source if isinstance(source, ClassWeightedSource) else source
     fitting = min(_ROWS, _BYTES // (8 * source.n_features))
@@ -121,6 +122,7 @@ def fingerprint(
             "rows": digest(np.asarray(sample.X, dtype=np.float64)),
             "labels": _labels(table, sample),
             "weights": _weights(table, sample),
+            "validation rows": digest(*(() if validation is None else validation)),
             # What is chosen from the rows may round otherwise with another number of threads. Only the
             # posterior of an earlier fit is compared; without one, it is the prior.
             "start": digest(*(() if before is None else before.parts)),

@@ -40,6 +40,7 @@ from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score
+from cavity.inference.trainer import Trainer, TrainingState
 
 SCALINGS = ("robust", "standard", "quantile")
 KERNELS = ("matern32", "rbf", "matern12")
@@ -65,8 +66,10 @@ class Candidate(NamedTuple):
     n_inducing: int = DEFAULT_POINTS
 
     def __str__(self) -> str:
-        model = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp"}.get(self[:2], f"κ={self.residual_scale:g}")
-        return f"{model}, {self.scaling}, {self.kernel_name}, m={self.n_inducing}"
+        named = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp", (1.0, 0.0): "full residual"}
+        model = named.get(self[:2], f"κ={self.residual_scale:g}, penalty {self.trace_penalty:g}")
+        inputs, kernel = self.scaling or "unscaled", self.kernel_name or "own kernel"
+        return f"{model}, {inputs}, {kernel}, m={self.n_inducing}"
 
 
 SAFE, SHARP = (
@@ -137,7 +140,8 @@ class Decision(NamedTuple):
 
     candidate: Candidate
     race: Race
-    interrupted: bool = False
+    stopped: Trial | None = None
+    """The trial of the candidate, if the user has stopped the race."""
 
 
 Configure: TypeAlias = Callable[[Candidate], TrainingConfig]
@@ -215,6 +219,8 @@ class Trial(NamedTuple):
     score: HeldOutScore
     n_steps: int
     seconds: float
+    end: Start | None = None
+    """Where it has ended; None if an earlier process has run it."""
 
 
 @dataclass
@@ -305,6 +311,7 @@ class _Runner:
         self.entries: dict[tuple[Candidate, int], RaceEntry] = {}
         self.asked = Event()
         self.scalings: dict[str | None, Scaling] = {}
+        self.best: tuple[RaceEntry, Trial] | None = None
 
     def best_of(self, candidates: Sequence[Candidate], length: int = 1) -> RaceEntry:
         """The best of some candidates after trials of a length."""
@@ -327,6 +334,8 @@ class _Runner:
     def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
         entry = _entry(candidate, length, trial)
         self.entries[candidate, length] = entry
+        if self.best is None or _by_length(entry) < _by_length(self.best[0]):
+            self.best = entry, trial
         self.log.put(_key(candidate, length), trial)
         self.progress.stage(
             f"race: held-out NLL {entry.log_loss:.4f} ± {entry.standard_error:.4f} in "
@@ -371,7 +380,20 @@ class _Runner:
             return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds)
         if trained.interrupted:
             raise KeyboardInterrupt
-        return Trial(score, trained.n_steps, progress.seconds)
+        return Trial(score, trained.n_steps, progress.seconds, _end(trainer, trained.state))
+
+
+def _end(trainer: Trainer, state: TrainingState) -> Start:
+    """Where a trial has ended."""
+    problem = trainer.problem
+    kernel, Z = problem.space.unpack(state.x)
+    posterior = trainer.update.posterior(state.q, problem.prior(state.x))
+    return Start(replace(problem.space, kernel=kernel, Z=Z), problem.hyperprior.centre, posterior)
+
+
+def _by_length(entry: RaceEntry) -> tuple[float, float]:
+    """Longer trials first, and better entries first among those of a length."""
+    return (-entry.length, entry.log_loss)
 
 
 def _rank(entry: RaceEntry) -> tuple[object, ...]:
@@ -419,21 +441,20 @@ def race(
     entrants = replace(entrants, start=pilot)
     unit = SHARE * budget / _wall_units(entrants, backend.n_side_by_side(source))
     runner = _Runner(source, held_out, backend, configure, make_start, unit, log, progress)
-    best, interrupted = pilot, False
+    best, stopped = pilot, None
     try:
         for question in (lambda _: entrants.models(), entrants.scalings, entrants.kernels):
             best = runner.best_of(question(best)).candidate
         winner = runner.best_of(entrants.sizes(best), LAST_LENGTH)
         best = winner.candidate
     except KeyboardInterrupt:
-        if not runner.entries:
+        if runner.best is None:
             raise
-        interrupted = True
-        best = min(runner.entries.values(), key=lambda e: (-e.length, e.log_loss)).candidate
+        best, stopped = runner.best[0].candidate, runner.best[1]
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
-    entries.sort(key=lambda e: (-e.length, e.log_loss, str(e.candidate)))
-    seconds = progress.seconds if interrupted else log.decided(progress.seconds)
-    return Decision(best, Race(tuple(entries), seconds), interrupted)
+    entries.sort(key=lambda e: (*_by_length(e), str(e.candidate)))
+    seconds = log.decided(progress.seconds) if stopped is None else progress.seconds
+    return Decision(best, Race(tuple(entries), seconds), stopped)
 
 
 def _wall_units(entrants: Entrants, n_side_by_side: int) -> float:

@@ -120,17 +120,18 @@ def train(
         return _train_by_steps(problem, config, progress, checkpointer)
 
 
-def stopped_before_training(problem: Problem, progress: Progress) -> FitResult:
-    """The result of a fit that the user has stopped before its first step."""
-    deadline = progress.seconds + GRACE_SECONDS
-    point = converge(
-        problem.engine,
-        problem.prior(problem.space.start),
-        problem.rule,
-        tol=POLISHING_TOL,
-        has_time=lambda taken: progress.seconds + taken <= deadline,
-    )
-    return FitResult(point, 0, converged=False, interrupted=True)
+def stopped_in_race(
+    problem: Problem, config: TrainingConfig, progress: Progress, n_steps: int
+) -> FitResult:
+    """The result of a fit whose race the user has stopped: exact sweeps where the problem starts.
+
+    That is where the best trial has ended, after `n_steps` steps.
+    """
+    trainer, deadline = make_trainer(problem, config), progress.seconds + GRACE_SECONDS
+    prior, posterior = _final_prior_and_posterior(problem, trainer, trainer.init(), config)
+    point = _polish(problem, config, prior, posterior, None, progress, deadline)
+    result = FitResult(point, n_steps, converged=False, interrupted=True)
+    return _calibrated(problem, config, result, progress, deadline)
 
 
 def _converge_only(problem: Problem, config: TrainingConfig, progress: Progress) -> FitResult:
@@ -186,7 +187,7 @@ def _train_by_steps(
     if trained.interrupted:
         deadline = min(deadline, progress.seconds + GRACE_SECONDS)
     result = FitResult(
-        _polish(problem, config, prior, posterior, trained, progress, deadline),
+        _polish(problem, config, prior, posterior, trained.seconds_per_epoch, progress, deadline),
         trained.n_steps,
         trained.converged,
         trained.interrupted,
@@ -201,8 +202,7 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     """The model of a state after exact sweeps over all rows at its parameters, calibrated if wanted."""
     problem, progress = trainer.problem, Progress()
     prior, posterior = _final_prior_and_posterior(problem, trainer, state, config)
-    arrived = LoopResult(state, 0, converged=True, interrupted=False)
-    point = _polish(problem, config, prior, posterior, arrived, progress, np.inf)
+    point = _polish(problem, config, prior, posterior, None, progress, np.inf)
     result = FitResult(point, 0, converged=True, interrupted=False)
     point = _calibrated(problem, config, result, progress, np.inf).point
     return Model.from_prior(
@@ -232,13 +232,15 @@ def _polish(
     config: TrainingConfig,
     prior: Prior,
     posterior: Posterior,
-    trained: LoopResult,
+    pace: float | None,
     progress: Progress,
     deadline: float,
 ) -> FixedPoint:
-    """Exact sweeps at the final parameters, as far as time allows: the posterior of all rows."""
+    """Exact sweeps at the final parameters, as far as time allows: the posterior of all rows.
+
+    pace: seconds of an epoch, if there was one.
+    """
     # Without a single step, one sweep at least gives the rows their sites.
-    pace = trained.seconds_per_epoch
     if progress.history and pace is not None and deadline - progress.seconds < pace:
         score = progress.history[-1].leave_one_out
         return FixedPoint(prior, posterior, np.nan, score, 0, np.nan, converged=False)

@@ -90,6 +90,25 @@ def test_extreme_lengthscales_stay_finite(family, dtype, length_scale):
 
 
 @every_family
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [3, 80])
+def test_rows_at_the_end_of_the_range_are_far_and_nothing_else(family, dtype, d):
+    rng = np.random.default_rng(0)
+    Z, largest = rng.normal(size=(6, d)).astype(dtype), np.finfo(dtype).max
+    ends = np.array([largest, -largest, 0.6 * largest**0.5, 0.0], dtype=dtype)
+    X = np.vstack(
+        [Z, ends[:2, None] * np.ones(d, dtype), ends[2] * np.eye(1, d), rng.choice(ends, (6, d))]
+    )
+    bound = bind(2.0 * family(1e-2 * d**0.5), Z)
+    with np.errstate(all="ignore"):
+        K, tape = bound.cross(X.astype(dtype))
+        gradients = bound.pull_back(tape, np.ones_like(K))
+    assert_array_equal(K[:6], bound.cross(Z)[0])
+    assert np.all((K[6:] >= 0) & (K[6:] < 1e-30))
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+@every_family
 def test_one_column(family):
     check_kernel(family(0.8), np.linspace(-2, 2, 9)[:, None], np.array([[0.1], [1.3]]))
 

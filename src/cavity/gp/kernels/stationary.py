@@ -26,13 +26,18 @@ import numpy as np
 
 from cavity.gp.kernels.base import Array64, Tape, inner, is_fixed, shallow_copy
 from cavity.memory import cached_rows
-from cavity.typing import Array, Dtype
+from cavity.typing import Array, Dtype, IntArray
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
 _MANY_COLUMNS = 64
 """Columns from which rows are not copied."""
+_FARTHEST = 1.0 / 64.0
+"""Largest squared norm of a scaled row, as a share of the largest number: multiples of E stay finite."""
+
+_LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
+_NONE = np.empty(0, dtype=np.intp)
 
 
 class ScaledPoints:
@@ -41,9 +46,7 @@ class ScaledPoints:
     def __init__(self, Z: Array, lengthscales: Array) -> None:
         self.centre = _centre(Z)
         self.rates = (1 / lengthscales).astype(Z.dtype)
-        self.Zs = np.ascontiguousarray(self._centred(Z) * self.rates)
-        self.half_norms = _half_norms(self.Zs)
-        self.partner = self._partner()
+        self._set(np.ascontiguousarray(self._centred(Z) * self.rates))
 
     def in_precision(self, dtype: Dtype) -> ScaledPoints:
         """The same points in another precision; their centre is rounded first, as for the rows."""
@@ -51,10 +54,14 @@ class ScaledPoints:
         if self.centre is not None:
             other.centre = self.centre.astype(dtype)
             Zs = Zs + (self.centre - other.centre) * self.rates
-        other.rates, other.Zs = self.rates.astype(dtype), Zs.astype(dtype)
-        other.half_norms = _half_norms(other.Zs)
-        other.partner = other._partner()
+        other.rates = self.rates.astype(dtype)
+        other._set(Zs.astype(dtype))
         return other
+
+    def _set(self, Zs: Array) -> None:
+        self.Zs, norms = Zs, _squared_norms(Zs)
+        self.half_norms = -0.5 * norms
+        self.partner = self._partner()
 
     def _partner(self) -> Array:
         if self.Zs.shape[1] >= _MANY_COLUMNS:
@@ -93,8 +100,7 @@ class NarrowRows:
         else:
             np.subtract(X, points.centre, out=self.Xs)
             self.Xs *= points.rates
-        np.einsum("ij,ij->i", self.Xs, self.Xs, out=self._rows[:, d])
-        self._rows[:, d] *= -0.5
+        self._rows[:, d] = -0.5 * _squared_norms(self.Xs)
         self._rows[:, d + 1] = 1
 
     @property
@@ -126,6 +132,12 @@ class WideRows:
         self.half_norms = np.empty(len(X), dtype=X.dtype)
         for rows in cached_rows(len(X), X.shape[1] * X.itemsize):
             np.matmul(np.square(X[rows]), squared_rates, out=self.half_norms[rows])
+        far = _too_far(self.half_norms)
+        if len(far):
+            Xs = _drawn_in(X[far] * points.rates)
+            self._X = X.copy()
+            self._X[far] = Xs / points.rates
+            self.half_norms[far] = _squared_norms(Xs)
         self.half_norms *= -0.5
 
     def exponent(self) -> Array:
@@ -153,8 +165,33 @@ class WideRows:
 ScaledRows: TypeAlias = NarrowRows | WideRows
 
 
-def _half_norms(Zs: Array) -> Array:
-    return np.asarray(-0.5 * np.einsum("ij,ij->i", Zs, Zs))
+def _squared_norms(Xs: Array) -> Array:
+    """|x_s|² [n] of scaled rows [n, d], after those whose norm is out of range were drawn in."""
+    norms = np.einsum("ij,ij->i", Xs, Xs)
+    far = _too_far(norms)
+    if len(far):
+        Xs[far] = _drawn_in(Xs[far])
+        norms[far] = np.einsum("ij,ij->i", Xs[far], Xs[far])
+    return np.asarray(norms)
+
+
+def _too_far(norms: Array) -> IntArray:
+    """The rows whose squared norm [n] is close to the end of the range of numbers, or beyond."""
+    most = _FARTHEST * _LARGEST[norms.dtype]
+    if norms.max(initial=0) <= most:  # as it nearly always is
+        return _NONE
+    return np.flatnonzero(~(norms <= most))
+
+
+def _drawn_in(Xs: Array) -> Array:
+    """Scaled rows [t, d] in their direction, but so near that E stays finite.
+
+    Kernels that vanish with distance are 0 there as well as at the rows themselves.
+    """
+    largest = _LARGEST[Xs.dtype]
+    directions = np.clip(Xs, -largest, largest)
+    directions /= np.abs(directions).max(axis=1, keepdims=True)
+    return np.asarray(directions * (_FARTHEST * largest / Xs.shape[1]) ** 0.5)
 
 
 def _centre(Z: Array) -> Array | None:
@@ -163,9 +200,13 @@ def _centre(Z: Array) -> Array | None:
     It changes no distance, but avoids cancellation in float32 on data far from 0.
     """
     share = np.full(len(Z), 1 / len(Z), dtype=Z.dtype)
-    mean = share @ Z
+    mean, squares = share @ Z, share @ np.square(Z)
+    if np.isinf(squares.sum()):
+        largest = np.abs(Z).max()
+        centre = _centre(Z / largest)
+        return None if centre is None else centre * largest
     # |mean| ≤ 3·deviation, in a form that does not cancel.
-    return None if (10 * mean**2 <= 9 * (share @ np.square(Z))).all() else mean
+    return None if (10 * mean**2 <= 9 * squares).all() else mean
 
 
 class Curve(NamedTuple):

@@ -1,0 +1,115 @@
+"""What a fit says at its end, if it did not end well: interrupted, not converged, or at a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from cavity.errors import warn_user
+from cavity.inference.converge import FitResult
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
+    from cavity.estimators.base import SparseGPClassifier
+
+_AT = 1e-3
+"""Distance from a bound, on the log scale, that counts as at the bound."""
+_HARMLESS = {
+    "length_scale": "upper",
+    "alpha": "upper",
+    "constant_value": "lower",
+    "noise_level": "lower",
+    "sigma_0": "lower",
+}
+"""Bounds at which nothing is missed: there a feature is irrelevant, a kernel has its simplest form, or a
+part of it is off."""
+
+
+class BoundWarning(ConvergenceWarning):
+    """A fit has ended with a kernel parameter at a bound."""
+
+
+class AtBound(NamedTuple):
+    """A kernel parameter at one of its bounds."""
+
+    name: str
+    """As `kernel.get_params()` names it."""
+    value: float
+    side: str
+    """"lower" or "upper"."""
+    bounds: tuple[float, float]
+
+    def wider(self) -> str:
+        """The parameter of the kernel with bounds ten times as wide on that side."""
+        low, high = self.bounds
+        low, high = (low / 10.0, high) if self.side == "lower" else (low, high * 10.0)
+        return f"{self.name}_bounds=({low:.3g}, {high:.3g})"
+
+
+def warn_of_ending(model: SparseGPClassifier, result: FitResult) -> None:
+    """Warn about a fit that was interrupted, has not converged, or ended at a bound of the kernel."""
+    name = type(model).__name__
+    words = _words_of_ending(name, model.config_.tol, result)
+    if words is not None:
+        warn_user(words, ConvergenceWarning)
+    elif model.config_.learn_kernel:
+        found = parameters_at_bounds(model.kernel_)
+        if found:
+            warn_user(_words_of_bounds(name, found), BoundWarning)
+
+
+def _words_of_ending(name: str, tol: float, result: FitResult) -> str | None:
+    steps = f"{result.n_iter} iterations"
+    if result.interrupted:
+        return f"{name} was interrupted after {steps}; it is fitted with what it had learned by then"
+    if result.stuck:
+        return (
+            f"{name} stopped after {steps}: L-BFGS found no way up, though the gradient is not zero; "
+            'try scaling="standard", other inducing_points or tighter kernel bounds'
+        )
+    if not result.converged:
+        return (
+            f"{name} stopped after {steps} before it converged to tol={tol:g}; raise tol, max_epochs, "
+            "max_iter or whatever budget was set"
+        )
+    return None
+
+
+def parameters_at_bounds(kernel: Kernel) -> list[AtBound]:
+    """The parameters of a kernel that are at a bound which keeps them from a better fit.
+
+    >>> from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+    >>> kernel = ConstantKernel(30.0, (0.01, 30.0)) * RBF([1e3, 1.0], (0.01, 1e3))
+    >>> [(found.name, found.side) for found in parameters_at_bounds(kernel)]
+    [('k1__constant_value', 'upper')]
+    """
+    return list(_at_bounds(kernel))
+
+
+def _at_bounds(kernel: Kernel) -> Iterator[AtBound]:
+    theta, bounds, start = kernel.theta, kernel.bounds, 0
+    for parameter in kernel.hyperparameters:
+        if parameter.fixed:
+            continue
+        part = slice(start, start + parameter.n_elements)
+        start = part.stop
+        harmless = _HARMLESS.get(parameter.name.rpartition("__")[2])
+        distances = np.abs(bounds[part] - theta[part, None])
+        for column, side in enumerate(("lower", "upper")):
+            nearest = int(np.argmin(distances[:, column]))
+            low, high = np.exp(bounds[part][nearest]).tolist()
+            if side != harmless and distances[nearest, column] <= _AT and high > low * (1.0 + _AT):
+                yield AtBound(parameter.name, float(np.exp(theta[part][nearest])), side, (low, high))
+
+
+def _words_of_bounds(name: str, found: list[AtBound]) -> str:
+    where = " and ".join(f"{one.name} = {one.value:.3g}, its {one.side} bound" for one in found)
+    wider = ", ".join(one.wider() for one in found)
+    return (
+        f"{name} ended with a kernel parameter at a bound: {where}. A kernel of your own with wider "
+        f"bounds may fit better: kernel=model.kernel_.set_params({wider})"
+    )

@@ -1,0 +1,96 @@
+"""What held-out rows decide for a classifier: whatever its parameters leave open, by a race."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cavity.data.sampling import HeldOut
+from cavity.data.source import RowSource
+from cavity.engines.local import LocalBackend
+from cavity.inference.config import FEWEST_ROWS_TO_SPARE, TrainingConfig
+from cavity.inference.history import Progress
+from cavity.inference.race import SAFE, Candidate, Decision, Entrants, RaceLog, race
+from cavity.inference.start import StartingPoint
+
+if TYPE_CHECKING:
+    from cavity.estimators.base import SparseGPClassifier
+
+
+def judged_by_given_rows(model: SparseGPClassifier, config: TrainingConfig) -> TrainingConfig:
+    """The configuration of a fit with validation rows of the user's own, which also end it early."""
+    if config.schedule != "steps":
+        raise ValueError(
+            f"X_val has no use for this {type(model).__name__}: there are no training steps that "
+            "validation rows could judge; leave X_val out, or set another optimizer"
+        )
+    config = replace(config, validation_fraction=0.0)
+    if isinstance(model.config, TrainingConfig):
+        return config
+    given = model._given_fields()
+    if given["validation_fraction"] not in ("auto", None):
+        raise ValueError(
+            f"validation_fraction={given['validation_fraction']!r} and X_val; either rows are held "
+            "out, or your own are used: leave one of them out"
+        )
+    if given.get("early_stopping", "auto") == "auto":
+        return replace(config, early_stopping="validation")
+    return config
+
+
+def entrants(model: SparseGPClassifier, config: TrainingConfig, n_rows: int) -> Entrants | None:
+    """The candidates of a race for what the parameters leave open; None if that is nothing."""
+    if isinstance(model.config, TrainingConfig) or model._continues or not config.learn_kernel:
+        return None
+    if n_rows < FEWEST_ROWS_TO_SPARE:
+        return None
+    given = model._given_fields()
+    free = {name for name in ("scaling", "n_inducing") if given.get(name) == "auto"}
+    if model._own_points() is not None:
+        free.discard("n_inducing")
+    if config.method == "ep" and all(given.get(name, "auto") == "auto" for name in SAFE):
+        free |= set(SAFE)
+    if model.kernel is None:
+        if given.get("kernel_name", "auto") == "auto":
+            free.add("kernel_name")
+    else:
+        free.discard("scaling")
+    if not free:
+        return None
+    start = Candidate(*(getattr(config, name) for name in Candidate._fields))
+    return Entrants(start, frozenset(free))
+
+
+def decide(
+    source: RowSource,
+    held_out: HeldOut,
+    backend: LocalBackend,
+    candidates: Entrants,
+    configure: Callable[[dict[str, Any]], TrainingConfig],
+    make_start: StartingPoint,
+    progress: Progress,
+    log: RaceLog,
+) -> tuple[Decision, TrainingConfig]:
+    """Let the held-out rows decide what the parameters leave open, and configure the fit that follows.
+
+    configure: makes the configuration of a whole fit with some fields given.
+    """
+
+    def of(candidate: Candidate) -> TrainingConfig:
+        return configure(_fields(candidate, candidates))
+
+    decision = race(source, held_out, backend, candidates, of, make_start, progress, log)
+    progress.resume_at(0.0)
+    given, config = _fields(decision.candidate, candidates), of(decision.candidate)
+    if config.max_seconds < np.inf:
+        # At least a step is taken, however long the race was.
+        given["max_seconds"] = max(config.max_seconds - decision.race.seconds, 1e-3)
+    return decision, configure(given)
+
+
+def _fields(candidate: Candidate, candidates: Entrants) -> dict[str, Any]:
+    """The fields of a candidate that the race may decide."""
+    return {name: value for name, value in candidate._asdict().items() if name in candidates.free}
