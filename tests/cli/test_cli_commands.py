@@ -15,6 +15,7 @@ import cavity
 from cavity.cli import fit as fitting
 from cavity.cli.app import app
 from cavity.errors import ModelFileError
+from cavity.estimators import endings
 from cavity.estimators.table import TableClassifier
 from flights_table import flights
 from support import interrupt_at
@@ -49,6 +50,18 @@ def test_fit_tells_machines_what_it_did(folder):
     assert summary["training"]["rows"] == 400
     assert summary["training"]["iterations"] <= 30
     assert summary["relevance"][0]["share"] > 0.1
+
+
+def test_a_parameter_at_a_bound_is_said_in_one_line(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(endings, "_words_of_ending", lambda *_: None)
+    monkeypatch.setattr(endings, "_AT", 20.0)  # wherever it ends, it is at its bounds
+    result = run("fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity", "--quiet")
+    assert result.exit_code == 0
+    lines = [line for line in result.stderr.splitlines() if "at a bound" in line]
+    assert len(lines) == 1
+    assert "k1__constant_value" in lines[0]
+    assert lines[0].endswith("; from Python, a kernel can have wider bounds")
+    assert "model.kernel_" not in result.stderr
 
 
 def test_a_fit_leaves_nothing_but_its_model(folder):

@@ -128,6 +128,8 @@ def _warnings_in_a_line() -> Iterator[None]:
     def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         if category.__name__ == "ConvergenceWarning":  # by name: scikit-learn may not be loaded
             message = "training ended before it converged; a larger --budget may do better"
+        elif category.__name__ == "BoundWarning":
+            message = f"{str(message).partition('. ')[0]}; from Python, a kernel can have wider bounds"
         if not issubclass(category, (DeprecationWarning, FutureWarning, ResourceWarning)):
             say(f"warning: {' '.join(str(message).split())}")
 

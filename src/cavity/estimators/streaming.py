@@ -231,11 +231,11 @@ class TrainedGPClassifier(SparseGPClassifier):
         A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
         `sample_weight`, and that column is then not a feature.
 
-        X_val [k, d] with y_val [k], arrays in memory, are validation rows of your own. They are used in
-        place of held-out rows: they decide what "auto" means, keep the best state, end training when
-        their score stops rising, calibrate the predictions and give `validation_log_loss_`. The model
-        does not learn from them. Use them if rows are not independent of each other, for instance if
-        later rows must be judged by a model of earlier ones.
+        X_val [k, d], y_val [k] and sample_weight_val [k] are validation rows of your own, as arrays in
+        memory. They are used in place of held-out rows: they decide what "auto" means, keep the best
+        state, end training when their score stops rising, calibrate the predictions and give
+        `validation_log_loss_`. The model does not learn from them. Use them if rows depend on each
+        other, for instance if a model of earlier rows must be judged by later ones.
         """
         self._fit_rows(X, y, sample_weight, (X_val, y_val, sample_weight_val))
         return self

@@ -90,6 +90,15 @@ def test_any_number_of_workers_gives_the_local_fit_and_the_same_bits(client, exp
     assert not np.array_equal(stochastic[0], parameters(other.fit(*chunked(X, Y, 300))))
 
 
+def test_validation_rows_of_the_user_judge_as_in_a_local_fit(client):
+    given = {"X_val": X[:100] + 0.1, "y_val": Y[:100]}
+    expected = SEPClassifier(**SHORT).fit(X, Y, **given)
+    model = DaskSEPClassifier(**SHORT, client=client).fit(*chunked(X, Y, 100), **given)
+    assert_same_fit(model, expected)
+    assert model.n_validation_rows_ == 100
+    assert_allclose(model.validation_log_loss_, expected.validation_log_loss_, rtol=1e-8)
+
+
 @pytest.fixture(scope="module")
 def even(client):
     return make(DaskSEPClassifier, **SHORT, client=client).fit(*chunked(X, Y, 70))
