@@ -54,7 +54,8 @@ class LocalBackend:
         n_rows, most = int(source.n_rows), max(1_000, MOST_VALUES_HELD_OUT // source.n_features)
         size = min(round(fraction * n_rows), MOST_HELD_OUT, most, n_rows - 1)
         numbers = hashed_rows(n_rows, max(1, size), seed)
-        return HeldOut(numbers, source.take(numbers))
+        offset = None if source.offset is None else source.offset[numbers]
+        return HeldOut(numbers, source.take(numbers), offset)
 
     def engine(
         self,

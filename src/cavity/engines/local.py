@@ -155,7 +155,8 @@ class LocalEngine(Engine):
             kept = ~self._held_out_mask[tile.index]
             weight = kept.astype(np.float64) if weight is None else weight * kept
         importance_weight = tile.importance_weight if isinstance(tile, LoadedBlock) else None
-        rows = Rows(self.scaling.apply(X, dtype), labels, weight, importance_weight)
+        offset = None if self.source.offset is None else self.source.offset[tile.index].T
+        rows = Rows(self.scaling.apply(X, dtype), labels, weight, importance_weight, offset)
         return rows, self.sites.take(tile.index)
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -51,6 +52,17 @@ def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
             'class_weight="balanced" is not supported by partial_fit, which cannot know how often '
             "the classes of a stream will occur; pass a dict, for instance from "
             'sklearn.utils.class_weight.compute_class_weight("balanced", ...) on a sample'
+        )
+    model: Model | None = vars(estimator).get("model_")
+    if estimator.mean_function is not None or (model is not None and model.mean_function is not None):
+        raise ValueError(
+            f"mean_function={estimator.mean_function!r}: a mean function is fitted to all rows at once, "
+            "so partial_fit cannot learn with one; call fit, or begin an estimator with "
+            "mean_function=None"
+        )
+    if model is not None and model.needs_offset:
+        raise ValueError(
+            "the rows of the last fit had offsets, which chunks of partial_fit cannot have; call fit"
         )
 
 
@@ -175,6 +187,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         kernel: Kernel | None = None,
         *,
         likelihood: str = "probit",
+        mean_function: BaseEstimator | str | None = None,
         n_inducing: int | str = "auto",
         inducing_points: str | ArrayLike = "kmeans",
         scaling: str | None = "auto",
@@ -194,6 +207,7 @@ class TrainedGPClassifier(SparseGPClassifier):
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
+        self.mean_function = mean_function
         self.n_inducing = n_inducing
         self.inducing_points = inducing_points
         self.scaling = scaling

@@ -21,8 +21,10 @@ class ExpectationPropagation(Rule):
         ν̃ = β/(1 − βv\\),   μ̃ = α + ν̃(e\\ + v\\ α),   γ = β − α²
         log Z̃ = log Z − ½ log(1 − ν̃v) + ½ (ν̃e² − 2eμ̃ + vμ̃²)/(1 − ν̃v)
 
-    The last line is log Z + g(cavity) − g(q) with the division by v cancelled. With many classes, the
-    moments are matched class by class: a row has one site for each class, independent of the others.
+    The last line is log Z + g(cavity) − g(q) with the division by v cancelled. With an offset o of the
+    row, its likelihood is integrated against N(o + e\\, s + v\\), and the rest keeps its form. With many
+    classes, the moments are matched class by class: a row has one site for each class, independent of
+    the others.
 
     >>> rule = ExpectationPropagation()
     >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
@@ -33,8 +35,8 @@ class ExpectationPropagation(Rule):
 
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
         """Terms of t rows; see `Rule`."""
-        mean, variance, residual = at
-        tilted = self.likelihood.tilted(labels, cavity.mean, residual + cavity.variance)
+        mean, variance, residual = at.mean, at.variance, at.residual
+        tilted = self.likelihood.tilted(labels, at.of_latent(cavity.mean), residual + cavity.variance)
         alpha, beta, gamma = tilted.slope, tilted.curvature, tilted.gamma
         # 1 − βv\ = [1 − β(s + v\)] + βs: positive terms only.
         new_precision = beta / (tilted.variance_ratio + beta * residual)

@@ -90,6 +90,12 @@ class LatentMarginals(NamedTuple):
     """v [C, t], of Aᵀu under q."""
     residual: Array
     """s [t]: variance of f given u."""
+    offset: Array | None = None
+    """o [C, t]: what is added to Aᵀu and the residual to make the latent value; None is 0."""
+
+    def of_latent(self, mean: Array) -> Array:
+        """Means [C, t] of latent values, from means of their part Aᵀu: the offset is added."""
+        return mean if self.offset is None else mean + self.offset
 
 
 @dataclass(frozen=True)
@@ -114,15 +120,19 @@ class Rule(ABC):
         precision: Array,
         shift: Array,
         max_leverage: float,
+        offset: Array | None = None,
     ) -> RowTerms:
         """Terms of t rows.
 
         labels: [t] class codes; mean, variance: [C, t] moments of Aᵀu under q; residual: [t], the
         variance s of f given u; precision, shift: [C, t], the sites that q holds for these rows;
-        max_leverage: bound on ν̃v, the share of q's information that a row may claim as its own.
+        max_leverage: bound on ν̃v, the share of q's information that a row may claim as its own; offset:
+        [C, t], known parts o of the latent values. The likelihood sees means with the offset. All sites
+        and moments of q are those of Aᵀu, without it: a site of f = o + Aᵀu with the shift μ̃ has the
+        shift μ̃ − ν̃o as a site of Aᵀu, and the derivatives by the means are the same.
         """
         cavity = leave_out(mean, variance, precision, shift, max_leverage)
-        return self.terms(labels, LatentMarginals(mean, variance, residual), cavity)
+        return self.terms(labels, LatentMarginals(mean, variance, residual, offset), cavity)
 
     @abstractmethod
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:

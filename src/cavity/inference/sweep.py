@@ -58,7 +58,8 @@ class SweepOptions:
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
     inverse_temperature: float = 1.0
-    """Factor on the latent means, and on the shifts of the sites, before the rule is applied."""
+    """Factor on the latent means, offsets included, and on the shifts of the sites, before the rule is
+    applied."""
     residual_scale: float = 1.0
     """κ: the variance of f given u in a row's likelihood is κs instead of s; 1 is FITC, 0 is DTC.
 
@@ -188,7 +189,9 @@ class Sweep(_PriorPass):
 
     def _terms(self, rows: Rows, own: Sites, at: Marginals) -> RowTerms:
         """The terms of rows whose sites in q are `own`."""
-        options = self.options
+        options, offset = self.options, rows.offset
+        if offset is not None:  # the calibrated latent mean is c·(o + e)
+            offset = options.inverse_temperature * offset
 
         def terms_without(share: Array | float) -> RowTerms:
             return self.rule(
@@ -199,6 +202,7 @@ class Sweep(_PriorPass):
                 share * own.precision,
                 options.inverse_temperature * share * own.shift,
                 options.max_leverage,
+                offset,
             )
 
         if rows.weight is None:

@@ -19,6 +19,8 @@ class Variational(Rule):
     With f ~ N(e, s + v) under q: F = E[log p], α = ∂F/∂e = E[∂ log p], β = E[∂² log p] ≤ 0. A full
     natural-gradient step puts the site at ν̃ = −β, μ̃ = α − βe; and h = β, γ = −β.
 
+    With an offset o the expectations are those of f ~ N(o + e, s + v), and the rest keeps its form.
+
     VI itself has no cavity. The row's log predictive probability is that of its label once the site
     that q holds for it is divided out of q: an estimate of leaving the row out, as in EP.
 
@@ -35,7 +37,7 @@ class Variational(Rule):
 
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
         """Terms of t rows; see `Rule`."""
-        expected = self.likelihood.expected(labels, at.mean, at.residual + at.variance)
+        expected = self.likelihood.expected(labels, at.of_latent(at.mean), at.residual + at.variance)
         new_precision = np.maximum(-expected.curvature, 0.0)
         nothing = np.zeros_like(new_precision)
         terms = RowTerms(
@@ -43,7 +45,7 @@ class Variational(Rule):
             shift=expected.slope + new_precision * at.mean,
             objective=expected.log_likelihood.sum(axis=0),
             log_predictive=self.likelihood.log_predictive(
-                labels, cavity.mean, at.residual + cavity.variance
+                labels, at.of_latent(cavity.mean), at.residual + cavity.variance
             ),
             alpha=expected.slope,
             h=-new_precision,
