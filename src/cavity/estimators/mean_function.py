@@ -5,7 +5,7 @@ Gaussian process that learns what the classifier leaves, and a is a number.
 
 * **Cross-fitting.** The rows are divided into folds by a hash of their numbers. The score of a training
   row comes from a classifier that was fitted to the other folds. So no score has seen its own label, and
-  scores are as good as they will be on new rows. The classifier of the predictions is fitted to all rows.
+  scores are as good as they will be on new rows. Predictions use a classifier fitted to all rows.
 * **The coefficient** makes the labels most probable under the likelihood given a·score alone: a concave
   function of one number. Training needs it from the start, so it cannot wait for the calibration (c, b).
   That comes afterwards and multiplies a·score + g by c as a whole.

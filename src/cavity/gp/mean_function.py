@@ -8,18 +8,16 @@ probabilities minus their mean. `cavity.estimators.mean_function` learns both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.special import logit
+from sklearn.base import BaseEstimator
 
 from cavity.data.scaling import Scaling
 from cavity.data.source import rows_to_look_at
 from cavity.typing import FLOAT64, AnyArray, Array, ArrayOrSparse
-
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
 
 LEAST_PROBABILITY = 1e-4
 """Probabilities of a classifier are taken as at least this: some say 0, which has no logarithm."""

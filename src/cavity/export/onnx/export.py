@@ -18,6 +18,7 @@ from cavity.export.onnx.likelihoods import probabilities
 from cavity.export.onnx.preprocessing import table_features, transformed
 from cavity.files import written_atomically
 from cavity.gp.kernels import noise_free
+from cavity.gp.mean_function import LinearScore
 from cavity.gp.model import Model
 from cavity.inference.fitted import FittedClassifier, names_of_features
 from cavity.typing import AnyArray, AnyDtype, Array
@@ -229,6 +230,7 @@ def _on_lines(X: Value, knots: Knots) -> Value:
 def latent_moments(model: Model, X: Value) -> LatentMoments:
     """Mean and variance of the latent functions at raw inputs X [N, d]; see `Model.latent_moments`."""
     prior, posterior = model.prior, model.posterior
+    offset = _mean_function(model, X)
     X = scaled(model.scaling, X)
     # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
     farthest = 1e-4 * float(np.sqrt(np.finfo(model.dtype).max))
@@ -241,9 +243,31 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
         smooth = covariances(smooth_kernel, X, prior.Z[:1]).diagonal
         variance, diagonal = variance + (diagonal - smooth), smooth
     residual = (diagonal - (A * A).sum()).at_least(0.0)
+    mean = A @ (model.inverse_temperature * posterior.mean.T)
     return LatentMoments(
-        A @ (model.inverse_temperature * posterior.mean.T),
+        mean if offset is None else mean + offset * model.inverse_temperature,
         variance + residual * model.residual_variance_scale,
+    )
+
+
+def _mean_function(model: Model, X: Value) -> Value | None:
+    """What the mean function adds to the latent functions at raw inputs X [N, d]: [N, L], or None."""
+    if model.needs_offset:
+        raise TypeError(
+            "a model that was fitted with an offset for each row cannot be exported, because the graph "
+            "has no input for it; use mean_function instead"
+        )
+    mean = model.mean_function
+    if mean is None:
+        return None
+    if not isinstance(mean.classifier, LinearScore):
+        raise TypeError(
+            f"mean_function={type(mean.classifier).__name__} has no ONNX form here; "
+            'mean_function="linear" and None have one'
+        )
+    linear = mean.classifier
+    return scaled(linear.scaling, X) @ (mean.coefficient * linear.weights) + (
+        mean.coefficient * linear.intercept
     )
 
 
