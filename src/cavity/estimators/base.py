@@ -178,8 +178,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         """Fit to an opened source, wherever its rows are."""
         config = self._resolve(source.n_rows, self._seed())
         checkpoint = self._checkpoint_path(config)
-        source, mean = self._with_mean_function(source, config, backend)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
+        source, mean = self._with_mean_function(source, config, backend)
         held_out = hold_out_rows(source, config, backend)
         decision = None
         entrants = None if held_out is None else self._entrants(config, source.n_rows)
