@@ -21,9 +21,11 @@ from cavity import GFITCClassifier, SEPClassifier, SVIClassifier, TableClassifie
 from cavity.data.arrays import ArraySource
 from cavity.data.scaling import Scaling
 from cavity.errors import ModelFileError, SourceError
+from cavity.estimators.facts import fit_facts
 from cavity.estimators.mean_function import fit_coefficient, fold_of, learn_mean_function
 from cavity.gp.likelihoods import Logit, NoisyArgmax, Probit
 from cavity.gp.mean_function import scores
+from cavity.plot.canvas import proba_at
 from support import OwnSource, table
 
 KERNEL = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
@@ -424,6 +426,22 @@ def test_a_cluster_has_no_mean_function_and_no_offsets():
         cavity.DaskSEPClassifier(mean_function="linear").fit(X, LABELS)
     with pytest.raises(ValueError, match="offset is not for DaskSEPClassifier"):
         cavity.DaskSEPClassifier().fit(X, LABELS, offset=OFFSET)
+
+
+def test_facts_and_progress_name_the_mean_function(capsys):
+    model = make(mean_function="linear", verbose=1).fit(X, LABELS)
+    words = f"{model.mean_coefficient_:.3g} × linear"
+    assert fit_facts(model).as_words()["Mean function"] == words
+    assert f"mean function: {words}" in capsys.readouterr().err
+    assert "Mean function" not in fit_facts(make().fit(X, LABELS)).as_words()
+
+
+def test_displays_draw_the_model_with_its_mean_function():
+    model = make(mean_function="linear").fit(X, LABELS)
+    assert_allclose(proba_at(model, X[:20]), model.predict_proba(X[:20]))
+    offset = make().fit(X, LABELS, offset=OFFSET)
+    with pytest.raises(ValueError, match="fitted with an offset"):
+        proba_at(offset, X[:20])
 
 
 def test_the_evidence_at_other_parameters_has_the_mean_function():

@@ -240,7 +240,7 @@ def test_a_file_that_is_larger_than_memory(path):
         file.truncate(1 << 42)
         file.seek(0, 2)
         file.write(content)
-    assert describe(path).format == 3
+    assert describe(path).format == 2
     refused(path, "needs .* bytes, and .* are available")
 
 

@@ -270,7 +270,7 @@ def test_a_pipeline_around_a_classifier(path):
 def test_a_file_says_what_wrote_it(model, path):
     model.save(path)
     about = describe(path)
-    assert about.format == 3
+    assert about.format == 2
     assert about.cavity == cavity.__version__
     assert about.estimator == "cavity.estimators.sep.SEPClassifier"
     assert about.numpy == np.__version__

@@ -180,6 +180,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         source, mean = self._with_mean_function(source, config, backend)
+        if mean is not None:
+            progress.stage(f"mean function: {mean}")
         held_out = hold_out_rows(source, config, backend)
         decision = None
         entrants = None if held_out is None else self._entrants(config, source.n_rows)

@@ -47,6 +47,10 @@ class MeanFunction:
     coefficient: float
     """a ≥ 0"""
 
+    def __str__(self) -> str:
+        linear = isinstance(self.classifier, LinearScore)
+        return f"{self.coefficient:.3g} × {'linear' if linear else type(self.classifier).__name__}"
+
     def __call__(self, X: ArrayOrSparse) -> Array:
         """Latent means [L, n] at raw inputs X [n, d], without the Gaussian process."""
         size = rows_to_look_at(X.shape[1])
