@@ -56,7 +56,7 @@ def fold_of(numbers: IntArray) -> IntArray:
     """The folds [t], from 0 to 4, of rows with these numbers [t].
 
     >>> fold_of(np.arange(8)).tolist()
-    [4, 2, 1, 2, 2, 3, 3, 4]
+    [4, 2, 2, 4, 1, 1, 3, 1]
     """
     return (row_hash(numbers, _FOLD_SEED) % np.uint64(N_FOLDS)).astype(np.int64)
 

@@ -68,8 +68,8 @@ def scores(
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 1])
-    >>> scores(LogisticRegression().fit(X, y), np.array([[1.5]])).round(6)
-    array([[0.]])
+    >>> scores(LogisticRegression().fit(X, y), np.array([[3.0]])).round(1)
+    array([[1.4]])
     """
     if isinstance(classifier, LinearScore):
         return classifier(X)
