@@ -22,14 +22,18 @@ class EP(NamedTuple):
     """[n]: log normaliser of each tilted distribution."""
 
 
-def expectation_propagation(K, y, tol=1e-13, max_sweeps=500):
-    """Sequential EP for f ~ N(0, K), p(y | f) = Φ(yf): Rasmussen & Williams, algorithm 3.5."""
+def expectation_propagation(K, y, tol=1e-13, max_sweeps=500, prior_mean=0.0):
+    """Sequential EP for f ~ N(m, K), p(y | f) = Φ(yf): Rasmussen & Williams, algorithm 3.5.
+
+    prior_mean: m, a number or [n]. Sites are those of f, whatever its mean.
+    """
     n = len(y)
+    prior_mean = np.broadcast_to(prior_mean, n)
     tau, shift = np.zeros(n), np.zeros(n)
     for _ in range(max_sweeps):
         before = np.concatenate([tau, shift])
         for i in range(n):
-            cavity_mean, cavity_variance = cavities(K, tau, shift)
+            cavity_mean, cavity_variance = cavities(K, tau, shift, prior_mean)
             e, v = cavity_mean[i], cavity_variance[i]
             z = y[i] * e / np.sqrt(1 + v)
             ratio = np.exp(norm.logpdf(z) - norm.logcdf(z))
@@ -41,27 +45,32 @@ def expectation_propagation(K, y, tol=1e-13, max_sweeps=500):
             break
     else:
         raise AssertionError("the oracle did not converge")
-    e, v = cavities(K, tau, shift)
+    e, v = cavities(K, tau, shift, prior_mean)
     log_z = norm.logcdf(y * e / np.sqrt(1 + v))
     means = shift / tau
-    # log Z_EP = log N(μ̃ | 0, K + Σ̃) + Σ log Z̃ᵢ, eqs. 3.51, 3.59 and 3.65
-    log_evidence = multivariate_normal(np.zeros(n), K + np.diag(1 / tau)).logpdf(means)
+    # log Z_EP = log N(μ̃ | m, K + Σ̃) + Σ log Z̃ᵢ, eqs. 3.51, 3.59 and 3.65
+    log_evidence = multivariate_normal(prior_mean, K + np.diag(1 / tau)).logpdf(means)
     log_evidence += np.sum(log_z - norm.logpdf(means, e, np.sqrt(v + 1 / tau)))
     return EP(float(log_evidence), tau, shift, log_z)
 
 
-def cavities(K, tau, shift):
+def cavities(K, tau, shift, prior_mean):
     """Mean and variance [n] of each fᵢ with its own site taken out of the posterior."""
     covariance = np.linalg.solve(np.eye(len(K)) + K * tau, K)
-    mean, variance = covariance @ shift, np.diag(covariance)
+    mean = prior_mean + covariance @ (shift - tau * prior_mean)  # K⁻¹ = covariance⁻¹ − diag(τ̃)
+    variance = np.diag(covariance)
     cavity_variance = 1 / (1 / variance - tau)
     return cavity_variance * (mean / variance - shift), cavity_variance
 
 
-def predict(ep, K, K_star, k_star_star):
-    """Mean, variance [t] and log Φ [t] at test points, from covariances K_star [t, n] and variances."""
+def predict(ep, K, K_star, k_star_star, prior_mean=0.0, prior_mean_star=0.0):
+    """Mean, variance [t] and log Φ [t] at test points, from covariances K_star [t, n] and variances.
+
+    prior_mean [n] and prior_mean_star [t] are those of f.
+    """
     noisy = K + np.diag(1 / ep.precision)
-    mean = K_star @ np.linalg.solve(noisy, ep.shift / ep.precision)
+    residual = ep.shift / ep.precision - prior_mean
+    mean = prior_mean_star + K_star @ np.linalg.solve(noisy, residual)
     variance = k_star_star - np.sum(K_star * np.linalg.solve(noisy, K_star.T).T, axis=1)
     return mean, variance, norm.logcdf(mean / np.sqrt(1 + variance))
 

@@ -38,6 +38,18 @@ def test_expectation_propagation_of_one_row_is_exact():
     assert_allclose(variance, weight @ grid**2 - mean**2, rtol=1e-9)
 
 
+def test_expectation_propagation_of_one_row_with_a_mean_is_exact():
+    K, y = np.array([[2.0]]), np.array([-1.0])
+    ep = expectation_propagation(K, y, prior_mean=0.7)
+    assert_allclose(ep.log_evidence, norm.logcdf(-0.7 / np.sqrt(3.0)))
+    mean, variance, _ = predict(ep, K, K, np.array([2.0]), 0.7, 0.7)
+    grid = np.linspace(-15, 15, 200_001)
+    weight = norm.pdf(grid, 0.7, np.sqrt(2.0)) * norm.cdf(-grid)
+    weight /= weight.sum()
+    assert_allclose(mean, weight @ grid, rtol=1e-9)
+    assert_allclose(variance, weight @ grid**2 - mean**2, rtol=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_expectation_propagation_is_close_to_the_exact_evidence(seed):
     X, labels = table(4, seed=seed)

@@ -37,6 +37,9 @@ InputLabels: TypeAlias = Any
 InputWeights: TypeAlias = Any
 """Weights of rows as a user may give them: an array, a series, the name of a column, or None."""
 
+InputOffset: TypeAlias = Any
+"""Latent offsets of rows as a user may give them: an array [n] or [n, C], or None."""
+
 ClassWeight: TypeAlias = "Mapping[Any, float] | str | None"
 """The parameter `class_weight`: a factor by class, "balanced", or None."""
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.naive_bayes import GaussianNB
 
 from cavity import CheckpointError, SEPClassifier
 from cavity.data import ParquetSource
@@ -30,7 +31,7 @@ def classifier(path, **options):
 def broken_off(tmp_path, monkeypatch):
     """Breaks a fit off after three steps; the path of its checkpoint."""
 
-    def run(*rows, sample_weight=None, **options):
+    def run(*rows, sample_weight=None, offset=None, **options):
         sweep, count = LocalEngine.run, 0
 
         def failing(*args, **kwargs):
@@ -44,10 +45,31 @@ def broken_off(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             replace_sweep(patch, failing)
             with pytest.raises(PowerCutError):
-                classifier(path, **options).fit(*rows, sample_weight=sample_weight)
+                classifier(path, **options).fit(*rows, sample_weight=sample_weight, offset=offset)
         return path
 
     return run
+
+
+def test_other_offsets_are_noticed(broken_off):
+    offset = np.random.default_rng(0).normal(size=len(X))
+    path = broken_off(X, LABELS, offset=offset)
+    with pytest.raises(CheckpointError, match="another fit: its offsets are not those passed now"):
+        classifier(path).fit(X, LABELS, offset=offset[::-1])
+    with pytest.raises(CheckpointError, match="another fit: its offsets are not those passed now"):
+        classifier(path).fit(X, LABELS)
+    classifier(path).fit(X, LABELS, offset=offset)
+
+
+def test_another_mean_function_is_noticed(broken_off):
+    path = broken_off(X, LABELS, mean_function=GaussianNB())
+    for other in (None, "linear", GaussianNB(var_smoothing=0.1)):
+        with pytest.raises(CheckpointError, match="mean_function is 'GaussianNB\\(\\)', and"):
+            classifier(path, mean_function=other).fit(X, LABELS)
+    resumed = classifier(path, mean_function=GaussianNB()).fit(X, LABELS)
+    path.unlink(missing_ok=True)
+    whole = classifier(path, mean_function=GaussianNB()).fit(X, LABELS)
+    assert np.array_equal(resumed.predict_proba(X), whole.predict_proba(X))
 
 
 def test_other_labels_after_the_first_rows_are_noticed(broken_off):

@@ -32,6 +32,8 @@ class HeldOut(NamedTuple):
     """Their sorted numbers; none if they are not rows of the source."""
     rows: RawRows
     """The rows themselves."""
+    offset: Array | None = None
+    """[k, L]: their latent offsets."""
 
     @property
     def weight(self) -> float:

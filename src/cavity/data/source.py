@@ -6,10 +6,11 @@ not inherit from anything: `cavity.data.contract.GuardedSource` wraps it.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +77,8 @@ class RowSource(ABC):
     """Class codes [n] of all rows, if they are in memory."""
     weight: Array | None = None
     """Weights [n] of all rows, if they are in memory."""
+    offset: Array | None = None
+    """Latent offsets [n, L] of all rows, in memory: what is added to the Gaussian process; None is 0."""
 
     @property
     def class_totals(self) -> Array | None:
@@ -130,6 +133,22 @@ class Source(RowSource):
             if len(inside):
                 parts.append(block.load().take(inside))
         return joined(parts).take(places)
+
+
+SomeSource = TypeVar("SomeSource", bound=RowSource)
+
+
+def with_offset(source: SomeSource, offset: Array) -> SomeSource:
+    """The same rows with latent offsets [n, L]; the source itself is not changed.
+
+    >>> from cavity.data import ArraySource
+    >>> source = ArraySource(np.eye(3), np.array([0, 1, 1]))
+    >>> with_offset(source, np.ones((3, 1))).offset.shape, source.offset
+    ((3, 1), None)
+    """
+    copied = copy.copy(source)
+    copied.offset = offset
+    return copied
 
 
 @dataclass(frozen=True)

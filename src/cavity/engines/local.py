@@ -164,7 +164,8 @@ class LocalEngine(Engine):
             kept = ~self._held_out_mask[tile.index]
             weight = kept.astype(np.float64) if weight is None else weight * kept
         importance_weight = tile.importance_weight if isinstance(tile, LoadedBlock) else None
-        rows = Rows(self.scaling.apply(X, dtype), labels, weight, importance_weight)
+        offset = None if self.source.offset is None else self.source.offset[tile.index].T
+        rows = Rows(self.scaling.apply(X, dtype), labels, weight, importance_weight, offset)
         return rows, self.sites.take(tile.index)
 
 
@@ -241,7 +242,8 @@ class LocalBackend:
         n_rows, most = int(source.n_rows), max(1_000, MOST_VALUES_HELD_OUT // source.n_features)
         size = min(round(fraction * n_rows), MOST_HELD_OUT, most, n_rows - 1)
         numbers = hashed_rows(n_rows, max(1, size), seed)
-        return HeldOut(numbers, source.take(numbers))
+        offset = None if source.offset is None else source.offset[numbers]
+        return HeldOut(numbers, source.take(numbers), offset)
 
     def engine(
         self,

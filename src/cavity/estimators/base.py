@@ -20,13 +20,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
-from cavity.data.source import RawRows, RowSource
+from cavity.data.source import RawRows, RowSource, Source, with_offset
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import NumericalError
 from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.facts import NotebookRepr
+from cavity.estimators.mean_function import learn_mean_function
 from cavity.estimators.racing import decide, entrants, judged_by_given_rows
 from cavity.estimators.state import (
     RELEVANCE_CACHE,
@@ -38,12 +39,15 @@ from cavity.estimators.state import (
 from cavity.estimators.validation import (
     check_common_parameters,
     check_config,
+    source_with_offset,
     validated_inducing_points,
+    validated_offset,
     validated_rows,
     validated_source,
     validation_rows,
 )
 from cavity.export.model_file import save
+from cavity.gp.mean_function import LinearScore, MeanFunction
 from cavity.gp.model import Model
 from cavity.gp.prior import Prior
 from cavity.gp.relevance import Relevance
@@ -71,8 +75,10 @@ from cavity.inference.updates import gradient
 from cavity.typing import (
     AnyArray,
     Array,
+    ArrayOrSparse,
     ClassWeight,
     InputLabels,
+    InputOffset,
     InputRows,
     InputWeights,
     RandomSeed,
@@ -103,10 +109,16 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     random_state: RandomSeed
     n_jobs: int | None
     verbose: int
+    mean_function: BaseEstimator | str | None = None
     classes_: AnyArray
 
     def fit(
-        self, X: InputRows, y: InputLabels = None, sample_weight: InputWeights = None
+        self,
+        X: InputRows,
+        y: InputLabels = None,
+        sample_weight: InputWeights = None,
+        *,
+        offset: InputOffset = None,
     ) -> SparseGPClassifier:
         """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
 
@@ -118,8 +130,12 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
 
         A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
         `sample_weight`, and that column is then not a feature.
+
+        offset: [n], for three classes or more [n, C]: known parts of the latent values, to which the
+        Gaussian process is added, for example the log-odds of a model that you have. They must not have
+        seen the labels of their own rows. Predictions then need the offsets of their rows, too.
         """
-        self._fit_rows(X, y, sample_weight)
+        self._fit_rows(X, y, sample_weight, offset)
         return self
 
     def _fit_rows(
@@ -127,6 +143,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         X: InputRows,
         y: InputLabels,
         sample_weight: InputWeights,
+        offset: InputOffset,
         validation: Validation = (None, None, None),
     ) -> None:
         """Check and open what the user has passed, and fit to it.
@@ -134,9 +151,21 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         validation: rows, labels and weights of the user's own validation rows, if there are any.
         """
         self._check_parameters()
+        if offset is not None and self.mean_function is not None:
+            raise ValueError(
+                f"offset and mean_function={self.mean_function!r} both say what is added to the latent "
+                "values; leave one of them out"
+            )
+        if offset is not None and validation[0] is not None:
+            raise ValueError(
+                "offset and X_val, whose rows have no offsets; use mean_function, or leave X_val out "
+                "and let validation_fraction hold out rows"
+            )
         with rollback_on_error(self):
             source, self.classes_ = validated_source(self, X, y, sample_weight)
             judges = validation_rows(self, *validation)
+            if offset is not None:
+                source = source_with_offset(source, offset, len(self.classes_))
             with compute_context(thread_count(self.n_jobs)) as threads:
                 result = self._fit_source(source, LocalBackend(threads), judges)
         warn_of_ending(self, result)
@@ -157,10 +186,14 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         config = configure()
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
+        source, mean = self._with_mean_function(source, config, backend)
+        if mean is not None:
+            progress.stage(f"mean function: {mean}")
         if validation is None:
             held_out = hold_out_rows(source, config, backend)
         else:
-            held_out = HeldOut(np.zeros(0, np.int64), validation)
+            offset = None if mean is None else mean(validation.X).T
+            held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
         decision = None
         candidates = None if held_out is None else entrants(self, config, source.n_rows)
         if held_out is not None and candidates is not None:
@@ -185,8 +218,25 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             make_fingerprint = self._fingerprint_of(source, config, problem, validation)
             saver = Checkpointer(checkpoint, config.checkpoint_interval, make_fingerprint)
             result = train(problem, config, progress, saver)
-        self._store(problem, config, result, progress, None if decision is None else decision.race)
+        self._store(problem, config, result, progress, None if decision is None else decision.race, mean)
         return result
+
+    def _with_mean_function(
+        self, source: RowSource, config: TrainingConfig, backend: LocalBackend
+    ) -> tuple[RowSource, MeanFunction | None]:
+        """The rows with what the mean function says of them as offsets, and the mean function."""
+        if self.mean_function is None:
+            return source, None
+        assert isinstance(source, Source)
+        mean, offset = learn_mean_function(
+            self.mean_function,
+            source,
+            self.classes_,
+            make_rule(config).likelihood,
+            scaling=learn_scaling(source, config, backend),
+            seed=config.seed,
+        )
+        return with_offset(source, offset), mean
 
     def _start(self, source: RowSource, scaling: Scaling, config: TrainingConfig) -> Start:
         """Where training begins: where an earlier fit has ended, or at points that are chosen."""
@@ -286,7 +336,9 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         """A function that makes the fingerprint of a fit; it is called only if there is a checkpoint."""
         points, weights = self._own_points(), self.class_weight
         posterior = None if problem is None else problem.posterior
-        return lambda: fingerprint(config, source, self.kernel, points, weights, posterior, validation)
+        return lambda: fingerprint(
+            config, source, self.kernel, points, weights, posterior, validation, self.mean_function
+        )
 
     def _store(
         self,
@@ -295,6 +347,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         result: FitResult,
         progress: Progress,
         race: Race | None,
+        mean_function: MeanFunction | None = None,
     ) -> None:
         """Set the learned attributes."""
         engine, point = result.engine or problem.engine, result.point
@@ -307,6 +360,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             problem.rule.likelihood,
             inverse_temperature=point.calibration.inverse_temperature,
             residual_variance_scale=point.calibration.residual_variance_scale,
+            mean_function=mean_function,
+            needs_offset=mean_function is None and engine.source.offset is not None,
         )
         self.kernel_ = prior.kernel
         self.inducing_points_ = engine.scaling.invert(prior.Z)
@@ -330,7 +385,9 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self.validation_standard_error_ = score.standard_error
         self.n_validation_rows_ = score.n_rows
 
-    def latent_mean_and_variance(self, X: InputRows) -> tuple[Array, Array]:
+    def latent_mean_and_variance(
+        self, X: InputRows, *, offset: InputOffset = None
+    ) -> tuple[Array, Array]:
         """Posterior mean [n] and variance [n] of the latent function at X [n, d].
 
         With three classes or more, means [n, C] and variances [n, C], a column for each class.
@@ -338,15 +395,16 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         Both are calibrated, by `inverse_temperature_` and `residual_variance_scale_`. The variance
         includes the kernel's own white noise, if it has any, but not the unit noise of the probit.
         """
-        mean, variance = self._latent_moments(X)
+        mean, variance = self._latent_moments(X, offset)
         return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
 
-    def _latent_moments(self, X: InputRows) -> tuple[Array, Array]:
+    def _latent_moments(self, X: InputRows, offset: InputOffset) -> tuple[Array, Array]:
         """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
         check_is_fitted(self)
         X = validated_rows(self, X)
+        added = self._offset_of(X, offset)
         with compute_context(thread_count(self.n_jobs)) as threads:
-            mean, variance = self.model_.latent_moments(X, threads.map)
+            mean, variance = self.model_.latent_moments(X, threads.map, offset=added)
         finite = np.isfinite(mean + variance).all(axis=0)
         if not finite.all():
             raise NumericalError(
@@ -355,31 +413,46 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             )
         return mean, variance
 
-    def predict_log_proba(self, X: InputRows) -> Array:
-        """Log probabilities [n, C] of the classes, in the order of `classes_`."""
-        mean, variance = self._latent_moments(X)
+    def _offset_of(self, X: ArrayOrSparse, offset: InputOffset) -> Array | None:
+        """The user's latent offsets of rows X [n, d] to be predicted, [L, n]."""
+        if offset is None:
+            return None
+        if not self.model_.needs_offset:
+            raise ValueError(
+                f"offset was passed, but the rows that this {type(self).__name__} was fitted to had "
+                "none; leave it out, or pass offset to fit, too"
+            )
+        return validated_offset(offset, X.shape[0], len(self.classes_)).T
+
+    def predict_log_proba(self, X: InputRows, *, offset: InputOffset = None) -> Array:
+        """Log probabilities [n, C] of the classes, in the order of `classes_`.
+
+        offset: [n] or [n, C], the latent offsets of these rows, if the rows of the fit had offsets. All
+        methods that predict take it.
+        """
+        mean, variance = self._latent_moments(X, offset)
         return self.model_.likelihood.predict_log_proba(mean, variance)
 
-    def predict_proba(self, X: InputRows) -> Array:
+    def predict_proba(self, X: InputRows, *, offset: InputOffset = None) -> Array:
         """Probabilities [n, C] of the classes, in the order of `classes_`."""
-        return np.exp(self.predict_log_proba(X))
+        return np.exp(self.predict_log_proba(X, offset=offset))
 
-    def decision_function(self, X: InputRows) -> Array:
+    def decision_function(self, X: InputRows, *, offset: InputOffset = None) -> Array:
         """A score [n] that rises with the probability of the second class and is 0 at one half.
 
         For the probit, z with probability Φ(z): mean/√(1 + variance); for the logit, the log-odds.
         With three classes or more, scores [n, C]: the log probabilities.
         """
-        mean, variance = self._latent_moments(X)
+        mean, variance = self._latent_moments(X, offset)
         return self.model_.likelihood.decision_score(mean, variance)
 
-    def predict(self, X: InputRows) -> Array:
+    def predict(self, X: InputRows, *, offset: InputOffset = None) -> Array:
         """The most probable class of each row [n]."""
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset=offset)
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
-    def predict_uncertainty(self, X: InputRows) -> Uncertainty:
+    def predict_uncertainty(self, X: InputRows, *, offset: InputOffset = None) -> Uncertainty:
         """Predictive entropy at X [n, d] in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
 
         The aleatoric part is E[H[p(y | f)]], what would remain if the latent function were known. The
@@ -394,8 +467,22 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         >>> bool(far.epistemic[0] > far.aleatoric[0])
         True
         """
-        mean, variance = self._latent_moments(X)
+        mean, variance = self._latent_moments(X, offset)
         return split_uncertainty(self.model_.likelihood, mean, variance)
+
+    @property
+    def mean_function_(self) -> LinearScore | BaseEstimator | None:
+        """The classifier whose scores are the mean function, fitted to all rows; None without one."""
+        check_is_fitted(self, "model_")
+        mean = self.model_.mean_function
+        return None if mean is None else mean.classifier
+
+    @property
+    def mean_coefficient_(self) -> float:
+        """The factor on these scores; 0 without a mean function."""
+        check_is_fitted(self, "model_")
+        mean = self.model_.mean_function
+        return 0.0 if mean is None else mean.coefficient
 
     def ood_score(self, X: InputRows) -> Array:
         """How far X [n, d] is from what was learned: [n], from 0 (known) to 1 (nothing is known).
@@ -424,15 +511,23 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             self.__dict__[RELEVANCE_CACHE] = cached
         return cached[1]
 
-    def sample_latent(self, X: InputRows, n_samples: int = 1, random_state: RandomSeed = None) -> Array:
+    def sample_latent(
+        self,
+        X: InputRows,
+        n_samples: int = 1,
+        random_state: RandomSeed = None,
+        *,
+        offset: InputOffset = None,
+    ) -> Array:
         """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory.
 
         With three classes or more, draws [n, C, n_samples]: the latent functions are independent.
         """
         check_is_fitted(self)
         X = validated_rows(self, X)
+        added, rng = self._offset_of(X, offset), check_random_state(random_state)
         with compute_context(thread_count(self.n_jobs)):
-            samples = self.model_.sample(X, n_samples, check_random_state(random_state))
+            samples = self.model_.sample(X, n_samples, rng, offset=added)
         return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
 
     def log_marginal_likelihood(

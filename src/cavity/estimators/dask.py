@@ -23,6 +23,7 @@ except ImportError as error:
 import numpy as np
 import pandas
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
@@ -49,6 +50,7 @@ from cavity.typing import (
     Array,
     ClassWeight,
     InputLabels,
+    InputOffset,
     InputRows,
     InputWeights,
     RandomSeed,
@@ -137,6 +139,7 @@ class DaskClassifier(TrainedGPClassifier):
         kernel: Kernel | None = None,
         *,
         likelihood: str = "probit",
+        mean_function: BaseEstimator | str | None = None,
         n_inducing: int | str = "auto",
         inducing_points: str | ArrayLike = "kmeans",
         scaling: str | None = "auto",
@@ -158,6 +161,7 @@ class DaskClassifier(TrainedGPClassifier):
         super().__init__(
             kernel,
             likelihood=likelihood,
+            mean_function=mean_function,
             n_inducing=n_inducing,
             inducing_points=inducing_points,
             scaling=scaling,
@@ -177,6 +181,14 @@ class DaskClassifier(TrainedGPClassifier):
         )
         self.client = client
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.mean_function is not None:
+            raise ValueError(
+                f"mean_function={self.mean_function!r} is not for {type(self).__name__}: its classifier "
+                f"needs the rows in one place; use {self._local.__name__}, also for files, or None"
+            )
+
     def fit(
         self,
         X: InputRows,
@@ -186,6 +198,7 @@ class DaskClassifier(TrainedGPClassifier):
         X_val: InputRows = None,
         y_val: InputLabels = None,
         sample_weight_val: InputWeights = None,
+        offset: InputOffset = None,
     ) -> DaskClassifier:
         """Fit to rows of a Dask array or DataFrame X [n, d] with labels y [n], partitioned alike.
 
@@ -193,9 +206,11 @@ class DaskClassifier(TrainedGPClassifier):
         target column. `sample_weight` [n] is partitioned like y or, for Parquet, the name of a column; a
         weight of w counts a row w times, 0 leaves it out. Without a client, a cluster of `n_jobs`
         processes is started and closed again. X_val, y_val and sample_weight_val are validation rows of
-        your own, as arrays in memory; see `cavity.SEPClassifier.fit`.
+        your own, as arrays in memory; see `cavity.SEPClassifier.fit`. There is no
+        `offset` on a cluster.
         """
         self._check_parameters()
+        self._refuse_offset(offset)
         table, n_jobs = lazy_table(X, y, sample_weight), thread_count(self.n_jobs)
         with cluster_for(self.client, n_jobs, self.checkpoint) as cluster, rollback_on_error(self):
             source = self._opened(table, cluster)
@@ -206,6 +221,13 @@ class DaskClassifier(TrainedGPClassifier):
                 self._keep_loo_in_files(cluster)
         warn_of_ending(self, result)
         return self
+
+    def _refuse_offset(self, offset: InputOffset) -> None:
+        if offset is not None:
+            raise ValueError(
+                f"offset is not for {type(self).__name__}, whose rows are with the workers; use "
+                f"{self._local.__name__}, or leave it out"
+            )
 
     def _opened(self, table: LazyTable, cluster: Cluster) -> ShardedSource:
         """The shards of a table, with its classes and feature names."""
@@ -242,30 +264,32 @@ class DaskClassifier(TrainedGPClassifier):
         )
         self._training = None
 
-    def latent_mean_and_variance(self, X: InputRows) -> tuple[LazyArray, LazyArray]:
+    def latent_mean_and_variance(
+        self, X: InputRows, *, offset: InputOffset = None
+    ) -> tuple[LazyArray, LazyArray]:
         """Mean and variance of the latent functions; lazy Dask arrays for Dask collections."""
-        mean, variance = self._predicted("latent_mean_and_variance", X)
+        mean, variance = self._predicted("latent_mean_and_variance", X, offset)
         return mean, variance
 
-    def predict_log_proba(self, X: InputRows) -> LazyArray:
+    def predict_log_proba(self, X: InputRows, *, offset: InputOffset = None) -> LazyArray:
         """Log probabilities of the classes; lazy for Dask collections."""
-        return self._predicted("predict_log_proba", X)
+        return self._predicted("predict_log_proba", X, offset)
 
-    def predict_proba(self, X: InputRows) -> LazyArray:
+    def predict_proba(self, X: InputRows, *, offset: InputOffset = None) -> LazyArray:
         """Probabilities of the classes; lazy for Dask collections."""
-        return self._predicted("predict_proba", X)
+        return self._predicted("predict_proba", X, offset)
 
-    def decision_function(self, X: InputRows) -> LazyArray:
+    def decision_function(self, X: InputRows, *, offset: InputOffset = None) -> LazyArray:
         """The score of the classes; lazy for Dask collections."""
-        return self._predicted("decision_function", X)
+        return self._predicted("decision_function", X, offset)
 
-    def predict(self, X: InputRows) -> LazyArray:
+    def predict(self, X: InputRows, *, offset: InputOffset = None) -> LazyArray:
         """The most probable class of each row; lazy for Dask collections."""
-        return self._predicted("predict", X)
+        return self._predicted("predict", X, offset)
 
-    def predict_uncertainty(self, X: InputRows) -> Uncertainty:
+    def predict_uncertainty(self, X: InputRows, *, offset: InputOffset = None) -> Uncertainty:
         """Entropy of the predictions, split as on one machine; lazy for Dask collections."""
-        split: Uncertainty = self._predicted("predict_uncertainty", X)
+        split: Uncertainty = self._predicted("predict_uncertainty", X, offset)
         return split
 
     def ood_score(self, X: InputRows) -> LazyArray:
@@ -282,8 +306,9 @@ class DaskClassifier(TrainedGPClassifier):
             return float(right.mean().compute())
         return float(((right * sample_weight).sum() / sample_weight.sum()).compute())
 
-    def _predicted(self, method: str, X: InputRows) -> Prediction:
+    def _predicted(self, method: str, X: InputRows, offset: InputOffset = None) -> Prediction:
         check_is_fitted(self)
+        self._refuse_offset(offset)
         if is_dask_collection(X):
             self.model_.prior  # noqa: B018  (computed here once: workers may not know a user's kernel)
             predictor = self._as_local()

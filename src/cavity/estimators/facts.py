@@ -74,6 +74,8 @@ class FitFacts:
     """Size of the arrays that predictions need."""
     peak_memory_bytes: int | None
     """Most memory of the process that fitted the model, if the estimator has recorded it."""
+    mean_function: str | None = None
+    """The classifier of the mean function and its coefficient, in words; None without one."""
 
     @property
     def rows_per_second(self) -> float | None:
@@ -93,6 +95,8 @@ class FitFacts:
             "Inducing points": f"{self.inducing_points:,}",
             "Kernel": self.kernel,
         }
+        if self.mean_function is not None:
+            lines["Mean function"] = self.mean_function
         if self.log_marginal_likelihood is not None:
             lines["Log marginal likelihood"] = f"{self.log_marginal_likelihood:,.2f} (estimate)"
         if (self.inverse_temperature, self.residual_variance_scale) != (1.0, 1.0):
@@ -148,6 +152,7 @@ def fit_facts(estimator: BaseEstimator) -> FitFacts:
         fit_seconds=costs.get("fit_seconds_"),
         model_bytes=8 * (m * d + m * m + latents * (m + m * m)),
         peak_memory_bytes=costs.get("peak_memory_bytes_"),
+        mean_function=None if model.mean_function is None else str(model.mean_function),
     )
 
 

@@ -24,6 +24,11 @@ class SEPClassifier(TrainedGPClassifier):
     likelihood : {"probit", "logit"}
         Probability of a label given the latent function: Φ(yf), in closed form, or 1/(1 + exp(−yf)). For
         three classes or more, only "probit": the largest of C latent functions, each with unit noise.
+    mean_function : None, "linear" or a scikit-learn classifier
+        What the Gaussian process is added to in the latent function: the classifier's score of a row
+        (its log-odds) times a coefficient that is learned. Training rows have cross-fitted scores, and
+        the classifier of the predictions is fitted to all rows. "linear" is logistic regression on the
+        scaled inputs.
     n_inducing : int or "auto"
         Number m of inducing points; at most the number of different rows. With "auto", held-out rows
         choose 200 or 400; it is 100 if no rows are held out.
@@ -94,6 +99,9 @@ class SEPClassifier(TrainedGPClassifier):
     n_validation_rows_ : int
     race_ : `cavity.inference.Race` or None
         The configurations that were tried, with their scores on the held-out rows and their seconds.
+    mean_function_ : the fitted classifier of the mean function, or None
+    mean_coefficient_ : float
+        The factor on its scores; 0 without a mean function.
     n_iter_ : int, steps taken
     fit_seconds_ : float
     history_ : list of `cavity.inference.Iteration`

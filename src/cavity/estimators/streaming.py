@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -37,7 +38,15 @@ from cavity.inference.streaming import Stream, StreamSettings, absorb
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.train import make_rule
 from cavity.inference.trainer import Problem, Trainer, TrainingState, make_problem
-from cavity.typing import AnyArray, ClassWeight, InputLabels, InputRows, InputWeights, RandomSeed
+from cavity.typing import (
+    AnyArray,
+    ClassWeight,
+    InputLabels,
+    InputOffset,
+    InputRows,
+    InputWeights,
+    RandomSeed,
+)
 
 MOST_RECORDS = 4_000
 """Most records in the history of a stream, which may be endless."""
@@ -50,6 +59,17 @@ def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
             'class_weight="balanced" is not supported by partial_fit, which cannot know how often '
             "the classes of a stream will occur; pass a dict, for instance from "
             'sklearn.utils.class_weight.compute_class_weight("balanced", ...) on a sample'
+        )
+    model: Model | None = vars(estimator).get("model_")
+    if estimator.mean_function is not None or (model is not None and model.mean_function is not None):
+        raise ValueError(
+            f"mean_function={estimator.mean_function!r}: a mean function is fitted to all rows at once, "
+            "so partial_fit cannot learn with one; call fit, or begin an estimator with "
+            "mean_function=None"
+        )
+    if model is not None and model.needs_offset:
+        raise ValueError(
+            "the rows of the last fit had offsets, which chunks of partial_fit cannot have; call fit"
         )
 
 
@@ -174,6 +194,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         kernel: Kernel | None = None,
         *,
         likelihood: str = "probit",
+        mean_function: BaseEstimator | str | None = None,
         n_inducing: int | str = "auto",
         inducing_points: str | ArrayLike = "kmeans",
         scaling: str | None = "auto",
@@ -193,6 +214,7 @@ class TrainedGPClassifier(SparseGPClassifier):
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
+        self.mean_function = mean_function
         self.n_inducing = n_inducing
         self.inducing_points = inducing_points
         self.scaling = scaling
@@ -216,6 +238,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         y: InputLabels = None,
         sample_weight: InputWeights = None,
         *,
+        offset: InputOffset = None,
         X_val: InputRows = None,
         y_val: InputLabels = None,
         sample_weight_val: InputWeights = None,
@@ -231,13 +254,17 @@ class TrainedGPClassifier(SparseGPClassifier):
         A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
         `sample_weight`, and that column is then not a feature.
 
+        offset: [n], for three classes or more [n, C]: known parts of the latent values, to which the
+        Gaussian process is added, for example the log-odds of a model that you have. They must not have
+        seen the labels of their own rows. Predictions then need the offsets of their rows, too.
+
         X_val [k, d], y_val [k] and sample_weight_val [k] are validation rows of your own, as arrays in
         memory. They are used in place of held-out rows: they decide what "auto" means, keep the best
         state, end training when their score stops rising, calibrate the predictions and give
         `validation_log_loss_`. The model does not learn from them. Use them if rows depend on each
         other, for instance if a model of earlier rows must be judged by later ones.
         """
-        self._fit_rows(X, y, sample_weight, (X_val, y_val, sample_weight_val))
+        self._fit_rows(X, y, sample_weight, offset, (X_val, y_val, sample_weight_val))
         return self
 
     def _check_parameters(self) -> None:

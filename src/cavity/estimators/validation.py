@@ -14,11 +14,14 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
+from cavity.data.arrays import ArraySource
 from cavity.data.arrow import is_arrow_stream, is_dataset
 from cavity.data.labels import require_one_kind, whole_labels
 from cavity.data.opening import booleans_as_integers, is_source, open_rows, weighted_arrays
-from cavity.data.source import RawRows
+from cavity.data.source import ClassWeightedSource, RawRows, with_offset
 from cavity.data.weights import validated_sample_weight
+from cavity.errors import SourceError
+from cavity.estimators.mean_function import is_mean_function
 from cavity.inference.config import (
     AUTO,
     NONE,
@@ -33,7 +36,7 @@ from cavity.inference.config import (
     one_of,
     whole_from,
 )
-from cavity.typing import AnyArray, Array, InputLabels, InputRows, InputWeights
+from cavity.typing import AnyArray, Array, InputLabels, InputOffset, InputRows, InputWeights
 
 if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
@@ -103,6 +106,41 @@ def validation_rows(
         booleans_as_integers(X), y, weight, estimator.class_weight, estimator.classes_
     )
     return source.take(np.arange(source.n_rows))
+
+
+def source_with_offset(source: Source, offset: InputOffset, n_classes: int) -> Source:
+    """The source with a user's latent offsets: [n] for two classes, [n, C] for more."""
+    rows = source.source if isinstance(source, ClassWeightedSource) else source
+    if not isinstance(rows, ArraySource):
+        raise SourceError(
+            f"offset was passed along with rows of a {type(rows).__name__}; offsets are for rows in an "
+            "array: read the rows into one, or use mean_function"
+        )
+    values = validated_offset(offset, rows.X.shape[0], n_classes)
+    return with_offset(source, values if rows.rows is None else values[rows.rows])
+
+
+def validated_offset(offset: InputOffset, n_rows: int, n_classes: int) -> Array:
+    """A user's latent offsets as an array [n, L], finite.
+
+    >>> validated_offset([0.5, -1], 2, n_classes=2).shape
+    (2, 1)
+    """
+    shape = (n_rows,) if n_classes == 2 else (n_rows, n_classes)
+    try:
+        values = np.asarray(offset, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"offset={offset!r:.60} is not an array of numbers") from error
+    if values.shape != shape:
+        raise ValueError(
+            f"offset has shape {values.shape}, and must have {shape} for {n_rows} rows and {n_classes} "
+            "classes: one number a row for two classes, and one for each row and class for more"
+        )
+    finite = np.isfinite(values)
+    if not finite.all():
+        row = int(np.argwhere(~finite)[0][0])
+        raise ValueError(f"offset of row {row} is not finite; replace it, or leave the row out")
+    return values.reshape(n_rows, -1)
 
 
 def is_stream(X: InputRows) -> bool:
@@ -210,6 +248,7 @@ _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
     "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
     "max_iter": (whole_from(1), "a whole number from 1"),
+    "mean_function": (is_mean_function, 'None, "linear" or a classifier as scikit-learn has them'),
     "class_weight": (_is_class_weight, 'a dict, "balanced" or None'),
     "config": (
         any_of(NONE, _is_instance(dict, TrainingConfig)),

@@ -10,14 +10,14 @@ from __future__ import annotations
 import types
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from inspect import signature
 from numbers import Integral, Real
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.pipeline import Pipeline
 
@@ -33,12 +33,13 @@ from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.scaling import Knots, Scaling
 from cavity.errors import ModelFileError
+from cavity.gp.mean_function import LinearScore, MeanFunction
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals
 from cavity.inference.config import TrainingConfig
 from cavity.inference.history import Iteration
 from cavity.inference.race import Race
-from cavity.typing import Array, Dtype
+from cavity.typing import FLOAT64, Array, Dtype
 
 _PACKAGE = "cavity.estimators."
 """Modules with the estimators that can be saved and loaded."""
@@ -279,7 +280,22 @@ def check_model(model: Model) -> None:
     if not np.isfinite(posterior.half_log_determinant):
         raise ModelFileError("its posterior.half_log_determinant is not finite")
     _check_kernel(model.kernel)
+    if model.mean_function is not None:
+        _check_mean_function(model.mean_function, C, d)
     _check_predictions(model)
+
+
+def _check_mean_function(mean: MeanFunction, n_latents: int, d: int) -> None:
+    """Check the classifier whose scores are the mean function of a model of d features."""
+    if not (np.isfinite(mean.coefficient) and mean.coefficient >= 0):
+        raise ModelFileError(f"its mean function has the coefficient {mean.coefficient}")
+    classifier = mean.classifier
+    if isinstance(classifier, LinearScore):
+        _check_array("mean_function.weights", classifier.weights, (d, n_latents))
+        _check_array("mean_function.intercept", classifier.intercept, (n_latents,))
+        _check_scaling(classifier.scaling, d, FLOAT64)
+    elif not is_classifier(classifier):
+        raise ModelFileError(f"its mean function is a {type(classifier).__name__}, not a classifier")
 
 
 def _check_scaling(scaling: Scaling, d: int, dtype: Dtype) -> None:
@@ -337,7 +353,9 @@ def _check_predictions(model: Model) -> None:
     points = model.scaling.invert(model.Z[:2])
     rows = np.vstack([points, centre, centre + 10.0 * scale, centre - 1e6 * scale])
     rows = np.clip(rows, -np.finfo(np.float64).max, np.finfo(np.float64).max)
-    mean, variance = model.latent_moments(rows)
+    # A classifier that is the mean function is not called: its numbers are checked by its own package.
+    process = replace(model, mean_function=None, needs_offset=False)
+    mean, variance = process.latent_moments(rows)
     log_proba = model.likelihood.predict_log_proba(mean, variance)
     for name, array in (("means", mean), ("variances", variance), ("probabilities", np.exp(log_proba))):
         if not np.isfinite(array).all():

@@ -16,7 +16,7 @@ import stat
 from collections import UserList
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import BadZipFile, ZipFile
@@ -31,6 +31,8 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.errors import ModelFileError
 from cavity.export.trust import audited, check_members, full_name
 from cavity.files import written_atomically
+from cavity.gp.mean_function import MeanFunction
+from cavity.gp.model import Model
 from cavity.memory import require_memory
 from cavity.version import __version__
 
@@ -176,6 +178,9 @@ def _without_run_parameters(value: Any) -> Any:
         return type(value)(_without_run_parameters(item) for item in value)
     if type(value) is dict:
         return {name: _without_run_parameters(item) for name, item in value.items()}
+    if isinstance(value, Model) and isinstance(value.mean_function, MeanFunction):
+        classifier = _without_run_parameters(value.mean_function.classifier)
+        return replace(value, mean_function=replace(value.mean_function, classifier=classifier))
     if not isinstance(value, BaseEstimator):
         return value
     kind: Any = type(value)

@@ -220,6 +220,11 @@ def _check_array(node: dict[str, Any], archive: ZipFile) -> None:
         raise ModelFileError(f"its array {member.filename!r} has a damaged header: {error}") from error
     size, name = member.file_size - head.tell(), f"{node.get('__module__')}.{node.get('__class__')}"
     said = f"its array {member.filename!r} has shape {shape} and dtype {dtype}"
+    if dtype.names is not None:
+        raise ModelFileError(
+            "it holds an array of records, as the trees of scikit-learn's forests and boosting are, and "
+            "a model file cannot hold these; use pickle for files of your own, or another mean_function"
+        )
     if dtype.kind not in _ARRAY_KINDS or dtype.itemsize == 0:
         raise ModelFileError(f"{said}, which is not plain data")
     if prod(shape) * dtype.itemsize != size or min(shape, default=0) < 0:

@@ -4,7 +4,8 @@ The latent value of a row is predicted with mean e and variance v + s: v is the 
 what the inducing points say of the row, and s is the residual variance, which they leave unexplained.
 The scale b says which part of the residual really is uncertainty of a prediction. The inverse
 temperature c is a factor on the latent function: it mends functions that are too flat or too steep. So
-the calibrated prediction has the mean c·e and the variance c²(v + b·s). For the probit
+the calibrated prediction has the mean c·e and the variance c²(v + b·s). The mean e is that of the whole
+latent value, offset or mean function included. For the probit
 
     p(y | x) = Φ(y·c·e/√(1 + c²(v + b·s))).
 
@@ -56,7 +57,7 @@ class LatentParts(NamedTuple):
     """
 
     mean: Array
-    """[C, n]: e, the means."""
+    """[C, n]: e, the means, offsets included."""
     variance: Array
     """[C, n]: v, the variances of what the inducing points say, plus the kernel's white noise."""
     residual: Array

@@ -15,6 +15,7 @@ from cavity.data.source import tile_rows
 from cavity.gp.calibration import SMALLEST_CENTRE, Calibration, LatentParts
 from cavity.gp.kernels import BoundKernel, bind, noise_free
 from cavity.gp.likelihoods import Likelihood
+from cavity.gp.mean_function import MeanFunction
 from cavity.gp.posterior import MapFunction, Marginals, Posterior, marginals
 from cavity.gp.prior import Prior
 from cavity.typing import Array, ArrayOrSparse, Dtype
@@ -33,7 +34,8 @@ class Model:
 
     The latent value at x has the mean c·e and the variance c²(v + b·s + σ²): e and v are the moments of
     what the inducing points say of x, s is the residual variance that they leave unexplained, σ² is the
-    kernel's white noise, and c and b are `inverse_temperature` and `residual_variance_scale`.
+    kernel's white noise, and c and b are `inverse_temperature` and `residual_variance_scale`. With
+    an offset or a mean function o(x) the mean is c·(o + e).
     """
 
     kernel: Kernel
@@ -49,6 +51,10 @@ class Model:
     """Factor c on the latent functions, which calibrates the probabilities."""
     residual_variance_scale: float = 1.0
     """Factor b on the residual variance, which calibrates them too."""
+    mean_function: MeanFunction | None = None
+    """What is added to the latent functions at every row; None adds nothing."""
+    needs_offset: bool = False
+    """Whether the rows of the fit had offsets of their own, so that predictions need them too."""
 
     @classmethod
     def from_prior(
@@ -61,6 +67,8 @@ class Model:
         inverse_temperature: float = 1.0,
         residual_variance_scale: float = 1.0,
         dtype: Dtype | None = None,
+        mean_function: MeanFunction | None = None,
+        needs_offset: bool = False,
     ) -> Model:
         """The model of a posterior under its prior; `dtype` None keeps the prior's precision."""
         return cls(
@@ -73,6 +81,8 @@ class Model:
             prior.jitter,
             inverse_temperature,
             residual_variance_scale,
+            mean_function,
+            needs_offset,
         )
 
     def __getstate__(self) -> dict[str, object]:
@@ -88,21 +98,37 @@ class Model:
         """The two numbers that calibrate the predictions."""
         return Calibration(self.inverse_temperature, self.residual_variance_scale)
 
-    def latent_moments(self, X: ArrayOrSparse, map_function: MapFunction = map) -> tuple[Array, Array]:
+    def latent_moments(
+        self, X: ArrayOrSparse, map_function: MapFunction = map, *, offset: Array | None = None
+    ) -> tuple[Array, Array]:
         """Mean and variance [C, n] of the latent functions at raw inputs X [n, d], calibrated.
 
-        map_function: `map` or a parallel equivalent, which goes over tiles of rows.
+        map_function: `map` or a parallel equivalent, which goes over tiles of rows; offset: [C, n], what
+        is added to the latent functions, for models whose rows had such offsets.
         """
-        return self.calibration.moments(self.latent_parts(X, map_function))
+        return self.calibration.moments(self.latent_parts(X, map_function, offset=offset))
 
-    def latent_parts(self, X: ArrayOrSparse, map_function: MapFunction = map) -> LatentParts:
-        """The parts of these moments, before calibration."""
+    def latent_parts(
+        self, X: ArrayOrSparse, map_function: MapFunction = map, *, offset: Array | None = None
+    ) -> LatentParts:
+        """The parts of these moments, before calibration; the mean includes offset or mean function."""
 
         def parts(inputs: Array) -> LatentParts:
             at, _, noise = self._marginals(inputs)
             return LatentParts(at.mean, at.variance + noise, at.residual)
 
-        return LatentParts(*self._over_tiles(parts, X, map_function))
+        offset = self._offset(X, offset)
+        found = LatentParts(*self._over_tiles(parts, X, map_function))
+        return found if offset is None else found._replace(mean=found.mean + offset)
+
+    def _offset(self, X: ArrayOrSparse, offset: Array | None) -> Array | None:
+        """What is added to the latent means at raw inputs X [n, d]: [C, n], or None for nothing."""
+        if self.needs_offset and offset is None:
+            raise ValueError(
+                "this model was fitted with an offset for each row, and predictions need one too: pass "
+                "offset=[...] to the method of the classifier that predicts"
+            )
+        return offset if self.mean_function is None else self.mean_function(X)
 
     def remaining_variance_share(self, X: ArrayOrSparse, map_function: MapFunction = map) -> Array:
         """Share [C, n] of the prior variance that is left at raw inputs X [n, d], white noise aside.
@@ -125,11 +151,12 @@ class Model:
 
         return self._over_tiles(share, X, map_function)[0]
 
-    def joint_moments(self, X: ArrayOrSparse) -> tuple[Array, Array]:
+    def joint_moments(self, X: ArrayOrSparse, *, offset: Array | None = None) -> tuple[Array, Array]:
         """Means [C, n] and full covariances [C, n, n] at raw inputs X [n, d]; O(n²) memory.
 
-        They are calibrated, and without the kernel's white noise.
+        They are calibrated, and without the kernel's white noise. offset: as in `latent_moments`.
         """
+        offset = self._offset(X, offset)
         inputs = self._inputs(X).astype(np.float64)
         prior = Prior(self.kernel, self.Z, np.dtype(np.float64), self.jitter)
         A = prior.rows_kernel.cross(inputs)[0] @ prior.L_inverse.T
@@ -137,16 +164,22 @@ class Model:
         c, b = self.inverse_temperature, self.residual_variance_scale
         conditional = b * (K - A @ A.T)
         covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
-        return c * self.posterior.mean @ A.T, c**2 * covariance
+        mean = self.posterior.mean @ A.T
+        return c * (mean if offset is None else mean + offset), c**2 * covariance
 
     def sample(
-        self, X: ArrayOrSparse, n_samples: int, rng: np.random.Generator | np.random.RandomState
+        self,
+        X: ArrayOrSparse,
+        n_samples: int,
+        rng: np.random.Generator | np.random.RandomState,
+        *,
+        offset: Array | None = None,
     ) -> Array:
         """Joint draws [C, n, n_samples] of the latent functions at raw inputs X [n, d]; O(n²) memory.
 
         They are free of the kernel's white noise, and independent of each other.
         """
-        mean, covariance = self.joint_moments(X)
+        mean, covariance = self.joint_moments(X, offset=offset)
         # Relative to the largest entry, because the squares of far rows' variances are out of range.
         largest = np.maximum(np.abs(covariance).max(axis=(1, 2)), np.finfo(float).tiny)
         values, vectors = np.linalg.eigh(covariance / largest[:, None, None])

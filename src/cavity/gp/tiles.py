@@ -24,6 +24,8 @@ class Rows(NamedTuple):
     importance_weight: Array | None = None
     """[t]: how many rows each stands for in the sums, if others like it were left out. Unlike a weight,
     it does not change the row's cavity, for which one site is divided out of q."""
+    offset: Array | None = None
+    """[C, t]: o, known parts of the latent values f = o + g. Sites and q are those of g. None is 0."""
 
     @property
     def weights(self) -> Array:

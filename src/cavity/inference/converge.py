@@ -61,11 +61,14 @@ class HeldOutMoments(NamedTuple):
     ) -> HeldOutMoments:
         """Moments at the engine's held-out rows, or at the first `most` of them."""
         assert engine.held_out is not None
-        rows = engine.held_out.rows
+        _, rows, offset = engine.held_out
         if most is not None and most < len(rows.labels):
-            rows = rows.take(slice(most))
+            rows, offset = rows.take(slice(most)), None if offset is None else offset[:most]
         model = Model.from_prior(prior, posterior, engine.scaling, likelihood)
-        return cls(likelihood, model.latent_parts(rows.X, engine.threads.map), rows.labels, rows.weight)
+        parts = model.latent_parts(
+            rows.X, engine.threads.map, offset=None if offset is None else offset.T
+        )
+        return cls(likelihood, parts, rows.labels, rows.weight)
 
     def calibration(self, residual_scale: float) -> Calibration:
         """The two numbers that make these labels most probable."""

@@ -92,11 +92,13 @@ def fingerprint(
     class_weight: ClassWeight,
     posterior: Posterior | None = None,
     validation: RawRows | None = None,
+    mean_function: object = None,
 ) -> Fingerprint:
     """The fingerprint of a fit, from its settings and some rows of its source.
 
-    kernel, inducing_points and class_weight are the user's parameters; posterior is the one of the
-    earlier fit that this one continues, or the prior; validation: the user's own validation rows.
+    kernel, inducing_points, class_weight and mean_function are the user's parameters; posterior is the
+    one of the earlier fit that this one continues, or the prior; validation: the user's own validation
+    rows.
     """
     table = source.source if isinstance(source, ClassWeightedSource) else source
     fitting = min(_ROWS, _BYTES // (8 * source.n_features))
@@ -110,6 +112,7 @@ def fingerprint(
             "kernel": plain(kernel),
             "inducing_points": plain(inducing_points),
             "class_weight": plain(class_weight),
+            "mean_function": plain(mean_function),
         },
         {
             "number of rows": int(source.n_rows),
@@ -123,6 +126,8 @@ def fingerprint(
             "labels": _labels(table, sample),
             "weights": _weights(table, sample),
             "validation rows": digest(*(() if validation is None else validation)),
+            # What a mean function says of the rows may round otherwise with another number of threads.
+            "offsets": digest(source.offset if mean_function is None else None),
             # What is chosen from the rows may round otherwise with another number of threads. Only the
             # posterior of an earlier fit is compared; without one, it is the prior.
             "start": digest(*(() if before is None else before.parts)),

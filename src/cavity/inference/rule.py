@@ -90,6 +90,12 @@ class LatentMarginals(NamedTuple):
     """v [C, t], of Aᵀu under q."""
     residual: Array
     """s [t]: variance of f given u."""
+    offset: Array | None = None
+    """o [C, t]: what is added to Aᵀu and the residual to make the latent value; None is 0."""
+
+    def of_latent(self, mean: Array) -> Array:
+        """Means [C, t] of latent values, from means of their part Aᵀu: the offset is added."""
+        return mean if self.offset is None else mean + self.offset
 
 
 @dataclass(frozen=True)
@@ -114,15 +120,19 @@ class Rule(ABC):
         precision: Array,
         shift: Array,
         max_leverage: float,
+        offset: Array | None = None,
     ) -> RowTerms:
         """Terms of t rows.
 
         labels: [t] class codes; mean, variance: [C, t] moments of Aᵀu under q; residual: [t], the
         variance s of f given u; precision, shift: [C, t], the sites that q holds for these rows;
-        max_leverage: bound on ν̃v, the share of q's information that a row may claim as its own.
+        max_leverage: bound on ν̃v, the share of q's information that a row may claim as its own; offset:
+        [C, t], known parts o of the latent values. The likelihood sees means with the offset. All sites
+        and moments of q are those of Aᵀu, without it: a site of f = o + Aᵀu with the shift μ̃ has the
+        shift μ̃ − ν̃o as a site of Aᵀu, and the derivatives by the means are the same.
         """
         cavity = leave_out(mean, variance, precision, shift, max_leverage)
-        return self.terms(labels, LatentMarginals(mean, variance, residual), cavity)
+        return self.terms(labels, LatentMarginals(mean, variance, residual, offset), cavity)
 
     @abstractmethod
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
@@ -153,8 +163,10 @@ class ExpectationPropagation(Rule):
         ν̃ = β/(1 − βv\\),   μ̃ = α + ν̃(e\\ + v\\ α),   γ = β − α²
         log Z̃ = log Z − ½ log(1 − ν̃v) + ½ (ν̃e² − 2eμ̃ + vμ̃²)/(1 − ν̃v)
 
-    The last line is log Z + g(cavity) − g(q) with the division by v cancelled. With many classes, the
-    moments are matched class by class: a row has one site for each class, independent of the others.
+    The last line is log Z + g(cavity) − g(q) with the division by v cancelled. With an offset o of the
+    row, its likelihood is integrated against N(o + e\\, s + v\\), and the rest keeps its form. With many
+    classes, the moments are matched class by class: a row has one site for each class, independent of
+    the others.
 
     >>> rule = ExpectationPropagation()
     >>> one, none = np.ones((1, 1)), np.zeros((1, 1))
@@ -165,8 +177,8 @@ class ExpectationPropagation(Rule):
 
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
         """Terms of t rows; see `Rule`."""
-        mean, variance, residual = at
-        tilted = self.likelihood.tilted(labels, cavity.mean, residual + cavity.variance)
+        mean, variance, residual = at.mean, at.variance, at.residual
+        tilted = self.likelihood.tilted(labels, at.of_latent(cavity.mean), residual + cavity.variance)
         alpha, beta, gamma = tilted.slope, tilted.curvature, tilted.gamma
         # 1 − βv\ = [1 − β(s + v\)] + βs: positive terms only.
         new_precision = beta / (tilted.variance_ratio + beta * residual)
@@ -204,6 +216,8 @@ class Variational(Rule):
     With f ~ N(e, s + v) under q: F = E[log p], α = ∂F/∂e = E[∂ log p], β = E[∂² log p] ≤ 0. A full
     natural-gradient step puts the site at ν̃ = −β, μ̃ = α − βe; and h = β, γ = −β.
 
+    With an offset o the expectations are those of f ~ N(o + e, s + v), and the rest keeps its form.
+
     VI itself has no cavity. The row's log predictive probability is that of its label once the site
     that q holds for it is divided out of q: an estimate of leaving the row out, as in EP.
 
@@ -220,7 +234,7 @@ class Variational(Rule):
 
     def terms(self, labels: IntArray, at: LatentMarginals, cavity: Cavity) -> RowTerms:
         """Terms of t rows; see `Rule`."""
-        expected = self.likelihood.expected(labels, at.mean, at.residual + at.variance)
+        expected = self.likelihood.expected(labels, at.of_latent(at.mean), at.residual + at.variance)
         new_precision = np.maximum(-expected.curvature, 0.0)
         nothing = np.zeros_like(new_precision)
         terms = RowTerms(
@@ -228,7 +242,7 @@ class Variational(Rule):
             shift=expected.slope + new_precision * at.mean,
             objective=expected.log_likelihood.sum(axis=0),
             log_predictive=self.likelihood.log_predictive(
-                labels, cavity.mean, at.residual + cavity.variance
+                labels, at.of_latent(cavity.mean), at.residual + cavity.variance
             ),
             alpha=expected.slope,
             h=-new_precision,

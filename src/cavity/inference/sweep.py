@@ -58,7 +58,7 @@ class SweepOptions:
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
     inverse_temperature: float = 1.0
-    """c: the rule is applied to c·f instead of f, whose moments and sites are scaled alike."""
+    """c: the rule is applied to c·f instead of f, whose moments, offsets and sites are scaled alike."""
     residual_scale: float = 1.0
     """κ: the variance of f given u in a row's likelihood is κs instead of s; 1 is FITC, 0 is DTC.
 
@@ -188,9 +188,8 @@ class Sweep(_PriorPass):
 
     def _terms(self, rows: Rows, own: Sites, at: Marginals) -> RowTerms:
         """The terms of rows whose sites in q are `own`."""
-        options = self.options
-
-        c = options.inverse_temperature
+        options, c = self.options, self.options.inverse_temperature
+        offset = None if rows.offset is None else c * rows.offset
 
         def terms_without(share: Array | float) -> RowTerms:
             return self.rule(
@@ -201,6 +200,7 @@ class Sweep(_PriorPass):
                 share / c**2 * own.precision,
                 share / c * own.shift,
                 options.max_leverage,
+                offset,
             )
 
         if rows.weight is None:

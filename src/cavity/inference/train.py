@@ -212,6 +212,7 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
         problem.rule.likelihood,
         inverse_temperature=point.calibration.inverse_temperature,
         residual_variance_scale=point.calibration.residual_variance_scale,
+        needs_offset=problem.engine.source.offset is not None,
     )
 
 

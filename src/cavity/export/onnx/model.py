@@ -36,6 +36,7 @@ from cavity.gp.kernels import noise_free
 from cavity.gp.kernels.base import registered_for
 from cavity.gp.likelihoods import BinaryLikelihood, Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.likelihoods.binary import logistic_mixture
+from cavity.gp.mean_function import LinearScore
 from cavity.gp.model import Model
 from cavity.typing import Array
 
@@ -223,6 +224,7 @@ def _on_lines(X: Value, knots: Knots) -> Value:
 def latent_moments(model: Model, X: Value) -> LatentMoments:
     """Mean and variance of the latent functions at raw inputs X [N, d]; see `Model.latent_moments`."""
     prior, posterior = model.prior, model.posterior
+    offset = _mean_function(model, X)
     X = scaled(model.scaling, X)
     # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
     farthest = 1e-4 * float(np.sqrt(np.finfo(model.dtype).max))
@@ -236,7 +238,29 @@ def latent_moments(model: Model, X: Value) -> LatentMoments:
         variance, diagonal = variance + (diagonal - smooth), smooth
     residual = (diagonal - (A * A).sum()).at_least(0.0)
     c, b = model.inverse_temperature, model.residual_variance_scale
-    return LatentMoments(A @ (c * posterior.mean.T), (variance + residual * b) * c**2)
+    mean = A @ (c * posterior.mean.T)
+    return LatentMoments(mean if offset is None else mean + offset * c, (variance + residual * b) * c**2)
+
+
+def _mean_function(model: Model, X: Value) -> Value | None:
+    """What the mean function adds to the latent functions at raw inputs X [N, d]: [N, L], or None."""
+    if model.needs_offset:
+        raise TypeError(
+            "a model that was fitted with an offset for each row cannot be exported, because the graph "
+            "has no input for it; use mean_function instead"
+        )
+    mean = model.mean_function
+    if mean is None:
+        return None
+    if not isinstance(mean.classifier, LinearScore):
+        raise TypeError(
+            f"mean_function={type(mean.classifier).__name__} has no ONNX form here; "
+            'mean_function="linear" and None have one'
+        )
+    linear = mean.classifier
+    return scaled(linear.scaling, X) @ (mean.coefficient * linear.weights) + (
+        mean.coefficient * linear.intercept
+    )
 
 
 _FOLD = 3.75
