@@ -204,7 +204,7 @@ def test_labels_of_another_length_are_refused():
     ],
 )
 def test_classes_of_every_type_have_codes(values, classes):
-    column = next(open_table(pd.DataFrame({"y": values})).chunks(["y"], {})).column(0)
+    column = next(open_table(pd.DataFrame({"y": values})).chunks(["y"])).column(0)
     scan = LabelScan("y")
     scan.add(column)
     found = scan.finish()
@@ -214,7 +214,7 @@ def test_classes_of_every_type_have_codes(values, classes):
 
 
 def test_labels_that_the_model_does_not_know_are_refused(model):
-    column = next(open_table({"y": ["yes", "perhaps"]}).chunks(["y"], {})).column(0)
+    column = next(open_table({"y": ["yes", "perhaps"]}).chunks(["y"])).column(0)
     with pytest.raises(SourceError, match="'perhaps', which is not among the classes"):
         model.labels_.codes(column)
 
@@ -315,9 +315,10 @@ def test_a_text_file_is_parsed_once_to_learn_and_once_to_encode(tmp_path, monkey
     parsed = []
     whole = TextTable._open
 
-    def counted(table, path, types):
-        parsed.append(sorted(types))
-        return whole(table, path, types)
+    def counted(table, path, columns):
+        if columns is not None:  # else the names alone
+            parsed.append(sorted(columns))
+        return whole(table, path, columns)
 
     monkeypatch.setattr(TextTable, "_open", counted)
     small().fit(tmp_path / "t.csv", "delayed")
