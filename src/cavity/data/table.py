@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cavity.data.dialect import HEAD_BYTES, Dialect
 from cavity.data.locations import (
     FORMATS,
@@ -68,6 +70,9 @@ def as_arrow(data: InputRows) -> pa.Table:
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        mixed = _with_mixed_columns_as_text(data) if hasattr(data, "keys") else None
+        if mixed is not None:
+            return mixed
         raise SourceError(f"the data frame cannot be read: {_reason(data, error)}") from error
     raise TypeError(
         f"a {type(data).__name__} is not a table; pass a data frame, an Arrow table or a dict of columns"
@@ -83,6 +88,24 @@ def _check_names(names: list[object]) -> None:
             "instance with frame.rename(columns=str)"
         )
     check_column_names([str(name) for name in names], "the data frame")
+
+
+def _with_mixed_columns_as_text(data: InputRows) -> pa.Table | None:
+    """The table, with columns of text among numbers or truth values as text; None if that is not all."""
+    pa, _ = import_arrow()
+    columns = {}
+    for name in data:
+        try:
+            columns[name] = pa.array(data[name], from_pandas=True)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            cells = [None if str(cell) in ("nan", "NaT", "<NA>") else cell for cell in data[name]]
+            kinds = (str, int, float, np.number, np.bool_, type(None))
+            if not all(isinstance(cell, kinds) for cell in cells) or not any(
+                isinstance(cell, str) for cell in cells
+            ):
+                return None
+            columns[name] = pa.array([None if cell is None else str(cell) for cell in cells])
+    return pa.table(columns)
 
 
 def _reason(data: InputRows, error: Exception) -> str:
