@@ -53,7 +53,7 @@ CASES = {
     "percent": ([f"{w} %" for w in NUMBERS], "numeric", floats(NUMBERS), "'0.5 %', read as 0.5"),
     "dollars": ([f"$1,{int(w):03}.50" for w in WHOLE], "numeric", [1_000.5 + float(w) for w in WHOLE], "read as 1000.5"),
     "euros": ([f"-{w.replace('.', ',')} €" for w in NUMBERS], "numeric", [-float(w) for w in NUMBERS], "read as -0.5"),
-    "infinite": (with_cells(NUMBERS, "inf", "1e999"), "numeric", [np.inf] * 2 + floats(NUMBERS[2:]), "2 infinite numbers"),
+    "infinite": (with_cells(NUMBERS, "inf", "1e999"), "numeric", [np.inf] * 2 + floats(NUMBERS[2:]), "an infinite number in 2 cells"),
     "truth values": (["True", "FALSE"] * 20, "boolean", [True, False] * 20, None),
     "ISO days": ([f"{d:%Y-%m-%d}" for d in DAYS], "date", DAYS, None),
     "ISO times": ([f"{d:%Y-%m-%dT%H:%M:%SZ}" for d in DAYS], "date", DAYS, None),
@@ -431,7 +431,7 @@ def test_text_among_numbers_of_a_frame_is_one_bad_cell():
 
 def test_infinite_numbers_of_a_frame_are_noted():
     preprocessor = TablePreprocessor().fit({"x": [1.0, np.inf, 3.0]})
-    assert preprocessor.notes_ == ["'x' has 1 infinite number, which count as missing"]
+    assert preprocessor.notes_ == ["'x' has an infinite number in 1 cell, which counts as missing"]
 
 
 def test_a_text_file_in_memory_of_another_system(tmp_path):

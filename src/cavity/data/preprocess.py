@@ -332,11 +332,11 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that are used, with text as the numbers, truth values and dates that it holds."""
         pa, _ = import_arrow()
-        arrays = {name: batch.column(name) for name in self.columns_}
-        for e in self.encoders_:
-            if text_of(arrays[e.column]) is not None:
-                arrays[e.column] = e.form.read(arrays[e.column], e.column)
-        return pa.RecordBatch.from_pydict(arrays)
+        arrays = [batch.column(name) for name in self.columns_]
+        for i, encoder in enumerate(self.encoders_):
+            if encoder.kind != CATEGORICAL and text_of(arrays[i]) is not None:
+                arrays[i] = encoder.form.read(arrays[i], encoder.column)
+        return pa.RecordBatch.from_arrays(arrays, names=self.columns_)
 
     def check_columns(self, columns: Sequence[str], name: str) -> list[str]:
         """Raise if columns are missing; return the columns that training has not seen."""
@@ -366,6 +366,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
 
     def encode(self, batch: pa.RecordBatch) -> Array:
         """The features [t, d] of an Arrow record batch that has the columns."""
+        batch = self.typed(batch)
         out = np.empty((batch.num_rows, self.n_features_out_), np.dtype(self.dtype_))
         first = 0
         for encoder in self.encoders_:

@@ -114,8 +114,8 @@ class NumericScan:
             return Decision(encoder, (f"{self.column!r} {why} and is left out",), single, is_spare=True)
         notes: tuple[str, ...] = ()
         if self.infinite:
-            cells = "1 infinite number" if self.infinite == 1 else f"{self.infinite:,} infinite numbers"
-            notes = (f"{self.column!r} has {cells}, which count as missing",)
+            cells = "1 cell" if self.infinite == 1 else f"{self.infinite:,} cells"
+            notes = (f"{self.column!r} has an infinite number in {cells}, which counts as missing",)
         return Decision(encoder, notes, single)
 
 
