@@ -1,4 +1,4 @@
-"""What people have in their files and frames: odd cells, dialects, dates, labels, index columns, leaks."""
+"""What people have in files and frames: odd cells, dialects, dates, labels, index columns, leaks."""
 
 import io
 import warnings
@@ -39,30 +39,100 @@ MISSING = None
 CASES = {
     # column of text: (kind, value of each cell, words of its note)
     "one bad cell": (with_cells(NUMBERS, "x"), "numeric", [None, *floats(NUMBERS[1:])], "'x'"),
-    "dashes": (with_cells(NUMBERS, "-", "-"), "numeric", [None] * 2 + floats(NUMBERS[2:]), "2 cells are none (such as '-')"),
-    "many dashes": (["-"] * 20 + NUMBERS[20:], "numeric", [None] * 20 + floats(NUMBERS[20:]), "20 cells"),
-    "dots": (with_cells(NUMBERS, "."), "numeric", [None, *floats(NUMBERS[1:])], "1 cell is none (such as '.')"),
-    "none": (with_cells(NUMBERS, "none", "Unknown"), "numeric", [None] * 2 + floats(NUMBERS[2:]), "2 cells"),
+    "dashes": (
+        with_cells(NUMBERS, "-", "-"),
+        "numeric",
+        [None] * 2 + floats(NUMBERS[2:]),
+        "2 cells are none (such as '-')",
+    ),
+    "many dashes": (
+        ["-"] * 20 + NUMBERS[20:],
+        "numeric",
+        [None] * 20 + floats(NUMBERS[20:]),
+        "20 cells",
+    ),
+    "dots": (
+        with_cells(NUMBERS, "."),
+        "numeric",
+        [None, *floats(NUMBERS[1:])],
+        "1 cell is none (such as '.')",
+    ),
+    "none": (
+        with_cells(NUMBERS, "none", "Unknown"),
+        "numeric",
+        [None] * 2 + floats(NUMBERS[2:]),
+        "2 cells",
+    ),
     "two kinds": ([*NUMBERS[:20], *["a", "b"] * 10], "categorical", None, None),
     "codes": (["1", "2", "A", "B"] * 10, "categorical", None, None),
-    "thousands": ([f"1,{int(w):03}" for w in WHOLE], "numeric", [1_000 + float(w) for w in WHOLE], "'1,000', read as 1000"),
-    "thousands and decimals": ([f"1,234.{w}" for w in WHOLE], "numeric", [float(f"1234.{w}") for w in WHOLE], "read as 1234"),
-    "decimal comma": ([w.replace(".", ",") for w in NUMBERS], "numeric", floats(NUMBERS), "'0,5', read as 0.5"),
-    "comma and thousands": ([f"1.234,{w}" for w in WHOLE], "numeric", [float(f"1234.{w}") for w in WHOLE], "read as 1234"),
-    "blanks": ([f" 1 {int(w):03}" for w in WHOLE], "numeric", [1_000 + float(w) for w in WHOLE], "read as 1000"),
+    "thousands": (
+        [f"1,{int(w):03}" for w in WHOLE],
+        "numeric",
+        [1_000 + float(w) for w in WHOLE],
+        "'1,000', read as 1000",
+    ),
+    "thousands and decimals": (
+        [f"1,234.{w}" for w in WHOLE],
+        "numeric",
+        [float(f"1234.{w}") for w in WHOLE],
+        "read as 1234",
+    ),
+    "decimal comma": (
+        [w.replace(".", ",") for w in NUMBERS],
+        "numeric",
+        floats(NUMBERS),
+        "'0,5', read as 0.5",
+    ),
+    "comma and thousands": (
+        [f"1.234,{w}" for w in WHOLE],
+        "numeric",
+        [float(f"1234.{w}") for w in WHOLE],
+        "read as 1234",
+    ),
+    "blanks": (
+        [f" 1 {int(w):03}" for w in WHOLE],
+        "numeric",
+        [1_000 + float(w) for w in WHOLE],
+        "read as 1000",
+    ),
     "percent": ([f"{w} %" for w in NUMBERS], "numeric", floats(NUMBERS), "'0.5 %', read as 0.5"),
-    "dollars": ([f"$1,{int(w):03}.50" for w in WHOLE], "numeric", [1_000.5 + float(w) for w in WHOLE], "read as 1000.5"),
-    "euros": ([f"-{w.replace('.', ',')} €" for w in NUMBERS], "numeric", [-float(w) for w in NUMBERS], "read as -0.5"),
-    "infinite": (with_cells(NUMBERS, "inf", "1e999"), "numeric", [np.inf] * 2 + floats(NUMBERS[2:]), "an infinite number in 2 cells"),
+    "dollars": (
+        [f"$1,{int(w):03}.50" for w in WHOLE],
+        "numeric",
+        [1_000.5 + float(w) for w in WHOLE],
+        "read as 1000.5",
+    ),
+    "euros": (
+        [f"-{w.replace('.', ',')} €" for w in NUMBERS],
+        "numeric",
+        [-float(w) for w in NUMBERS],
+        "read as -0.5",
+    ),
+    "infinite": (
+        with_cells(NUMBERS, "inf", "1e999"),
+        "numeric",
+        [np.inf] * 2 + floats(NUMBERS[2:]),
+        "an infinite number in 2 cells",
+    ),
     "truth values": (["True", "FALSE"] * 20, "boolean", [True, False] * 20, None),
     "ISO days": ([f"{d:%Y-%m-%d}" for d in DAYS], "date", DAYS, None),
     "ISO times": ([f"{d:%Y-%m-%dT%H:%M:%SZ}" for d in DAYS], "date", DAYS, None),
-    "days first": ([f"{d:%d/%m/%Y}" for d in DAYS], "date", DAYS, "'03/01/2024', read with the day first"),
+    "days first": (
+        [f"{d:%d/%m/%Y}" for d in DAYS],
+        "date",
+        DAYS,
+        "'03/01/2024', read with the day first",
+    ),
     "months first": ([f"{d:%m/%d/%Y}" for d in DAYS], "date", DAYS, "read with the month first"),
     "days with points": ([f"{d:%d.%m.%Y %H:%M}" for d in DAYS], "date", DAYS, "the day first"),
     "names of months": ([f"{d:%d %b %Y}" for d in DAYS], "date", DAYS, None),
-    "a bad date": (with_cells([f"{d:%Y-%m-%d}" for d in DAYS], "soon"), "date", [pd.NaT, *DAYS[1:]], "'soon'"),
-}  # fmt: skip
+    "a bad date": (
+        with_cells([f"{d:%Y-%m-%d}" for d in DAYS], "soon"),
+        "date",
+        [pd.NaT, *DAYS[1:]],
+        "'soon'",
+    ),
+}
 
 
 def read_column(table, column="x"):
@@ -103,6 +173,8 @@ def test_a_file_and_a_frame_of_the_same_text_are_read_alike(tmp_path, case):
 
 def test_the_whole_pass_decides_and_not_its_first_chunk(tmp_path, monkeypatch):
     columns = {"x": ["oops", *NUMBERS[1:]], "late": [*NUMBERS[:20], *["word"] * 20]}
+    columns["mixed"] = ["1.5"] * 20 + ["1,5"] * 20
+    columns["truth"] = ["1", "0"] * 10 + ["true", "false"] * 10
     columns["comma"] = ["1,234", *["2,5"] * (N - 1)]
     columns["day"] = ["01/02/2024"] * 30 + ["01/31/2024"] * 10
     pd.DataFrame(columns).to_csv(tmp_path / "t.csv", index=False)
@@ -111,9 +183,16 @@ def test_the_whole_pass_decides_and_not_its_first_chunk(tmp_path, monkeypatch):
     parts = TablePreprocessor().fit(tmp_path / "t.csv")
     assert parts.encoders_ == whole.encoders_
     assert sorted(parts.notes_) == sorted(whole.notes_)
-    assert [e.kind for e in whole.encoders_] == ["numeric", "categorical", "numeric", "date"]
-    assert whole.encoders_[2].decimal == COMMA
-    assert not whole.encoders_[3].day_first
+    assert [e.kind for e in whole.encoders_] == [
+        "numeric",
+        "categorical",
+        "categorical",
+        "boolean",
+        "numeric",
+        "date",
+    ]
+    assert whole.encoders_[4].decimal == COMMA
+    assert not whole.encoders_[5].day_first
 
 
 def test_where_a_column_is_in_doubt_the_others_tell():
@@ -297,7 +376,11 @@ RNG = np.random.default_rng(0)
         ("id", RNG.permutation(50), "looks like an identifier (every row has a number of its own"),
         ("customer_id", RNG.permutation(50) * 7 + 1e6, "identifier"),
         ("PassengerId", RNG.permutation(50), "identifier"),
-        ("name", [f"person {i}" for i in range(50)], "every row has a value of its own, such as 'person 0'"),
+        (
+            "name",
+            [f"person {i}" for i in range(50)],
+            "every row has a value of its own, such as 'person 0'",
+        ),
         ("time", np.arange(50) * 3_600, None),
         ("size", np.sort(RNG.integers(0, 10_000, 50)), None),
         ("size", RNG.permutation(50), None),
@@ -309,7 +392,7 @@ RNG = np.random.default_rng(0)
         ("Unnamed: 3", RNG.normal(size=50), None),
         ("row", [*range(49), np.nan], None),
     ],
-)  # fmt: skip
+)
 def test_columns_that_only_name_the_rows_are_left_out(name, column, words):
     preprocessor = TablePreprocessor().fit(pd.DataFrame({name: column, "x": RNG.normal(size=50)}))
     assert (name in preprocessor.columns_) == (words is None)
@@ -379,7 +462,7 @@ def test_strong_columns_that_are_honest_are_not(name):
 
 
 def test_few_rows_and_few_of_a_class_may_agree_by_chance():
-    TablePreprocessor().learn(open_table(leaking(100, **{"copy": LEAKS["copy"]})), "y")
+    TablePreprocessor().learn(open_table(leaking(100, copy=LEAKS["copy"])), "y")
     frame = leaking(5_000)
     frame["y"] = ["rare"] * 20 + ["usual"] * 4_980
     TablePreprocessor().learn(open_table(frame.assign(copy=frame["y"])), "y")
@@ -409,11 +492,10 @@ def test_new_rows_with_new_words_are_predicted(tmp_path):
         warnings.simplefilter("error")
         assert (preprocessor.transform(new) == clean).all()
     words = {"x": ["1,5", "1.2.3 km"], "d": ["31.01.2024", "one day"], "t": ["1", "perhaps"]}
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="count as missing") as caught:
         assert (preprocessor.transform(words) == clean).all()
-    assert ["'1.2.3 km'", "'one day'", "'perhaps'"] == [
-        str(w.message).rpartition(": ")[2] for w in caught
-    ]
+    named = [str(warning.message).rpartition(": ")[2] for warning in caught]
+    assert named == ["'1.2.3 km'", "'one day'", "'perhaps'"]
     assert preprocessor.transform(
         {"x": [1.5], "d": pd.to_datetime(["2024-01-31"]), "t": [True]}
     ).tolist() == [clean[0].tolist()]

@@ -349,7 +349,9 @@ def test_columns_that_change_their_kind_in_a_later_chunk_are_read_again(tmp_path
 def test_a_file_of_another_dialect_is_the_same_table(tmp_path, model):
     def written(frame, name):
         words = frame.assign(date=frame["date"].dt.strftime("%d.%m.%Y"), delayed=frame["delayed"] + " ")
-        words["distance"] = [f"{x:,.3f} €".translate(str.maketrans(".,", ",.")) for x in frame["distance"]]
+        words["distance"] = [
+            f"{x:,.3f} €".translate(str.maketrans(".,", ",.")) for x in frame["distance"]
+        ]
         words["hour"] = frame["hour"].astype(object).where(frame["hour"].notna(), "-")
         words.to_csv(tmp_path / name, index=True, sep=":", decimal=",", encoding="utf-16")
         return tmp_path / name

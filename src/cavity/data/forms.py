@@ -60,22 +60,26 @@ class TextTally:
     def _are_numbers(self, array: pa.Array, n: int) -> bool:
         """Whether Arrow reads all cells as numbers; they are counted then."""
         pa, pc = import_arrow()
-        if cells.cast(array, pa.int64()) is not None:
-            self.numbers = {sign: count + n for sign, count in self.numbers.items()}
-            self._keep("plain", array)
-            return True
-        if cells.cast(array, pa.float64()) is None:
+        whole = cells.cast(array, pa.int64())
+        if whole is None and cells.cast(array, pa.float64()) is None:
             return False
-        # 1.234 may be 1234 in a table with decimal commas; mostly the first cells exclude it.
-        head = array.slice(0, _FIRST_LOOK)
-        others = cells.numbers(head, COMMA).null_count - head.null_count
-        if not others:
-            others = cells.numbers(array, COMMA).null_count - array.null_count
-            self._keep(f"decorated {COMMA}", array, _mask(pc.match_substring(array, POINT)))
-        self.numbers[POINT] += n
-        self.numbers[COMMA] += n - others
         self._keep("plain", array)
+        self.numbers[POINT] += n
+        if whole is not None:
+            self.numbers[COMMA] += n
+            self.truths += int(_mask(pc.is_in(whole, value_set=pa.array([0, 1]))).sum())
+        elif self._is_doubtful(array.drop_null(), COMMA):
+            self.numbers[COMMA] += int(_mask(cells.are_numbers(array, COMMA)).sum())
+            self._keep(f"decorated {COMMA}", array, _mask(pc.match_substring(array, POINT)))
         return True
+
+    @staticmethod
+    def _is_doubtful(words: pa.Array, sign: str) -> bool:
+        """Whether numbers might have this decimal sign, too, as 1.234 might be 1234.
+
+        Mostly the first cells exclude it, and it need not be counted how many others do.
+        """
+        return bool(_mask(cells.are_numbers(words.slice(0, _FIRST_LOOK), sign)).all())
 
     def _are_dates(self, array: pa.Array, n: int) -> bool:
         """Whether Arrow reads all cells as dates; they are counted then."""
@@ -94,33 +98,39 @@ class TextTally:
             words, counts = words.filter(pa.array(new)), counts[new]
         if not len(words):
             return
+        words = cells.trimmed(words)
         missing = _mask(cells.are_placeholders(words))
         self.placeholders += int(counts[missing].sum())
         self._keep("placeholder", words, missing)
-        is_number = np.zeros(len(words), bool)
-        for sign in self.numbers:
-            found = _mask(cells.numbers(words, sign).is_valid()) & ~missing
+        is_number = missing
+        for sign in sorted(self.numbers, key=lambda sign: -self.numbers[sign]):
+            rest = words.filter(pa.array(~missing))
+            if is_number.all() and not self._is_doubtful(rest, sign):
+                continue
+            found = _mask(cells.are_numbers(words, sign)) & ~missing
             self.numbers[sign] += int(counts[found].sum())
-            plain = _mask(cells.are_plain(words, sign))
-            self._keep(f"decorated {sign}", words, found & ~(plain & _mask(cells.are_plain(words))))
-            self._keep("plain", words, found & plain)
-            is_number |= found
+            is_number = is_number | found
+            if f"decorated {sign}" not in self._examples:
+                plain = _mask(cells.are_plain(words)) & (sign == POINT)
+                self._keep(f"decorated {sign}", words, found & ~plain)
+                self._keep("plain", words, found & plain)
+        is_number = is_number & ~missing
         self._keep("no number", words, ~(is_number | missing))
-        is_truth = _mask(cells.truths(words).is_valid())
+        is_truth = _mask(cells.truths_of(words).is_valid())
         self.truths += int(counts[is_truth].sum())
-        if is_number.all():
-            return
+        self._keep("no date", words, is_number)
+        rest = ~(is_number | missing)
+        words, counts, is_truth = words.filter(pa.array(rest)), counts[rest], is_truth[rest]
         is_date = np.zeros(len(words), bool)
         for order in self.dates:
-            found = _mask(cells.dates(words, order).is_valid())
+            found = _mask(cells.are_dates(words, order))
             self.dates[order] += int(counts[found].sum())
             is_date |= found
         self._keep("dates", words, is_date)
-        self._keep("ordered", words, is_date & _mask(cells.are_ordered(words)))
-        self._keep("no date", words, ~(is_date | missing))
-        others = words.filter(pa.array(~(is_date | is_number | is_truth | missing)))
+        self._keep("ordered", words, _mask(cells.are_ordered(words)))
+        self._keep("no date", words, ~is_date)
         if self._others is None:
-            self._others = others.slice(0, _REMEMBERED)
+            self._others = words.filter(pa.array(~(is_date | is_truth))).slice(0, _REMEMBERED)
 
     def _keep(
         self, what: str, words: pa.Array, where: np.typing.NDArray[np.bool_] | None = None
