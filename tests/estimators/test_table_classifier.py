@@ -204,7 +204,7 @@ def test_labels_of_another_length_are_refused():
     ],
 )
 def test_classes_of_every_type_have_codes(values, classes):
-    column = next(open_table(pd.DataFrame({"y": values})).chunks(["y"], {})).column(0)
+    column = next(open_table(pd.DataFrame({"y": values})).chunks(["y"])).column(0)
     scan = LabelScan("y")
     scan.add(column)
     found = scan.finish()
@@ -214,7 +214,7 @@ def test_classes_of_every_type_have_codes(values, classes):
 
 
 def test_labels_that_the_model_does_not_know_are_refused(model):
-    column = next(open_table({"y": ["yes", "perhaps"]}).chunks(["y"], {})).column(0)
+    column = next(open_table({"y": ["yes", "perhaps"]}).chunks(["y"])).column(0)
     with pytest.raises(SourceError, match="'perhaps', which is not among the classes"):
         model.labels_.codes(column)
 
@@ -315,9 +315,10 @@ def test_a_text_file_is_parsed_once_to_learn_and_once_to_encode(tmp_path, monkey
     parsed = []
     whole = TextTable._open
 
-    def counted(table, path, types):
-        parsed.append(sorted(types))
-        return whole(table, path, types)
+    def counted(table, path, columns):
+        if columns is not None:  # else the names alone
+            parsed.append(sorted(columns))
+        return whole(table, path, columns)
 
     monkeypatch.setattr(TextTable, "_open", counted)
     small().fit(tmp_path / "t.csv", "delayed")
@@ -343,3 +344,32 @@ def test_columns_that_change_their_kind_in_a_later_chunk_are_read_again(tmp_path
     assert chunked.encoders_ == whole.encoders_
     assert found.values.tolist() == expected.values.tolist() == ["1", "2", "b"]
     assert found.counts.tolist() == expected.counts.tolist() == [40, 49, 1]
+
+
+def test_a_file_of_another_dialect_is_the_same_table(tmp_path, model):
+    def written(frame, name):
+        words = frame.assign(date=frame["date"].dt.strftime("%d.%m.%Y"), delayed=frame["delayed"] + " ")
+        words["distance"] = [
+            f"{x:,.3f} €".translate(str.maketrans(".,", ",.")) for x in frame["distance"]
+        ]
+        words["hour"] = frame["hour"].astype(object).where(frame["hour"].notna(), "-")
+        words.to_csv(tmp_path / name, index=True, sep=":", decimal=",", encoding="utf-16")
+        return tmp_path / name
+
+    frame = flights().round({"distance": 3})
+    plain = small().fit(frame, "delayed")
+    path = written(frame, "train.csv")
+    text = small().fit(open_table(path, sep=":"), "delayed")
+    text.save(tmp_path / "m.cavity")
+    text = cavity.load(tmp_path / "m.cavity")
+    assert text.columns_ == plain.columns_
+    assert text.classes_.tolist() == ["no", "yes"]
+    new = NEW.round({"distance": 3})
+    wanted = plain.predict_proba(new)
+    assert np.allclose(text.predict_proba(new), wanted, atol=1e-6)
+    one = written(new[:1], "one.csv")  # a single row does not tell its decimal sign
+    [batch] = predictions(text, open_table(one, sep=":"))
+    assert batch.column("probability_yes")[0].as_py() == pytest.approx(wanted[0, 1], abs=1e-6)
+    notes = " ".join(text.notes_)
+    for word in ("numbers the rows", "'-'", "€", "the day first", "blanks at the ends of labels"):
+        assert word in notes

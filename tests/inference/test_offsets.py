@@ -151,17 +151,23 @@ def test_minibatches_take_the_offsets_of_their_rows():
     assert_allclose(sum(part.objective for part in parts), whole.objective, rtol=1e-10)
 
 
-def test_the_inverse_temperature_multiplies_offset_and_mean_alike():
-    """log p(y) with the row left out is log Φ(±c(o + e\\)/√(1 + v\\ + b·s))."""
+def test_the_inverse_temperature_multiplies_offset_and_function_alike():
+    """log p(y) with the row left out is log Φ(±c(o + e\\)/√(1 + c²V)), with the same V for every c."""
     prior = make_prior(KERNEL, points())
     engine = engine_with(OFFSET)
     posterior = fixed_point(engine, prior).posterior
-    options = SweepOptions(damping=0.0, gradient=False, inverse_temperature=1.7)
-    engine.run(Sweep(prior, posterior, ExpectationPropagation(), options))
-    engine.commit()
-    scaled = engine.log_predictive.copy()
-    plain = SweepOptions(damping=0.0, gradient=False)
-    engine.run(Sweep(prior, posterior, ExpectationPropagation(), plain))
-    engine.commit()
-    # Φ⁻¹ of the probabilities is proportional to the whole latent mean.
-    assert_allclose(norm.ppf(np.exp(scaled)), 1.7 * norm.ppf(np.exp(engine.log_predictive)), rtol=1e-6)
+
+    def scores(c):
+        options = SweepOptions(damping=0.0, gradient=False, inverse_temperature=c)
+        engine.run(Sweep(prior, posterior, ExpectationPropagation(), options))
+        engine.commit()
+        return norm.ppf(np.exp(engine.log_predictive))
+
+    plain = scores(1.0)
+
+    def variance(c):
+        ratio = (scores(c) / plain) ** 2
+        return (c**2 - ratio) / (c**2 * (ratio - 1.0))
+
+    assert (variance(1.7) > 0.0).all()
+    assert_allclose(variance(1.7), variance(1.3), rtol=1e-5)

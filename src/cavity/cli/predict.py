@@ -153,7 +153,7 @@ def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: 
     warn_of_new_columns(model, table, weight)
     with progress_shown(quiet) as watcher, model.compute_context() as threads:
         watcher.stage(f"evaluating on {table.name}")
-        for chunk in encoded_chunks(model, table, {labels.target: labels.arrow_type}, weight):
+        for chunk in encoded_chunks(model, table, [labels.target], weight):
             codes = labels.codes(chunk.rows.column(labels.target))
             known = codes >= 0
             if known.any():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.data import cells
 from cavity.data.parts import import_arrow
 from cavity.errors import SourceError
 from cavity.text import shown
@@ -47,63 +48,53 @@ def kind_of_type(kind: pa.DataType) -> str | None:
         return NUMERIC
     if is_a.is_timestamp(kind) or is_a.is_date(kind):
         return DATE
-    if is_a.is_string(kind) or is_a.is_large_string(kind) or is_a.is_string_view(kind):
-        return CATEGORICAL
-    return None
+    return CATEGORICAL if cells.is_text(kind) else None
 
 
-class TextTypes:
-    """Types of the columns of a text file, found while its chunks are read.
+@dataclass(frozen=True)
+class Form:
+    """What the cells of a column are, and how text is read as that."""
 
-    A column is whole numbers, numbers, truth values or dates if all its cells so far are, and strings
-    otherwise; without a single cell so far it is null.
+    kind: str
+    """Numeric, boolean, categorical or date."""
+    decimal: str = cells.POINT
+    """The sign before the decimals of numbers."""
+    day_first: bool = True
+    """Whether the day comes before the month in dates such as 01/02/2024."""
 
-    as_text: columns that stay strings.
-    """
+    def read(self, array: pa.Array, column: str) -> pa.Array:
+        """The cells of an Arrow array as numbers, truth values, strings or points in time.
 
-    def __init__(self, columns: Sequence[str], as_text: Sequence[str] = ()) -> None:
-        pa, _ = import_arrow()
-        possible = [
-            pa.int64(),
-            pa.float64(),
-            pa.bool_(),
-            pa.timestamp("us"),
-            pa.timestamp("us", "UTC"),
-            pa.string(),
-        ]
-        self._possible = {name: possible[-1:] if name in as_text else possible for name in columns}
-        self._seen: set[str] = set()
+        Text that cannot be read as that is null. Cells that are no text, and of another kind, raise.
+        """
+        words = text_of(array)
+        if words is None or self.kind == CATEGORICAL:
+            return coerced(array, self.kind, column)
+        if self.kind == NUMERIC:
+            return cells.numbers(words, self.decimal)
+        return cells.truths(words) if self.kind == BOOLEAN else cells.dates(words, self.day_first)
 
-    @property
-    def types(self) -> dict[str, pa.DataType]:
-        """The Arrow type of each column, as far as its cells are known."""
-        pa, _ = import_arrow()
-        return {
-            name: kinds[0] if name in self._seen else pa.null() for name, kinds in self._possible.items()
-        }
-
-    def read(self, chunk: pa.RecordBatch) -> pa.RecordBatch:
-        """The next record batch of strings, in the types that all cells so far can be read as."""
-        pa, _ = import_arrow()
-        arrays = []
-        for name in chunk.schema.names:
-            array = chunk.column(name)
-            if array.null_count < len(array):
-                self._seen.add(name)
-                self._possible[name] = [kind for kind in self._possible[name] if _castable(array, kind)]
-            arrays.append(
-                array.cast(self._possible[name][0]) if name in self._seen else pa.nulls(len(array))
-            )
-        return pa.RecordBatch.from_arrays(arrays, names=chunk.schema.names)
+    def unreadable(self, array: pa.Array, column: str) -> set[str]:
+        """The words of an array that cannot be read, except those that stand for a missing value."""
+        words = text_of(array)
+        if words is None or self.kind == CATEGORICAL:
+            return set()
+        values = self.read(words, column)
+        if values.null_count == words.null_count:
+            return set()
+        _, pc = import_arrow()
+        others = pc.unique(words.filter(values.is_null()).drop_null())
+        return set(others.filter(pc.invert(cells.are_placeholders(others))).to_pylist())
 
 
-def _castable(array: pa.Array, kind: pa.DataType) -> bool:
+def text_of(array: pa.Array) -> pa.Array | None:
+    """An array of strings of any Arrow type, categories too, as plain strings; None for other arrays."""
     pa, _ = import_arrow()
-    try:
-        array.cast(kind)
-    except pa.ArrowException:
-        return False
-    return True
+    if pa.types.is_dictionary(array.type) and cells.is_text(array.type.value_type):
+        array = array.dictionary_decode()
+    if not cells.is_text(array.type):
+        return None
+    return array if array.type == pa.string() else array.cast(pa.string())
 
 
 def coerced(array: pa.Array, kind: str, column: str) -> pa.Array:
@@ -148,8 +139,8 @@ def _converted(array: pa.Array, kind: str) -> pa.Array:
         array = whole
     if kind == DATE and pa.types.is_timestamp(found):
         return array.cast(pa.timestamp("us", found.tz), safe=False).cast(wanted)
-    if kind == DATE and kind_of_type(found) == CATEGORICAL and not _castable(array, wanted):
-        array = array.cast(pa.timestamp("us", "UTC"))  # text that names its zone
+    if kind == NUMERIC and (words := text_of(array)) is not None:
+        array = cells.trimmed(words)
     return array.cast(wanted, safe=kind != NUMERIC)
 
 
@@ -218,6 +209,11 @@ class Encoder(Protocol):
         """Names of the features that it becomes."""
         ...
 
+    @property
+    def form(self) -> Form:
+        """How its cells are read."""
+        ...
+
     def encode(self, array: pa.Array, out: Array) -> None:
         """Write the features of an Arrow array [t] into out [t, n_features]."""
         ...
@@ -233,6 +229,13 @@ class NumericEncoder:
     """Whether there is a second feature, 1 where the number is missing."""
     kind: str = NUMERIC
     """Numeric or boolean, which is 0 and 1."""
+    decimal: str = cells.POINT
+    """The sign before the decimals of numbers that are text."""
+
+    @property
+    def form(self) -> Form:
+        """How its cells are read."""
+        return Form(self.kind, decimal=self.decimal)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -241,7 +244,7 @@ class NumericEncoder:
 
     def encode(self, array: pa.Array, out: Array) -> None:
         """Write the numbers."""
-        values = coerced(array, self.kind, self.column)
+        values = self.form.read(array, self.column)
         if self.kind == BOOLEAN:
             values = values.cast(import_arrow()[0].float32())
         numbers = values.to_numpy(zero_copy_only=False)
@@ -271,6 +274,11 @@ class CategoricalEncoder:
     """Whether there is a feature for all the rest."""
     marks_missing: bool
     kind: str = CATEGORICAL
+
+    @property
+    def form(self) -> Form:
+        """How its cells are read."""
+        return Form(CATEGORICAL)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -336,6 +344,13 @@ class DateEncoder:
     """Mean of each feature, for dates that are missing."""
     marks_missing: bool
     kind: str = DATE
+    day_first: bool = True
+    """Whether the day comes before the month in dates that are text."""
+
+    @property
+    def form(self) -> Form:
+        """How its cells are read."""
+        return Form(DATE, day_first=self.day_first)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -353,7 +368,7 @@ class DateEncoder:
     def encode(self, array: pa.Array, out: Array) -> None:
         """Write the parts."""
         pa, _ = import_arrow()
-        values = coerced(array, DATE, self.column)
+        values = self.form.read(array, self.column)
         missing = values.is_null().to_numpy(zero_copy_only=False)
         parts = parts_of(values.cast(pa.int64()).fill_null(0).to_numpy())
         features = date_features(parts, self.first, self.parts)
@@ -372,7 +387,7 @@ def encoders_as_text(encoders: Sequence[Encoder]) -> str:
     """The encoders in JSON, for a model file.
 
     >>> encoders_from_text(encoders_as_text([NumericEncoder("age", 41.5, False)]))
-    [NumericEncoder(column='age', fill=41.5, marks_missing=False, kind='numeric')]
+    [NumericEncoder(column='age', fill=41.5, marks_missing=False, kind='numeric', decimal='.')]
     """
     return json.dumps([{"type": type(encoder).__name__, **vars(encoder)} for encoder in encoders])
 

@@ -46,12 +46,11 @@ def encoded_rows(
 ) -> Iterator[EncodedRows]:
     """The rows that have a target, and a weight if there is a column of weights, chunk by chunk."""
     columns = [*preprocessor.columns_, classes.target]
-    types = {**preprocessor.text_types(), classes.target: classes.arrow_type}
     if weight is not None:
-        columns, types = [*columns, weight], {**types, weight: import_arrow()[0].float64()}
+        columns = [*columns, weight]
 
     def encoded() -> Iterator[EncodedRows]:
-        for whole in table.chunks(columns, types):
+        for whole in table.chunks(columns):
             chunk, weights = weighted_rows(whole, weight)
             codes = classes.codes(chunk.column(classes.target))
             X = preprocessor.encode(chunk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -137,12 +138,6 @@ class Classes:
     """Number of training rows without a label, which were left out."""
 
     @property
-    def arrow_type(self) -> pa.DataType:
-        """The type in which to read the target of a text file."""
-        pa, _ = import_arrow()
-        return {"b": pa.bool_(), "i": pa.int64()}.get(self.values.dtype.kind, pa.string())
-
-    @property
     def code_type(self) -> AnyDtype:
         """The type of the codes."""
         return code_type(len(self.values))
@@ -153,7 +148,7 @@ class Classes:
         code_of = {_text(value): code for code, value in enumerate(self.values.tolist())}
         lookup = np.full(len(values), -1)
         for i in np.unique(positions):  # a dictionary may list values that do not occur
-            value = values[i]
+            value = self._read(values[i])
             if value is not None and _text(value) not in code_of:
                 raise SourceError(
                     f"the target {self.target!r} has the value {value!r}, which is not among the "
@@ -161,6 +156,18 @@ class Classes:
                 )
             lookup[i] = -1 if value is None else code_of[_text(value)]
         return np.asarray(lookup[positions], dtype=self.code_type)
+
+    def _read(self, value: object) -> object:
+        """A label as training read it: text without blanks at its ends, or the number that it is."""
+        if not isinstance(value, str):
+            return value
+        word = value.strip()
+        if self.values.dtype.kind == "b":
+            return _truth(word) if _truth(word) is not None else word or None
+        if self.values.dtype.kind in "iu":
+            number = _number(word)
+            return word or None if number is None else number
+        return None if not word and "" not in self.values else word
 
 
 class LabelScan:
@@ -257,6 +264,73 @@ class LabelScan:
                 )
             self._code_of[value] = len(self._code_of)
         return self._code_of[value]
+
+
+class TableLabelScan(LabelScan):
+    """Finds the classes of a table: blanks at the ends of labels do not count.
+
+    is_typed: whether the table holds numbers and truth values as such; otherwise, labels that all are
+    numbers or truth values are found in the end, from the different labels.
+    """
+
+    def __init__(self, target: str, table: str | None, is_typed: bool) -> None:
+        super().__init__(target, table)
+        self.padded: str | None = None
+        """A label that had blanks."""
+        self._is_typed = is_typed
+
+    def _code(self, value: object, where: str) -> int:
+        if isinstance(value, str):
+            word = value.strip()
+            if not word and not self._is_typed:
+                return -1
+            if word != value:
+                self.padded = self.padded or value
+            value = word
+        return super()._code(value, where)
+
+    def finish(self) -> Classes:
+        """The classes, sorted; words of a text file as the numbers or truth values that they are."""
+        if not self._is_typed:
+            self._read_words()
+        return super().finish()
+
+    def _read_words(self) -> None:
+        words = [word for word in self._code_of if isinstance(word, str)]
+        for read in (_number, _truth):
+            values = [read(word) for word in words]
+            if words and None not in values:
+                break
+        else:
+            return
+        counts, totals, codes = self._counts, self._totals, self._code_of
+        self._code_of = {}
+        into = [LabelScan._code(self, value, self._where()) for value in values]
+        old = [codes[word] for word in words]
+        self._counts = np.bincount(into, counts[old]).astype(np.int64)
+        self._totals = np.bincount(into, totals[old])
+
+
+def _number(word: str) -> int | float | None:
+    """The number that a word is, whole if it can be; None if it is none, or beyond 64 bits.
+
+    >>> _number("1.0"), _number("0.5"), _number("one")
+    (1, 0.5, None)
+    """
+    if re.fullmatch(r"[+-]?[0-9]+", word):
+        whole = int(word) if len(word) < 30 else 2**64
+        return whole if -(2**63) <= whole < 2**64 else None
+    if not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", word):
+        return None
+    number = float(word)
+    if not number.is_integer():
+        return number if np.isfinite(number) else None
+    return int(number) if -(2.0**63) <= number < 2.0**64 else None
+
+
+def _truth(word: str) -> bool | None:
+    """The truth value that a word is, or None."""
+    return {"true": True, "1": True, "false": False, "0": False}.get(word.lower())
 
 
 def _padded(values: AnyArray, n: int) -> AnyArray:

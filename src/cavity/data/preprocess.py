@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.data.cells import is_text
 from cavity.data.columns import (
-    BOOLEAN,
     CATEGORICAL,
-    DATE,
     NUMERIC,
-    PARTS,
-    CategoricalEncoder,
-    DateEncoder,
     Encoder,
-    NumericEncoder,
-    TextTypes,
+    Form,
     coerced,
-    date_features,
     encoders_as_text,
     encoders_from_text,
     kind_of_type,
-    parts_of,
+    text_of,
 )
-from cavity.data.labels import LabelScan
+from cavity.data.forms import TextTally, forms_of
+from cavity.data.labels import LabelScan, TableLabelScan
+from cavity.data.leaks import LabelledSample
 from cavity.data.parts import import_arrow
+from cavity.data.scans import ColumnScan, Decision, scan_of
 from cavity.data.table import Table, as_arrow, open_table
 from cavity.data.weights import check_total_weight, check_weights
 from cavity.errors import SourceError
@@ -63,223 +60,44 @@ def weighted_rows(chunk: pa.RecordBatch, weight: str | None) -> tuple[pa.RecordB
     return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
 
 
-SAMPLE = 50_000
-"""Sample size for the median of a column; up to twice as many values are kept."""
-_MOST_COUNTED = 20_000
-"""Levels of a column that are counted at most; if there are more, the rarest are dropped."""
-_FLOAT32_LOSS = 1e-5
-"""Rounding error of float32 that does not matter, in standard deviations of a column."""
-
-
-class Decision(NamedTuple):
-    """How a column is encoded, or why it is left out."""
-
-    encoder: Encoder | None
-    """None if it is left out."""
-    note: str | None
-    """Why it is left out, or what else the user should know of it."""
-    single: bool = True
-    """Whether float32 holds it."""
-
-
-class ColumnScan(Protocol):
-    """Summary of a column over the rows read so far."""
-
-    def add(self, array: pa.Array) -> None:
-        """Look at the next Arrow array."""
-        ...
-
-    def decide(self) -> Decision:
-        """How to encode the column."""
-        ...
-
-
-class NumericScan:
-    """Range, moments, missing values and a sample of a column of numbers or truth values."""
-
-    def __init__(self, column: str, kind: str = NUMERIC) -> None:
-        self.column, self.kind = column, kind
-        self.n = self.missing = 0
-        self.low, self.high = np.inf, -np.inf
-        self.mean = self.squares = 0.0
-        self.sample = Sample()
-
-    def add(self, array: pa.Array) -> None:
-        """Look at the next numbers."""
-        values = coerced(array, self.kind, self.column)
-        if self.kind == BOOLEAN:
-            values = values.cast(import_arrow()[0].float32())
-        numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
-        known = numbers[np.isfinite(numbers)]
-        self.missing += len(numbers) - len(known)
-        if not len(known):
-            return
-        self.low, self.high = min(self.low, known.min()), max(self.high, known.max())
-        total = self.n + len(known)
-        with np.errstate(all="ignore"):  # too large for float32 if it overflows, whatever the deviation
-            step = known.mean() - self.mean
-            self.squares += (
-                float(np.square(known - known.mean()).sum()) + step**2 * self.n * len(known) / total
-            )
-            self.mean += step * len(known) / total
-        self.n = total
-        self.sample.add(known)
-
-    def decide(self) -> Decision:
-        """The numbers, unless they are all the same."""
-        if self.n == 0:
-            return Decision(None, f"{self.column!r} has no values and is left out")
-        if self.low == self.high and not self.missing:
-            return Decision(None, f"{self.column!r} is always {_number(self.low)} and is left out")
-        largest = max(abs(self.low), abs(self.high))
-        deviation = np.sqrt(self.squares / self.n)
-        loss = 0.0 if self.low == self.high else largest * 2**-24
-        single = bool(largest < 1e30 and loss <= _FLOAT32_LOSS * max(deviation, 1e-30))
-        encoder = NumericEncoder(self.column, self.sample.median, self.missing > 0, self.kind)
-        return Decision(encoder, None, single)
-
-
-class Sample:
-    """Every k-th number of a column, with k doubled whenever there are too many."""
-
-    def __init__(self) -> None:
-        self._kept: list[Array] = []
-        self._n_kept, self._every, self._offset = 0, 1, 0
-
-    def add(self, numbers: Array) -> None:
-        """Keep some of the next numbers."""
-        chosen = numbers[self._offset :: self._every]
-        self._offset = (self._offset - len(numbers)) % self._every
-        self._kept.append(np.array(chosen))
-        self._n_kept += len(chosen)
-        while self._n_kept > 2 * SAMPLE:
-            whole = np.concatenate(self._kept)
-            if len(whole) % 2:
-                self._offset += self._every
-            self._kept = [whole[::2]]
-            self._n_kept, self._every = len(self._kept[0]), 2 * self._every
-
-    @property
-    def median(self) -> float:
-        """Median of the sample."""
-        return float(np.median(np.concatenate(self._kept)))
-
-
-class LevelScan:
-    """Counts of the values of a column of strings."""
-
-    def __init__(self, column: str, max_categories: int) -> None:
-        self.column, self.max_categories = column, max_categories
-        self.n = self.missing = 0
-        self.counts: Counter[str] = Counter()
-        self.forgot = False
-
-    def add(self, array: pa.Array) -> None:
-        """Count the next values."""
-        _, pc = import_arrow()
-        values = coerced(array, CATEGORICAL, self.column)
-        self.missing += values.null_count
-        self.n += len(values) - values.null_count
-        found = pc.value_counts(values.drop_null())
-        levels, counts = found.field("values").to_pylist(), found.field("counts").to_pylist()
-        self.counts.update(dict(zip(levels, counts, strict=True)))
-        if len(self.counts) > _MOST_COUNTED:
-            self.forgot = True
-            self.counts = Counter(dict(self.counts.most_common(_MOST_COUNTED // 2)))
-
-    def decide(self) -> Decision:
-        """All levels, or the commonest if there are many; none if nearly every row has its own level."""
-        if self.n == 0:
-            return Decision(None, f"{self.column!r} has no values and is left out")
-        n_levels = len(self.counts)
-        if n_levels == 1 and not self.missing and not self.forgot:
-            return Decision(
-                None, f"{self.column!r} is always {next(iter(self.counts))!r} and is left out"
-            )
-        if n_levels == self.n and n_levels > 2:
-            return Decision(None, self._identifier("every row has a value of its own"))
-        if n_levels <= self.max_categories and not self.forgot:
-            encoder = CategoricalEncoder(
-                self.column, tuple(sorted(self.counts)), False, self.missing > 0
-            )
-            return Decision(encoder, None)
-        enough = max(3.0, self.n / 2_000)
-        common = [level for level, n in self.counts.most_common(self.max_categories) if n >= enough]
-        if not common:
-            return Decision(None, self._identifier("hardly any value occurs twice"))
-        note = (
-            f"{self.column!r} has {'more than ' if self.forgot else ''}{n_levels:,} levels: the "
-            f"commonest {len(common)} are kept, the others count as one"
+def warn_of_words(encoder: Encoder, words: set[str], table: str) -> None:
+    """Warn of words in new rows that cannot be read as what the column held in training."""
+    if words:
+        warnings.warn(
+            f"{table}: column {encoder.column!r} should be {encoder.kind}; cells that are not count as "
+            f"missing: {listed([word[:_LONGEST] for word in sorted(words)], most=5)}",
+            stacklevel=4,
         )
-        encoder = CategoricalEncoder(self.column, tuple(sorted(common)), True, self.missing > 0)
-        return Decision(encoder, note)
-
-    def _identifier(self, why: str) -> str:
-        return f"{self.column!r} looks like an identifier ({why}) and is left out"
 
 
-class DateScan:
-    """Which parts of a column of dates vary, and their means."""
-
-    def __init__(self, column: str) -> None:
-        self.column = column
-        self.n = self.missing = 0
-        self.low, self.high = np.full(len(PARTS), np.inf), np.full(len(PARTS), -np.inf)
-        self.sum = np.zeros(2 * len(PARTS) - 1)
-
-    def add(self, array: pa.Array) -> None:
-        """Look at the next dates."""
-        pa, _ = import_arrow()
-        values = coerced(array, DATE, self.column)
-        self.missing += values.null_count
-        known = values.drop_null()
-        if not len(known):
-            return
-        parts = parts_of(known.cast(pa.int64()).to_numpy())
-        self.low, self.high = (
-            np.minimum(self.low, parts.min(axis=0)),
-            np.maximum(self.high, parts.max(axis=0)),
-        )
-        self.n += len(known)
-        self.sum += date_features(parts, 0.0, PARTS).sum(axis=0)
-
-    def decide(self) -> Decision:
-        """The parts that vary."""
-        if self.n == 0:
-            return Decision(None, f"{self.column!r} has no values and is left out")
-        varies = self.high > self.low
-        if not varies.any():
-            return Decision(None, f"{self.column!r} is always the same and is left out")
-        parts = tuple(part for part, moves in zip(PARTS, varies, strict=True) if moves)
-        means, first = self.sum / self.n, float(np.floor(self.low[0]))
-        fill: list[float] = []
-        for i, moves in enumerate(varies):
-            if moves:
-                fill += [means[0] - first] if i == 0 else [means[2 * i - 1], means[2 * i]]
-        encoder = DateEncoder(
-            self.column,
-            first,
-            parts,
-            tuple(float(value) for value in fill),
-            self.missing > 0,
-        )
-        return Decision(encoder, None)
-
-
-def _number(value: float) -> str:
-    return f"{value:g}"
+_LONGEST = 60
+"""Characters of a cell that are shown at most."""
 
 
 class TableScan:
-    """Summaries of the columns and labels of a table over the rows read so far."""
+    """Summaries of the columns and labels of a table over the rows read so far.
 
-    def __init__(self, names: Sequence[str], categorical: Sequence[str], max_categories: int) -> None:
+    forms: what columns of text hold, if that is known; else it is found, and columns of which a later
+    part tells something else than the first are `outdated`.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        categorical: Sequence[str],
+        max_categories: int,
+        forms: Mapping[str, Form] | None = None,
+        decimal: str | None = None,
+    ) -> None:
         self.names, self.categorical, self.max_categories = names, categorical, max_categories
+        self.decimal = decimal
         self.columns: dict[str, ColumnScan] = {}
-        self.labels: LabelScan | None = None
-        self.outdated: set[str] = set()
-        """Columns whose kind has changed, so that their scan lacks the rows before."""
-        self._kinds: dict[str, str] = {}
+        self.labels: TableLabelScan | None = None
+        self.sample = LabelledSample()
+        self._known = forms
+        self._tallies: dict[str, TextTally] = {}
+        self._forms: dict[str, Form] = {}
+        """The forms in which columns of text are scanned."""
         self._missing: dict[str, int] = {}
         """Rows of columns that have had no value yet."""
         self._unusable: dict[str, pa.DataType] = {}
@@ -289,63 +107,70 @@ class TableScan:
 
         weightless: number of rows of weight 0 that were left out of it.
         """
+        text = [
+            name
+            for name in self.names
+            if name not in self.categorical and is_text(chunk.schema.field(name).type)
+        ]
+        if self._known is None:
+            for name in text:
+                self._tallies.setdefault(name, TextTally()).add(chunk.column(name))
+        forms = self.forms
         for name in self.names:
-            self._add(name, chunk.column(name))
+            self._add(name, chunk.column(name), forms.get(name) if name in text else None, name in text)
         if self.labels is not None:
-            array = chunk.column(self.labels.target)
-            if self._is_new_kind(self.labels.target, array.type):
-                self.labels = LabelScan(self.labels.target, self.labels.table)
-            self.labels.add(array, weights)
+            codes = self.labels.add(chunk.column(self.labels.target), weights)
             self.labels.weightless += weightless
+            if self._known is None:
+                self.sample.add(chunk.select(list(self.names)), codes)
 
-    def _add(self, name: str, array: pa.Array) -> None:
+    @property
+    def forms(self) -> Mapping[str, Form]:
+        """What the columns of text hold, as far as their cells are known."""
+        return forms_of(self._tallies, self.decimal) if self._known is None else self._known
+
+    @property
+    def outdated(self) -> set[str]:
+        """Columns of text that were scanned in another form than that of all their cells."""
+        forms = self.forms
+        return {name for name, form in self._forms.items() if forms[name] != form}
+
+    def _add(self, name: str, array: pa.Array, form: Form | None, is_text_column: bool) -> None:
         pa, _ = import_arrow()
-        if array.type == pa.null():
+        if array.type == pa.null() or (is_text_column and form is None):
             self._missing[name] = self._missing.get(name, 0) + len(array)
             return
-        kind = CATEGORICAL if name in self.categorical else kind_of_type(array.type)
-        if kind is None:
-            self._unusable[name] = array.type
-            return
-        if self._is_new_kind(name, array.type) or name not in self.columns:
-            self.columns[name] = _scan_of(name, kind, self.max_categories)
+        if form is None:
+            kind = CATEGORICAL if name in self.categorical else kind_of_type(array.type)
+            if kind is None:
+                self._unusable[name] = array.type
+                return
+            form = Form(kind)
+        if name not in self.columns:
+            self.columns[name] = scan_of(name, form, self.max_categories)
+            if is_text_column:
+                self._forms[name] = form
             if name in self._missing:
                 self.columns[name].add(pa.nulls(self._missing[name], array.type))
         self.columns[name].add(array)
 
-    def _is_new_kind(self, name: str, found: pa.DataType) -> bool:
-        """Whether a column had values of another kind before; it is outdated then."""
-        pa, _ = import_arrow()
-        if found == pa.null():
-            return False
-        kind = kind_of_type(found) or str(found)
-        changed = self._kinds.get(name, kind) != kind
-        self._kinds[name] = kind
-        if changed:
-            self.outdated.add(name)
-        return changed
-
     def replace(self, other: TableScan) -> None:
         """Take what another scan has found."""
         self.columns |= other.columns
-        self.labels = self.labels if other.labels is None else other.labels
 
-    def notes(self, names: Sequence[str]) -> list[str]:
-        """Warnings about columns that cannot be used."""
+    def notes(self, *, is_typed: bool) -> list[str]:
+        """What the user should know of how columns are read, and of those that cannot be used."""
         notes = []
-        for name in names:
+        forms = self.forms
+        for name in self.names:
             if name in self._unusable:
                 found = self._unusable[name]
                 notes.append(f"{name!r} holds {found}, which cannot be used, and is left out")
             elif name not in self.columns:
                 notes.append(f"{name!r} has no values and is left out")
+            elif name in self._tallies:
+                notes += self._tallies[name].notes(name, forms[name], is_typed=is_typed)
         return notes
-
-
-def _scan_of(name: str, kind: str, max_categories: int) -> ColumnScan:
-    if kind == CATEGORICAL:
-        return LevelScan(name, max_categories)
-    return DateScan(name) if kind == DATE else NumericScan(name, kind)
 
 
 class TablePreprocessor(TransformerMixin, BaseEstimator):
@@ -407,23 +232,27 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     def learn(self, table: Table, target: str | None, weight: str | None = None) -> LabelScan | None:
         """Learn all columns but target and weight, and count the target's values in the same pass.
 
-        The types of text files are found in this pass, too. Columns of which a later part has another
-        kind of cells than the first are read once more.
+        What text holds is found in this pass, too. Columns of which a later part tells something else
+        than the first are read once more.
         """
         names = self._chosen(table, target, weight)
-        read = [*names, *(name for name in (target, weight) if name is not None)]
-        types = None if table.typed else TextTypes(read, self.categorical_features)
-        scan = self._scan(table, names, target, weight, types, {})
-        if types is not None and scan.outdated:
-            again = [name for name in names if name in scan.outdated]
-            late = target if target in scan.outdated else None
-            scan.replace(self._scan(table, again, late, weight, None, types.types))
+        scan = self._scan(table, names, target, weight)
+        again = [name for name in names if name in scan.outdated]
+        if again:
+            scan.replace(self._scan(table, again, None, weight, scan.forms))
         if scan.labels is not None and scan.labels.weightless and scan.labels.is_empty:
             check_total_weight(0.0, f"the weight {weight!r}")
-        self.notes_: list[str] = scan.notes(names)
+        self.notes_: list[str] = scan.notes(is_typed=table.typed)
         self._decide(
             {name: scan.columns[name].decide() for name in names if name in scan.columns}, table.name
         )
+        for leak in scan.sample.leaks(self.encoders_):
+            self.notes_.append(leak)
+            warnings.warn(leak, stacklevel=4)
+        if scan.labels is not None and scan.labels.padded is not None:
+            self.notes_.append(
+                f"blanks at the ends of labels, such as {scan.labels.padded!r}, do not count"
+            )
         return scan.labels
 
     def _scan(
@@ -432,15 +261,12 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         names: Sequence[str],
         target: str | None,
         weight: str | None,
-        text: TextTypes | None,
-        types: Mapping[str, pa.DataType],
+        forms: Mapping[str, Form] | None = None,
     ) -> TableScan:
         """One pass over some columns of a table."""
-        scan = TableScan(names, self.categorical_features, self.max_categories)
-        scan.labels = None if target is None else LabelScan(target, table.name)
-        read = [*names, *(name for name in (target, weight) if name is not None)]
-        for strings in table.chunks(read, {name: types[name] for name in read if name in types}):
-            whole = strings if text is None else text.read(strings)
+        scan = TableScan(names, self.categorical_features, self.max_categories, forms, table.decimal)
+        scan.labels = None if target is None else TableLabelScan(target, table.name, table.typed)
+        for whole in table.chunks([*names, *(name for name in (target, weight) if name is not None)]):
             chunk, weights = weighted_rows(whole, weight)
             scan.add(chunk, weights, whole.num_rows - chunk.num_rows)
         return scan
@@ -463,7 +289,11 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
 
     def _decide(self, decisions: dict[str, Decision], name: str) -> None:
         used = {column: d for column, d in decisions.items() if d.encoder is not None}
-        self.notes_ += [d.note for d in decisions.values() if d.note is not None]
+        if all(d.is_spare for d in used.values()):  # nothing else is left to learn from
+            decisions = {column: d for column, d in decisions.items() if not d.is_spare}
+        else:
+            used = {column: d for column, d in used.items() if not d.is_spare}
+        self.notes_ += [note for d in decisions.values() for note in d.notes]
         if not used:
             raise SourceError(f"{name} has no column to learn from: {'; '.join(self.notes_)}")
         self.encoders_ = [d.encoder for d in used.values() if d.encoder is not None]
@@ -499,11 +329,14 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         """Number d of the features."""
         return sum(len(encoder.features) for encoder in self.encoders_)
 
-    def text_types(self) -> dict[str, pa.DataType]:
-        """The Arrow types in which to read the columns of a text file."""
+    def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that are used, with text as the numbers, truth values and dates that it holds."""
         pa, _ = import_arrow()
-        types = {NUMERIC: pa.float64()}
-        return {e.column: types.get(e.kind, pa.string()) for e in self.encoders_}
+        arrays = [batch.column(name) for name in self.columns_]
+        for i, encoder in enumerate(self.encoders_):
+            if encoder.kind != CATEGORICAL and text_of(arrays[i]) is not None:
+                arrays[i] = encoder.form.read(arrays[i], encoder.column)
+        return pa.RecordBatch.from_arrays(arrays, names=self.columns_)
 
     def check_columns(self, columns: Sequence[str], name: str) -> list[str]:
         """Raise if columns are missing; return the columns that training has not seen."""
@@ -526,10 +359,14 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if table.num_rows == 0:
             return np.empty((0, self.n_features_out_), np.dtype(self.dtype_))
         batches = table.select(self.columns_).combine_chunks().to_batches()
+        for encoder in self.encoders_:
+            words = [encoder.form.unreadable(b.column(encoder.column), encoder.column) for b in batches]
+            warn_of_words(encoder, set[str]().union(*words), "the data frame")
         return np.vstack([self.encode(batch) for batch in batches])
 
     def encode(self, batch: pa.RecordBatch) -> Array:
         """The features [t, d] of an Arrow record batch that has the columns."""
+        batch = self.typed(batch)
         out = np.empty((batch.num_rows, self.n_features_out_), np.dtype(self.dtype_))
         first = 0
         for encoder in self.encoders_:

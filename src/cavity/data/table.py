@@ -6,13 +6,16 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from cavity.data.dialect import HEAD_BYTES, Dialect
 from cavity.data.locations import (
     FORMATS,
     TEXT,
@@ -21,7 +24,6 @@ from cavity.data.locations import (
     find_files,
     format_of,
     hive_keys,
-    usual_delimiter,
 )
 from cavity.data.parts import (
     FilePart,
@@ -68,6 +70,9 @@ def as_arrow(data: InputRows) -> pa.Table:
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        mixed = _with_mixed_columns_as_text(data) if hasattr(data, "keys") else None
+        if mixed is not None:
+            return mixed
         raise SourceError(f"the data frame cannot be read: {_reason(data, error)}") from error
     raise TypeError(
         f"a {type(data).__name__} is not a table; pass a data frame, an Arrow table or a dict of columns"
@@ -83,6 +88,24 @@ def _check_names(names: list[object]) -> None:
             "instance with frame.rename(columns=str)"
         )
     check_column_names([str(name) for name in names], "the data frame")
+
+
+def _with_mixed_columns_as_text(data: InputRows) -> pa.Table | None:
+    """The table, with columns of text among numbers or truth values as text; None if that is not all."""
+    pa, _ = import_arrow()
+    columns = {}
+    for name in data:
+        try:
+            columns[name] = pa.array(data[name], from_pandas=True)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            cells = [None if str(cell) in ("nan", "NaT", "<NA>") else cell for cell in data[name]]
+            kinds = (str, int, float, np.number, np.bool_, type(None))
+            if not all(isinstance(cell, kinds) for cell in cells) or not any(
+                isinstance(cell, str) for cell in cells
+            ):
+                return None
+            columns[name] = pa.array([None if cell is None else str(cell) for cell in cells])
+    return pa.table(columns)
 
 
 def _reason(data: InputRows, error: Exception) -> str:
@@ -111,23 +134,34 @@ class Table(ABC):
     """Whether the columns have types of their own; those of text files have none."""
     n_rows: int | None = None
     """Number of rows, if it is known without reading them."""
+    decimal: str | None = None
+    """The sign before the decimals of numbers that are text, if it is known."""
 
     @abstractmethod
-    def chunks(
-        self, columns: Sequence[str], types: Mapping[str, pa.DataType]
-    ) -> Iterator[pa.RecordBatch]:
+    def chunks(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Arrow record batches with these columns, of at most `CHUNK_ROWS` rows, all rows in order.
 
-        types: Arrow types in which to read columns of text files; columns without one come as strings.
+        Columns of text files come as strings.
         """
 
 
-def open_table(data: InputRows) -> Table:
+def open_table(
+    data: InputRows,
+    *,
+    sep: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    na_values: Iterable[str] | None = None,
+) -> Table:
     """The table that a path, URL, pattern or data frame means.
 
     A path, URL or pattern is that of a CSV, TSV, Parquet or Feather file, or of a folder of files of one
     of these formats, which are read in the order of their names. Text files may be compressed (.csv.gz).
     The keys of a hive folder (``year=2013/part-0.parquet``) are columns.
+
+    The other arguments are those of a `cavity.data.dialect.Dialect` of text files; what is not given is
+    found in the beginning of the first file, and the decimal sign in each column. A model remembers the
+    decimal signs of its columns; pass the others again to read other files of that dialect.
 
     >>> open_table({"age": [31, 47], "late": [True, False]}).columns
     ['age', 'late']
@@ -137,10 +171,10 @@ def open_table(data: InputRows) -> Table:
     ...     open_table(f"{folder}/flights.csv").columns
     ['age', 'late']
     """
-    if isinstance(data, Table):
-        return data
-    if not isinstance(data, (str, os.PathLike)):
-        return FrameTable(data)
+    dialect = Dialect(sep, decimal, encoding, None if na_values is None else tuple(na_values))
+    if isinstance(data, Table) or not isinstance(data, (str, os.PathLike)):
+        dialect.refuse("a data frame or table")
+        return data if isinstance(data, Table) else FrameTable(data)
     name, files = os.fspath(data), find_files(data)
     if format_of(files[0].name) is None:
         raise SourceError(
@@ -151,7 +185,8 @@ def open_table(data: InputRows) -> Table:
         _require_bytes(file)
     keys = [hive_keys(data, file) for file in files]
     if format_of(files[0].name) == TEXT:
-        return TextTable(files, name, usual_delimiter(files[0].name), keys)
+        return TextTable(files, name, dialect, keys)
+    dialect.refuse(f"{name}, which is no text")
     return ArrowTable(parts_of_files(files, keys), name)
 
 
@@ -179,9 +214,7 @@ class FrameTable(Table):
         if self.table.num_rows == 0:
             raise SourceError(f"{name} has no rows")
 
-    def chunks(
-        self, columns: Sequence[str], types: Mapping[str, pa.DataType]
-    ) -> Iterator[pa.RecordBatch]:
+    def chunks(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Record batches of at most `CHUNK_ROWS` rows."""
         pa, _ = import_arrow()
         table = self.table.select(list(columns)).combine_chunks()
@@ -192,15 +225,7 @@ class FrameTable(Table):
 
 
 _BLOCK_BYTES = 4_000_000
-_CANDIDATES = ",\t;|"
-"""Characters that may separate the cells of a line."""
-MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "n/a", "-nan", "<NA>", "?")
-"""Cells that stand for a missing value."""
-_BAD_CELL = re.compile(
-    r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+).*: invalid value ('.*')"
-)
 _RAGGED = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)")
-_KINDS = {"double": "numeric", "int64": "whole numbers", "bool": "boolean", "timestamp": "dates"}
 
 
 class TextTable(Table):
@@ -212,14 +237,17 @@ class TextTable(Table):
         self,
         files: Sequence[File],
         name: str,
-        delimiter: str | None,
+        dialect: Dialect,
         keys: Sequence[Mapping[str, str]] = (),
     ) -> None:
         self.files = list(files)
         self.keys = [dict(some) for some in keys] or [{} for _ in files]
         """Values of the keys of a hive folder, for each file."""
         self.name = name
-        self.delimiter = self._guessed(delimiter)
+        with _reading_text(self.files[0]), _stream(self.files[0]) as stream:
+            head = stream.read(HEAD_BYTES)
+        self.dialect = dialect.completed(head, self.files[0])
+        self.decimal = self.dialect.decimal
         names = self._header(self.files[0])
         check_column_names(names, str(self.files[0]))
         for path in self.files[1:]:
@@ -229,78 +257,54 @@ class TextTable(Table):
     def pieces(self) -> list[TextTable]:
         """A table for each file, by paths that do not depend on the current folder."""
         return [
-            TextTable([_absolute(file)], str(_absolute(file)), self.delimiter, [keys])
+            TextTable([_absolute(file)], str(_absolute(file)), self.dialect, [keys])
             for file, keys in zip(self.files, self.keys, strict=True)
         ]
 
-    def chunks(
-        self, columns: Sequence[str], types: Mapping[str, pa.DataType]
-    ) -> Iterator[pa.RecordBatch]:
+    def chunks(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Record batches of about 4 MB of text, cut to at most `CHUNK_ROWS` rows."""
-        pa, _ = import_arrow()
-        wanted = {name: types.get(name, pa.string()) for name in columns}
         found = False
         for path, keys in zip(self.files, self.keys, strict=True):
-            inside = {name: kind for name, kind in wanted.items() if name not in keys}
-            with _reading_text(path, self.columns), self._open(path, inside) as reader:
+            inside = [name for name in columns if name not in keys]
+            with _reading_text(path), self._open(path, inside) as reader:
                 while (batch := next(reader, None)) is not None:
                     found = found or batch.num_rows > 0
-                    whole = with_keys(batch, keys, wanted) if keys else batch
+                    whole = with_keys(batch, keys, columns) if keys else batch
                     for start in range(0, batch.num_rows, CHUNK_ROWS):
                         yield whole.slice(start, CHUNK_ROWS)
         if not found:
             raise SourceError(f"{self.name} has no rows below its line of names")
 
-    def _open(self, path: File, types: Mapping[str, pa.DataType]) -> CSVStreamingReader:
-        import_arrow()
+    def _open(self, path: File, columns: Sequence[str] | None) -> CSVStreamingReader:
+        """A reader of some columns; None is all of them, with names that may be no UTF-8."""
+        pa, _ = import_arrow()
         from pyarrow import csv
 
-        return csv.open_csv(
-            _stream(path),
-            read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
-            parse_options=csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                include_columns=list(types),
-                column_types=dict(types),
-                null_values=list(MISSING),
+        dialect = self.dialect
+        convert = csv.ConvertOptions(check_utf8=False)
+        if columns is not None:
+            convert = csv.ConvertOptions(
+                include_columns=list(columns),
+                column_types=dict.fromkeys(columns, pa.string()),
+                null_values=list(dialect.missing),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=True,
-                true_values=["true", "True", "TRUE", "1"],
-                false_values=["false", "False", "FALSE", "0"],
+            )
+        return csv.open_csv(
+            _stream(path),
+            read_options=csv.ReadOptions(
+                block_size=_BLOCK_BYTES, use_threads=False, encoding=dialect.encoding
             ),
+            parse_options=csv.ParseOptions(delimiter=dialect.sep, newlines_in_values=True),
+            convert_options=convert,
         )
 
     def _header(self, path: File) -> list[str]:
-        import_arrow()
-        from pyarrow import csv
-
-        text = csv.ConvertOptions(check_utf8=False)
         with _reading_text(path):
-            reader = csv.open_csv(
-                _stream(path),
-                read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
-                parse_options=csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-                convert_options=text,
-            )
+            reader = self._open(path, None)
             names = list(reader.schema.names)
             reader.close()
         return names
-
-    def _guessed(self, delimiter: str | None) -> str:
-        """The delimiter of the kind of file, or that of its first line if it has none of that kind."""
-        with _reading_text(self.files[0]), _stream(self.files[0]) as stream:
-            head = stream.read(65_536).split(b"\n", 1)[0]
-        if b"\0" in head:
-            raise SourceError(
-                f"{self.files[0]}: is compressed or not UTF-8 text, as NULs in its first line show; "
-                "unpack it, or convert it, for instance with iconv"
-            )
-        line = head.decode("utf-8", errors="replace")
-        if delimiter is not None and delimiter in line:
-            return delimiter
-        counts = {mark: line.count(mark) for mark in _CANDIDATES}
-        best = max(counts, key=lambda mark: counts[mark])
-        return best if counts[best] else delimiter or ","
 
 
 def _stream(path: File) -> NativeFile:
@@ -311,18 +315,24 @@ def _stream(path: File) -> NativeFile:
     return pa.input_stream(str(path), compression="detect")
 
 
+_NOT_ENCODED = (
+    "is not text in the encoding that its beginning has; name the encoding, for instance with "
+    'open_table(path, encoding="cp1252")'
+)
+
+
 @contextmanager
-def _reading_text(path: File, columns: Sequence[str] = ()) -> Iterator[None]:
-    """Turn what Arrow raises on a damaged file into an error that names it, and the column."""
+def _reading_text(path: File) -> Iterator[None]:
+    """Turn what Arrow raises on a damaged file into an error that names it."""
     pa, _ = import_arrow()
     try:
         yield
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path}: is not UTF-8 text; convert it, for instance with iconv") from error
+    except UnicodeError as error:
+        raise SourceError(f"{path}: {_NOT_ENCODED}") from error
     except pa.ArrowInvalid as error:
         words = one_line(error)
         if "UTF8" in words or "UTF-8" in words:
-            words = "is not UTF-8 text; convert it, for instance with iconv"
+            words = _NOT_ENCODED
         elif row := _RAGGED.search(words):
             words = (
                 f"row {row[1]}, counting the names, has {row[3]} cells, but there are {row[2]} names; "
@@ -335,12 +345,6 @@ def _reading_text(path: File, columns: Sequence[str] = ()) -> Iterator[None]:
             )
         elif "Empty CSV" in words:
             words = "the file is empty"
-        elif (cell := _BAD_CELL.search(words)) and int(cell[1]) < len(columns):
-            kind = _KINDS.get(cell[3], cell[3])
-            words = (
-                f"column {columns[int(cell[1])]!r} should be {kind}, but has the value {cell[4]} in "
-                f"line {cell[2]}; correct such cells or leave them empty"
-            )
         else:
             words = f"cannot be read as a table ({words})"
         raise SourceError(f"{path}: {words}") from error
@@ -385,9 +389,7 @@ class ArrowTable(Table):
                 piece.n_rows = None
                 yield piece
 
-    def chunks(
-        self, columns: Sequence[str], types: Mapping[str, pa.DataType]
-    ) -> Iterator[pa.RecordBatch]:
+    def chunks(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Record batches of at most `CHUNK_ROWS` rows."""
         wanted = {name: self.types[name] for name in columns}
         reader = PartReader()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cavity.data.columns import CategoricalEncoder
 from cavity.data.parts import import_arrow
-from cavity.data.preprocess import weighted_rows
+from cavity.data.preprocess import warn_of_words, weighted_rows
 from cavity.data.shuffle import read_ahead
 from cavity.data.table import Table
 from cavity.errors import SourceError
@@ -67,13 +67,14 @@ class LabelledRows:
         for chunk, codes, at in self._chunks(self.model.columns_):
             unseen.look_at(chunk)
             inside = wanted[(wanted >= first) & (wanted < first + len(codes))] - first
-            parts.append(pa.Table.from_batches([chunk]).take(pa.array(inside)))
+            some = self.model.preprocessor_.typed(chunk.take(pa.array(inside)))
+            parts.append(pa.Table.from_batches([some]))
             places.append(at[inside])
             first += len(codes)
         if not self._warned:
             unseen.warn(self.table.name)
             self._warned = True
-        frame = pa.concat_tables(parts).select(self.model.columns_).to_pandas()
+        frame = pa.concat_tables(parts).to_pandas()
         frame.index = np.concatenate(places)
         frame.attrs["table"] = self.table.name
         return frame.iloc[np.searchsorted(wanted, numbers)]
@@ -83,11 +84,10 @@ class LabelledRows:
         pa, _ = import_arrow()
         labels = self.model.labels_
         read = [*columns, labels.target]
-        types = {**self.model.preprocessor_.text_types(), labels.target: labels.arrow_type}
         if self.weight is not None:
-            read, types = [*read, self.weight], {**types, self.weight: pa.float64()}
+            read = [*read, self.weight]
         first = 0
-        for chunk in self.table.chunks(read, types):
+        for chunk in self.table.chunks(read):
             places = pa.array(np.arange(first, first + chunk.num_rows))
             first += chunk.num_rows
             rows, _ = weighted_rows(chunk.append_column("", places), self.weight)
@@ -153,19 +153,17 @@ class EncodedChunk(NamedTuple):
 def encoded_chunks(
     model: TableClassifier,
     table: Table,
-    others: Mapping[str, pyarrow.DataType],
+    others: Sequence[str],
     weight: str | None = None,
 ) -> Iterator[EncodedChunk]:
-    """The rows of a table whose weight is positive, read ahead, with other columns of given types."""
-    pa, _ = import_arrow()
+    """The rows of a table whose weight is positive, read ahead, with other columns of it."""
     preprocessor = model.preprocessor_
-    others = {**others, **({} if weight is None else {weight: pa.float64()})}
-    columns = list(dict.fromkeys([*preprocessor.columns_, *others]))
-    types = {**others, **preprocessor.text_types()}
+    weights = [] if weight is None else [weight]
+    columns = list(dict.fromkeys([*preprocessor.columns_, *others, *weights]))
     unseen = UnseenLevels(model)
 
     def encoded() -> Iterator[EncodedChunk]:
-        for chunk in table.chunks(columns, types):
+        for chunk in table.chunks(columns):
             rows, weights = weighted_rows(chunk, weight)
             unseen.look_at(rows)
             yield EncodedChunk(preprocessor.encode(rows), rows, weights, chunk.num_rows)
@@ -178,10 +176,9 @@ def _predicted(
     model: TableClassifier, table: Table, keep: Sequence[str]
 ) -> Iterator[pyarrow.RecordBatch]:
     pa, _ = import_arrow()
-    others = {name: pa.string() for name in keep}
     words = [str(value) for value in model.classes_]
     with model.compute_context() as threads:
-        for features, chunk, _, _ in encoded_chunks(model, table, others):
+        for features, chunk, _, _ in encoded_chunks(model, table, keep):
             mean, variance, log_proba = model.moments_and_log_proba(features, threads)
             codes = log_proba.argmax(axis=1)
             columns = {"label": pa.array(model.classes_[codes])}
@@ -203,13 +200,13 @@ def _predicted(
 
 
 class UnseenLevels:
-    """Collects values of categorical columns that did not occur in training, for one warning."""
+    """Collects values that did not occur in training, or cannot be read, for one warning a column."""
 
     def __init__(self, model: TableClassifier) -> None:
         self._encoders = [
             encoder
             for encoder in model.preprocessor_.encoders_
-            if isinstance(encoder, CategoricalEncoder) and not encoder.has_other
+            if not (isinstance(encoder, CategoricalEncoder) and encoder.has_other)
         ]
         self._found: dict[str, set[str]] = {}
 
@@ -218,14 +215,21 @@ class UnseenLevels:
         for encoder in self._encoders:
             found = self._found.setdefault(encoder.column, set())
             if len(found) < 100:
-                found |= encoder.unseen(chunk.column(encoder.column))
+                array = chunk.column(encoder.column)
+                if isinstance(encoder, CategoricalEncoder):
+                    found |= encoder.unseen(array)
+                else:
+                    found |= encoder.form.unreadable(array, encoder.column)
 
     def warn(self, name: str) -> None:
         """Warn of what was found in the table of that name."""
-        for column, values in self._found.items():
-            if values:
+        for encoder in self._encoders:
+            values = self._found.get(encoder.column, set())
+            if not isinstance(encoder, CategoricalEncoder):
+                warn_of_words(encoder, values, name)
+            elif values:
                 warnings.warn(
-                    f"{name}: column {column!r} has values that did not occur in "
+                    f"{name}: column {encoder.column!r} has values that did not occur in "
                     f"training: {listed(sorted(values), most=5)}; they are treated as none of the known "
                     "values",
                     stacklevel=2,

@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.pipeline import Pipeline
 
+from cavity.data.cells import COMMA, POINT
 from cavity.data.columns import (
     BOOLEAN,
     NUMERIC,
@@ -162,6 +163,10 @@ def _check_encoder(encoder: NumericEncoder | CategoricalEncoder | DateEncoder) -
         raise ModelFileError(f"its column {encoder.column!r} has the unknown kind {encoder.kind!r}")
     if isinstance(encoder, CategoricalEncoder):
         return
+    if isinstance(encoder, NumericEncoder) and encoder.decimal not in (POINT, COMMA):
+        raise ModelFileError(
+            f"its column {encoder.column!r} has the unknown decimal sign {encoder.decimal!r}"
+        )
     if not np.isfinite(encoder.fill).all():
         raise ModelFileError(f"its column {encoder.column!r} fills missing cells with {encoder.fill}")
     if isinstance(encoder, DateEncoder):
