@@ -499,6 +499,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             self.__dict__[RELEVANCE_CACHE] = cached
         return cached[1]
 
+    @property
+    def feature_importances_(self) -> Array:
+        """Relevance [d] of the features, which adds up to one."""
+        return np.array(self.relevance_.value)
+
     def sample_latent(self, X: InputRows, n_samples: int = 1, random_state: RandomSeed = None) -> Array:
         """Joint draws [n, n_samples] of the noise-free latent function at X [n, d]; O(n²) memory.
 
