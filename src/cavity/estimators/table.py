@@ -24,7 +24,17 @@ from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.learned import LearnedAttributes
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import rollback_on_error
-from cavity.estimators.table_input import LABELS, WEIGHTS, ArrayTable, as_table, is_array, training_table
+from cavity.estimators.table_input import (
+    LABELS,
+    WEIGHTS,
+    ArrayTable,
+    as_table,
+    check_place,
+    fits_on_cluster,
+    is_array,
+    lazy_on_dask,
+    training_table,
+)
 from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
 from cavity.export.model_file import save
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
@@ -49,7 +59,9 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
     Parameters
     ----------
     estimator : classifier or None
-        A `SEPClassifier`, `SVIClassifier` or `GFITCClassifier`; None is `SEPClassifier(random_state=0)`.
+        A `SEPClassifier`, `SVIClassifier` or `GFITCClassifier`; or a `DaskSEPClassifier` or
+        `DaskSVIClassifier`, to fit files or a Dask data frame on a cluster. None is
+        `SEPClassifier(random_state=0)`.
     max_categories, drop_features, categorical_features
         As in `TablePreprocessor`.
     cache_dir : path or None
@@ -97,12 +109,17 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
     def fit(self, X: InputRows, y: InputLabels, sample_weight: InputWeights = None) -> TableClassifier:
         """Fit to a table: a data frame, or the path, pattern or URL of files that `open_table` reads.
 
+        Data frames are those of pandas, polars, Arrow and, with a classifier of Dask as `estimator`,
+        Dask. The columns of an array are x0, x1, …
+
         y is the name of the target column, `sample_weight` that of a column with the weights of the
         rows; for a data frame they may be arrays [n] instead. A weight of w counts a row w times. Rows
         without a target, or of weight 0, are left out.
         """
         begun = time.perf_counter()
-        table, target, weight = training_table(X, y, sample_weight)
+        check_place(self.estimator, X)
+        client = self.estimator.client if fits_on_cluster(self.estimator) else None
+        table, target, weight = training_table(X, y, sample_weight, client)
         if table.n_rows == 1:
             raise SourceError(f"{table.name} has one row (n_samples=1); rows of two classes are needed")
         with rollback_on_error(self):  # columns and classifier must be of the same table
@@ -138,6 +155,11 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
     def train(self, table: Table) -> None:
         """Train the classifier on the columns that were learned; the second half of a fit."""
         classifier = SEPClassifier(random_state=0) if self.estimator is None else clone(self.estimator)
+        if fits_on_cluster(classifier):
+            from cavity.estimators.dask import fit_table  # Dask is an extra
+
+            self.keep(fit_table(classifier, table, self.preprocessor_, self.labels_, self.weight_))
+            return
         with training_rows(
             table,
             self.preprocessor_,
@@ -208,33 +230,39 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
                 "features as input"
             )
 
+    @lazy_on_dask
     def predict_proba(self, X: InputRows) -> Array:
         """Probabilities [n, C] of the classes, in the order of `classes_`.
 
         X is what `fit` takes: a data frame, an array, or the path, pattern or URL of files, of which a
         chunk at a time is read. For a Dask data frame, this and the other predictions are lazy arrays.
         """
-        return np.exp(self.predict_log_proba(X))
+        return np.exp(self._at(X)[2])
 
+    @lazy_on_dask
     def predict_log_proba(self, X: InputRows) -> Array:
         """Log probabilities [n, C] of the classes."""
         return self._at(X)[2]
 
+    @lazy_on_dask
     def predict(self, X: InputRows) -> Array:
         """The most probable class of each row [n]."""
         codes = self._at(X)[2].argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
+    @lazy_on_dask
     def decision_function(self, X: InputRows) -> Array:
         """The classifier's score of each row: [n] for two classes, [n, C] for more."""
         mean, variance, _ = self._at(X)
         return np.asarray(self.estimator_.model_.likelihood.decision_score(mean, variance))
 
+    @lazy_on_dask
     def latent_mean_and_variance(self, X: InputRows) -> tuple[Array, Array]:
         """Posterior mean and variance of the latent function: [n] for two classes, [n, C] for more."""
         mean, variance, _ = self._at(X)
         return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
 
+    @lazy_on_dask
     def predict_uncertainty(self, X: InputRows) -> Uncertainty:
         """Predictive entropy in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
 
@@ -243,6 +271,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         mean, variance, _ = self._at(X)
         return split_uncertainty(self.estimator_.model_.likelihood, mean, variance)
 
+    @lazy_on_dask
     def ood_score(self, X: InputRows) -> Array:
         """How far rows are from what was learned: [n], from 0 (known) to 1 (nothing is known)."""
         check_is_fitted(self)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
+from functools import wraps
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeGuard, TypeVar, cast
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +20,14 @@ from cavity.typing import InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from distributed import Client
+
+    from cavity.estimators.base import SparseGPClassifier
+    from cavity.estimators.dask import DaskClassifier
+    from cavity.estimators.table import TableClassifier
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LABELS, WEIGHTS = "(target)", "(weight)"
 """Names of the columns that labels and weights get which were passed as arrays."""
@@ -31,10 +41,10 @@ class ArrayTable(FrameTable):
         self.precision = precision
 
 
-def as_table(X: InputRows) -> Table:
+def as_table(X: InputRows, client: Client | None = None) -> Table:
     """The table that X means: a data frame, an array, a path or URL of files, a Dask data frame.
 
-    The columns of an array are x0, x1, …
+    The columns of an array are x0, x1, … client: the cluster of a Dask data frame; None is the default.
 
     >>> as_table(np.eye(2)).columns
     ['x0', 'x1']
@@ -44,13 +54,42 @@ def as_table(X: InputRows) -> Table:
     if is_dask(X):
         from cavity.engines.dask.tables import DaskTable  # Dask is an extra
 
-        return DaskTable(X)
+        return DaskTable(X, client)
     return _array_table(X) if is_array(X) else open_table(X)
 
 
 def is_dask(X: InputRows) -> bool:
     """Whether X is a lazy collection of Dask."""
     return hasattr(X, "__dask_graph__")
+
+
+def fits_on_cluster(estimator: SparseGPClassifier | None) -> TypeGuard[DaskClassifier]:
+    """Whether a classifier is one of Dask, found out without importing Dask."""
+    return hasattr(estimator, "to_local")
+
+
+def check_place(estimator: SparseGPClassifier | None, X: InputRows) -> None:
+    """Raise for a Dask data frame and a classifier of one machine."""
+    if is_dask(X) and not fits_on_cluster(estimator):
+        raise TypeError(
+            f"X is a {type(X).__name__} of Dask; to fit on its cluster, wrap a classifier of Dask, as "
+            "in TableClassifier(DaskSEPClassifier(client=client)); to fit here, pass X.compute()"
+        )
+
+
+def lazy_on_dask(method: Callable[P, R]) -> Callable[P, R]:
+    """A method of a table classifier that returns lazy arrays for a Dask data frame."""
+
+    @wraps(method)
+    def predict(*args: P.args, **kwargs: P.kwargs) -> R:
+        X = args[1] if len(args) > 1 else kwargs.get("X")
+        if not is_dask(X):
+            return method(*args, **kwargs)
+        from cavity.estimators.dask import predict_table  # Dask is an extra
+
+        return cast(R, predict_table(cast("TableClassifier", args[0]), method.__name__, X))
+
+    return predict
 
 
 def is_array(X: InputRows) -> bool:
@@ -82,10 +121,10 @@ def _array_table(X: InputRows) -> ArrayTable:
 
 
 def training_table(
-    X: InputRows, y: InputLabels, sample_weight: InputWeights
+    X: InputRows, y: InputLabels, sample_weight: InputWeights, client: Client | None = None
 ) -> tuple[Table, str, str | None]:
     """The table that X means with labels and weights as columns, and the names of these columns."""
-    table, target = _with_column(as_table(X), y, "y", LABELS)
+    table, target = _with_column(as_table(X, client), y, "y", LABELS)
     if sample_weight is None:
         return table, target, None
     table, weight = _with_column(table, sample_weight, "sample_weight", WEIGHTS)

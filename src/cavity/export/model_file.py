@@ -178,6 +178,8 @@ def _without_run_parameters(value: Any) -> Any:
         return {name: _without_run_parameters(item) for name, item in value.items()}
     if not isinstance(value, BaseEstimator):
         return value
+    if hasattr(value, "to_local"):  # a classifier of Dask, inside of a table classifier
+        value = value.to_local()
     kind: Any = type(value)
     copied, parameters = kind.__new__(kind), inspect.signature(kind).parameters
     for name, item in vars(value).items():
