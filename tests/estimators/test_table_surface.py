@@ -153,3 +153,71 @@ def test_arrays_and_numbered_frames_have_columns_by_number():
     assert small().fit(strings, strings[:, 0]).columns_ == ["x0", "x1"]
     with pytest.raises(SourceError, match="X has 2 features, but TableClassifier is expecting 3"):
         by_array.predict(X[:, :2])
+
+
+def test_a_stream_learns_its_columns_from_the_first_chunk():
+    frame = flights(600)
+    stream = small()
+    for start in range(0, 600, 200):
+        chunk = frame[start : start + 200]
+        y = chunk["delayed"] if start else "delayed"  # a column, or an array
+        assert stream.partial_fit(chunk if start == 0 else chunk.drop(columns="delayed"), y) is stream
+    encoders = stream.preprocessor_.encoders_
+    assert encoders == small().fit(frame[:200], "delayed").preprocessor_.encoders_
+    assert stream.score(NEW, NEW["delayed"]) > 0.8
+    assert stream.labels_.counts.sum() == 600
+    assert stream.loo_log_proba_.shape == (200,)
+    assert stream.predict(NEW.assign(carrier="ZZ")).shape == (60,)
+    stream.partial_fit(NEW.assign(carrier="ZZ"), "delayed")  # as in a prediction
+
+
+def test_a_stream_is_that_of_the_classifier_inside():
+    frame = flights(300).assign(copies=np.arange(300) % 3, extra=1.0)
+    stream = small(drop_features=["extra"])
+    inside = SEPClassifier(n_inducing=8, random_state=0, config={"tol": 1e-2})
+    for start in (0, 150):
+        chunk = frame[start : start + 150]
+        stream.partial_fit(chunk, "delayed", sample_weight="copies")
+        inside.partial_fit(stream.transform(chunk), chunk["delayed"], sample_weight=chunk["copies"])
+    assert_allclose(stream.predict_proba(NEW), inside.predict_proba(stream.transform(NEW)), rtol=1e-6)
+    assert stream.labels_.totals.sum() == frame["copies"].sum()
+
+
+def test_a_stream_goes_on_from_a_fit_and_is_saved(tmp_path):
+    frame = flights(300)
+    model = small().fit(frame[:150], "delayed").partial_fit(frame[150:], "delayed")
+    assert model.labels_.counts.sum() == 300
+    model.save(tmp_path / "m.cavity")
+    again = cavity.load(tmp_path / "m.cavity").partial_fit(NEW, "delayed")
+    assert again.labels_.counts.sum() == 360
+
+
+@pytest.mark.parametrize(
+    ("chunk", "options", "words"),
+    [
+        (flights(40).assign(delayed="no"), {}, r"has 1 classes; pass classes="),
+        (flights(1), {"classes": ["no", "yes"]}, "first chunk.*too small.*begin with more rows"),
+        (flights(40), {"classes": ["no", "perhaps"]}, "'yes', which is not in classes"),
+        (flights(40).drop(columns="delayed"), {}, "has no column 'delayed'"),
+    ],
+)
+def test_first_chunks_that_cannot_be_learned_from(chunk, options, words):
+    stream = small()
+    with pytest.raises(SourceError, match=words):
+        stream.partial_fit(chunk, "delayed", **options)
+    assert not hasattr(stream, "classes_")
+
+
+def test_chunks_that_do_not_follow_the_first(model):
+    stream = small().partial_fit(flights(100), "delayed", classes=["no", "yes", "never"])
+    assert stream.classes_.tolist() == ["never", "no", "yes"]
+    before = stream.predict_proba(NEW)
+    for chunk, words in (
+        (NEW.assign(delayed="perhaps"), "'perhaps', which is not among the classes"),
+        (NEW.drop(columns="hour"), "lacks the column 'hour'"),
+    ):
+        with pytest.raises(SourceError, match=words):
+            stream.partial_fit(chunk, "delayed")
+    with pytest.raises(TypeError, match="partial_fit takes the rows of a chunk"):
+        stream.partial_fit("flights.csv", "delayed")
+    assert_array_equal(stream.predict_proba(NEW), before)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin, TransformerMixin, clone
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -26,16 +27,16 @@ from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import rollback_on_error
 from cavity.estimators.table_input import (
     LABELS,
-    WEIGHTS,
     ArrayTable,
     as_table,
     check_place,
+    check_width,
     fits_on_cluster,
-    is_array,
     lazy_on_dask,
     training_table,
 )
 from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
+from cavity.estimators.table_stream import absorb_chunk
 from cavity.export.model_file import save
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
 from cavity.memory import peak_bytes
@@ -172,6 +173,25 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
                 classifier._training = None  # its rows are in a folder that will be gone
         self.keep(classifier)
 
+    def partial_fit(
+        self,
+        X: InputRows,
+        y: InputLabels,
+        classes: ArrayLike | None = None,
+        sample_weight: InputWeights = None,
+    ) -> TableClassifier:
+        """Learn from one more chunk of rows, a data frame or array; earlier chunks stay learned.
+
+        The first call on a model that is not fitted learns the columns from its chunk, which should
+        have some thousand rows, and needs `classes` if the chunk does not show all of them. Later
+        chunks are encoded with these columns: a category that the first chunk did not have is treated
+        as in a prediction. y and `sample_weight` are names of columns, or arrays [n]. See
+        `SEPClassifier.partial_fit`.
+        """
+        with rollback_on_error(self):
+            absorb_chunk(self, X, y, classes, sample_weight)
+        return self
+
     def keep(self, classifier: SparseGPClassifier) -> None:
         """Take a classifier that was fitted to the features of the table."""
         self.estimator_ = classifier
@@ -214,21 +234,11 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         """The features [t, d] of a table, chunk by chunk."""
         check_is_fitted(self)
         table = as_table(X)
-        if is_array(X):
-            self._check_width(len(table.columns))
+        check_width(self.preprocessor_, table)
         warn_of_new_columns(self.preprocessor_, table)
         warns = not isinstance(table, FrameTable)
         chunks = encoded_chunks(self.preprocessor_, table, {}, warn_unseen=warns)
         return (chunk.features for chunk in chunks)
-
-    def _check_width(self, n_columns: int) -> None:
-        """Raise for an array that has not as many columns as that of the fit."""
-        seen = {*self.columns_, *self.preprocessor_.ignored_} - {LABELS, WEIGHTS}
-        if n_columns != len(seen):
-            raise SourceError(
-                f"X has {n_columns} features, but {type(self).__name__} is expecting {len(seen)} "
-                "features as input"
-            )
 
     @lazy_on_dask
     def predict_proba(self, X: InputRows) -> Array:

@@ -14,6 +14,7 @@ from sklearn.utils import check_array, column_or_1d
 
 from cavity.data.labels import whole_labels
 from cavity.data.parts import import_arrow
+from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.errors import SourceError
 from cavity.typing import InputLabels, InputRows, InputWeights
@@ -118,6 +119,18 @@ def _array_table(X: InputRows) -> ArrayTable:
     precision = "float32" if values.dtype == np.float32 else "float64"
     names = [f"x{j}" for j in range(len(columns))]
     return ArrayTable(pa.Table.from_arrays(columns, names=names), precision)
+
+
+def check_width(preprocessor: TablePreprocessor, table: Table) -> None:
+    """Raise for an array that has not as many columns as that of the fit."""
+    if not isinstance(table, ArrayTable):
+        return
+    seen = {*preprocessor.columns_, *preprocessor.ignored_} - {LABELS, WEIGHTS}
+    found = set(table.columns) - {LABELS, WEIGHTS}
+    if len(found) != len(seen):
+        raise SourceError(
+            f"X has {len(found)} features, but TableClassifier is expecting {len(seen)} features as input"
+        )
 
 
 def training_table(
