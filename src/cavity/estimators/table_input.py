@@ -129,7 +129,8 @@ def check_width(preprocessor: TablePreprocessor, table: Table) -> None:
     found = set(table.columns) - {LABELS, WEIGHTS}
     if len(found) != len(seen):
         raise SourceError(
-            f"X has {len(found)} features, but TableClassifier is expecting {len(seen)} features as input"
+            f"X has {len(found)} features, but TableClassifier is expecting {len(seen)} features "
+            "as input"
         )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cavity.gp.metrics import Bins, calibration_error, reliability_bins
-from cavity.inference.fitted import FittedClassifier
 from cavity.plot.canvas import Display, colour
+from cavity.plot.columns import Plottable, frame_of, label_values
 from cavity.typing import AnyArray, Array, InputLabels, InputRows
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class CalibrationDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedClassifier,
+        estimator: Plottable,
         X: InputRows,
         y: InputLabels,
         *,
@@ -53,7 +53,17 @@ class CalibrationDisplay(Display):
         confidence: float = 0.95,
         ax: Axes | None = None,
     ) -> CalibrationDisplay:
-        """Predict rows X [n, d] and compare with y [n], as `from_predictions` does."""
+        """Predict rows X [n, d] and compare with y [n], as `from_predictions` does.
+
+        For a table classifier, X is a data frame, and y may be the name of a column of it; rows without
+        a label are left out.
+        """
+        if isinstance(y, str):
+            X = frame_of(X)
+            labels = label_values(X, y)
+            assert labels is not None
+            known = [label is not None for label in labels.tolist()]
+            X, y = X.filter(known), np.array(labels[known].tolist())
         return cls.from_predictions(
             y,
             estimator.predict_proba(X),

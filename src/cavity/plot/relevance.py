@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cavity.gp.relevance import Relevance
-from cavity.inference.fitted import FittedClassifier, names_of_features
+from cavity.inference.fitted import names_of_features
 from cavity.plot.canvas import Display, colour, number
+from cavity.plot.columns import Plottable
 from cavity.typing import Array, FeatureNames, IntArray
 
 if TYPE_CHECKING:
@@ -37,13 +38,13 @@ class RelevanceDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedClassifier,
+        estimator: Plottable,
         *,
         feature_names: FeatureNames = None,
         max_features: int = 20,
         ax: Axes | None = None,
     ) -> RelevanceDisplay:
-        """Show `relevance_` of the `max_features` most relevant features."""
+        """Show `relevance_` of the `max_features` most relevant features, or columns of a table."""
         names = names_of_features(estimator, feature_names)
         return cls(estimator.relevance_, names, max_features=max_features).plot(ax)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cavity.inference.fitted import FittedClassifier
 from cavity.inference.history import Iteration
 from cavity.plot.canvas import Display, colour
+from cavity.plot.columns import Plottable
 from cavity.typing import Array
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class TrainingCurveDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedClassifier,
+        estimator: Plottable,
         *,
         y: str = "leave_one_out",
         x: str = "seconds",
@@ -62,7 +62,7 @@ class TrainingCurveDisplay(Display):
     @classmethod
     def from_estimators(
         cls,
-        estimators: Mapping[str, FittedClassifier] | Sequence[FittedClassifier],
+        estimators: Mapping[str, Plottable] | Sequence[Plottable],
         *,
         y: str = "leave_one_out",
         x: str = "seconds",
@@ -96,7 +96,7 @@ class TrainingCurveDisplay(Display):
         return self
 
 
-def _named(estimators: list[FittedClassifier]) -> dict[str, FittedClassifier]:
+def _named(estimators: list[Plottable]) -> dict[str, Plottable]:
     """Name estimators by their types, numbered where a type occurs more than once."""
     types = [type(one).__name__ for one in estimators]
     names = [
