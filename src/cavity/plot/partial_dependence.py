@@ -202,6 +202,14 @@ class PartialDependenceDisplay(Display):
             long = max(map(len, labels)) * len(labels) > _MAX_LETTERS
             ax.set_xticks(grid, labels, rotation=90 if long else 0)
             ax.set_xlim(-0.5, len(grid) - 0.5)
+        elif grid.dtype.kind == "M":
+            from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+            locator = AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
+            ax.xaxis.set_major_locator(locator)
+            ax.xaxis.set_major_formatter(
+                ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+            )
         elif len(grid) < 3:
             ax.set_xticks(grid)
             ax.margins(x=0.3)

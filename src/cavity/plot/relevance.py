@@ -73,6 +73,7 @@ class RelevanceDisplay(Display):
         if not np.isfinite(scales).any():
             return
         words = [("lengthscale", -0.9)]
-        words += [(number(scale), y) for scale, y in zip(scales, at, strict=True)]
+        known = zip(scales, at, strict=True)
+        words += [(number(scale), y) for scale, y in known if np.isfinite(scale)]
         for word, y in words:
             ax.text(1.02, y, word, transform=ax.get_yaxis_transform(), va="center", fontsize="small")
