@@ -219,7 +219,7 @@ def test_values_that_are_not_finite(write, value):
 def test_columns_that_are_not_numeric(write):
     path = write(carrier=["AA"] * N, day=[datetime.date(2008, 1, 1)] * N)
     with pytest.raises(
-        SourceError, match=r"'carrier' \((large_)?string\), 'day' \(date32.*OneHotEncoder"
+        SourceError, match=r"'carrier' \((large_)?string\), 'day' \(date32.*TableClassifier"
     ):
         train(path)
     train(path, columns=["age"])

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
@@ -16,7 +17,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity import GFITCClassifier, SEPClassifier, SourceError, SVIClassifier
 from cavity.inference.config import resolve
 from cavity.inference.optimizers import Adam, SignRates
 from support import LocalEngine, make, table, tried
@@ -425,3 +426,21 @@ class TestGivesASensibleResult:
         rows.flags.writeable = False
         fit = model().fit(rows, LABELS)
         assert_allclose(fit.predict_proba(rows), model().fit(X, LABELS).predict_proba(X), atol=1e-9)
+
+
+@pytest.mark.parametrize("method", [SEPClassifier.fit, SEPClassifier.partial_fit])
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("carrier", ["AA", "UA"] * 10),
+        ("carrier", pd.Categorical(["AA", "UA"] * 10)),
+        ("date", pd.date_range("2013-01-01", periods=20)),
+    ],
+)
+def test_frames_with_other_columns_than_numbers_are_for_table_classifiers(method, column, values):
+    frame = pd.DataFrame({"hour": np.arange(20.0), column: values})
+    with pytest.raises(SourceError, match=f"not numbers: '{column}'; use TableClassifier"):
+        method(SEPClassifier(), frame, [0, 1] * 10)
+    mixed = frame.astype({column: str}).to_numpy(dtype=object)
+    with pytest.raises(SourceError, match="not numbers: '1'; use TableClassifier"):
+        method(SEPClassifier(), mixed, [0, 1] * 10)

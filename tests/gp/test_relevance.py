@@ -17,9 +17,9 @@ STEP = 1e-5
 SMOOTH = {name: kernel for name, kernel in KERNELS.items() if "1/2" not in name}
 
 
-def fitted(kernel, **options):
+def fitted(kernel, rows=X, y=LABELS, **options):
     options = {"inducing_points": points(6), "optimizer": None, "n_jobs": 1, **options}
-    return make(SEPClassifier, kernel, **options).fit(X, LABELS)
+    return make(SEPClassifier, kernel, **options).fit(rows, y)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -81,6 +81,46 @@ def test_a_linear_function_has_the_shares_of_its_squared_weights():
     assert_allclose(w, w[:1].repeat(3, axis=0), atol=1e-8)
     scaled = w[0] * model.Z.std(axis=0)
     assert_allclose(fit.relevance_.value, scaled**2 / (scaled**2).sum(), atol=0.05)
+
+
+def test_features_of_a_column_count_together():
+    # f = w·x: drawing the features of a group again changes it by w·(x′ − x), of variance 2 wᵀΣw.
+    rng = np.random.default_rng(0)
+    level = rng.integers(0, 3, 12)
+    Z = np.column_stack([np.eye(3)[level], rng.normal(size=12), rng.normal(size=12)])
+    kernel = 100.0 * DotProduct(0.0, "fixed")
+    model = fitted(kernel, inducing_points=Z, scaling=None, rows=Z, y=np.arange(12) % 2).model_
+    for sizes in ((3, 1, 1), (3, 2)):
+        drawn = []
+        for slopes in relevance._drawn_slopes(model, Z, np.random.default_rng(0)):
+            w, covariance = slopes[0, 0], np.cov(Z.T, ddof=0)
+            ends = np.cumsum(sizes)
+            parts = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+            together = np.array([w[p] @ covariance[p, p] @ w[p] for p in parts])
+            drawn.append(together / together.sum())
+        value, lower, upper = relevance.share_band(model, sizes)
+        assert_allclose(value, np.mean(drawn, axis=0), rtol=1e-6)
+        assert_allclose(lower, np.minimum(np.quantile(drawn, 0.05, axis=0), value), rtol=1e-6)
+        assert_allclose(upper, np.quantile(drawn, 0.95, axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("scaling", [None, "standard"])
+def test_the_coding_of_two_levels_does_not_matter(scaling):
+    # A level as d, or as d and 1 − d with lengthscales √2 as long, is the same function.
+    rng = np.random.default_rng(0)
+    x, d = rng.normal(size=40), (np.arange(40) % 2).astype(float)
+    one, two = np.column_stack([x, d]), np.column_stack([x, d, 1.0 - d])
+    values = []
+    for rows, sizes, scales in ((one, (1, 1), [1.0, 1.0]), (two, (1, 2), [1.0, 2**0.5, 2**0.5])):
+        fit = fitted(RBF(scales), inducing_points=rows[:12], scaling=scaling, rows=rows, y=x + d > 0.5)
+        values.append(relevance.share_band(fit.model_, sizes)[0])
+    assert_allclose(values[0], values[1], atol=1e-6)
+
+
+def test_correlations_are_those_of_the_features_when_these_are_whitened():
+    fit = fitted(RBF([0.7, 1.3]), scaling="whiten")
+    (root,) = relevance._correlation_roots(fit.model_, (2,))
+    assert_allclose(root @ root.T, np.corrcoef(fit.inducing_points_.T), atol=1e-9)
 
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-150, 1e150, 1e300])

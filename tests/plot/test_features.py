@@ -4,7 +4,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity import SEPClassifier
 from cavity.plot.canvas import latent_draws, log_proba_at
-from cavity.plot.features import grid_of, partial_effect
+from cavity.plot.columns import grid_of
+from cavity.plot.features import partial_effect
 
 
 @pytest.fixture(scope="module")

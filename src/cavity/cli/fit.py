@@ -17,8 +17,9 @@ from cavity.cli.guard import CommandError, Settings, SignalledError, say
 from cavity.cli.inspect import description, score_line
 from cavity.cli.io import checked_output, print_json
 from cavity.cli.progress import progress_shown
-from cavity.data.table import Table, open_table
+from cavity.data.table import open_table
 from cavity.errors import ModelFileError
+from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.gfitc import GFITCClassifier
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.svi import SVIClassifier
@@ -86,7 +87,6 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
     parameters = _parameters(request, settings.force)
     table = open_table(request.data)
     model = TableClassifier(
-        _CLASSIFIERS[request.method](**parameters),
         drop_features=request.drop,
         categorical_features=request.categorical,
         cache_dir=str(output.parent),
@@ -100,11 +100,8 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
                 request.remove_unfinished()  # those of an earlier fit, with --force
             watcher.n_rows = int(model.labels_.counts.sum())
             watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
-            with reporting(watcher):
-                if request.distributed:
-                    _train_on_cluster(request, model, table, parameters)
-                else:
-                    model.train(table)
+            with reporting(watcher), _estimator(request, parameters) as model.estimator:
+                model.train(table)
         model.note_costs(time.perf_counter() - started)
         _save(model, output)
         request.remove_unfinished()
@@ -247,20 +244,17 @@ def _version(path: str) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _train_on_cluster(
-    request: FitRequest, model: TableClassifier, table: Table, parameters: dict[str, Any]
-) -> None:
-    """Train a table classifier on a Dask cluster; the result does not need one."""
-    from cavity.engines.dask.collections import dask_rows
+@contextmanager
+def _estimator(request: FitRequest, parameters: dict[str, Any]) -> Iterator[SparseGPClassifier]:
+    """The classifier that is trained, on this machine or on a cluster for as long as the block lasts."""
+    if not request.distributed:
+        yield _CLASSIFIERS[request.method](**parameters)
+        return
     from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
 
     kind = {"sep": DaskSEPClassifier, "svi": DaskSVIClassifier}[request.method]
     with _client(request) as client:
-        classifier = kind(client=client, **parameters)
-        classifier.fit(*dask_rows(table, model.preprocessor_, model.labels_, model.weight_))
-        local = classifier.to_local()
-    local.feature_names_in_ = model.get_feature_names_out()
-    model.keep(local)
+        yield kind(client=client, **parameters)
 
 
 @contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from cavity.cli.guard import Settings, show
 from cavity.cli.io import loaded_model, print_json
 from cavity.estimators.facts import fit_facts
@@ -14,8 +12,8 @@ from cavity.estimators.table import TableClassifier
 from cavity.text import printable
 from cavity.typing import JsonObject
 
-_MOST_FEATURES = 20
-"""Most features whose relevance is shown as text."""
+_MOST_COLUMNS = 20
+"""Most columns whose relevance is shown as text."""
 
 
 def run_inspect(path: str, settings: Settings) -> None:
@@ -75,17 +73,10 @@ def description(model: TableClassifier) -> JsonObject:
 
 
 def _relevance(model: TableClassifier) -> list[JsonObject]:
-    """List the features and their relevance, the most relevant first."""
-    found = model.estimator_.relevance_
-    names = model.get_feature_names_out()
+    """List the columns and their relevance, the most relevant first."""
     return [
-        {
-            "feature": str(names[j]),
-            "share": float(found.value[j]),
-            "lower": float(found.lower[j]),
-            "upper": float(found.upper[j]),
-        }
-        for j in np.argsort(-found.value, kind="stable")
+        {"column": row.name, "share": row.value, "lower": row.lower, "upper": row.upper}
+        for row in model.relevance_.ranked()
     ]
 
 
@@ -126,10 +117,10 @@ def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
         words = ", ".join(features[:6]) + (f" and {len(features) - 6} more" if len(features) > 6 else "")
         lines.append(f"  {column['name']:{width}}  {column['kind']:12} {words}")
     if what["relevance"]:
-        lines += ["", "relevance of the features, with a 90% band:"]
+        lines += ["", "relevance of the columns, with a 90% band:"]
         lines += [
-            f"  {e['share']:6.1%}  ({e['lower']:.1%} to {e['upper']:.1%})  {e['feature']}"
-            for e in what["relevance"][:_MOST_FEATURES]
+            f"  {e['share']:6.1%}  ({e['lower']:.1%} to {e['upper']:.1%})  {e['column']}"
+            for e in what["relevance"][:_MOST_COLUMNS]
         ]
     if what["notes"]:
         lines += ["", *(f"note: {note}" for note in what["notes"])]

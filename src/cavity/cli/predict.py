@@ -150,10 +150,10 @@ def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: 
     """Sum the scores of a model over a table, in one streaming pass."""
     labels = model.labels_
     sums, read, missing, weightless = ScoreSums(len(labels.values)), 0, 0, 0
-    warn_of_new_columns(model, table, weight)
+    warn_of_new_columns(model.preprocessor_, table, weight)
     with progress_shown(quiet) as watcher, model.compute_context() as threads:
         watcher.stage(f"evaluating on {table.name}")
-        for chunk in encoded_chunks(model, table, [labels.target], weight):
+        for chunk in encoded_chunks(model.preprocessor_, table, [labels.target], weight):
             codes = labels.codes(chunk.rows.column(labels.target))
             known = codes >= 0
             if known.any():

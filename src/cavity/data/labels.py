@@ -248,7 +248,7 @@ class LabelScan:
             words = "is a fraction" if isinstance(value, float) else f"is of type {type(value).__name__}"
             raise SourceError(
                 f"{where} has the value {shown(value)}, which {words}; classes are whole numbers, "
-                "strings or truth values: bin a quantity into a few classes"
+                "strings or truth values: bin a continuous quantity into a few classes"
             )
         if value not in self._code_of:
             if not self._is_open:

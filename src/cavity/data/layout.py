@@ -112,9 +112,9 @@ def _feature_dtypes(schema: pa.Schema, path: object, names: Sequence[str]) -> li
             refused.append(f"{name!r} ({kind})")
     if refused:
         raise SourceError(
-            f"{path}: columns that are not numeric: {', '.join(refused)}; encode them as numbers before "
-            "writing the file (sklearn.preprocessing.OneHotEncoder, OrdinalEncoder or TargetEncoder; "
-            "dates as days), or leave them out (of files, by ParquetSource(path, target, columns=[...]))"
+            f"{path}: columns that are not numeric: {', '.join(refused)}; use TableClassifier, which "
+            "takes strings and dates, or encode them as numbers, or leave them out (of files, by "
+            "ParquetSource(path, target, columns=[...]))"
         )
     return dtypes
 

@@ -68,7 +68,7 @@ def as_arrow(data: InputRows) -> pa.Table:
         if is_pandas:
             return pa.Table.from_pandas(data, preserve_index=False)
         if hasattr(data, "__arrow_c_stream__"):
-            return pa.table(data)
+            return _without_views(pa.table(data))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         mixed = _with_mixed_columns_as_text(data) if hasattr(data, "keys") else None
         if mixed is not None:
@@ -77,6 +77,23 @@ def as_arrow(data: InputRows) -> pa.Table:
     raise TypeError(
         f"a {type(data).__name__} is not a table; pass a data frame, an Arrow table or a dict of columns"
     )
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """The table with views of strings, which polars has, as strings: Arrow cannot filter views."""
+    pa, _ = import_arrow()
+    for i, field in enumerate(table.schema):
+        column = table.column(i)
+        if pa.types.is_string_view(field.type):
+            table = table.set_column(i, field.name, column.cast(pa.large_string()))
+        elif pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type):
+            chunks = [
+                pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.string()))
+                for chunk in column.chunks
+            ]
+            kind = pa.dictionary(field.type.index_type, pa.string())
+            table = table.set_column(i, field.name, pa.chunked_array(chunks, kind))
+    return table
 
 
 def _check_names(names: list[object]) -> None:

@@ -511,6 +511,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             self.__dict__[RELEVANCE_CACHE] = cached
         return cached[1]
 
+    @property
+    def feature_importances_(self) -> Array:
+        """Relevance [d] of the features, which adds up to one."""
+        return np.array(self.relevance_.value)
+
     def sample_latent(
         self,
         X: InputRows,

@@ -9,7 +9,7 @@ import tempfile
 import weakref
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 try:
     import dask
@@ -23,17 +23,20 @@ except ImportError as error:
 import numpy as np
 import pandas
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.labels import check_classes
+from cavity.data.labels import Classes, check_classes
+from cavity.data.preprocess import TablePreprocessor
 from cavity.data.source import tile_precision
+from cavity.data.table import Table
 from cavity.engines.dask.cluster import Cluster, cluster_for
 from cavity.engines.dask.collections import LazyTable, lazy_table
 from cavity.engines.dask.engine import DaskBackend
 from cavity.engines.dask.shards import ShardedSource
+from cavity.engines.dask.tables import DaskTable, dask_rows
 from cavity.engines.threads import compute_context, thread_count
 from cavity.estimators.base import ConfigFields
 from cavity.estimators.endings import warn_of_ending
@@ -41,6 +44,7 @@ from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import State, restored_state, rollback_on_error
 from cavity.estimators.streaming import TrainedGPClassifier
 from cavity.estimators.svi import SVIClassifier
+from cavity.estimators.table_prediction import warn_of_new_columns
 from cavity.estimators.validation import validation_rows
 from cavity.gp.uncertainty import Uncertainty
 from cavity.inference.config import TrainingConfig
@@ -55,6 +59,9 @@ from cavity.typing import (
     InputWeights,
     RandomSeed,
 )
+
+if TYPE_CHECKING:
+    from cavity.estimators.table import TableClassifier
 
 LazyArray: TypeAlias = "Array | dask.array.Array"
 """Predictions: a NumPy array, or a lazy Dask array for Dask collections."""
@@ -79,6 +86,11 @@ def lazily(
         lengths = (np.nan,) * len(blocks)
     shared = dask.delayed(model)
     parts = [dask.delayed(_call)(shared, method, block) for block in blocks]
+    return _joined(parts, lengths, sample)
+
+
+def _joined(parts: list[Delayed], lengths: tuple[float, ...], sample: Prediction) -> Prediction:
+    """The parts, one after the other, as a lazy array, or a tuple of them if `sample` is one."""
     if isinstance(sample, tuple):
         arrays = [
             _array([dask.delayed(_item)(part, i) for part in parts], lengths, one)
@@ -127,6 +139,43 @@ def _check_names(model: TrainedGPClassifier, names: list[str]) -> None:
             f"the columns are {names}, but {type(model).__name__} was fitted on {list(known)}; select "
             "them in that order"
         )
+
+
+def fit_table(
+    classifier: DaskClassifier,
+    table: Table,
+    preprocessor: TablePreprocessor,
+    labels: Classes,
+    weight: str | None,
+) -> TrainedGPClassifier:
+    """Fit a classifier to the encoded rows of a table on its cluster; returns that of one machine."""
+    classifier.fit(*dask_rows(table, preprocessor, labels, weight))
+    local = classifier.to_local()
+    local.feature_names_in_ = preprocessor.get_feature_names_out()
+    return local
+
+
+def predict_table(model: TableClassifier, method: str, X: dask.dataframe.DataFrame) -> Prediction:
+    """A Dask array, or a tuple of them, of a table classifier's method for the rows of a data frame."""
+    check_is_fitted(model)
+    warn_of_new_columns(model.preprocessor_, DaskTable(X))
+    features = np.zeros((1, model.preprocessor_.n_features_out_))
+    sample = _call(model.estimator_, method, features)
+    bare = copy.copy(model)
+    bare.estimator_ = copy.copy(model.estimator_).set_params(n_jobs=1)
+    shared, call = dask.delayed(bare), dask.delayed(_call_table)
+    blocks = X[model.columns_].to_delayed()
+    parts = [call(shared, method, block, sample) for block in blocks]
+    return _joined(parts, (np.nan,) * len(parts), sample)
+
+
+def _call_table(
+    model: TableClassifier, method: str, block: pandas.DataFrame, sample: Prediction
+) -> Prediction:
+    """The method's result for a block of rows, which may be empty."""
+    if len(block):
+        return getattr(model, method)(block)
+    return tuple(part[:0] for part in sample) if isinstance(sample, tuple) else sample[:0]
 
 
 class DaskClassifier(TrainedGPClassifier):
@@ -320,8 +369,8 @@ class DaskClassifier(TrainedGPClassifier):
         """Return the fitted classifier of one machine, which needs no Dask and predicts the same.
 
         `loo_log_proba_` is brought here from the workers; it is NaN if their cluster has been closed.
+        That of a classifier which is not fitted is not fitted either.
         """
-        check_is_fitted(self)
         local = self._as_local()
         if "loo_log_proba_" in vars(self):
             local.loo_log_proba_ = self._collected(self.loo_log_proba_)
@@ -344,6 +393,14 @@ class DaskClassifier(TrainedGPClassifier):
         if self.client.status != "running":
             return np.full(values.shape, np.nan)
         return np.asarray(self.client.compute(values).result())
+
+    def __sklearn_clone__(self) -> DaskClassifier:
+        # A client is a connection, which cannot be copied.
+        parameters = self.get_params(deep=False)
+        copies = {
+            name: clone(value, safe=False) for name, value in parameters.items() if name != "client"
+        }
+        return type(self)(**copies, client=self.client)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to one file, as a classifier of one machine; see `cavity.save`."""

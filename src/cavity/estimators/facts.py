@@ -184,6 +184,11 @@ def training_source(classifier: SparseGPClassifier) -> Source | None:
 class NotebookRepr:
     """Adds a small table of facts about the fit to scikit-learn's HTML representation."""
 
+    def __dir__(self) -> list[str]:
+        # scikit-learn computes everything that it lists; showing an estimator must not take time.
+        names = (name for name in object.__dir__(self) if name != "feature_importances_")
+        return [name for name in names if hasattr(self, name)]
+
     def _repr_html_inner(self) -> str:
         return html_of(self)
 

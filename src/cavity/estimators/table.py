@@ -4,35 +4,54 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from numpy.typing import ArrayLike
+from sklearn.base import ClassifierMixin, TransformerMixin, clone
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import ArraySource
 from cavity.data.encoded import training_rows
-from cavity.data.labels import whole_labels
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.table import FrameTable, Table, as_arrow, open_table
+from cavity.data.table import FrameTable, Table
 from cavity.data.weights import check_total_weight
 from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.facts import NotebookRepr
+from cavity.estimators.learned import LearnedAttributes
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import rollback_on_error
+from cavity.estimators.table_input import (
+    LABELS,
+    ArrayTable,
+    as_table,
+    check_place,
+    check_width,
+    fits_on_cluster,
+    lazy_on_dask,
+    training_table,
+)
+from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
+from cavity.estimators.table_stream import absorb_chunk
 from cavity.export.model_file import save
+from cavity.gp.uncertainty import Uncertainty, split_uncertainty
 from cavity.memory import peak_bytes
-from cavity.text import listed
-from cavity.typing import AnyArray, Array, FeatureNames, InputLabels, InputRows, InputWeights
+from cavity.typing import (
+    AnyArray,
+    Array,
+    FeatureNames,
+    InputLabels,
+    InputRows,
+    InputWeights,
+    RandomSeed,
+)
 
-_LABELS, _WEIGHTS = "(target)", "(weight)"
 
-
-class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
+class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAttributes):
     """A Gaussian process classifier of tables: numbers, strings, truth values, dates, missing cells.
 
     It learns a `TablePreprocessor` and one of cavity's classifiers, both in streaming passes, so that
@@ -41,7 +60,9 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     estimator : classifier or None
-        A `SEPClassifier`, `SVIClassifier` or `GFITCClassifier`; None is `SEPClassifier()`.
+        A `SEPClassifier`, `SVIClassifier` or `GFITCClassifier`; or a `DaskSEPClassifier` or
+        `DaskSVIClassifier`, to fit files or a Dask data frame on a cluster. None is
+        `SEPClassifier(random_state=0)`.
     max_categories, drop_features, categorical_features
         As in `TablePreprocessor`.
     cache_dir : path or None
@@ -89,15 +110,19 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
     def fit(self, X: InputRows, y: InputLabels, sample_weight: InputWeights = None) -> TableClassifier:
         """Fit to a table: a data frame, or the path, pattern or URL of files that `open_table` reads.
 
+        Data frames are those of pandas, polars, Arrow and, with a classifier of Dask as `estimator`,
+        Dask. The columns of an array are x0, x1, …
+
         y is the name of the target column, `sample_weight` that of a column with the weights of the
         rows; for a data frame they may be arrays [n] instead. A weight of w counts a row w times. Rows
         without a target, or of weight 0, are left out.
         """
         begun = time.perf_counter()
-        table, target = _with_column(X, y, "y", _LABELS)
-        weight = None
-        if sample_weight is not None:
-            table, weight = _with_column(table, sample_weight, "sample_weight", _WEIGHTS)
+        check_place(self.estimator, X)
+        client = self.estimator.client if fits_on_cluster(self.estimator) else None
+        table, target, weight = training_table(X, y, sample_weight, client)
+        if table.n_rows == 1:
+            raise SourceError(f"{table.name} has one row (n_samples=1); rows of two classes are needed")
         with rollback_on_error(self):  # columns and classifier must be of the same table
             self.learn_columns(table, target, weight)
             self.train(table)
@@ -113,11 +138,13 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         )
         scan = self.preprocessor_.learn(table, target, weight)
         assert scan is not None
+        if isinstance(table, ArrayTable):
+            self.preprocessor_.dtype_ = table.precision
         self.labels_ = scan.finish()
         if weight is not None:
             with np.errstate(over="ignore"):
                 check_total_weight(float(self.labels_.totals.sum()), f"the weight {weight!r}")
-        self.target_ = None if target == _LABELS else target
+        self.target_ = None if target == LABELS else target
         self.weight_ = weight
         left_out = {target, *table.columns} - set(self.preprocessor_.columns_)
         self.preprocessor_.ignored_ = sorted(left_out)
@@ -128,7 +155,12 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def train(self, table: Table) -> None:
         """Train the classifier on the columns that were learned; the second half of a fit."""
-        classifier = SEPClassifier() if self.estimator is None else clone(self.estimator)
+        classifier = SEPClassifier(random_state=0) if self.estimator is None else clone(self.estimator)
+        if fits_on_cluster(classifier):
+            from cavity.estimators.dask import fit_table  # Dask is an extra
+
+            self.keep(fit_table(classifier, table, self.preprocessor_, self.labels_, self.weight_))
+            return
         with training_rows(
             table,
             self.preprocessor_,
@@ -140,6 +172,25 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
             if not isinstance(source, ArraySource):
                 classifier._training = None  # its rows are in a folder that will be gone
         self.keep(classifier)
+
+    def partial_fit(
+        self,
+        X: InputRows,
+        y: InputLabels,
+        classes: ArrayLike | None = None,
+        sample_weight: InputWeights = None,
+    ) -> TableClassifier:
+        """Learn from one more chunk of rows, a data frame or array; earlier chunks stay learned.
+
+        The first call on a model that is not fitted learns the columns from its chunk, which should
+        have some thousand rows, and needs `classes` if the chunk does not show all of them. Later
+        chunks are encoded with these columns: a category that the first chunk did not have is treated
+        as in a prediction. y and `sample_weight` are names of columns, or arrays [n]. See
+        `SEPClassifier.partial_fit`.
+        """
+        with rollback_on_error(self):
+            absorb_chunk(self, X, y, classes, sample_weight)
+        return self
 
     def keep(self, classifier: SparseGPClassifier) -> None:
         """Take a classifier that was fitted to the features of the table."""
@@ -176,45 +227,83 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         return self.preprocessor_.get_feature_names_out()
 
     def transform(self, X: InputRows) -> Array:
-        """The features [n, d] of a data frame, as the classifier sees them."""
+        """The features [n, d] of a table, as the classifier sees them."""
+        return np.vstack(list(self._chunks(X)))
+
+    def _chunks(self, X: InputRows) -> Iterator[Array]:
+        """The features [t, d] of a table, chunk by chunk."""
         check_is_fitted(self)
-        table = as_arrow(X)
-        more = self.preprocessor_.check_columns(table.schema.names, "the data frame")
-        if not table.num_rows:
-            raise SourceError("the data frame has no rows, so there is nothing to predict")
-        if more:
-            warnings.warn(
-                f"the data frame has columns that the model does not know and ignores: {listed(more)}",
-                stacklevel=3,
-            )
-        return self.preprocessor_.transform(table)
+        table = as_table(X)
+        check_width(self.preprocessor_, table)
+        warn_of_new_columns(self.preprocessor_, table)
+        warns = not isinstance(table, FrameTable)
+        chunks = encoded_chunks(self.preprocessor_, table, [], warn_unseen=warns)
+        return (chunk.features for chunk in chunks)
 
+    @lazy_on_dask
     def predict_proba(self, X: InputRows) -> Array:
-        """Probabilities [n, C] of the classes of a data frame's rows, in the order of `classes_`."""
-        return np.exp(self.predict_log_proba(X))
+        """Probabilities [n, C] of the classes, in the order of `classes_`.
 
+        X is what `fit` takes: a data frame, an array, or the path, pattern or URL of files, of which a
+        chunk at a time is read. For a Dask data frame, this and the other predictions are lazy arrays.
+        """
+        return np.exp(self._at(X)[2])
+
+    @lazy_on_dask
     def predict_log_proba(self, X: InputRows) -> Array:
         """Log probabilities [n, C] of the classes."""
         return self._at(X)[2]
 
+    @lazy_on_dask
     def predict(self, X: InputRows) -> Array:
         """The most probable class of each row [n]."""
-        return np.asarray(self.classes_[self._at(X)[2].argmax(axis=1)])
+        codes = self._at(X)[2].argmax(axis=1)
+        return np.asarray(self.classes_[codes])
 
+    @lazy_on_dask
     def decision_function(self, X: InputRows) -> Array:
         """The classifier's score of each row: [n] for two classes, [n, C] for more."""
         mean, variance, _ = self._at(X)
         return np.asarray(self.estimator_.model_.likelihood.decision_score(mean, variance))
 
+    @lazy_on_dask
     def latent_mean_and_variance(self, X: InputRows) -> tuple[Array, Array]:
         """Posterior mean and variance of the latent function: [n] for two classes, [n, C] for more."""
         mean, variance, _ = self._at(X)
         return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
 
-    def _at(self, X: InputRows) -> tuple[Array, Array, Array]:
-        features = self.transform(X)
+    @lazy_on_dask
+    def predict_uncertainty(self, X: InputRows) -> Uncertainty:
+        """Predictive entropy in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
+
+        The epistemic part is what more rows like these would reduce; see `SEPClassifier`.
+        """
+        mean, variance, _ = self._at(X)
+        return split_uncertainty(self.estimator_.model_.likelihood, mean, variance)
+
+    @lazy_on_dask
+    def ood_score(self, X: InputRows) -> Array:
+        """How far rows are from what was learned: [n], from 0 (known) to 1 (nothing is known)."""
+        check_is_fitted(self)
+        model = self.estimator_.model_
         with self.compute_context() as threads:
-            return self.moments_and_log_proba(features, threads)
+            shares = [model.remaining_variance_share(rows, threads.map) for rows in self._chunks(X)]
+        return np.asarray(np.hstack(shares).mean(axis=0))
+
+    def sample_latent(self, X: InputRows, n_samples: int = 1, random_state: RandomSeed = None) -> Array:
+        """Joint draws of the latent function, as those of `SEPClassifier`; O(n²) memory."""
+        features = self.transform(X)
+        with self.compute_context():
+            rng = check_random_state(random_state)
+            samples = self.estimator_.model_.sample(features, n_samples, rng)
+        return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
+
+    def _at(self, X: InputRows) -> tuple[Array, Array, Array]:
+        check_is_fitted(self)
+        with self.compute_context() as threads:
+            parts = [self.moments_and_log_proba(rows, threads) for rows in self._chunks(X)]
+        mean, variance, log_proba = zip(*parts, strict=True)
+        return np.hstack(mean), np.hstack(variance), np.vstack(log_proba)
 
     def moments_and_log_proba(self, features: Array, threads: Threads) -> tuple[Array, Array, Array]:
         """Latent mean and variance [L, n] and log probabilities [n, C] at features [n, d], in one go."""
@@ -226,31 +315,14 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         """Threads for `moments_and_log_proba`, as many as the classifier's n_jobs says."""
         return compute_context(thread_count(self.estimator_.n_jobs))
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model, columns and classifier, to one file that `cavity.load` reads."""
         save(self, path)
-
-
-def _with_column(
-    X: InputRows, values: InputLabels | InputWeights, what: str, name: str
-) -> tuple[Table, str]:
-    """The table with labels or weights as a column, and that column's name."""
-    if isinstance(values, str):
-        return open_table(X), values
-    if isinstance(X, (str, os.PathLike)) or (isinstance(X, Table) and not isinstance(X, FrameTable)):
-        place = X if isinstance(X, (str, os.PathLike)) else X.name
-        role = "target" if what == "y" else "column of weights"
-        raise SourceError(
-            f"{what} is a {type(values).__name__}; for the table at {place}, it is the name of the "
-            f"{role}"
-        )
-    table = X.table if isinstance(X, FrameTable) else as_arrow(X)
-    array = np.asarray(whole_labels(values))
-    if array.shape != (table.num_rows,):
-        raise SourceError(
-            f"{what} has shape {array.shape}, but the data frame has {table.num_rows} rows"
-        )
-    if name in table.schema.names:
-        raise SourceError(f"the data frame has a column named {name!r}; rename it")
-    column = as_arrow({name: array.tolist()}).column(0)
-    return open_table(table.append_column(name, column)), name

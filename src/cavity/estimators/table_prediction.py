@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,17 +9,18 @@ import numpy as np
 
 from cavity.data.columns import CategoricalEncoder
 from cavity.data.parts import import_arrow
-from cavity.data.preprocess import warn_of_words, weighted_rows
+from cavity.data.preprocess import TablePreprocessor, warn_of_words, weighted_rows
 from cavity.data.shuffle import read_ahead
 from cavity.data.table import Table
-from cavity.errors import SourceError
-from cavity.estimators.table import TableClassifier
+from cavity.errors import SourceError, warn_user
 from cavity.text import listed
 from cavity.typing import AnyArray, Array, IntArray
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+    from cavity.estimators.table import TableClassifier
 
 
 class LabelledRows:
@@ -36,7 +36,7 @@ class LabelledRows:
             raise SourceError(f"{table.name} has no target column {model.target_!r}")
         if weight is not None and weight not in table.columns:
             raise SourceError(f"{table.name} has no weight column {weight!r}, which the fit had")
-        warn_of_new_columns(model, table)
+        warn_of_new_columns(model.preprocessor_, table)
         self.model, self.table, self.weight = model, table, weight
         codes = [codes for _, codes, _ in self._chunks([])]
         self.codes: IntArray = np.concatenate(codes)
@@ -62,7 +62,7 @@ class LabelledRows:
     def __getitem__(self, numbers: IntArray) -> pandas.DataFrame:
         pa, _ = import_arrow()
         wanted: IntArray = np.unique(numbers)
-        unseen, parts, first = UnseenLevels(self.model), [], 0
+        unseen, parts, first = UnseenLevels(self.model.preprocessor_), [], 0
         places: list[IntArray] = []
         for chunk, codes, at in self._chunks(self.model.columns_):
             unseen.look_at(chunk)
@@ -122,19 +122,18 @@ def predictions(
     than two). The next chunk is read and encoded while this one is computed, and computed while the last
     is used.
     """
-    warn_of_new_columns(model, table)
+    warn_of_new_columns(model.preprocessor_, table)
     return read_ahead(_predicted(model, table, keep))
 
 
-def warn_of_new_columns(model: TableClassifier, table: Table, weight: str | None = None) -> None:
+def warn_of_new_columns(
+    preprocessor: TablePreprocessor, table: Table, weight: str | None = None
+) -> None:
     """Raise if columns are missing; warn of columns that are ignored, except that of the weights."""
-    unknown = model.preprocessor_.check_columns(table.columns, table.name)
+    unknown = preprocessor.check_columns(table.columns, table.name)
     more = [name for name in unknown if name != weight]
     if more:
-        warnings.warn(
-            f"{table.name} has columns that the model does not know and ignores: {listed(more)}",
-            stacklevel=3,
-        )
+        warn_user(f"{table.name} has columns that the model does not know and ignores: {listed(more)}")
 
 
 class EncodedChunk(NamedTuple):
@@ -151,21 +150,26 @@ class EncodedChunk(NamedTuple):
 
 
 def encoded_chunks(
-    model: TableClassifier,
+    preprocessor: TablePreprocessor,
     table: Table,
     others: Sequence[str],
     weight: str | None = None,
+    *,
+    warn_unseen: bool = True,
 ) -> Iterator[EncodedChunk]:
-    """The rows of a table whose weight is positive, read ahead, with other columns of it."""
-    preprocessor = model.preprocessor_
+    """The rows of a table whose weight is positive, read ahead, with other columns of it.
+
+    warn_unseen: whether to warn, in the end, of categories that did not occur in training.
+    """
     weights = [] if weight is None else [weight]
     columns = list(dict.fromkeys([*preprocessor.columns_, *others, *weights]))
-    unseen = UnseenLevels(model)
+    unseen = UnseenLevels(preprocessor)
 
     def encoded() -> Iterator[EncodedChunk]:
         for chunk in table.chunks(columns):
             rows, weights = weighted_rows(chunk, weight)
-            unseen.look_at(rows)
+            if warn_unseen:
+                unseen.look_at(rows)
             yield EncodedChunk(preprocessor.encode(rows), rows, weights, chunk.num_rows)
 
     yield from read_ahead(encoded())
@@ -178,7 +182,7 @@ def _predicted(
     pa, _ = import_arrow()
     words = [str(value) for value in model.classes_]
     with model.compute_context() as threads:
-        for features, chunk, _, _ in encoded_chunks(model, table, keep):
+        for features, chunk, _, _ in encoded_chunks(model.preprocessor_, table, keep):
             mean, variance, log_proba = model.moments_and_log_proba(features, threads)
             codes = log_proba.argmax(axis=1)
             columns = {"label": pa.array(model.classes_[codes])}
@@ -202,10 +206,10 @@ def _predicted(
 class UnseenLevels:
     """Collects values that did not occur in training, or cannot be read, for one warning a column."""
 
-    def __init__(self, model: TableClassifier) -> None:
+    def __init__(self, preprocessor: TablePreprocessor) -> None:
         self._encoders = [
             encoder
-            for encoder in model.preprocessor_.encoders_
+            for encoder in preprocessor.encoders_
             if not (isinstance(encoder, CategoricalEncoder) and encoder.has_other)
         ]
         self._found: dict[str, set[str]] = {}
@@ -228,9 +232,8 @@ class UnseenLevels:
             if not isinstance(encoder, CategoricalEncoder):
                 warn_of_words(encoder, values, name)
             elif values:
-                warnings.warn(
+                warn_user(
                     f"{name}: column {encoder.column!r} has values that did not occur in "
                     f"training: {listed(sorted(values), most=5)}; they are treated as none of the known "
-                    "values",
-                    stacklevel=2,
+                    "values"
                 )

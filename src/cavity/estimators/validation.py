@@ -36,6 +36,7 @@ from cavity.inference.config import (
     one_of,
     whole_from,
 )
+from cavity.text import listed
 from cavity.typing import AnyArray, Array, InputLabels, InputOffset, InputRows, InputWeights
 
 if TYPE_CHECKING:
@@ -49,9 +50,51 @@ def validated_rows(estimator: SparseGPClassifier, X: InputRows) -> InputRows:
 
 def checked_arrays(estimator: SparseGPClassifier, X: InputRows, *y: InputLabels, reset: bool) -> Any:
     """X, or X and y, as arrays of numbers that scikit-learn has found finite."""
-    # It looks for infinite values by a sum, which may overflow.
-    with np.errstate(all="ignore"):
-        return validate_data(estimator, X, *y, reset=reset, accept_sparse="csr", dtype="numeric")
+    try:
+        # It looks for infinite values by a sum, which may overflow.
+        with np.errstate(all="ignore"):
+            checked = validate_data(estimator, X, *y, reset=reset, accept_sparse="csr", dtype="numeric")
+    except (TypeError, ValueError) as error:
+        _require_numbers(X, error)
+        raise
+    if (checked[0] if y else checked).dtype.kind == "O":  # categories of pandas come as they are
+        _require_numbers(X)
+    return checked
+
+
+def _require_numbers(X: InputRows, cause: Exception | None = None) -> None:
+    """Raise if a data frame or array has columns that are not numbers."""
+    strange = _columns_without_numbers(X)
+    if strange:
+        raise SourceError(
+            f"X has columns that are not numbers: {listed(strange)}; use TableClassifier, which takes "
+            "strings, categories, dates and missing cells, or encode them as numbers"
+        ) from cause
+
+
+def _columns_without_numbers(X: InputRows) -> list[str]:
+    """Names of the columns of a data frame, or numbers of those of an array, that are not numbers."""
+    named = hasattr(X, "columns") and hasattr(X, "dtypes")
+    if not named and not (isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUS"):
+        return []
+    names = list(X.columns) if named else range(X.shape[1])
+    return [str(name) for name in names if not _are_numbers(X[name] if named else X[:, name])]
+
+
+def _are_numbers(column: InputLabels) -> bool:
+    """Whether a column has numbers, or strings and objects that are all numbers."""
+    values = np.asarray(column)
+    if values.ndim != 1 or values.dtype.kind not in "OUSMm":
+        return True
+    if values.dtype.kind in "Mm":
+        return False
+    try:
+        values.astype(np.float64)
+    except ValueError:
+        return False
+    except TypeError:  # objects of other kinds, which scikit-learn's own error names
+        return True
+    return True
 
 
 def validated_source(

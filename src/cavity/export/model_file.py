@@ -183,6 +183,8 @@ def _without_run_parameters(value: Any) -> Any:
         return replace(value, mean_function=replace(value.mean_function, classifier=classifier))
     if not isinstance(value, BaseEstimator):
         return value
+    if hasattr(value, "to_local"):  # a classifier of Dask, inside of a table classifier
+        value = value.to_local()
     kind: Any = type(value)
     copied, parameters = kind.__new__(kind), inspect.signature(kind).parameters
     for name, item in vars(value).items():

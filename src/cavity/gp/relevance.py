@@ -12,6 +12,16 @@ f̄ from q, the same draws in every call. For several latent functions only thei
 their mean slope is subtracted first.
 
 A slope at x is the kernel's gradient by an inducing point at x, which every registered kernel has.
+
+A column of a table may be several features, such as one for each level. Its relevance is that of the
+features together,
+
+    r_G ∝ Σ_i g_iᵀ Σ_G g_i,      g_i the slopes along the features of G,
+
+with Σ_G their covariance. To first order, it is half the mean squared change of the function when the
+column is drawn again, independently of the others. It does not depend on how the column is coded: two
+levels have the same relevance as one feature or as two. The correlations in Σ_G are those of the
+inducing points. For a single feature this is the formula above.
 """
 
 from __future__ import annotations
@@ -21,6 +31,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from cavity.errors import NumericalError
 from cavity.gp.kernels import bind
@@ -62,9 +73,11 @@ class Relevance:
     not take time.
     """
 
-    def __init__(self, model: Model, names: Sequence[str]) -> None:
+    def __init__(self, model: Model, names: Sequence[str], sizes: Sequence[int] | None = None) -> None:
+        """names: of the rows; sizes: how many features each row stands for, in order (None: one)."""
         self._model = model
         self.names = tuple(names)
+        self._sizes = tuple(sizes or (1,) * len(self.names))
 
     @property
     def value(self) -> Array:
@@ -87,14 +100,15 @@ class Relevance:
 
         Where a scaling is not a straight line, they are those in the middle of the column.
         """
-        scaling = self._model.scaling
+        scaling, sizes = self._model.scaling, np.array(self._sizes)
         if scaling.whitening_matrix is not None:  # then those of the kernel mix the features
             return np.full(len(self), np.nan)
-        return lengthscales(self._model.kernel, len(self)) * scaling.unit
+        scales = lengthscales(self._model.kernel, int(sizes.sum())) * scaling.unit
+        return np.where(sizes == 1, scales[np.cumsum(sizes) - sizes], np.nan)
 
     @cached_property
     def _band(self) -> tuple[Array, Array, Array]:
-        return share_band(self._model)
+        return share_band(self._model, self._sizes)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -137,12 +151,16 @@ class Relevance:
         ]
 
 
-def share_band(model: Model) -> tuple[Array, Array, Array]:
-    """Mean, 5 % and 95 % quantile, each [d], of the features' shares over functions drawn from q."""
+def share_band(model: Model, sizes: Sequence[int] | None = None) -> tuple[Array, Array, Array]:
+    """Mean, 5 % and 95 % quantile of the shares of groups of features, over functions drawn from q.
+
+    sizes: number of features of each group, one group after the other; None makes each a group.
+    """
     with np.errstate(all="ignore"):
         points, scale = _representatives(model.Z), _feature_scale(model)
+        roots = _correlation_roots(model, sizes or (1,) * len(scale))
         drawn = _drawn_slopes(model, points, np.random.default_rng(0))
-        share = np.array([_shares(slopes, scale) for slopes in drawn])
+        share = np.array([_shares(slopes, scale, roots) for slopes in drawn])
     value = share.mean(axis=0)
     lower, upper = np.quantile(share, [_LOWER, _UPPER], axis=0)
     return value, np.minimum(lower, value), np.maximum(upper, value)
@@ -173,8 +191,12 @@ def _drawn_slopes(model: Model, points: Array, rng: np.random.Generator) -> Iter
         yield latent_slopes(model, points, u)
 
 
-def _shares(slopes: Array, scale: Array) -> Array:
-    """Shares [d] of the squared slopes [C, t, d] per unit of `scale` [d]."""
+def _shares(slopes: Array, scale: Array, roots: Sequence[Array] | None = None) -> Array:
+    """Shares of the squared slopes [C, t, d] per unit of `scale` [d].
+
+    roots: for each group of g features, [g, k] with the correlations of the features as its product with
+    its transpose; None makes each feature a group.
+    """
     if len(slopes) > 1:
         slopes = slopes - slopes.mean(axis=0)
     steepest = np.abs(slopes).max(axis=(0, 1))
@@ -187,10 +209,42 @@ def _shares(slopes: Array, scale: Array) -> Array:
     with np.errstate(divide="ignore"):
         size = np.log(steepest) + np.log(scale)
     if np.isneginf(size).all():
-        return np.zeros(len(scale))
+        return np.zeros(len(scale if roots is None else roots))
     relative = slopes / np.where(steepest > 0.0, steepest, 1.0) * np.exp(size - size.max())
     squares = np.square(relative).sum(axis=(0, 1))
-    return np.asarray(squares / squares.sum())
+    if roots is not None:
+        first = np.cumsum([0, *map(len, roots)])
+        squares = np.array(
+            [
+                squares[j]
+                if len(root) == 1
+                else np.square(relative[..., j : j + len(root)] @ root).sum()
+                for j, root in zip(first, roots, strict=False)
+            ]
+        )
+    total = squares.sum()
+    return np.asarray(squares / total if total > 0.0 else squares)
+
+
+def _correlation_roots(model: Model, sizes: Sequence[int]) -> list[Array]:
+    """For each group of g features, [g, k] with their correlations as its product with its transpose."""
+    points, matrix = np.asarray(model.Z, dtype=np.float64), model.scaling.whitening_matrix
+    if matrix is not None:
+        points = solve_triangular(matrix, points.T, trans="T").T
+    roots: list[Array] = []
+    first = 0
+    for size in sizes:
+        part = points[:, first : first + size]
+        first += size
+        apart = part - part.mean(axis=0)
+        length = np.linalg.norm(apart, axis=0)
+        varies = length > np.finfo(float).eps * np.abs(part).max(axis=0) * len(part)
+        root = np.zeros((size, len(part) + size))
+        root[varies, : len(part)] = (apart[:, varies] / length[varies]).T
+        # A feature that is the same at all inducing points, such as a rare level, counts by itself.
+        root[~varies, len(part) + np.flatnonzero(~varies)] = 1.0
+        roots.append(root)
+    return roots
 
 
 def _representatives(Z: Array) -> Array:

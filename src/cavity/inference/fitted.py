@@ -31,8 +31,14 @@ class FittedClassifier(Protocol):
         """Probabilities [n, C] of the classes."""
 
 
+class HasFeatures(Protocol):
+    """An estimator that knows how many features it was fitted with."""
+
+    n_features_in_: int
+
+
 def names_of_features(
-    estimator: FittedClassifier | BaseEstimator, feature_names: FeatureNames = None
+    estimator: HasFeatures | BaseEstimator, feature_names: FeatureNames = None
 ) -> list[str]:
     """Names [d] of the features: those given, those that the estimator was fitted with, or x0, x1, …
 

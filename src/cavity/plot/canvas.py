@@ -82,29 +82,6 @@ def probability_colours() -> Colormap:
     return LinearSegmentedColormap.from_list("cavity", ["#4095c5", "#f9f9f9", "#e08640"])
 
 
-def feature_positions(features: Sequence[int | str], names: list[str]) -> tuple[int, int]:
-    """Positions of two features that are given by number or by name.
-
-    >>> feature_positions(("age", 0), ["distance", "age"])
-    (1, 0)
-    """
-    found = []
-    for feature in features:
-        if isinstance(feature, str):
-            if feature not in names:
-                raise ValueError(f"features has {feature!r}, which is not one of {names}")
-            found.append(names.index(feature))
-        elif 0 <= int(feature) < len(names):
-            found.append(int(feature))
-        else:
-            raise ValueError(
-                f"features has the column {feature}; columns are counted from 0 to {len(names) - 1}"
-            )
-    if len(found) != 2 or found[0] == found[1]:
-        raise ValueError(f"features={features!r} is not valid; give two different columns")
-    return found[0], found[1]
-
-
 @runtime_checkable
 class Frame(Protocol):
     """A data frame or series, or what can be indexed like one."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cavity.gp.metrics import Bins, calibration_error, reliability_bins
-from cavity.inference.fitted import FittedClassifier
 from cavity.inference.history import Iteration
 from cavity.plot.canvas import Display, colour
+from cavity.plot.columns import Plottable, frame_of, label_values
 from cavity.typing import AnyArray, Array, InputLabels, InputRows
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class CalibrationDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedClassifier,
+        estimator: Plottable,
         X: InputRows,
         y: InputLabels,
         *,
@@ -55,7 +55,17 @@ class CalibrationDisplay(Display):
         confidence: float = 0.95,
         ax: Axes | None = None,
     ) -> CalibrationDisplay:
-        """Predict rows X [n, d] and compare with y [n], as `from_predictions` does."""
+        """Predict rows X [n, d] and compare with y [n], as `from_predictions` does.
+
+        For a table classifier, X is a data frame, and y may be the name of a column of it; rows without
+        a label are left out.
+        """
+        if isinstance(y, str):
+            X = frame_of(X)
+            labels = label_values(X, y)
+            assert labels is not None
+            known = [label is not None for label in labels.tolist()]
+            X, y = X.filter(known), np.array(labels[known].tolist())
         return cls.from_predictions(
             y,
             estimator.predict_proba(X),
@@ -167,7 +177,7 @@ class TrainingCurveDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedClassifier,
+        estimator: Plottable,
         *,
         y: str = "leave_one_out",
         x: str = "seconds",
@@ -179,7 +189,7 @@ class TrainingCurveDisplay(Display):
     @classmethod
     def from_estimators(
         cls,
-        estimators: Mapping[str, FittedClassifier] | Sequence[FittedClassifier],
+        estimators: Mapping[str, Plottable] | Sequence[Plottable],
         *,
         y: str = "leave_one_out",
         x: str = "seconds",
@@ -213,7 +223,7 @@ class TrainingCurveDisplay(Display):
         return self
 
 
-def _named(estimators: list[FittedClassifier]) -> dict[str, FittedClassifier]:
+def _named(estimators: list[Plottable]) -> dict[str, Plottable]:
     """Name estimators by their types, numbered where a type occurs more than once."""
     types = [type(one).__name__ for one in estimators]
     names = [

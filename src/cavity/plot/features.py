@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import expit, logit
 
 from cavity.gp.relevance import Relevance
-from cavity.inference.fitted import FittedClassifier, names_of_features
+from cavity.inference.fitted import names_of_features
 from cavity.plot.canvas import Display, colour, latent_draws, line_style, number, proba_at
-from cavity.plot.plane import some_rows
+from cavity.plot.columns import Columns, Grid, Plottable, columns_of, spaced
 from cavity.typing import AnyArray, Array, FeatureNames, InputRows, IntArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_BAND_ROWS = 32
+"""Rows of the interval at most, which takes the covariance of all rows at all values; half as many for
+three classes or more."""
 
 
 class RelevanceDisplay(Display):
@@ -39,13 +44,13 @@ class RelevanceDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedClassifier,
+        estimator: Plottable,
         *,
         feature_names: FeatureNames = None,
         max_features: int = 20,
         ax: Axes | None = None,
     ) -> RelevanceDisplay:
-        """Show `relevance_` of the `max_features` most relevant features."""
+        """Show `relevance_` of the `max_features` most relevant features, or columns of a table."""
         names = names_of_features(estimator, feature_names)
         return cls(estimator.relevance_, names, max_features=max_features).plot(ax)
 
@@ -74,7 +79,8 @@ class RelevanceDisplay(Display):
         if not np.isfinite(scales).any():
             return
         words = [("lengthscale", -0.9)]
-        words += [(number(scale), y) for scale, y in zip(scales, at, strict=True)]
+        known = zip(scales, at, strict=True)
+        words += [(number(scale), y) for scale, y in known if np.isfinite(scale)]
         for word, y in words:
             ax.text(1.02, y, word, transform=ax.get_yaxis_transform(), va="center", fontsize="small")
 
@@ -84,8 +90,8 @@ class Effect:
     """Mean probability of each class as a function of one feature."""
 
     feature: int
-    grid: Array
-    """[g]: values of the feature."""
+    grid: AnyArray
+    """[g]: values of the feature, numbers or dates."""
     probability: Array
     """[g, C]: mean over the rows, with the feature of every row set to the value."""
     low: Array
@@ -95,6 +101,8 @@ class Effect:
     """Posterior probability of the interval."""
     n_rows: int
     """Number of rows in the mean."""
+    labels: tuple[str, ...] | None = None
+    """[g]: names of the values, if they are categories; the grid then counts them."""
 
     @property
     def span(self) -> float:
@@ -103,8 +111,8 @@ class Effect:
 
 
 def partial_effect(
-    estimator: FittedClassifier,
-    X: Array,
+    estimator: Plottable,
+    X: InputRows,
     feature: int,
     *,
     n_grid: int = 24,
@@ -113,12 +121,17 @@ def partial_effect(
     level: float = 0.9,
     seed: int = 0,
 ) -> Effect:
-    """Compute the mean probability over rows of X [n, d] as a function of `feature`.
+    """Compute the mean probability over rows of X as a function of column `feature`.
+
+    X is an array [n, d], or a data frame for a table classifier, of whose columns `feature` is one. The
+    defaults are 500 rows and 200 draws; with three classes or more, where each probability is an
+    integral, 100 rows and 64 draws. A column with few distinct values is evaluated at those values, and
+    one of categories at each of them.
 
     The interval is that of the mean, not of a single row: functions are drawn jointly at all values and
-    rows and averaged over the rows, and the interval holds the middle `level` of the averages. The
-    defaults are 32 rows and 200 draws; with three classes or more, where each probability is an
-    integral, 16 rows and 64 draws. A feature with few distinct values is evaluated at those values.
+    at some of the rows and averaged over the rows, and the interval holds the middle `level` of the
+    averages. Where it is of fewer rows than the mean, it is moved, on the scale of log-odds, from the
+    mean of these rows to that of all.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
@@ -128,44 +141,49 @@ def partial_effect(
     >>> bool(effect.probability[0, 1] > effect.probability[-1, 1])  # the lower moon is class 1
     True
     """
+    columns = columns_of(estimator, X)
     two = len(estimator.classes_) == 2
-    n_rows = n_rows or (32 if two else 16)
+    n_rows = n_rows or (500 if two else 100)
     n_draws = n_draws or (200 if two else 64)
     rng = np.random.default_rng(seed)
-    rows = np.asarray(X, dtype=np.float64)
-    grid = grid_of(rows[:, feature], n_grid)
-    base = rows[np.sort(rng.choice(len(rows), min(n_rows, len(rows)), replace=False))]
-    inputs = np.tile(base, (len(grid), 1))
-    inputs[:, feature] = np.repeat(grid, len(base))
-    shape = (len(grid), len(base))
-    mean = proba_at(estimator, inputs).reshape(*shape, -1).mean(axis=1)
-    draws, noise = latent_draws(estimator, inputs, n_draws, rng)
-    likelihood = estimator.model_.likelihood
-    averages = []
+    grid = columns.grid(feature, n_grid)
+    chosen = np.sort(rng.choice(columns.n_rows, min(n_rows, columns.n_rows), replace=False))
+    some = chosen[spaced(len(chosen), _BAND_ROWS if two else _BAND_ROWS // 2)]
+    mean = _averages(proba_at(columns.fitted, _inputs(columns, feature, grid, chosen)), len(chosen))
+    inputs = _inputs(columns, feature, grid, some)
+    draws, noise = latent_draws(columns.fitted, inputs, n_draws, rng)
+    likelihood = columns.fitted.model_.likelihood
     with np.errstate(all="ignore"):
-        for i in range(n_draws):
-            at = np.exp(likelihood.predict_log_proba(np.ascontiguousarray(draws[:, :, i]), noise))
-            averages.append(at.reshape(*shape, -1).mean(axis=1))
+        averages = [
+            _averages(
+                np.exp(likelihood.predict_log_proba(np.ascontiguousarray(draws[:, :, i]), noise)),
+                len(some),
+            )
+            for i in range(n_draws)
+        ]
     tail = 0.5 * (1.0 - level)
     low, high = np.quantile(np.stack(averages), [tail, 1.0 - tail], axis=0)
-    return Effect(feature, grid, mean, low, high, level, len(base))
+    if len(some) < len(chosen):
+        shift = logit(mean) - logit(_averages(proba_at(columns.fitted, inputs), len(some)))
+        low, high = expit(logit(low) + shift), expit(logit(high) + shift)
+    return Effect(feature, grid.positions, mean, low, high, level, len(chosen), grid.labels)
 
 
-def grid_of(values: Array, n_grid: int) -> Array:
-    """Grid of values of a feature: its distinct values if they are few, else evenly spaced ones.
+def _inputs(columns: Columns, feature: int, grid: Grid, rows: IntArray) -> Array:
+    """Inputs [g · r, d] at r rows, for each of the g values in turn."""
+    g, r = len(grid.positions), len(rows)
+    return columns.inputs(np.tile(rows, g), {feature: grid.cells.take(np.repeat(np.arange(g), r))})
 
-    >>> grid_of(np.array([3.0, 1.0, 3.0]), 10).tolist()
-    [1.0, 3.0]
-    """
-    few = np.unique(values)
-    if len(few) <= n_grid:
-        return few
-    low, high = np.quantile(values, [0.02, 0.98])
-    return np.linspace(low, high, n_grid) if high > low else few[[0, -1]]
+
+def _averages(probability: Array, n_rows: int) -> Array:
+    """Means [g, C] over the rows of probabilities [g · r, C]."""
+    return np.asarray(probability.reshape(-1, n_rows, probability.shape[1]).mean(axis=1))
 
 
 _MAX_CLASSES = 6
 """Most classes in one plot: more bands cannot be told apart."""
+_MAX_LETTERS = 30
+"""Letters, about, that fit under an axis; names of categories with more are turned."""
 
 
 class PartialDependenceDisplay(Display):
@@ -188,7 +206,7 @@ class PartialDependenceDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedClassifier,
+        estimator: Plottable,
         X: InputRows,
         feature: int | str,
         *,
@@ -200,24 +218,23 @@ class PartialDependenceDisplay(Display):
         seed: int = 0,
         ax: Axes | None = None,
     ) -> PartialDependenceDisplay:
-        """Vary `feature` (number or name) of rows X [n, d]; the sizes are those of `partial_effect`."""
-        names = names_of_features(estimator, feature_names)
-        if isinstance(feature, str):
-            if feature not in names:
-                raise ValueError(f"feature={feature!r} is not one of {names}")
-            feature = names.index(feature)
-        rows, _ = some_rows(X, None, 10_000)
+        """Vary a column (number or name) of rows X; the sizes are those of `partial_effect`.
+
+        X is an array [n, d], or a data frame for a table classifier.
+        """
+        columns = columns_of(estimator, X, feature_names=feature_names, max_rows=1)
+        position = columns.position(feature)
         effect = partial_effect(
             estimator,
-            rows,
-            feature,
+            X,
+            position,
             n_grid=n_grid,
             n_rows=n_rows,
             n_draws=n_draws,
             level=level,
             seed=seed,
         )
-        return cls(effect, name=names[feature], classes=estimator.classes_).plot(ax)
+        return cls(effect, name=columns.names[position], classes=estimator.classes_).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> PartialDependenceDisplay:
         """Draw on `ax`, or on new axes."""
@@ -228,21 +245,39 @@ class PartialDependenceDisplay(Display):
             at = self.effect
             p, low, high = at.probability[:, code], at.low[:, code], at.high[:, code]
             name = str(self.classes[code])
-            if len(at.grid) < 3:  # a line between two values would mean nothing
+            if at.labels is not None or len(at.grid) < 3:  # a line between values would mean nothing
                 bars = np.maximum([p - low, high - p], 0.0)
                 ax.errorbar(at.grid, p, yerr=bars, fmt="o", color=shade, ms=5, capsize=3, label=name)
-                ax.set_xticks(at.grid)
-                ax.margins(x=0.3)
                 continue
             ax.fill_between(at.grid, low, high, color=shade, alpha=0.2, lw=0)
             few = "o" if len(at.grid) < 12 else None
             ax.plot(at.grid, p, color=shade, lw=1.5, ls=line_style(code), marker=few, ms=3.5, label=name)
+        self._ticks(ax)
         ax.set_ylim(0, 1)
         ax.set_xlabel(self.name)
         ax.set_ylabel(f"probability of {self.classes[1]}" if two else "probability")
         if not two:
             ax.legend(frameon=False, fontsize="small")
         return self
+
+    def _ticks(self, ax: Axes) -> None:
+        """Put a tick at each of few values, or at each category with its name."""
+        grid, labels = self.effect.grid, self.effect.labels
+        if labels is not None:
+            long = max(map(len, labels)) * len(labels) > _MAX_LETTERS
+            ax.set_xticks(grid, labels, rotation=90 if long else 0)
+            ax.set_xlim(-0.5, len(grid) - 0.5)
+        elif grid.dtype.kind == "M":
+            from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+            locator = AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
+            ax.xaxis.set_major_locator(locator)
+            ax.xaxis.set_major_formatter(
+                ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+            )
+        elif len(grid) < 3:
+            ax.set_xticks(grid)
+            ax.margins(x=0.3)
 
     def _shown(self) -> list[int]:
         """Classes to show: the second of two, or of many those whose probabilities vary most."""

@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cavity.inference.fitted import FittedClassifier, names_of_features
-from cavity.plot.canvas import (
-    Display,
-    colour,
-    dense,
-    feature_positions,
-    marker,
-    n_rows,
-    proba_at,
-    probability_colours,
-    take_rows,
-)
+from cavity.plot.canvas import Display, colour, marker, proba_at, probability_colours
+from cavity.plot.columns import Plottable, columns_of, two_positions
 from cavity.typing import AnyArray, Array, FeatureNames, InputLabels, InputRows
 
 if TYPE_CHECKING:
@@ -30,6 +20,8 @@ _LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 class DecisionBoundaryDisplay(Display):
     """Probability contours over two features, the others held at their medians, with inducing points.
+
+    For a table classifier these are numeric columns, and categories are held at the commonest.
 
     With two classes the background shows the probability of the second; with more, the colour of the
     likeliest class, which is stronger the more probable that class is.
@@ -67,7 +59,7 @@ class DecisionBoundaryDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedClassifier,
+        estimator: Plottable,
         X: InputRows,
         y: InputLabels = None,
         *,
@@ -80,24 +72,26 @@ class DecisionBoundaryDisplay(Display):
     ) -> DecisionBoundaryDisplay:
         """Predict on a grid over the range of rows X [n, d] in two of the features.
 
-        features: two columns, by number or name; margin: how far the grid goes beyond the rows, as a
-        share of their range; max_rows: largest number of rows to show, coloured by label y [n].
+        For a table classifier, X is a data frame, of which two numeric columns are shown, and y may be
+        the name of another. features: two columns, by number or name; margin: how far the grid goes
+        beyond the rows, as a share of their range; max_rows: largest number of rows to show, coloured by
+        label y [n].
         """
-        names = names_of_features(estimator, feature_names)
-        first, second = feature_positions(features, names)
-        rows, labels = some_rows(X, y, max_rows)
-        xs, ys = (_axis(rows[:, column], grid_resolution, margin) for column in (first, second))
-        grid = np.repeat(np.median(rows, axis=0)[None].astype(float), len(xs) * len(ys), axis=0)
-        grid[:, first], grid[:, second] = (part.ravel() for part in np.meshgrid(xs, ys))
+        columns = columns_of(estimator, X, y, feature_names=feature_names, max_rows=max_rows)
+        pair = two_positions(columns, features)
+        rows = np.column_stack([columns.numbers(j) for j in pair])
+        xs, ys = (_axis(values, grid_resolution, margin) for values in rows.T)
+        cells = [part.ravel() for part in np.meshgrid(xs, ys)]
+        inputs = columns.inputs(None, dict(zip(pair, cells, strict=True)))
         return cls(
             xs,
             ys,
-            proba_at(estimator, grid).reshape(len(ys), len(xs), -1),
+            proba_at(columns.fitted, inputs).reshape(len(ys), len(xs), -1),
             classes=estimator.classes_,
-            names=(names[first], names[second]),
-            rows=rows[:, [first, second]],
-            labels=labels,
-            points=estimator.inducing_points_[:, [first, second]],
+            names=(columns.names[pair[0]], columns.names[pair[1]]),
+            rows=rows,
+            labels=columns.labels,
+            points=np.column_stack([columns.points(j) for j in pair]),
         ).plot(ax)
 
     def plot(self, ax: Axes | None = None, *, colorbar: bool = True) -> DecisionBoundaryDisplay:
@@ -160,7 +154,7 @@ class DecisionBoundaryDisplay(Display):
 
 
 def _axis(values: Array, resolution: int, margin: float) -> Array:
-    low, high = float(values.min()), float(values.max())
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
     beyond = margin * (high - low) if high > low else 1.0
     return np.linspace(low - beyond, high + beyond, resolution)
 
@@ -195,7 +189,7 @@ class InducingPointsDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedClassifier,
+        estimator: Plottable,
         X: InputRows = None,
         y: InputLabels = None,
         *,
@@ -205,17 +199,14 @@ class InducingPointsDisplay(Display):
         ax: Axes | None = None,
     ) -> InducingPointsDisplay:
         """Show `inducing_points_` [m, d] and up to `max_rows` of the rows X [n, d], by label y [n]."""
-        names = names_of_features(estimator, feature_names)
-        first, second = feature_positions(features, names)
-        rows, labels = None, None
-        if X is not None:
-            rows, labels = some_rows(X, y, max_rows)
-            rows = rows[:, [first, second]]
+        columns = columns_of(estimator, X, y, feature_names=feature_names, max_rows=max_rows)
+        pair = two_positions(columns, features)
+        rows = np.column_stack([columns.numbers(j) for j in pair])
         return cls(
-            estimator.inducing_points_[:, [first, second]],
-            (names[first], names[second]),
-            rows=rows,
-            labels=labels,
+            np.column_stack([columns.points(j) for j in pair]),
+            (columns.names[pair[0]], columns.names[pair[1]]),
+            rows=None if X is None else rows,
+            labels=columns.labels,
             classes=estimator.classes_,
         ).plot(ax)
 
@@ -229,13 +220,6 @@ class InducingPointsDisplay(Display):
         ax.set_ylabel(self.names[1])
         outside_legend(ax)
         return self
-
-
-def some_rows(X: InputRows, y: InputLabels, max_rows: int) -> tuple[Array, AnyArray | None]:
-    """Select up to `max_rows` evenly spaced rows of X [n, d] and y [n]."""
-    n = n_rows(X)
-    chosen = np.unique(np.linspace(0, n - 1, min(n, max_rows)).astype(int))
-    return dense(take_rows(X, chosen)), None if y is None else np.asarray(y)[chosen]
 
 
 def draw_rows(ax: Axes, rows: Array, labels: AnyArray | None, classes: AnyArray | None) -> None:

@@ -1,4 +1,4 @@
-"""Dask collections and tables in files as partitions: pieces of rows that workers read and check."""
+"""Dask collections as partitions: pieces of rows that workers read and check."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cavity.data.encoded import encoded_rows
-from cavity.data.labels import Classes, encode_labels
-from cavity.data.preprocess import TablePreprocessor
+from cavity.data.labels import encode_labels
 from cavity.data.source import tile_precision
-from cavity.data.table import ArrowTable, Table, TextTable
 from cavity.data.weights import check_weights
 from cavity.errors import SourceError
-from cavity.typing import AnyArray, AnyDtype, Array, InputLabels, InputRows, InputWeights
+from cavity.typing import AnyArray, AnyDtype, InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -243,64 +240,9 @@ def _frame_precision(X: dask.dataframe.DataFrame) -> AnyDtype:
             refused.append(f"{name!r} ({kind})")
     if refused:
         raise ValueError(
-            f"X has columns that are not numeric: {', '.join(refused)}; encode them as numbers, or "
-            "leave them out"
+            f"X has columns that are not numeric: {', '.join(refused)}; use TableClassifier with this "
+            "classifier as its estimator, encode them as numbers, or leave them out"
         )
     if not dtypes:
         raise ValueError("X has no columns")
     return tile_precision(np.result_type(*dtypes))
-
-
-_PIECE_ROWS = 500_000
-"""Rows of a piece of a table that a worker encodes at a time, about."""
-
-
-class TableRows(NamedTuple):
-    """Features [t, d], class values [t] and, if there are any, weights [t]."""
-
-    X: Array | dask.array.Array
-    y: AnyArray | dask.array.Array
-    sample_weight: Array | dask.array.Array | None
-
-
-def dask_rows(
-    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None = None
-) -> TableRows:
-    """Dask arrays of the features [n, d] and class values [n] of the rows that have a target.
-
-    Parquet files are split between row groups. A text file is one piece, as its rows cannot be counted
-    without reading it.
-    """
-    if isinstance(table, ArrowTable):
-        tables: list[Table] = [*table.pieces(_PIECE_ROWS)]
-    elif isinstance(table, TextTable):
-        tables = [*table.pieces()]
-    else:
-        raise SourceError("a cluster reads files; write the data frame to Parquet first")
-    encode = dask.delayed(_encoded)
-    rows = [encode(piece, preprocessor, classes, weight) for piece in tables]
-    dtype, d = np.dtype(preprocessor.dtype_), preprocessor.n_features_out_
-
-    def joined(parts: list[Delayed], shape: tuple[float, ...], kind: AnyDtype) -> dask.array.Array:
-        arrays = [dask.array.from_delayed(part, shape=shape, dtype=kind) for part in parts]
-        return dask.array.concatenate(arrays, allow_unknown_chunksizes=True)
-
-    return TableRows(
-        joined([r.X for r in rows], (np.nan, d), dtype),
-        joined([r.y for r in rows], (np.nan,), classes.values.dtype),
-        None
-        if weight is None
-        else joined([r.sample_weight for r in rows], (np.nan,), np.dtype(np.float64)),
-    )
-
-
-def _encoded(
-    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None
-) -> TableRows:
-    """Read and encode a piece; runs on a worker."""
-    X, codes, weights = zip(*encoded_rows(table, preprocessor, classes, weight), strict=True)
-    return TableRows(
-        np.concatenate(X),
-        classes.values[np.concatenate(codes)],
-        None if weight is None else np.concatenate(weights),
-    )
