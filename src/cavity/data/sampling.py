@@ -38,6 +38,10 @@ class HeldOut(NamedTuple):
         """Their total weight."""
         return float(len(self.numbers) if self.rows.weight is None else self.rows.weight.sum())
 
+    def leading(self, n_features: int) -> HeldOut:
+        """The same rows with the first columns of X alone."""
+        return HeldOut(self.numbers, self.rows._replace(X=self.rows.X[:, :n_features]))
+
     def mask(self, n_rows: int) -> NDArray[np.bool_]:
         """Which of all rows they are [n_rows]."""
         mask = np.zeros(n_rows, dtype=bool)

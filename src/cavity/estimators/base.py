@@ -9,7 +9,7 @@ from dataclasses import replace
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
-from cavity.data.source import RowSource
+from cavity.data.source import RowSource, with_feature_set
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
@@ -111,6 +111,14 @@ def warn_not_converged(name: str, tol: float, result: FitResult) -> None:
     warn_user(words, ConvergenceWarning)
 
 
+class FitPlan(NamedTuple):
+    """What a fit would do, as far as the rows do not decide it."""
+
+    config: TrainingConfig
+    chooses_features: bool
+    """Whether it chooses among sets of features, or uses one by name."""
+
+
 class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """A Gaussian process classifier on inducing points; subclasses choose method and parameters."""
 
@@ -154,15 +162,23 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     def _fit_source(self, source: RowSource, backend: LocalBackend) -> FitResult:
         """Fit to an opened source, wherever its rows are."""
         config = self._resolve(source.n_rows, self._seed())
+        if source.feature_sets and config.feature_set is None:
+            config = replace(config, feature_set=next(iter(source.feature_sets)))
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         held_out = hold_out_rows(source, config, backend)
         decision = None
-        entrants = None if held_out is None else self._entrants(config, source.n_rows)
+        entrants = (
+            None
+            if held_out is None
+            else self._entrants(config, source.n_rows, tuple(source.feature_sets))
+        )
         if held_out is not None and entrants is not None:
             decision, config = self._race(
                 source, held_out, backend, entrants, config, checkpoint, progress
             )
+        source = self._with_feature_set(source, config.feature_set)
+        held_out = None if held_out is None else held_out.leading(source.n_features)
         scaling = learn_scaling(source, config, backend)
         start = self._start(source, scaling, config)
         problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
@@ -176,6 +192,27 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self._store(problem, config, result, progress, None if decision is None else decision.race)
         return result
 
+    def plan(
+        self, n_rows: int, n_features: int, classes: AnyArray, feature_sets: tuple[str, ...] = ()
+    ) -> FitPlan:
+        """What `fit` would do with rows of these classes [C], as far as it is known without them."""
+        self._check_parameters()
+        self.classes_, self.n_features_in_ = classes, n_features
+        config = self._resolve(n_rows, self._seed())
+        race = config.validation_fraction > 0.0
+        entrants = self._entrants(config, n_rows, feature_sets) if race else None
+        free = frozenset() if entrants is None else entrants.free
+        return FitPlan(config, "feature_set" in free or config.feature_set is not None)
+
+    def _with_feature_set(self, source: RowSource, name: str | None) -> RowSource:
+        """The rows with the features that were chosen, which are the inputs from now on."""
+        if name is not None:
+            source = with_feature_set(source, name)
+            self.n_features_in_ = source.n_features
+            if source.feature_names is not None:
+                self.feature_names_in_ = source.feature_names
+        return source
+
     def _start(self, source: RowSource, scaling: Scaling, config: TrainingConfig) -> Start:
         """Where training begins: where an earlier fit has ended, or at points that are chosen."""
         previous = self._previous_fit(source.n_features)
@@ -185,7 +222,9 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             source, scaling, config, kernel=self.kernel, inducing_points=self._own_points()
         )
 
-    def _entrants(self, config: TrainingConfig, n_rows: int) -> Entrants | None:
+    def _entrants(
+        self, config: TrainingConfig, n_rows: int, feature_sets: tuple[str, ...] = ()
+    ) -> Entrants | None:
         """The candidates of a race for what the parameters leave open; None if that is nothing."""
         if isinstance(self.config, TrainingConfig) or self._continues or not config.learn_kernel:
             return None
@@ -200,12 +239,15 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         if self.kernel is None:
             if given.get("kernel_name", "auto") == "auto":
                 free.add("kernel_name")
+            # Points and kernels of the user's own are for the columns alone.
+            if len(feature_sets) > 1 and not given.get("feature_set") and self._given_points is None:
+                free.add("feature_set")
         else:
             free.discard("scaling")
         if not free:
             return None
         start = Candidate(*(getattr(config, name) for name in Candidate._fields))
-        return Entrants(start, frozenset(free))
+        return Entrants(start, frozenset(free), feature_sets)
 
     def _race(
         self,
@@ -234,7 +276,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             backend,
             entrants,
             configure,
-            lambda scaling, one: self._start(source, scaling, one),
+            lambda scaling, one: self._start(with_feature_set(source, one.feature_set), scaling, one),
             progress,
             log,
         )

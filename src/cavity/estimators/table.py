@@ -13,11 +13,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import ArraySource
+from cavity.data.effect_learning import (
+    COLUMNS,
+    EFFECTS,
+    PAIRS,
+    LearnedEffects,
+    effect_notes,
+    learn_effects,
+)
 from cavity.data.encoded import training_rows
+from cavity.data.labelled import labelled_rows
 from cavity.data.labels import whole_labels
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
-from cavity.data.weights import check_total_weight
+from cavity.data.weights import check_total_weight, checked_class_factors
+from cavity.engines.backend import held_out_numbers
 from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
@@ -25,11 +35,21 @@ from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import rollback_on_error
 from cavity.export.model_file import save
+from cavity.inference.config import any_of, check_value, is_flag, one_of
 from cavity.memory import peak_bytes
 from cavity.text import listed
-from cavity.typing import AnyArray, Array, FeatureNames, InputLabels, InputRows, InputWeights
+from cavity.typing import (
+    AnyArray,
+    Array,
+    FeatureNames,
+    InputLabels,
+    InputRows,
+    InputWeights,
+    IntArray,
+)
 
 _LABELS, _WEIGHTS = "(target)", "(weight)"
+_TARGET_ENCODINGS = any_of(is_flag, one_of("auto", "pairs")), '"auto", True, False or "pairs"'
 
 
 class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
@@ -44,6 +64,13 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         A `SEPClassifier`, `SVIClassifier` or `GFITCClassifier`; None is `SEPClassifier()`.
     max_categories, drop_features, categorical_features
         As in `TablePreprocessor`.
+    target_encoding : "auto", False, True or "pairs"
+        Whether *effects* of values are features beside the columns: how much more probable each class
+        is, on the log-odds scale, where a column has a certain value, learned from other rows and
+        shrunken where rows are few. They help with codes, with strings of many levels, and with numbers
+        that have special values. "auto" lets held-out rows decide, if there are 2,000 rows or more, for
+        those columns whose values tell more than their size. True takes all columns whose values repeat,
+        and "pairs" takes the best pairs of columns as well.
     cache_dir : path or None
         Where a temporary folder is made if the features of all rows take more than a quarter of the
         available memory; None leaves it to the system.
@@ -78,9 +105,11 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         max_categories: int = 20,
         drop_features: Sequence[str] = (),
         categorical_features: Sequence[str] = (),
+        target_encoding: str | bool = "auto",
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.estimator = estimator
+        self.target_encoding = target_encoding
         self.max_categories = max_categories
         self.drop_features = drop_features
         self.categorical_features = categorical_features
@@ -94,6 +123,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
         without a target, or of weight 0, are left out.
         """
         begun = time.perf_counter()
+        check_value("target_encoding", self.target_encoding, _TARGET_ENCODINGS)
         table, target = _with_column(X, y, "y", _LABELS)
         weight = None
         if sample_weight is not None:
@@ -129,17 +159,49 @@ class TableClassifier(NotebookRepr, ClassifierMixin, BaseEstimator):
     def train(self, table: Table) -> None:
         """Train the classifier on the columns that were learned; the second half of a fit."""
         classifier = SEPClassifier() if self.estimator is None else clone(self.estimator)
+        effects = self._learn_effects(table, classifier)
         with training_rows(
             table,
             self.preprocessor_,
             self.labels_,
             weight=self.weight_,
+            effects=effects,
             folder=self.cache_dir,
         ) as source:
             classifier.fit(source)
             if not isinstance(source, ArraySource):
                 classifier._training = None  # its rows are in a folder that will be gone
+        if effects is not None:
+            self.preprocessor_.effects_ = effects.chosen(classifier.config_.feature_set)
+            self.preprocessor_.notes_ += effect_notes(self.preprocessor_.effects_)
         self.keep(classifier)
+
+    def _learn_effects(self, table: Table, classifier: SparseGPClassifier) -> LearnedEffects | None:
+        """The value effects of the columns, or None if there are none to use or to choose from."""
+        if self.target_encoding is False:
+            return None
+        labels, preprocessor = self.labels_, self.preprocessor_
+        n_rows = int(labels.counts.sum())
+        n_features = preprocessor.n_features_out_
+        plan = classifier.plan(n_rows, n_features, labels.values, (COLUMNS, EFFECTS, PAIRS))
+        if self.target_encoding == "auto" and not plan.chooses_features:
+            return None
+        held_out: IntArray = np.zeros(0, dtype=np.int64)
+        if plan.config.validation_fraction:
+            held_out = held_out_numbers(
+                n_rows, n_features, plan.config.validation_fraction, plan.config.seed
+            )
+        factors = checked_class_factors(classifier.class_weight, labels.values, labels.totals)
+        types = preprocessor.text_types()
+        return learn_effects(
+            lambda columns: labelled_rows(table, columns, types, labels, self.weight_),
+            preprocessor.encoders_,
+            n_rows,
+            np.ones(len(labels.values)) if factors is None else factors,
+            [str(value) for value in labels.values],
+            held_out,
+            self.target_encoding,
+        )
 
     def keep(self, classifier: SparseGPClassifier) -> None:
         """Take a classifier that was fitted to the features of the table."""
