@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.columns import CATEGORICAL, DATE, NUMERIC, Encoder
+from cavity.data.columns import CATEGORICAL, DATE, NUMERIC, CategoricalEncoder, Encoder
 from cavity.data.effects import (
     N_FOLDS,
     CrossFit,
@@ -159,7 +159,13 @@ def learn_effects(
     """
     folds, names = Folds(held_out), tuple(class_names) if len(class_names) > 2 else ()
     columns, sample = _counted(read, encoders, n_rows, class_factors, folds)
-    chosen = [column for column in columns if mode != "auto" or _is_useful(column)]
+    # The features of strings that have one for every level can add up to any effect already.
+    spanned = {e.column for e in encoders if isinstance(e, CategoricalEncoder) and not e.has_other}
+    chosen = [
+        column
+        for column in columns
+        if mode != "auto" or (_is_useful(column) and column.index.column not in spanned)
+    ]
     singles = tuple(_single(column, names) for column in chosen)
     found: list[tuple[tuple[ValueIndex, ValueIndex], Gain]] = []
     if mode is not True and len(columns) > 1 and sample is not None:

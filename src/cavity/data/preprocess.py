@@ -450,6 +450,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if not used:
             raise SourceError(f"{name} has no column to learn from: {'; '.join(self.notes_)}")
         self.encoders_ = [d.encoder for d in used.values() if d.encoder is not None]
+        self.effects_ = []
         self.dtype_ = "float32" if all(d.single for d in used.values()) else "float64"
 
     def __getstate__(self) -> dict[str, Any]:
