@@ -45,7 +45,7 @@ PAIR_COLUMNS = 20
 """Columns whose pairs are compared: those whose values say most about the label."""
 PAIR_BINS = 16
 """Bins of a smooth column in a pair."""
-FINALISTS = 40
+FINALISTS = 24
 """Pairs that are compared with the sum of the effects of their columns."""
 MOST_PAIRS = 8
 _SAMPLE_SEED = 0x5A3B1E0F2D47
@@ -134,7 +134,6 @@ class _Column:
     fit: CrossFit
     over_base: Gain
     over_bins: Gain
-    totals: Array
 
 
 ReadRows = Callable[[Sequence[str]], Iterator[LabelledRows]]
@@ -175,7 +174,7 @@ def learn_effects(
 
 
 def _is_useful(column: _Column) -> bool:
-    return column.over_base.is_clear and column.over_bins.mean > column.over_bins.standard_error
+    return column.over_base.exceeds(2.0) and column.over_bins.exceeds(1.0)
 
 
 def _single(column: _Column, names: tuple[str, ...]) -> Effect:
@@ -243,14 +242,15 @@ def _column(name: str, kind: str, counted: ValueCounts, class_factors: Array) ->
     counts = counts * class_factors
     index = ValueIndex(name, kind, values_as_keys(keys))
     fit = CrossFit.of(counts)
-    ordered = kind in (NUMERIC, DATE)
-    bins = gain_over_bins(counts, fit) if ordered else Gain(np.inf, 0.0)
-    return _Column(index, counts, fit, gain_over_base(counts, fit), bins, counts.sum(axis=(1, 2)))
+    over_base, over_bins = gain_over_base(counts, fit), Gain(np.inf, 0.0)
+    if kind in (NUMERIC, DATE) and over_base.exceeds(2.0):
+        over_bins = gain_over_bins(counts, fit)
+    return _Column(index, counts, fit, over_base, over_bins)
 
 
 def binned(column: _Column, n_bins: int) -> ValueIndex:
     """An index of a column of numbers by bins of about equal weight."""
-    totals, keys = column.totals[:-1], column.index.keys
+    totals, keys = column.counts[:-1].sum(axis=(1, 2)), column.index.keys
     middle = (np.cumsum(totals) - 0.5 * totals) / totals.sum()
     starts = np.flatnonzero(np.diff(np.floor(n_bins * middle))) + 1
     return ValueIndex(column.index.column, column.index.kind, keys[starts], is_binned=True)
@@ -298,7 +298,7 @@ def best_pairs(
         with_pair = combined(parts, base, sample.codes, sample.weight)
         without = combined(parts[:, :, :2], base, sample.codes, sample.weight)
         over = gain(sample.weight, with_pair, without)
-        if over.is_clear:
+        if over.exceeds(3.0):  # the best of many pairs is good by chance, too
             found.append((over, (indices[i], indices[j]), with_pair))
     found.sort(key=lambda one: -one[0].mean)
     kept: list[tuple[Gain, tuple[ValueIndex, ValueIndex], Array]] = []
@@ -328,26 +328,31 @@ def _quick_log_proba(codes: IntArray, sample: _Sample, base: Array) -> Array:
     return np.asarray(log_proba.reshape(-1, n_classes)[cell // n_classes])
 
 
-def combined(parts: Array, base: Array, codes: IntArray, weight: Array, n_steps: int = 5) -> Array:
+def combined(parts: Array, base: Array, codes: IntArray, weight: Array, n_steps: int = 4) -> Array:
     """Log probabilities [s] of labels if effects are added up, each times the best coefficient.
 
-    parts: [s, C, q], q effects on the log probability of each class.
+    parts: [s, C, q], q effects on the log probability of each class. Newton's method.
     """
-    q = parts.shape[2]
+    n_classes, q = parts.shape[1:]
+    X = [parts[:, c] - parts[:, 0] for c in range(1, n_classes)]  # log-odds to the first class
+    offsets = np.log(base[1:] / base[0])
+    own = [codes == c for c in range(1, n_classes)]
     coefficients = np.full(q, 1.0 / q)
-    own = np.take_along_axis(parts, codes[:, None, None], axis=1)[:, 0]
     for step in range(n_steps + 1):
-        scores = parts @ coefficients + np.log(base)
-        scores -= scores.max(axis=1, keepdims=True)
-        proba = np.exp(scores)
-        total = proba.sum(axis=1, keepdims=True)
+        scores = [x @ coefficients + offset for x, offset in zip(X, offsets, strict=True)]
+        total = np.zeros(len(codes))
+        for score in scores:
+            total = np.logaddexp(total, score)
         if step == n_steps:
-            return np.asarray(np.take_along_axis(scores - np.log(total), codes[:, None], axis=1)[:, 0])
-        proba /= total
-        mean = np.einsum("sc,scq->sq", proba, parts)
-        slope = weight @ (own - mean)
-        flat = (np.sqrt(weight[:, None] * proba)[:, :, None] * parts).reshape(-1, q)
-        curve = flat.T @ flat - (weight[:, None] * mean).T @ mean
+            return np.asarray(sum(o * s for o, s in zip(own, scores, strict=True)) - total)
+        slope, curve, mean = np.zeros(q), np.zeros((q, q)), np.zeros((len(codes), q))
+        for x, score, is_own in zip(X, scores, own, strict=True):
+            proba = np.exp(score - total)
+            slope += x.T @ (weight * (is_own - proba))
+            expected = proba[:, None] * x
+            curve += x.T @ (weight[:, None] * expected)
+            mean += expected
+        curve -= mean.T @ (weight[:, None] * mean)
         ridge = 1e-6 * np.trace(curve) / q + 1e-9
         coefficients = coefficients + np.linalg.solve(curve + ridge * np.eye(q), slope)
     raise AssertionError

@@ -33,7 +33,7 @@ N_FOLDS = 5
 _FOLD_SEED = 0x5EED0F0F01D5
 """Keeps folds independent of the hashes that hold rows out, whose seeds are smaller than 2³²."""
 LEAST_CONCENTRATION, MOST_CONCENTRATION = 0.1, 1e6
-_BINS = (4, 8, 16, 32)
+_BINS = (4, 8, 32)
 """Numbers of bins that stand for a smooth function of a column."""
 _ROWS_FOR_CONCENTRATION = 4_000
 """Most different rows of counts from which a concentration is learned."""
@@ -139,10 +139,9 @@ class Gain(NamedTuple):
     mean: float
     standard_error: float
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether it is larger than chance."""
-        return self.mean > 2.0 * self.standard_error
+    def exceeds(self, n_errors: float) -> bool:
+        """Whether it is larger than this many standard errors."""
+        return self.mean > n_errors * self.standard_error
 
 
 def gain(weights: Array, log_p: Array, log_q: Array) -> Gain:
