@@ -24,7 +24,7 @@ from cavity.data.effects import (
     gain_over_bins,
     joint_codes,
 )
-from cavity.data.labelled import LabelledRows
+from cavity.data.labelled import TrainingRows
 from cavity.data.parts import import_arrow
 from cavity.data.sampling import row_hash
 from cavity.data.values import ValueCounts, ValueIndex, cells_of, values_as_keys
@@ -113,7 +113,7 @@ class LearnedEffects:
         kept = {COLUMNS: (), EFFECTS: self.singles}.get(feature_set or "", self.singles + self.pairs)
         return [effect.encoder for effect in kept]
 
-    def encode(self, rows: LabelledRows, dtype: AnyDtype) -> Array:
+    def encode(self, rows: TrainingRows, dtype: AnyDtype) -> Array:
         """The effects [t, k] that training rows see."""
         out = np.empty((len(rows.codes), len(self.features)), dtype)
         folds, first = self.folds.of(rows.numbers), 0
@@ -136,7 +136,7 @@ class _Column:
     over_bins: Gain
 
 
-ReadRows = Callable[[Sequence[str]], Iterator[LabelledRows]]
+ReadRows = Callable[[Sequence[str]], Iterator[TrainingRows]]
 """Reads all rows of a table, with some of its columns."""
 
 

@@ -40,7 +40,7 @@ def weighted_rows(chunk: pa.RecordBatch, weight: str | None) -> tuple[pa.RecordB
     return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
 
 
-class LabelledRows(NamedTuple):
+class TrainingRows(NamedTuple):
     """Rows of a table that take part in training."""
 
     batch: pa.RecordBatch
@@ -63,7 +63,7 @@ def labelled_rows(
     types: Mapping[str, pa.DataType],
     classes: Classes,
     weight: str | None = None,
-) -> Iterator[LabelledRows]:
+) -> Iterator[TrainingRows]:
     """The rows that have a target, and a weight if there is a column of weights, chunk by chunk.
 
     types: Arrow types in which to read the columns of a text file.
@@ -82,5 +82,5 @@ def labelled_rows(
         if not known.all():
             chunk, codes = chunk.filter(pa.array(known)), codes[known]
             weights = None if weights is None else weights[known]
-        yield LabelledRows(chunk, codes, weights, first)
+        yield TrainingRows(chunk, codes, weights, first)
         first += len(codes)

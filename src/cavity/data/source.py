@@ -109,14 +109,12 @@ class RowSource(ABC):
 
 
 def with_feature_set(source: RowSource, name: str | None) -> RowSource:
-    """The rows of a source with the features of one of its sets; None means all features."""
-    if name is None:
+    """The rows of a source with the features of one of its sets; all features, if it has none."""
+    if name is None or not source.feature_sets:
         return source
     if name not in source.feature_sets:
-        raise ValueError(
-            f"feature_set={name!r}, but the rows have "
-            f"{' and '.join(map(repr, source.feature_sets)) or 'no sets of features'}; leave it out"
-        )
+        sets = " and ".join(map(repr, source.feature_sets))
+        raise ValueError(f"feature_set={name!r}, but the rows have {sets}; leave it out")
     size = source.feature_sets[name]
     return source if size == source.n_features else source.leading(size)
 
