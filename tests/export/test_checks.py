@@ -168,6 +168,29 @@ def test_columns_of_a_table_that_disagree():
             check_estimator(changed)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_effects_of_values_that_disagree():
+    frame = flights(300)
+    frame["hour"] = np.arange(300) % 7
+    fit = TableClassifier(fitted_parameters(), target_encoding=True).fit(frame, "delayed")
+    without_rows(fit.estimator_)
+    check_estimator(fit)
+    whole = fit.preprocessor_.effects_
+    first = next(e for e in whole if e.columns == ("hour",))
+    (index,) = first.indices
+    for change, words in (
+        (replace(first, table=first.table[1:]), "table of effects has shape"),
+        (replace(first, table=np.full_like(first.table, np.nan)), "not finite"),
+        (replace(first, classes=("a", "b")), "features of the columns"),
+        (replace(first, indices=(replace(index, keys=index.keys[::-1]),)), "do not increase"),
+        (replace(first, indices=(replace(index, column="carrier"),)), "kind of 'carrier'"),
+        (replace(first, cells=np.array([1, 0])), "do not increase"),
+    ):
+        fit.preprocessor_.effects_ = [change if e is first else e for e in whole]
+        with pytest.raises(ModelFileError, match=words):
+            check_estimator(fit)
+
+
 def fitted_parameters():
     return cavity.SEPClassifier(n_inducing=4, max_epochs=2, random_state=0)
 

@@ -6,7 +6,8 @@ import hashlib
 import os
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -46,6 +47,7 @@ from cavity.data.shuffle import (
     whole_groups,
 )
 from cavity.data.source import (
+    NO_SETS,
     Block,
     LoadedBlock,
     RawRows,
@@ -343,6 +345,17 @@ class ParquetSource(Source):
                 yield _WindowBlock(window.index[positions], positions, window, self._scan.codes)
             skip = 0
             del window, order
+
+    def leading(self, n_features: int) -> ParquetSource:
+        """The same rows with the first feature columns alone; the others are not read."""
+        source = copy(self)
+        columns = self._layout.columns
+        columns = replace(columns, features=columns.features[:n_features])
+        source._layout = replace(self._layout, columns=columns)
+        source.n_features, source.feature_sets = n_features, NO_SETS
+        names = self.feature_names
+        source.feature_names = None if names is None else names[:n_features]
+        return source
 
     def take(self, numbers: IntArray) -> RawRows:
         """The rows with these numbers [k], in this order; only windows that have some are read."""

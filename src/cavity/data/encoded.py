@@ -13,14 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from cavity.data import ArraySource, ParquetSource, Source
+from cavity.data.effect_learning import LearnedEffects
+from cavity.data.labelled import labelled_rows
 from cavity.data.labels import Classes
 from cavity.data.parts import import_arrow, one_line
-from cavity.data.preprocess import TablePreprocessor, weighted_rows
+from cavity.data.preprocess import TablePreprocessor
 from cavity.data.shuffle import read_ahead
 from cavity.data.table import Table
 from cavity.errors import SourceError
 from cavity.memory import available_bytes
-from cavity.typing import AnyArray, Array, IntArray
+from cavity.typing import AnyArray, AnyDtype, Array, IntArray
 
 MEMORY_SHARE = 0.25
 """Share of the available memory that the features of all rows may take."""
@@ -42,23 +44,23 @@ class EncodedRows(NamedTuple):
 
 
 def encoded_rows(
-    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None = None
+    table: Table,
+    preprocessor: TablePreprocessor,
+    classes: Classes,
+    weight: str | None = None,
+    effects: LearnedEffects | None = None,
 ) -> Iterator[EncodedRows]:
-    """The rows that have a target, and a weight if there is a column of weights, chunk by chunk."""
-    columns = [*preprocessor.columns_, classes.target]
-    if weight is not None:
-        columns = [*columns, weight]
+    """The rows that have a target, and a weight if there is a column of weights, chunk by chunk.
+
+    effects: value effects, which become further features.
+    """
 
     def encoded() -> Iterator[EncodedRows]:
-        for whole in table.chunks(columns):
-            chunk, weights = weighted_rows(whole, weight)
-            codes = classes.codes(chunk.column(classes.target))
-            X = preprocessor.encode(chunk)
-            known = codes >= 0
-            if not known.all():
-                X, codes = X[known], codes[known]
-                weights = None if weights is None else weights[known]
-            yield EncodedRows(X, codes, weights)
+        for rows in labelled_rows(table, preprocessor.columns_, preprocessor.typed, classes, weight):
+            X = preprocessor.encode(rows.batch)
+            if effects is not None:
+                X = np.hstack([X, effects.encode(rows, X.dtype)])
+            yield EncodedRows(X, rows.codes, rows.weight)
 
     return read_ahead(encoded())
 
@@ -70,6 +72,7 @@ def training_rows(
     classes: Classes,
     *,
     weight: str | None = None,
+    effects: LearnedEffects | None = None,
     max_memory: float | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Iterator[Source]:
@@ -78,15 +81,27 @@ def training_rows(
     Rows that take more than `max_memory` bytes (by default a quarter of what is available) are written
     to a temporary folder inside `folder`, as Parquet files of their features. Reading these in every
     epoch is cheaper than encoding the table in every epoch, and text files could not be shuffled.
+
+    effects: value effects, which become further features; the source has sets of features if they are
+    optional.
     """
-    n_rows, n_features = int(classes.counts.sum()), preprocessor.n_features_out_
-    needed = n_rows * n_features * np.dtype(preprocessor.dtype_).itemsize
+    names = preprocessor.get_feature_names_out()
+    if effects is not None:
+        names = np.append(names, np.array(effects.features, dtype=object))
+    n_rows, dtype = int(classes.counts.sum()), np.dtype(preprocessor.dtype_)
+    needed = n_rows * len(names) * dtype.itemsize
     if max_memory is None:
         max_memory = MEMORY_SHARE * (available_bytes() or np.inf)
-    rows = encoded_rows(table, preprocessor, classes, weight)
-    names = preprocessor.get_feature_names_out()
+    rows = encoded_rows(table, preprocessor, classes, weight, effects)
+
+    def with_sets(source: Source) -> Source:
+        if effects is not None:
+            source.feature_sets = effects.feature_sets(preprocessor.n_features_out_)
+            source.reserved = effects.folds.held_out if len(effects.folds.held_out) else None
+        return source
+
     if needed <= max_memory:
-        yield _in_memory(rows, n_rows, preprocessor, classes, names)
+        yield with_sets(_in_memory(rows, n_rows, dtype, classes, names))
         return
     with _temporary_folder(folder, needed) as place:
         _write(rows, place)
@@ -94,17 +109,17 @@ def training_rows(
         weights = None if weight is None else _WEIGHT
         source = ParquetSource(place, _TARGET, weight=weights, classes=codes)
         source.classes, source.feature_names = classes.values, names
-        yield source
+        yield with_sets(source)
 
 
 def _in_memory(
     rows: Iterator[EncodedRows],
     n_rows: int,
-    preprocessor: TablePreprocessor,
+    dtype: AnyDtype,
     classes: Classes,
     names: AnyArray,
 ) -> ArraySource:
-    X = np.empty((n_rows, preprocessor.n_features_out_), np.dtype(preprocessor.dtype_))
+    X = np.empty((n_rows, len(names)), dtype)
     codes = np.empty(n_rows, classes.code_type)
     weights: list[Array] = []
     first = 0

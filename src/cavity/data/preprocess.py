@@ -14,50 +14,28 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data.cells import is_text
 from cavity.data.columns import (
     CATEGORICAL,
-    NUMERIC,
     Encoder,
     Form,
-    coerced,
     encoders_as_text,
     encoders_from_text,
     kind_of_type,
     text_of,
 )
+from cavity.data.effects import EffectEncoder, effects_as_state, effects_from_state
 from cavity.data.forms import TextTally, forms_of
+from cavity.data.labelled import weighted_rows
 from cavity.data.labels import LabelScan, TableLabelScan
 from cavity.data.leaks import LabelledSample
 from cavity.data.parts import import_arrow
 from cavity.data.scans import ColumnScan, Decision, scan_of
 from cavity.data.table import Table, as_arrow, open_table
-from cavity.data.weights import check_total_weight, check_weights
+from cavity.data.weights import check_total_weight
 from cavity.errors import SourceError
 from cavity.text import listed, suggestion
 from cavity.typing import AnyArray, Array, InputRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-def weighted_rows(chunk: pa.RecordBatch, weight: str | None) -> tuple[pa.RecordBatch, Array | None]:
-    """The rows of a record batch whose weight is positive, and their weights [t].
-
-    weight: name of the column of weights; None keeps all rows. Rows of weight 0 are left out before
-    anything is learned, so that nothing depends on them.
-
-    >>> import pyarrow
-    >>> chunk = pyarrow.RecordBatch.from_pydict({"age": [31, 47, 52], "copies": [2, 0, 1]})
-    >>> rows, weights = weighted_rows(chunk, "copies")
-    >>> rows.column("age").to_pylist(), weights.tolist()
-    ([31, 52], [2.0, 1.0])
-    """
-    if weight is None:
-        return chunk, None
-    pa, _ = import_arrow()
-    values = coerced(chunk.column(weight), NUMERIC, weight)
-    weights = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    check_weights(weights, f"the weight {weight!r}", numbered=False)
-    counts = weights > 0.0
-    return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
 
 
 def warn_of_words(encoder: Encoder, words: set[str], table: str) -> None:
@@ -194,6 +172,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     Attributes
     ----------
     encoders_ : list of encoders, one for each column that is used
+    effects_ : sequence of `cavity.data.effects.EffectEncoder`, which a `TableClassifier` may add
     notes_ : list of str, what the user should know: columns that were left out, and why
     columns_ : list of str, the columns that are used
     dtype_ : str, "float32" if that holds all columns, else "float64"
@@ -212,6 +191,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
 
     ignored_: Sequence[str] = ()
     """Columns of the training table that are not used; `check_columns` does not report them as new."""
+    effects_: Sequence[EffectEncoder] = ()
+    """Value effects, whose features follow those of the encoders."""
 
     def __init__(
         self,
@@ -297,6 +278,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if not used:
             raise SourceError(f"{name} has no column to learn from: {'; '.join(self.notes_)}")
         self.encoders_ = [d.encoder for d in used.values() if d.encoder is not None]
+        self.effects_ = []
         self.dtype_ = "float32" if all(d.single for d in used.values()) else "float64"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -306,12 +288,14 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             state["encoders_"] = encoders_as_text(self.encoders_)
             state["notes_"] = json.dumps(self.notes_)
             state["ignored_"] = json.dumps(list(self.ignored_))
+            state["effects_"] = effects_as_state(self.effects_)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "encoders_" in state:
             state = {**state, "encoders_": encoders_from_text(state["encoders_"])}
             state |= {name: json.loads(state[name]) for name in ("notes_", "ignored_")}
+            state["effects_"] = effects_from_state(state["effects_"])
         super().__setstate__(state)
 
     @property
@@ -322,21 +306,28 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: object = None) -> AnyArray:
         """Names [d] of the features."""
         check_is_fitted(self)
-        return np.array([name for encoder in self.encoders_ for name in encoder.features], dtype=object)
+        return np.array([name for names in self._features for name in names], dtype=object)
 
     @property
     def n_features_out_(self) -> int:
         """Number d of the features."""
-        return sum(len(encoder.features) for encoder in self.encoders_)
+        return sum(len(names) for names in self._features)
+
+    @property
+    def _features(self) -> list[tuple[str, ...]]:
+        """Names of the features of each encoder and effect."""
+        return [*(e.features for e in self.encoders_), *(e.features for e in self.effects_)]
 
     def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that are used, with text as the numbers, truth values and dates that it holds."""
+        """Those columns of a batch that are used, with text as the numbers and dates that it holds."""
         pa, _ = import_arrow()
-        arrays = [batch.column(name) for name in self.columns_]
-        for i, encoder in enumerate(self.encoders_):
+        there = set(batch.schema.names)
+        encoders = [encoder for encoder in self.encoders_ if encoder.column in there]
+        arrays = [batch.column(encoder.column) for encoder in encoders]
+        for i, encoder in enumerate(encoders):
             if encoder.kind != CATEGORICAL and text_of(arrays[i]) is not None:
                 arrays[i] = encoder.form.read(arrays[i], encoder.column)
-        return pa.RecordBatch.from_arrays(arrays, names=self.columns_)
+        return pa.RecordBatch.from_arrays(arrays, names=[encoder.column for encoder in encoders])
 
     def check_columns(self, columns: Sequence[str], name: str) -> list[str]:
         """Raise if columns are missing; return the columns that training has not seen."""
@@ -372,5 +363,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         for encoder in self.encoders_:
             width = len(encoder.features)
             encoder.encode(batch.column(encoder.column), out[:, first : first + width])
+            first += width
+        for effect in self.effects_:
+            width = len(effect.features)
+            effect.encode(batch, out[:, first : first + width])
             first += width
         return out

@@ -45,6 +45,10 @@ class HeldOut(NamedTuple):
         """The weight that the source's own rows have less in training, because of them."""
         return self.weight if len(self.numbers) else 0.0
 
+    def leading(self, n_features: int) -> HeldOut:
+        """The same rows with the first columns of X alone."""
+        return self._replace(rows=self.rows._replace(X=self.rows.X[:, :n_features]))
+
     def mask(self, n_rows: int) -> NDArray[np.bool_]:
         """Which of all rows they are [n_rows]."""
         mask = np.zeros(n_rows, dtype=bool)

@@ -265,6 +265,8 @@ class LevelScan:
             return Decision(encoder)
         enough = max(3.0, self.n / 2_000)
         common = [level for level, n in self.counts.most_common(self.max_categories) if n >= enough]
+        if not common and sum(self.counts.values()) >= 2 * n_levels:
+            common = [level for level, _ in self.counts.most_common(1)]  # effects may tell the others
         if not common:
             return Decision(None, (self._identifier("hardly any value occurs twice"),))
         note = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -16,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.typing import AnyArray, AnyDtype, Array, Dtype, IntArray
+
+NO_SETS: Mapping[str, int] = {}
+"""The sets of features of a source whose features are all used."""
 
 
 class RawRows(NamedTuple):
@@ -80,6 +83,15 @@ class RowSource(ABC):
     offset: Array | None = None
     """Latent offsets [n, L] of all rows, in memory: what is added to the Gaussian process; None is 0."""
 
+    feature_sets: Mapping[str, int] = NO_SETS
+    """Sets of features to choose from, by name: each has this many of the first columns of X."""
+    reserved: IntArray | None = None
+    """Sorted numbers of the rows to hold out, if the features of the others do not know their labels."""
+
+    def leading(self, n_features: int) -> RowSource:
+        """The same rows with the first columns of X alone; needed if there are sets of features."""
+        raise NotImplementedError(f"{type(self).__name__} has no sets of features")
+
     @property
     def class_totals(self) -> Array | None:
         """Total weight of each class [C], if it is known without reading the rows."""
@@ -97,6 +109,17 @@ class RowSource(ABC):
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values [k], one a row, as values of all rows that the user passed; NaN for rows left out."""
         return values
+
+
+def with_feature_set(source: RowSource, name: str | None) -> RowSource:
+    """The rows of a source with the features of one of its sets; all features, if it has none."""
+    if name is None or not source.feature_sets:
+        return source
+    if name not in source.feature_sets:
+        sets = " and ".join(map(repr, source.feature_sets))
+        raise ValueError(f"feature_set={name!r}, but the rows have {sets}; leave it out")
+    size = source.feature_sets[name]
+    return source if size == source.n_features else source.leading(size)
 
 
 class Source(RowSource):
@@ -280,6 +303,7 @@ class ClassWeightedSource(Source):
         self.dtype = source.dtype
         self.feature_names = source.feature_names
         self.is_checked = source.is_checked
+        self.feature_sets, self.reserved = source.feature_sets, source.reserved
 
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values of all rows that the user passed, as the other source gives them."""
@@ -292,6 +316,12 @@ class ClassWeightedSource(Source):
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """All rows once, shuffled."""
         return (_Weighted(block, self.factors) for block in self.source.batches(size, rng, skip))
+
+    def leading(self, n_features: int) -> ClassWeightedSource:
+        """The same rows with the first columns of X alone."""
+        source = self.source.leading(n_features)
+        assert isinstance(source, Source)
+        return ClassWeightedSource(source, self.factors, self.total_weight)
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """Rows drawn at random without replacement, each with the same probability."""

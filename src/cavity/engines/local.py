@@ -239,9 +239,9 @@ class LocalBackend:
 
     def hold_out(self, source: RowSource, fraction: float, seed: int) -> HeldOut:
         """A share of the rows, chosen by a hash of their numbers, and at most 20,000."""
-        n_rows, most = int(source.n_rows), max(1_000, MOST_VALUES_HELD_OUT // source.n_features)
-        size = min(round(fraction * n_rows), MOST_HELD_OUT, most, n_rows - 1)
-        numbers = hashed_rows(n_rows, max(1, size), seed)
+        numbers = source.reserved
+        if numbers is None:
+            numbers = held_out_numbers(int(source.n_rows), source.n_features, fraction, seed)
         offset = None if source.offset is None else source.offset[numbers]
         return HeldOut(numbers, source.take(numbers), offset)
 
@@ -275,6 +275,13 @@ class LocalBackend:
     def status(self, rows_per_second: float) -> str:
         """What a progress line says about the place where a fit runs."""
         return ""
+
+
+def held_out_numbers(n_rows: int, n_features: int, fraction: float, seed: int) -> IntArray:
+    """Sorted numbers of a share of the rows, chosen by a hash, and at most 20,000."""
+    most = max(1_000, MOST_VALUES_HELD_OUT // n_features)
+    size = min(round(fraction * n_rows), MOST_HELD_OUT, most, n_rows - 1)
+    return hashed_rows(n_rows, max(1, size), seed)
 
 
 def tile_moments(source: Source, threads: Threads, *, products: bool) -> Iterator[Moments]:

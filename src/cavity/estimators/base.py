@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import ABCMeta
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
-from cavity.data.source import RawRows, RowSource, Source, with_offset
+from cavity.data.source import RawRows, RowSource, Source, with_feature_set, with_offset
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
@@ -91,6 +90,14 @@ ConfigFields: TypeAlias = dict[str, Any]
 """Fields of `TrainingConfig` by name."""
 Validation: TypeAlias = tuple[InputRows, InputLabels, InputWeights]
 """The user's own validation rows: X [n, d], labels [n] and weights [n]; or nothing but None."""
+
+
+class FitPlan(NamedTuple):
+    """What a fit would do, as far as the rows do not decide it."""
+
+    config: TrainingConfig
+    chooses_features: bool
+    """Whether it chooses among sets of features, or uses one by name."""
 
 
 class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
@@ -181,6 +188,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
 
         def configure(decided: ConfigFields | None = None) -> TrainingConfig:
             config = self._resolve(source.n_rows, seed, decided)
+            if source.feature_sets and config.feature_set is None:
+                config = replace(config, feature_set=next(iter(source.feature_sets)))
             return config if validation is None else judged_by_given_rows(self, config)
 
         config = configure()
@@ -195,18 +204,24 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             offset = None if mean is None else mean(validation.X).T
             held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
         decision = None
-        candidates = None if held_out is None else entrants(self, config, source.n_rows)
+        sets = tuple(source.feature_sets)
+        candidates = None if held_out is None else entrants(self, config, source.n_rows, sets)
         if held_out is not None and candidates is not None:
+            every_feature = source
             decision, config = decide(
                 source,
                 held_out,
                 backend,
                 candidates,
                 configure,
-                partial(self._start, source),
+                lambda scaling, one: self._start(
+                    with_feature_set(every_feature, one.feature_set), scaling, one
+                ),
                 progress,
                 RaceLog.open(checkpoint, self._fingerprint_of(source, config, None, validation)),
             )
+        source = self._with_feature_set(source, config.feature_set)
+        held_out = None if held_out is None else held_out.leading(source.n_features)
         scaling = learn_scaling(source, config, backend)
         stopped = None if decision is None else decision.stopped
         start = None if stopped is None else stopped.end
@@ -237,6 +252,27 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             seed=config.seed,
         )
         return with_offset(source, offset), mean
+
+    def plan(
+        self, n_rows: int, n_features: int, classes: AnyArray, feature_sets: tuple[str, ...] = ()
+    ) -> FitPlan:
+        """What `fit` would do with rows of these classes [C], as far as it is known without them."""
+        self._check_parameters()
+        self.classes_, self.n_features_in_ = classes, n_features
+        config = self._resolve(n_rows, self._seed())
+        race = config.validation_fraction > 0.0
+        candidates = entrants(self, config, n_rows, feature_sets) if race else None
+        free = frozenset() if candidates is None else candidates.free
+        return FitPlan(config, "feature_set" in free or config.feature_set is not None)
+
+    def _with_feature_set(self, source: RowSource, name: str | None) -> RowSource:
+        """The rows with the features that were chosen, which are the inputs from now on."""
+        if name is not None:
+            source = with_feature_set(source, name)
+            self.n_features_in_ = source.n_features
+            if source.feature_names is not None:
+                self.feature_names_in_ = source.feature_names
+        return source
 
     def _start(self, source: RowSource, scaling: Scaling, config: TrainingConfig) -> Start:
         """Where training begins: where an earlier fit has ended, or at points that are chosen."""

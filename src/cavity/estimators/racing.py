@@ -41,7 +41,12 @@ def judged_by_given_rows(model: SparseGPClassifier, config: TrainingConfig) -> T
     return config
 
 
-def entrants(model: SparseGPClassifier, config: TrainingConfig, n_rows: int) -> Entrants | None:
+def entrants(
+    model: SparseGPClassifier,
+    config: TrainingConfig,
+    n_rows: int,
+    feature_sets: tuple[str, ...] = (),
+) -> Entrants | None:
     """The candidates of a race for what the parameters leave open; None if that is nothing."""
     if isinstance(model.config, TrainingConfig) or model._continues or not config.learn_kernel:
         return None
@@ -56,12 +61,16 @@ def entrants(model: SparseGPClassifier, config: TrainingConfig, n_rows: int) -> 
     if model.kernel is None:
         if given.get("kernel_name", "auto") == "auto":
             free.add("kernel_name")
+        # Points, kernels and mean functions of the user's own are for the columns alone.
+        own = model._given_points is not None or model.mean_function is not None
+        if len(feature_sets) > 1 and not given.get("feature_set") and not own:
+            free.add("feature_set")
     else:
         free.discard("scaling")
     if not free:
         return None
     start = Candidate(*(getattr(config, name) for name in Candidate._fields))
-    return Entrants(start, frozenset(free))
+    return Entrants(start, frozenset(free), feature_sets)
 
 
 def decide(

@@ -14,10 +14,20 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import ArraySource
+from cavity.data.effect_learning import (
+    COLUMNS,
+    EFFECTS,
+    PAIRS,
+    LearnedEffects,
+    effect_notes,
+    learn_effects,
+)
 from cavity.data.encoded import training_rows
+from cavity.data.labelled import labelled_rows
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table
-from cavity.data.weights import check_total_weight
+from cavity.data.weights import check_total_weight, checked_class_factors
+from cavity.engines.local import held_out_numbers
 from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
@@ -39,6 +49,7 @@ from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_colum
 from cavity.estimators.table_stream import absorb_chunk
 from cavity.export.model_file import save
 from cavity.gp.uncertainty import Uncertainty, split_uncertainty
+from cavity.inference.config import any_of, check_value, is_flag, one_of
 from cavity.memory import peak_bytes
 from cavity.typing import (
     AnyArray,
@@ -47,8 +58,11 @@ from cavity.typing import (
     InputLabels,
     InputRows,
     InputWeights,
+    IntArray,
     RandomSeed,
 )
+
+_TARGET_ENCODINGS = any_of(is_flag, one_of("auto", "pairs")), '"auto", True, False or "pairs"'
 
 
 class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAttributes):
@@ -65,6 +79,13 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         `SEPClassifier(random_state=0)`.
     max_categories, drop_features, categorical_features
         As in `TablePreprocessor`.
+    target_encoding : "auto", False, True or "pairs"
+        Whether *effects* of values are features beside the columns: how much more probable each class
+        is, on the log-odds scale, where a column has a certain value, learned from other rows and
+        shrunken where rows are few. They help with codes, with strings of many levels, and with numbers
+        that have special values. "auto" lets held-out rows decide, if there are 2,000 rows or more, for
+        those columns whose values tell more than their size. True takes all columns whose values repeat,
+        and "pairs" takes the best pairs of columns as well.
     cache_dir : path or None
         Where a temporary folder is made if the features of all rows take more than a quarter of the
         available memory; None leaves it to the system.
@@ -99,9 +120,11 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         max_categories: int = 20,
         drop_features: Sequence[str] = (),
         categorical_features: Sequence[str] = (),
+        target_encoding: str | bool = "auto",
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.estimator = estimator
+        self.target_encoding = target_encoding
         self.max_categories = max_categories
         self.drop_features = drop_features
         self.categorical_features = categorical_features
@@ -118,6 +141,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         without a target, or of weight 0, are left out.
         """
         begun = time.perf_counter()
+        check_value("target_encoding", self.target_encoding, _TARGET_ENCODINGS)
         check_place(self.estimator, X)
         client = self.estimator.client if fits_on_cluster(self.estimator) else None
         table, target, weight = training_table(X, y, sample_weight, client)
@@ -157,20 +181,30 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         """Train the classifier on the columns that were learned; the second half of a fit."""
         classifier = SEPClassifier(random_state=0) if self.estimator is None else clone(self.estimator)
         if fits_on_cluster(classifier):
+            if self.target_encoding not in ("auto", False):
+                raise ValueError(
+                    f"target_encoding={self.target_encoding!r} is for one machine: the numbers of rows, "
+                    'which decide what a row sees, are not known on a cluster; leave it at "auto"'
+                )
             from cavity.estimators.dask import fit_table  # Dask is an extra
 
             self.keep(fit_table(classifier, table, self.preprocessor_, self.labels_, self.weight_))
             return
+        effects = self._learn_effects(table, classifier)
         with training_rows(
             table,
             self.preprocessor_,
             self.labels_,
             weight=self.weight_,
+            effects=effects,
             folder=self.cache_dir,
         ) as source:
             classifier.fit(source)
             if not isinstance(source, ArraySource):
                 classifier._training = None  # its rows are in a folder that will be gone
+        if effects is not None:
+            self.preprocessor_.effects_ = effects.chosen(classifier.config_.feature_set)
+            self.preprocessor_.notes_ += effect_notes(self.preprocessor_.effects_)
         self.keep(classifier)
 
     def partial_fit(
@@ -191,6 +225,32 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         with rollback_on_error(self):
             absorb_chunk(self, X, y, classes, sample_weight)
         return self
+
+    def _learn_effects(self, table: Table, classifier: SparseGPClassifier) -> LearnedEffects | None:
+        """The value effects of the columns, or None if there are none to use or to choose from."""
+        if self.target_encoding is False:
+            return None
+        labels, preprocessor = self.labels_, self.preprocessor_
+        n_rows = int(labels.counts.sum())
+        n_features = preprocessor.n_features_out_
+        plan = classifier.plan(n_rows, n_features, labels.values, (COLUMNS, EFFECTS, PAIRS))
+        if self.target_encoding == "auto" and not plan.chooses_features:
+            return None
+        held_out: IntArray = np.zeros(0, dtype=np.int64)
+        if plan.config.validation_fraction:
+            held_out = held_out_numbers(
+                n_rows, n_features, plan.config.validation_fraction, plan.config.seed
+            )
+        factors = checked_class_factors(classifier.class_weight, labels.values, labels.totals)
+        return learn_effects(
+            lambda columns: labelled_rows(table, columns, preprocessor.typed, labels, self.weight_),
+            preprocessor.encoders_,
+            n_rows,
+            np.ones(len(labels.values)) if factors is None else factors,
+            [str(value) for value in labels.values],
+            held_out,
+            self.target_encoding,
+        )
 
     def keep(self, classifier: SparseGPClassifier) -> None:
         """Take a classifier that was fitted to the features of the table."""

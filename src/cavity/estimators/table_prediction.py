@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cavity.data.columns import CategoricalEncoder
+from cavity.data.labelled import weighted_rows
 from cavity.data.parts import import_arrow
-from cavity.data.preprocess import TablePreprocessor, warn_of_words, weighted_rows
+from cavity.data.preprocess import TablePreprocessor, warn_of_words
 from cavity.data.shuffle import read_ahead
 from cavity.data.table import Table
 from cavity.errors import SourceError, warn_user

@@ -24,12 +24,14 @@ from sklearn.pipeline import Pipeline
 from cavity.data.cells import COMMA, POINT
 from cavity.data.columns import (
     BOOLEAN,
+    CATEGORICAL,
     NUMERIC,
     PARTS,
     CategoricalEncoder,
     DateEncoder,
     NumericEncoder,
 )
+from cavity.data.effects import EffectEncoder
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.scaling import Knots, Scaling
@@ -83,6 +85,7 @@ _PREPROCESSOR: dict[str, Any] = {
     "encoders_": list[NumericEncoder | CategoricalEncoder | DateEncoder],
     "notes_": list[str],
     "ignored_": list[str],
+    "effects_": list[EffectEncoder],
     "dtype_": str,
     "drop_features": Sequence[str],
 }
@@ -154,6 +157,9 @@ def _check_table(table: Any) -> None:
         _check_array(f"labels_.{name}", getattr(labels, name), (n_classes,), kinds="iuf")
     for encoder in preprocessor.encoders_:
         _check_encoder(encoder)
+    kinds = {encoder.column: encoder.kind for encoder in preprocessor.encoders_}
+    for effect in preprocessor.effects_:
+        _check_effect(effect, kinds, n_classes)
 
 
 def _check_encoder(encoder: NumericEncoder | CategoricalEncoder | DateEncoder) -> None:
@@ -174,6 +180,32 @@ def _check_encoder(encoder: NumericEncoder | CategoricalEncoder | DateEncoder) -
         _agree(f"features of {encoder.column!r}", len(encoder.fill), n_features)
         if not (np.isfinite(encoder.first) and encoder.parts and set(encoder.parts) <= set(PARTS)):
             raise ModelFileError(f"its column {encoder.column!r} has unknown parts of dates")
+
+
+def _check_effect(effect: EffectEncoder, kinds: dict[str, str], n_classes: int) -> None:
+    """Check value effects: their columns and values, and the table of effects."""
+    for index in effect.indices:
+        what = f"values of {index.column!r}"
+        _agree(f"kind of {index.column!r}", index.kind, kinds.get(index.column))
+        if index.kind == CATEGORICAL:
+            if index.is_binned or not _has_type(index.keys.tolist(), list[str]):
+                raise ModelFileError(f"its {what} are not all text")
+        else:
+            _check_array(what, index.keys, index.keys.shape)
+            if index.keys.ndim != 1 or not (np.diff(index.keys) > 0.0).all():
+                raise ModelFileError(f"its {what} do not increase")
+        if len(set(index.keys.tolist())) < max(1, len(index.keys)):
+            raise ModelFileError(f"its {what} are not all different")
+    n_rows = effect.indices[0].n_values + 1
+    if effect.cells is not None:
+        _check_array("pairs of values", effect.cells, (len(effect.cells),), kinds="i")
+        if not len(effect.cells) or not (np.diff(effect.cells) > 0).all():
+            raise ModelFileError("its pairs of values do not increase")
+        n_rows = len(effect.cells)
+    _agree("columns of an effect", len(effect.indices), 1 if effect.cells is None else 2)
+    width = 1 if n_classes == 2 else n_classes
+    _agree("classes of an effect", len(effect.features), width)
+    _check_array("table of effects", effect.table, (n_rows + 1, width))
 
 
 def _check_classifier(classifier: Any) -> None:

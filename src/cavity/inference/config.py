@@ -83,6 +83,8 @@ class TrainingConfig:
     n_classes: int
     n_inducing: int
     """Number m of inducing points; fewer if there are fewer different rows."""
+    feature_set: str | None
+    """Which features are used: those of a set of this name that the rows have; None means all."""
     inducing_init: str
     """How the inducing points are chosen among the rows: "kmeans", "random" or "greedy"."""
     learn_kernel: bool
@@ -157,6 +159,7 @@ def resolve(
     method: str = "ep",
     likelihood: str = "probit",
     n_inducing: int | str = "auto",
+    feature_set: str | None = None,
     inducing_init: str = "kmeans",
     learn_inducing: bool = True,
     kernel_name: str | None = "auto",
@@ -243,6 +246,7 @@ def resolve(
         likelihood=likelihood,
         n_classes=n_classes,
         n_inducing=n_inducing,
+        feature_set=feature_set,
         inducing_init=inducing_init,
         learn_kernel=learns,
         learn_inducing=learns and learn_inducing,
@@ -453,6 +457,10 @@ _FIELDS: dict[str, Condition] = {
     "method": (one_of("ep", "vi"), '"ep" or "vi"'),
     "likelihood": (one_of("probit", "logit"), '"probit" or "logit"'),
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1 or "auto"'),
+    "feature_set": (
+        lambda value: value is None or isinstance(value, str),
+        "the name of a set of features, or None for all features",
+    ),
     "inducing_init": (one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
     "learn_inducing": (is_flag, "True or False"),
     "kernel_name": (

@@ -2,9 +2,9 @@
 
 Some rows are held out once, the same ones for every configuration. Candidates are trained for a short
 time and scored on these rows. One question is asked after the other, each about the best candidate so
-far: which model (the safe one or the sharp one), which scaling of the inputs, which kernel, and last how
-many inducing points. The last question gets longer trials, and the other model takes part again, since
-short trials favour models that learn fast.
+far: which model (the safe one or the sharp one) on which set of features, which scaling of the inputs,
+which kernel, and last how many inducing points. The last question gets longer trials, and the other
+model takes part again, since short trials favour models that learn fast.
 
 The safe model is the paper's, with the trace penalty. The sharp one trains without the residual variance
 and without the penalty: where inducing points can explain the data well, it is better.
@@ -28,7 +28,7 @@ import numpy as np
 
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
-from cavity.data.source import RowSource
+from cavity.data.source import RowSource, with_feature_set
 from cavity.engines.local import LocalBackend
 from cavity.errors import NumericalError
 from cavity.files import written_atomically
@@ -64,12 +64,14 @@ class Candidate(NamedTuple):
     scaling: str | None = "robust"
     kernel_name: str | None = "matern32"
     n_inducing: int = DEFAULT_POINTS
+    feature_set: str | None = None
 
     def __str__(self) -> str:
         named = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp", (1.0, 0.0): "full residual"}
         model = named.get(self[:2], f"κ={self.residual_scale:g}, penalty {self.trace_penalty:g}")
         inputs, kernel = self.scaling or "unscaled", self.kernel_name or "own kernel"
-        return f"{model}, {inputs}, {kernel}, m={self.n_inducing}"
+        features = "" if self.feature_set is None else f"{self.feature_set}, "
+        return f"{features}{model}, {inputs}, {kernel}, m={self.n_inducing}"
 
 
 SAFE, SHARP = (
@@ -87,6 +89,7 @@ class RaceEntry:
     scaling: str | None
     kernel_name: str | None
     n_inducing: int
+    feature_set: str | None
     length: int
     """Length of the trial: 1, or more for the last question."""
     log_loss: float
@@ -155,16 +158,27 @@ class Entrants:
     start: Candidate
     free: frozenset[str]
     """Fields of `Candidate` that the user has left open."""
+    feature_sets: tuple[str, ...] = ()
+    """Names of the sets of features to choose from, smallest first."""
 
     def varied(self, candidate: Candidate, **changes: object) -> Candidate:
         """A candidate with some fields changed, as far as they are free."""
         return candidate._replace(**{k: v for k, v in changes.items() if k in self.free})  # type: ignore[arg-type]
 
     def models(self) -> list[Candidate]:
-        """The first question: the model, and a smooth kernel on plainly scaled inputs."""
+        """The first question: features, the model, and a smooth kernel on plainly scaled inputs."""
         sharp = self.varied(self.start, **SHARP)
         smooth = self.varied(sharp, scaling="standard", kernel_name="rbf")
-        return _distinct([self.start, sharp, smooth])
+        more = [
+            self.varied(model, feature_set=name)
+            for name in self.feature_sets[1:2]
+            for model in (self.start, sharp)
+        ]
+        return _distinct([self.start, sharp, smooth, *more])
+
+    def further_features(self, best: Candidate) -> list[Candidate]:
+        """The question after the first, if there are more than two sets of features."""
+        return _distinct([best, *(self.varied(best, feature_set=s) for s in self.feature_sets[2:])])
 
     def scalings(self, best: Candidate) -> list[Candidate]:
         """The second question."""
@@ -310,7 +324,7 @@ class _Runner:
     def __post_init__(self) -> None:
         self.entries: dict[tuple[Candidate, int], RaceEntry] = {}
         self.asked = Event()
-        self.scalings: dict[str | None, Scaling] = {}
+        self.scalings: dict[tuple[str | None, str | None], Scaling] = {}
         self.best: tuple[RaceEntry, Trial] | None = None
 
     def best_of(self, candidates: Sequence[Candidate], length: int = 1) -> RaceEntry:
@@ -352,10 +366,11 @@ class _Runner:
         if known is not None:
             return known
         config = self.configure(candidate)
-        scaling = self.scalings.get(config.scaling)
-        if scaling is None:
-            scaling = learn_scaling(self.source, config, self.backend)
-            self.scalings[config.scaling] = scaling
+        key = config.scaling, config.feature_set
+        if key not in self.scalings:
+            source = with_feature_set(self.source, config.feature_set)
+            self.scalings[key] = learn_scaling(source, config, self.backend)
+        scaling = self.scalings[key]
         return Prepared(config, scaling, self.make_start(scaling, config))
 
     def _trial(self, backend: LocalBackend, prepared: Prepared | Trial, length: int) -> Trial:
@@ -369,9 +384,9 @@ class _Runner:
             early_stopping=None,
         )
         progress = Progress(reporter=_StopWhenAsked(self.asked))
-        problem = prepare(
-            self.source, config, backend, scaling=scaling, start=start, held_out=self.held_out
-        )
+        source = with_feature_set(self.source, config.feature_set)
+        held_out = self.held_out.leading(source.n_features)
+        problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
         nowhere = Checkpointer(None, math.inf, Fingerprint)
         try:
             trainer, trained = train_steps(problem, config, progress, nowhere)
@@ -443,7 +458,12 @@ def race(
     runner = _Runner(source, held_out, backend, configure, make_start, unit, log, progress)
     best, stopped = pilot, None
     try:
-        for question in (lambda _: entrants.models(), entrants.scalings, entrants.kernels):
+        for question in (
+            lambda _: entrants.models(),
+            entrants.further_features,
+            entrants.scalings,
+            entrants.kernels,
+        ):
             best = runner.best_of(question(best)).candidate
         winner = runner.best_of(entrants.sizes(best), LAST_LENGTH)
         best = winner.candidate
@@ -462,6 +482,7 @@ def _wall_units(entrants: Entrants, n_side_by_side: int) -> float:
     start = entrants.start
     rounds = [
         (len(entrants.models()), 1),
+        (len(entrants.further_features(start)) - 1, 1),
         (len(entrants.scalings(start)) - 1, 1),
         (len(entrants.kernels(start)) - 1, 1),
         (len(entrants.sizes(start)), LAST_LENGTH),

@@ -170,6 +170,36 @@ def test_an_empty_string_may_be_a_level():
     assert_allclose(served, model.predict_proba(table), atol=1e-5)
 
 
+def test_effects_of_values_and_pairs():
+    rng = np.random.default_rng(0)
+    table = frame(n=600).drop(columns="age")
+    table["code"] = np.where(rng.random(600) < 0.1, np.nan, rng.integers(0, 9, 600))
+    table["tenth"] = rng.integers(0, 30, 600) / 10
+    table["joined"] = table["joined"].dt.floor("7D")
+    table["wide"] = rng.integers(0, 60, 600) + 0.1
+    y = (table["code"].fillna(4) % 3 == 0) ^ (table["city"] == "Rome") ^ (table["wide"] > 30.0)
+    classifier = SEPClassifier(RBF(3.0), n_inducing=20, optimizer=None, random_state=0, n_jobs=1)
+    model = TableClassifier(classifier, target_encoding="pairs").fit(table, y)
+    indices = [index for effect in model.preprocessor_.effects_ for index in effect.indices]
+    assert {index.kind for index in indices} == {"numeric", "categorical", "date"}
+    assert any(effect.cells is not None for effect in model.preprocessor_.effects_)
+    strange = table.assign(code=2.5, tenth=0.1234, city="Lima")
+    exported = to_onnx(model)
+    for rows in (table, strange):
+        served = run_columns(exported, served_columns(rows))["probabilities"]
+        assert_allclose(served, model.predict_proba(rows), atol=1e-5)
+
+
+def test_values_that_float32_does_not_tell_apart():
+    table = frame().assign(account=np.arange(120) % 10 + 1_234_567_890)
+    model = fitted(table, target_encoding=True)
+    exported = to_onnx(model)
+    served = run_columns(exported, served_columns(table, np.float64))["probabilities"]
+    assert_allclose(served, model.predict_proba(table), atol=1e-5)
+    with pytest.raises(ValueError, match="does not tell the values of column 'account' apart"):
+        to_onnx(model, input_dtype="float32")
+
+
 def test_the_calendar_is_that_of_the_preprocessor():
     dates = pytest.importorskip("cavity.data.columns")
     first = datetime.date(1580, 1, 1).toordinal() - datetime.date(1970, 1, 1).toordinal()

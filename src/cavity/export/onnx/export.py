@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data.preprocess import TablePreprocessor
 from cavity.export.onnx.graph import Graph, Value
 from cavity.export.onnx.model import LatentMoments, latent_moments, probabilities
-from cavity.export.onnx.preprocessing import table_features, transformed
+from cavity.export.onnx.preprocessing import needs_float64, table_features, transformed
 from cavity.files import written_atomically
 from cavity.gp.model import Model
 from cavity.inference.fitted import FittedClassifier, names_of_features
@@ -79,7 +79,8 @@ def input_layout(
             raise ValueError('inputs="matrix" does not go with a table; its columns are the inputs')
         columns = list(before[0].columns_)
         check_names(columns)
-        return InputLayout(columns, len(columns), np.dtype(input_dtype or before[0].dtype_), rows)
+        dtype = input_dtype or ("float64" if needs_float64(before[0]) else "float32")
+        return InputLayout(columns, len(columns), np.dtype(dtype), rows)
     steps = [step for step in before if isinstance(step, BaseEstimator)]
     first = steps[0] if steps else classifier
     d = int(first.n_features_in_)

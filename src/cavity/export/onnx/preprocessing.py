@@ -11,15 +11,28 @@ Each column of a table is an input [N, 1] under its own name:
 from __future__ import annotations
 
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from cavity.data.columns import PARTS, CategoricalEncoder, DateEncoder, Encoder, NumericEncoder
+from cavity.data.columns import (
+    BOOLEAN,
+    CATEGORICAL,
+    DATE,
+    NUMERIC,
+    PARTS,
+    CategoricalEncoder,
+    DateEncoder,
+    Encoder,
+    NumericEncoder,
+)
+from cavity.data.effects import EffectEncoder
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
+from cavity.data.values import ValueIndex
 from cavity.export.onnx.graph import Graph, Value
 from cavity.typing import Array
 
@@ -92,7 +105,10 @@ def table_features(
     graph: Graph, preprocessor: TablePreprocessor, dtype: DTypeLike, rows: int | str
 ) -> Value:
     """Encode the columns of a table as features [N, d] in float64, as the preprocessor does."""
-    X = graph.concat([_encoded(encoder, graph, dtype, rows) for encoder in preprocessor.encoders_])
+    _check_precision(preprocessor, dtype)
+    columns = [_encoded(encoder, graph, dtype, rows) for encoder in preprocessor.encoders_]
+    effects = [_effects(effect, graph) for effect in preprocessor.effects_]
+    X = graph.concat([*columns, *effects])
     # The graph rounds to float32 where the preprocessor does.
     return X.cast(np.float32).cast(np.float64) if preprocessor.dtype_ == "float32" else X
 
@@ -121,14 +137,8 @@ def _categorical(encoder: CategoricalEncoder, graph: Graph, dtype: DTypeLike, ro
     other, missing = len(levels), len(levels) + 1
     words = {level: code for code, level in enumerate(levels)}
     words.setdefault("", missing)
-    code = graph.op(
-        "LabelEncoder",
-        graph.input(encoder.column, object, [rows, 1]),
-        domain="ai.onnx.ml",
-        keys_strings=list(words),
-        values_int64s=list(words.values()),
-        default_int64=other,
-    )
+    cells = graph.input(encoder.column, object, [rows, 1])
+    code = _looked_up(cells, "keys_strings", list(words), other, list(words.values()))
     flat = code.op("Reshape", np.array([-1], dtype=np.int64))
     return graph.op("Gather", _features_of_codes(encoder), flat, axis=0)
 
@@ -159,6 +169,100 @@ def _date(encoder: DateEncoder, graph: Graph, dtype: DTypeLike, rows: int | str)
             columns += [angle.op("Sin"), (angle + 0.5 * np.pi).op("Sin")]
     features = missing.where(np.array([encoder.fill]), graph.concat(columns))
     return graph.concat([features, missing.cast(np.float64)]) if encoder.marks_missing else features
+
+
+def needs_float64(preprocessor: TablePreprocessor) -> bool:
+    """Whether inputs in float32 would not do: features or values would not be the same."""
+    return preprocessor.dtype_ == "float64" or any(
+        not _differ_in_float32(index) for effect in preprocessor.effects_ for index in effect.indices
+    )
+
+
+def _differ_in_float32(index: ValueIndex) -> bool:
+    """Whether float32 tells the values of a column of numbers apart."""
+    if index.kind not in (NUMERIC, BOOLEAN):
+        return True
+    rounded = index.keys.astype(np.float32)
+    if index.is_binned or not _is_whole(index.keys):
+        return bool((np.diff(rounded) > 0.0).all())
+    return bool((rounded == index.keys).all())
+
+
+def _is_whole(keys: Array) -> bool:
+    return bool((np.floor(keys) == keys).all() and (np.abs(keys) < 2.0**53).all())
+
+
+def _check_precision(preprocessor: TablePreprocessor, dtype: DTypeLike) -> None:
+    for effect in preprocessor.effects_:
+        for index in effect.indices:
+            if _differ_in_float32(index):
+                continue
+            if np.dtype(dtype) == np.float32:
+                raise ValueError(
+                    f'input_dtype="float32" does not tell the values of column {index.column!r} apart; '
+                    'leave it out, or use "float64"'
+                )
+            if not _is_whole(index.keys):
+                raise TypeError(
+                    f"column {index.column!r} has effects of values that differ by less than float32 "
+                    "can tell, which have no ONNX form; fit with target_encoding=False"
+                )
+
+
+def _effects(effect: EffectEncoder, graph: Graph) -> Value:
+    """Look up the effects [N, k] of the values in one column or in two, which are inputs already."""
+    codes = [_codes(index, graph) for index in effect.indices]
+    row = codes[0]
+    if effect.cells is not None:
+        joint = codes[0].op("Mul", np.int64(effect.indices[1].n_values + 2)).op("Add", codes[1])
+        row = _looked_up(joint, "keys_int64s", effect.cells.tolist(), len(effect.cells))
+    return graph.op("Gather", effect.table, row.op("Reshape", np.array([-1], dtype=np.int64)), axis=0)
+
+
+def _codes(index: ValueIndex, graph: Graph) -> Value:
+    """The codes [N, 1] of the cells of an input."""
+    x, missing, other = Value(graph, index.column), index.n_values, index.n_values + 1
+    if index.kind == CATEGORICAL:
+        words = {word: code for code, word in enumerate(index.keys.tolist())}
+        words.setdefault("", missing)
+        return _looked_up(x, "keys_strings", list(words), other, list(words.values()))
+    if index.kind == DATE:
+        is_missing = x.op("Equal", np.int64(_NOT_A_TIME))
+        if not index.is_binned:
+            code = _looked_up(x, "keys_int64s", index.keys.astype(np.int64).tolist(), other)
+            return is_missing.op("Where", np.int64(missing), code)
+        number, keys = x.cast(np.float64), index.keys
+    else:
+        x = x.cast(np.float64)
+        is_missing = graph.op("Or", x.op("IsNaN"), x.op("IsInf"))
+        number, keys = is_missing.where(0.0, x), index.keys
+        if not _is_whole(keys):  # numbers may come as float32
+            number = number.cast(np.float32)
+            keys = keys.astype(np.float32)
+    if index.is_binned:
+        above = number.cast(np.float64).op("GreaterOrEqual", keys.astype(np.float64)[None])
+        code = above.cast(np.int64).op("ReduceSum", np.array([1], dtype=np.int64), keepdims=1)
+    elif _is_whole(index.keys):
+        is_whole = number.op("Floor").op("Equal", number)
+        whole = is_whole.where(number, 0.0).cast(np.int64)
+        code = _looked_up(whole, "keys_int64s", keys.astype(np.int64).tolist(), other)
+        code = is_whole.op("Where", code, np.int64(other))
+    else:
+        code = _looked_up(number, "keys_floats", keys.tolist(), other)
+    return is_missing.op("Where", np.int64(missing), code)
+
+
+def _looked_up(
+    value: Value, name: str, keys: list[Any], default: int, codes: list[int] | None = None
+) -> Value:
+    """The code of each key, by default its position, or `default` for any other value."""
+    return value.op(
+        "LabelEncoder",
+        domain="ai.onnx.ml",
+        **{name: keys},
+        values_int64s=list(range(len(keys))) if codes is None else codes,
+        default_int64=default,
+    )
 
 
 def _parts(time: Value) -> dict[str, Value]:

@@ -1,0 +1,265 @@
+"""Value effects: how much more probable each class is where a column has a certain value.
+
+The effect of a value on a class is its log-odds, among rows with this value, less its log-odds among all
+rows. Rare values are shrunken to no effect: with counts N_c of the classes at a value, N in total, and
+base rates π, the probability of a class is (N_c + a π_c)/(N + a). The concentration a is learned: it
+maximises the marginal likelihood of the counts of all values, if the rates at each value are drawn from
+a Dirichlet distribution with mean π and concentration a.
+
+A row must not see its own label in its effects, or a model would learn to copy labels. So a hash of its
+number puts each row into a fold, and a training row sees what the rows of the other folds say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import gammaln
+
+from cavity.data.columns import CATEGORICAL
+from cavity.data.sampling import row_hash
+from cavity.data.values import ValueIndex
+from cavity.typing import Array, IntArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+N_FOLDS = 5
+_FOLD_SEED = 0x5EED0F0F01D5
+"""Keeps folds independent of the hashes that hold rows out, whose seeds are smaller than 2³²."""
+LEAST_CONCENTRATION, MOST_CONCENTRATION = 0.1, 1e6
+_BINS = (4, 8, 32)
+"""Numbers of bins that stand for a smooth function of a column."""
+_ROWS_FOR_CONCENTRATION = 4_000
+"""Most different rows of counts from which a concentration is learned."""
+
+
+def folds_of(numbers: IntArray) -> IntArray:
+    """The fold [t], from 0 to 4, of rows with these numbers [t].
+
+    >>> folds_of(np.arange(8)).tolist()
+    [3, 2, 3, 0, 1, 3, 1, 0]
+    """
+    return np.asarray(row_hash(numbers, _FOLD_SEED) % np.uint64(N_FOLDS), dtype=np.int64)
+
+
+def base_rates(totals: Array) -> Array:
+    """Share of each class [C] from total weights [C]; never 0: half a row is spread over the classes.
+
+    >>> base_rates(np.array([9.0, 0.0])).round(3)
+    array([0.974, 0.026])
+    """
+    total = float(totals.sum())
+    share = np.divide(totals, total, out=np.zeros(len(totals)), where=total > 0)
+    return np.asarray((total * share + 0.5 / len(totals)) / (total + 0.5))
+
+
+def concentration(counts: Array, base: Array) -> float:
+    """The most probable concentration of Dirichlet distributions behind counts [K, C] with mean [C]."""
+    rows = counts[counts.sum(axis=1) > 0.0]
+    if not len(rows):
+        return MOST_CONCENTRATION
+    # Equal rows of counts have equal sums with these weights; others practically never do.
+    mixed = rows @ np.sqrt(2.0 + np.arange(rows.shape[1]))
+    _, first, copies = np.unique(mixed, return_index=True, return_counts=True)
+    step = -(-len(first) // _ROWS_FOR_CONCENTRATION)
+    rows, copies = rows[first[::step]], copies[::step]
+    totals = rows.sum(axis=1)
+
+    def cost(log_a: float) -> float:
+        a = np.exp(log_a)
+        each = gammaln(a) - gammaln(a + totals)
+        each = each + (gammaln(a * base + rows) - gammaln(a * base)).sum(axis=1)
+        return -float(copies @ each)
+
+    bounds = np.log([LEAST_CONCENTRATION, MOST_CONCENTRATION])
+    found = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.02})
+    return float(np.exp(found.x))
+
+
+def shrunken(counts: Array, base: Array) -> Array:
+    """Probabilities [K, C] of the classes at each value, from counts [K, C] and base rates [C]."""
+    a = concentration(counts, base)
+    return np.asarray((counts + a * base) / (counts.sum(axis=1, keepdims=True) + a))
+
+
+def effects(probabilities: Array, base: Array) -> Array:
+    """Differences of log-odds to those of base rates: [K, 1] for two classes, [K, C] for more.
+
+    >>> effects(np.array([[0.5, 0.5]]), np.array([0.8, 0.2])).round(3)
+    array([[1.386]])
+    """
+    odds = np.log(probabilities) - np.log1p(-probabilities) - (np.log(base) - np.log1p(-base))
+    return np.asarray(odds[:, 1:] if odds.shape[1] == 2 else odds)
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """What other rows say about each value.
+
+    Rows are in folds 0 … F − 1, or held out and in fold F. A row of a fold sees the other folds, a row
+    that is held out sees all folds, and a new row sees all rows.
+    """
+
+    probabilities: Array
+    """[F + 2, K, C]: for the rows of each fold, for held-out rows, and for new rows."""
+    bases: Array
+    """[F + 2, C]"""
+
+    @classmethod
+    def of(cls, counts: Array) -> CrossFit:
+        """From counts [K, F + 1, C]."""
+        n_folds = counts.shape[1] - 1
+        inside = counts[:, :n_folds].sum(axis=1)
+        parts = [*(inside - counts[:, f] for f in range(n_folds)), inside, counts.sum(axis=1)]
+        parts = [np.maximum(part, 0.0) for part in parts]  # weights leave rounding errors
+        bases = [base_rates(part.sum(axis=0)) for part in parts]
+        fitted = [shrunken(part, base) for part, base in zip(parts, bases, strict=True)]
+        return cls(np.array(fitted), np.array(bases))
+
+    def log_proba(self) -> Array:
+        """Cross-fitted log probabilities [K, F, C] of the rows of each fold."""
+        return np.asarray(np.log(self.probabilities[:-2]).transpose(1, 0, 2))
+
+    def tables(self) -> Array:
+        """Effects [F + 2, K + 1, k]; the last, of values that are not known, are 0."""
+        pairs = zip(self.probabilities, self.bases, strict=True)
+        known = np.array([effects(values, base) for values, base in pairs])
+        return np.concatenate([known, np.zeros_like(known[:, :1])], axis=1)
+
+
+class Gain(NamedTuple):
+    """How much smaller the mean log loss of one prediction is than that of another."""
+
+    mean: float
+    standard_error: float
+
+    def exceeds(self, n_errors: float) -> bool:
+        """Whether it is larger than this many standard errors."""
+        return self.mean > n_errors * self.standard_error
+
+
+def gain(weights: Array, log_p: Array, log_q: Array) -> Gain:
+    """The gain of log probabilities over others, both of the labels of cells with these weights."""
+    total = max(float(weights.sum()), 1e-300)
+    difference = log_p - log_q
+    mean = float((weights * difference).sum()) / total
+    spread = float((weights * np.square(difference - mean)).sum()) / total
+    return Gain(mean, float(np.sqrt(spread / total)))
+
+
+def gain_over_base(counts: Array, fit: CrossFit) -> Gain:
+    """What knowing the value is worth, from counts [K, F + 1, C]."""
+    return gain(counts[:, :-1], fit.log_proba(), np.log(fit.bases[:-2])[None])
+
+
+def gain_over_bins(counts: Array, fit: CrossFit) -> Gain:
+    """What the values in order are worth beyond bins of neighbours: the smallest gain over some bins.
+
+    counts: [K + 1, F + 1, C], the last for missing cells. Bins have at least two values on average, so
+    that a smooth function of the value is as good in bins.
+    """
+    totals, inside = counts[:-1].sum(axis=(1, 2)), counts[:, :-1]
+    middle = (np.cumsum(totals) - 0.5 * totals) / max(totals.sum(), 1e-300)
+    gains = []
+    for n_bins in _BINS:
+        if 2 * n_bins > len(totals):
+            break
+        _, bins = np.unique(np.floor(n_bins * middle), return_inverse=True)
+        bins = np.append(bins, bins.max() + 1)  # missing cells are apart
+        joined = np.zeros((bins[-1] + 1, *counts.shape[1:]))
+        np.add.at(joined, bins, counts)
+        gains.append(gain(inside, fit.log_proba(), CrossFit.of(joined).log_proba()[bins]))
+    return min(gains, default=Gain(np.inf, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class EffectEncoder:
+    """The effects of the values of a column, or of a pair of columns."""
+
+    indices: tuple[ValueIndex, ...]
+    """One, or two for a pair."""
+    cells: IntArray | None
+    """[K] of a pair: the codes that occur together, sorted, as one number a·n_codes + b."""
+    table: Array
+    """[K + 1, k]: the effects; the last are those of values that are not known."""
+    classes: tuple[str, ...]
+    """[k]: names of the classes whose effects these are; () for two classes."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(index.column for index in self.indices)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features."""
+        name = "effect of " + " × ".join(self.columns)
+        return tuple(f"{name} on {word}" for word in self.classes) or (name,)
+
+    def rows_of(self, batch: pa.RecordBatch) -> IntArray:
+        """Rows [t] of the table for an Arrow record batch that has the columns."""
+        codes = [index.codes(batch.column(index.column)) for index in self.indices]
+        if self.cells is None:
+            return codes[0]
+        return position_of(self.cells, joint_codes(self.indices, codes))
+
+    def encode(self, batch: pa.RecordBatch, out: Array) -> None:
+        """Write the effects of a record batch into out [t, k]."""
+        out[:] = self.table[self.rows_of(batch)]
+
+
+def joint_codes(indices: Sequence[ValueIndex], codes: Sequence[IntArray]) -> IntArray:
+    """Codes [t] of two columns as one number; −1 where one of them has a value that is not known."""
+    (a, b), (first, second) = indices, codes
+    joint = first * (b.n_values + 2) + second
+    joint[(first > a.n_values) | (second > b.n_values)] = -1
+    return joint
+
+
+def position_of(sorted_keys: IntArray, wanted: IntArray) -> IntArray:
+    """Positions [t] of numbers among sorted keys [K]; K for those that are not there.
+
+    >>> position_of(np.array([2, 5]), np.array([5, 3, 2])).tolist()
+    [1, 2, 0]
+    """
+    found = np.searchsorted(sorted_keys, wanted)
+    inside = np.minimum(found, len(sorted_keys) - 1)
+    return np.where(sorted_keys[inside] == wanted, inside, len(sorted_keys))
+
+
+def effects_as_state(effects: Sequence[EffectEncoder]) -> list[dict[str, object]]:
+    """Effects as text and arrays, for a model file."""
+    return [
+        {
+            "columns": json.dumps([[i.column, i.kind, i.is_binned] for i in effect.indices]),
+            "keys": [
+                json.dumps(i.keys.tolist()) if i.kind == CATEGORICAL else i.keys for i in effect.indices
+            ],
+            "cells": effect.cells,
+            "table": effect.table,
+            "classes": json.dumps(effect.classes),
+        }
+        for effect in effects
+    ]
+
+
+def effects_from_state(state: Sequence[Any]) -> list[EffectEncoder]:
+    """The effects, from what `effects_as_state` gave."""
+    found = []
+    for one in state:
+        keys = [np.array(json.loads(k), dtype=object) if isinstance(k, str) else k for k in one["keys"]]
+        columns = json.loads(one["columns"])
+        indices = tuple(
+            ValueIndex(column, kind, k, is_binned)
+            for (column, kind, is_binned), k in zip(columns, keys, strict=True)
+        )
+        found.append(
+            EffectEncoder(indices, one["cells"], one["table"], tuple(json.loads(one["classes"])))
+        )
+    return found

@@ -1,0 +1,82 @@
+"""The rows of a table that take part in training: those with a label and a positive weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cavity.data.columns import NUMERIC, coerced
+from cavity.data.labels import Classes
+from cavity.data.parts import import_arrow
+from cavity.data.table import Table
+from cavity.data.weights import check_weights
+from cavity.typing import Array, IntArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def weighted_rows(chunk: pa.RecordBatch, weight: str | None) -> tuple[pa.RecordBatch, Array | None]:
+    """The rows of a record batch whose weight is positive, and their weights [t].
+
+    weight: name of the column of weights; None keeps all rows. Rows of weight 0 are left out before
+    anything is learned, so that nothing depends on them.
+
+    >>> import pyarrow
+    >>> chunk = pyarrow.RecordBatch.from_pydict({"age": [31, 47, 52], "copies": [2, 0, 1]})
+    >>> rows, weights = weighted_rows(chunk, "copies")
+    >>> rows.column("age").to_pylist(), weights.tolist()
+    ([31, 52], [2.0, 1.0])
+    """
+    if weight is None:
+        return chunk, None
+    pa, _ = import_arrow()
+    values = coerced(chunk.column(weight), NUMERIC, weight)
+    weights = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    check_weights(weights, f"the weight {weight!r}", numbered=False)
+    counts = weights > 0.0
+    return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
+
+
+class TrainingRows(NamedTuple):
+    """Rows of a table that take part in training."""
+
+    batch: pa.RecordBatch
+    codes: IntArray
+    """[t]: class codes."""
+    weight: Array | None
+    """[t], or None if every row counts once."""
+    first: int
+    """Number of the first of these rows, among all that take part."""
+
+    @property
+    def numbers(self) -> IntArray:
+        """Numbers [t] of the rows among all that take part."""
+        return np.arange(self.first, self.first + len(self.codes))
+
+
+def labelled_rows(
+    table: Table,
+    columns: Sequence[str],
+    typed: Callable[[pa.RecordBatch], pa.RecordBatch],
+    classes: Classes,
+    weight: str | None = None,
+) -> Iterator[TrainingRows]:
+    """The rows that have a target, and a weight if there is a column of weights, chunk by chunk.
+
+    typed: reads text as what a column holds; see `TablePreprocessor.typed`.
+    """
+    pa, _ = import_arrow()
+    read = [*columns, classes.target, *([] if weight is None else [weight])]
+    first = 0
+    for whole in table.chunks(read):
+        chunk, weights = weighted_rows(whole, weight)
+        codes = classes.codes(chunk.column(classes.target))
+        known = codes >= 0
+        if not known.all():
+            chunk, codes = chunk.filter(pa.array(known)), codes[known]
+            weights = None if weights is None else weights[known]
+        yield TrainingRows(typed(chunk), codes, weights, first)
+        first += len(codes)

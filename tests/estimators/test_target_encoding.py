@@ -1,0 +1,137 @@
+"""Value effects in a classifier of tables: chosen on held-out rows, noted, saved, repeated."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import cavity
+from cavity import SEPClassifier, TableClassifier
+from cavity.data.effect_learning import learn_effects
+from cavity.data.encoded import training_rows
+from cavity.data.labelled import labelled_rows
+from cavity.data.preprocess import TablePreprocessor
+from cavity.data.sampling import hashed_rows
+from cavity.data.table import open_table
+from cavity.inference.race import Candidate, Entrants
+
+
+def codes(n=2_100, seed=0, noise=1.0):
+    """A code that decides the label, and a number that does a little."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"code": rng.integers(0, 60, n), "x": rng.normal(size=n)})
+    score = 3.0 * np.sin(40.0 * frame["code"]) + frame["x"]
+    frame["y"] = np.where(score + noise * rng.logistic(size=n) > 0, "yes", "no")
+    return frame
+
+
+def classifier(**options):
+    fixed = {"residual_scale": 1.0, "trace_penalty": 1.0, "kernel_name": "matern32"}
+    given = {"n_inducing": 20, "scaling": "robust", "max_epochs": 15, "n_jobs": 1, "random_state": 0}
+    return SEPClassifier(config=fixed, **{**given, **options})
+
+
+NEW = codes(1_000, seed=5)
+
+
+def log_loss(model):
+    return -model.predict_log_proba(NEW)[np.arange(len(NEW)), (NEW["y"] == "yes").astype(int)].mean()
+
+
+@pytest.fixture(scope="module")
+def chosen():
+    return TableClassifier(classifier()).fit(codes(), "y")
+
+
+def test_held_out_rows_choose_effects_where_they_help(chosen, tmp_path):
+    assert chosen.estimator_.config_.feature_set == "effects"
+    assert chosen.get_feature_names_out().tolist() == ["code", "x", "effect of code"]
+    assert chosen.estimator_.feature_names_in_.tolist() == ["code", "x", "effect of code"]
+    assert chosen.columns_ == ["code", "x"]
+    assert chosen.notes_ == ["effects of the values of 'code' on the target are further features"]
+    assert {entry.feature_set for entry in chosen.estimator_.race_.entries} == {"columns", "effects"}
+    without = TableClassifier(classifier(), target_encoding=False).fit(codes(), "y")
+    assert without.preprocessor_.effects_ == []
+    assert log_loss(chosen) < log_loss(without) - 0.1
+    chosen.save(tmp_path / "model.cavity")
+    again = cavity.load(tmp_path / "model.cavity")
+    assert_array_equal(again.predict_proba(NEW), chosen.predict_proba(NEW))
+    assert again.notes_ == chosen.notes_
+
+
+def test_the_configuration_repeats_the_fit_without_a_race(chosen):
+    again = TableClassifier(SEPClassifier(config=chosen.estimator_.config_, n_jobs=1)).fit(codes(), "y")
+    assert again.estimator_.race_ is None
+    assert_allclose(again.predict_proba(NEW), chosen.predict_proba(NEW), atol=1e-9)
+
+
+def test_smooth_numbers_and_noise_have_no_effects():
+    data = codes()
+    data["code"] = np.random.default_rng(1).integers(0, 60, len(data))
+    model = TableClassifier(classifier(max_epochs=2)).fit(data, "y")
+    assert model.preprocessor_.effects_ == []
+    assert model.notes_ == []
+    assert model.estimator_.n_features_in_ == 2
+
+
+def test_few_rows_have_effects_only_if_asked_for():
+    few = codes(400)
+    small = SEPClassifier(n_inducing=10, optimizer=None, random_state=0, n_jobs=1)
+    assert not TableClassifier(small).fit(few, "y").preprocessor_.effects_
+    model = TableClassifier(small, target_encoding=True).fit(few, "y")
+    assert model.get_feature_names_out().tolist() == ["code", "x", "effect of code"]
+    assert model.transform(few).shape == (400, 3)
+
+
+def test_three_classes_have_an_effect_each():
+    few = codes(400)
+    few["y"] = few["code"] % 3
+    small = SEPClassifier(n_inducing=5, optimizer=None, random_state=0, n_jobs=1)
+    model = TableClassifier(small, target_encoding=True).fit(few, "y")
+    assert [n for n in model.get_feature_names_out() if "effect" in n] == [
+        "effect of code on 0",
+        "effect of code on 1",
+        "effect of code on 2",
+    ]
+
+
+def test_values_of_target_encoding():
+    with pytest.raises(ValueError, match="target_encoding='yes' is not possible"):
+        TableClassifier(target_encoding="yes").fit(codes(50), "y")
+
+
+def test_rows_beyond_memory_have_the_same_features(tmp_path):
+    table, preprocessor = open_table(codes()), TablePreprocessor()
+    classes = preprocessor.learn(table, "y").finish()
+    held_out = hashed_rows(2_100, 500)
+    effects = learn_effects(
+        lambda columns: labelled_rows(table, columns, {}, classes),
+        preprocessor.encoders_,
+        2_100,
+        np.ones(2),
+        ["no", "yes"],
+        held_out,
+    )
+    for max_memory in (0.0, 1e9):
+        rows = training_rows(
+            table, preprocessor, classes, effects=effects, max_memory=max_memory, folder=tmp_path
+        )
+        with rows as source:
+            assert source.feature_sets == {"columns": 2, "effects": 3}
+            assert_array_equal(source.reserved, held_out)
+            found = np.vstack([block.load().X for block in source.blocks(700)])
+        if not max_memory:
+            expected = found
+    assert_array_equal(found, expected)
+
+
+def test_sets_of_features_in_a_race():
+    free = frozenset({"feature_set", "residual_scale", "trace_penalty"})
+    start = Candidate(feature_set="columns")
+    entrants = Entrants(start, free, ("columns", "effects", "pairs"))
+    first = [(c.residual_scale, c.feature_set) for c in entrants.models()]
+    assert first == [(1.0, "columns"), (0.0, "columns"), (1.0, "effects"), (0.0, "effects")]
+    best = start._replace(feature_set="effects")
+    assert [c.feature_set for c in entrants.further_features(best)] == ["effects", "pairs"]
+    assert Entrants(start, frozenset(), ("columns", "effects")).models() == [start]
+    assert str(best).startswith("effects, safe")
