@@ -62,11 +62,13 @@ from cavity.inference.race import SAFE, Candidate, Decision, Entrants, Race, Rac
 from cavity.inference.start import (
     PreviousFit,
     Start,
+    StartingPoint,
     chosen_start,
     continued_start,
     hold_out_rows,
     learn_scaling,
     prepare,
+    remembered,
 )
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_before_training, train
@@ -158,13 +160,14 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         held_out = hold_out_rows(source, config, backend)
         decision = None
+        make_start = remembered(lambda scaling, one: self._start(source, scaling, one))
         entrants = None if held_out is None else self._entrants(config, source.n_rows)
         if held_out is not None and entrants is not None:
             decision, config = self._race(
-                source, held_out, backend, entrants, config, checkpoint, progress
+                source, held_out, backend, entrants, config, make_start, checkpoint, progress
             )
         scaling = learn_scaling(source, config, backend)
-        start = self._start(source, scaling, config)
+        start = make_start(scaling, config)
         problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
         if decision is not None and decision.interrupted:
             result = stopped_before_training(problem, progress)
@@ -214,18 +217,17 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         backend: LocalBackend,
         entrants: Entrants,
         config: TrainingConfig,
+        make_start: StartingPoint,
         checkpoint: Path | None,
         progress: Progress,
     ) -> tuple[Decision, TrainingConfig]:
         """Let the held-out rows decide what the parameters leave open."""
 
-        def configure(candidate: Candidate, max_seconds: float | None = None) -> TrainingConfig:
+        def configure(candidate: Candidate, **others: object) -> TrainingConfig:
             given = candidate._asdict()
             if config.method == "vi":
                 del given["residual_scale"], given["trace_penalty"]
-            if max_seconds is not None:
-                given["max_seconds"] = max_seconds
-            return self._resolve(source.n_rows, config.seed, given)
+            return self._resolve(source.n_rows, config.seed, {**given, **others})
 
         log = RaceLog.open(checkpoint, self._fingerprint_of(source, config))
         decision = race(
@@ -234,17 +236,16 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             backend,
             entrants,
             configure,
-            lambda scaling, one: self._start(source, scaling, one),
+            make_start,
             progress,
             log,
         )
         progress.resume_at(0.0)
-        if config.max_seconds == np.inf:
-            return decision, configure(decision.candidate)
-        # At least a step is taken, however long the race was.
-        return decision, configure(
-            decision.candidate, max(config.max_seconds - decision.race.seconds, 1e-3)
-        )
+        others: ConfigFields = {"kernel_start": decision.kernel_start}
+        if config.max_seconds < np.inf:
+            # At least a step is taken, however long the race was.
+            others["max_seconds"] = max(config.max_seconds - decision.race.seconds, 1e-3)
+        return decision, configure(decision.candidate, **others)
 
     def _check_parameters(self) -> None:
         """Raise for parameters with impossible values, and for those that contradict each other."""

@@ -7,7 +7,7 @@ decides what a default means; all other modules read the configuration.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import TypeAlias
@@ -89,6 +89,9 @@ class TrainingConfig:
     learn_inducing: bool
     kernel_name: str | None
     """Which kernel is learned: amplitude × ARD "matern32", "matern12" or "rbf"; None is the user's."""
+    kernel_start: tuple[float, ...] | None
+    """Kernel parameters where training begins: their logarithms for scaled inputs, as in `theta` of the
+    kernel; None means the kernel's own."""
     scaling: str | None
     """How inputs are scaled: "standard", "robust", "quantile", "whiten" or not at all."""
     batch_size: int | None
@@ -160,6 +163,7 @@ def resolve(
     inducing_init: str = "kmeans",
     learn_inducing: bool = True,
     kernel_name: str | None = "auto",
+    kernel_start: Sequence[float] | None = None,
     scaling: str | None = "auto",
     batch_size: int | str | None = "auto",
     optimizer: Optimizer | str | None = "adam",
@@ -247,6 +251,7 @@ def resolve(
         learn_kernel=learns,
         learn_inducing=learns and learn_inducing,
         kernel_name=kernel_name,
+        kernel_start=None if kernel_start is None else tuple(map(float, kernel_start)),
         scaling=scaling,
         batch_size=size,
         optimizer=moves,
@@ -446,6 +451,13 @@ def is_flag(value: object) -> bool:
     return isinstance(value, (bool, np.bool_))
 
 
+def _are_numbers(values: object) -> bool:
+    """Whether a value is a sequence of finite numbers."""
+    if not isinstance(values, (Sequence, np.ndarray)) or isinstance(values, str) or not len(values):
+        return False
+    return all(number_in(-math.inf)(value) and math.isfinite(value) for value in values)
+
+
 AUTO, NONE = one_of("auto"), one_of(None)
 _FIELDS: dict[str, Condition] = {
     "n_rows": (whole_from(1), "a whole number from 1"),
@@ -458,6 +470,10 @@ _FIELDS: dict[str, Condition] = {
     "kernel_name": (
         one_of("auto", *KERNEL_NAMES, None),
         '"matern32", "matern12", "rbf", "auto", or None for a kernel of your own',
+    ),
+    "kernel_start": (
+        any_of(NONE, _are_numbers),
+        "finite numbers, one for each entry of the kernel's theta, or None",
     ),
     "scaling": (
         one_of("auto", "standard", "robust", "quantile", "whiten", None),

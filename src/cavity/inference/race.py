@@ -54,6 +54,9 @@ SHARE = 0.35
 EPOCHS_SHARE = 1.0 / 15.0
 """Length of a trial in units of max_epochs, without max_seconds."""
 
+START_DIGITS = 3
+"""Decimals of the kernel parameters, on log scale, at which later training begins."""
+
 
 class Candidate(NamedTuple):
     """What a race decides about a configuration."""
@@ -138,6 +141,8 @@ class Decision(NamedTuple):
     candidate: Candidate
     race: Race
     interrupted: bool = False
+    kernel_start: tuple[float, ...] | None = None
+    """Kernel parameters that the candidate's trial has learned, where its training begins."""
 
 
 Configure: TypeAlias = Callable[[Candidate], TrainingConfig]
@@ -215,6 +220,8 @@ class Trial(NamedTuple):
     score: HeldOutScore
     n_steps: int
     seconds: float
+    theta: tuple[float, ...] = ()
+    """Kernel parameters that it has learned, on log scale; empty if it failed."""
 
 
 @dataclass
@@ -258,11 +265,11 @@ class RaceLog:
         row = self.trials.get(key)
         if row is None:
             return None
-        return Trial(HeldOutScore(row[0], row[1], int(row[2])), int(row[3]), row[4])
+        return Trial(HeldOutScore(row[0], row[1], int(row[2])), int(row[3]), row[4], tuple(row[5:]))
 
     def put(self, key: str, trial: Trial) -> None:
         """Keep a trial."""
-        self.trials[key] = [*map(float, trial.score), float(trial.n_steps), trial.seconds]
+        self.trials[key] = [*map(float, trial.score), float(trial.n_steps), trial.seconds, *trial.theta]
         self._write()
 
     def decided(self, seconds: float) -> float:
@@ -284,7 +291,7 @@ class RaceLog:
 
 
 def _is_trial(row: object) -> bool:
-    return isinstance(row, list) and len(row) == 5 and all(isinstance(v, float) for v in row)
+    return isinstance(row, list) and len(row) >= 5 and all(isinstance(v, float) for v in row)
 
 
 @dataclass
@@ -303,6 +310,8 @@ class _Runner:
 
     def __post_init__(self) -> None:
         self.entries: dict[tuple[Candidate, int], RaceEntry] = {}
+        self.learned: dict[tuple[Candidate, int], tuple[float, ...]] = {}
+        """Kernel parameters at the end of each trial."""
         self.asked = Event()
         self.scalings: dict[str | None, Scaling] = {}
 
@@ -327,6 +336,8 @@ class _Runner:
     def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
         entry = _entry(candidate, length, trial)
         self.entries[candidate, length] = entry
+        if trial.theta:
+            self.learned[candidate, length] = trial.theta
         self.log.put(_key(candidate, length), trial)
         self.progress.stage(
             f"race: held-out NLL {entry.log_loss:.4f} ± {entry.standard_error:.4f} in "
@@ -343,11 +354,29 @@ class _Runner:
         if known is not None:
             return known
         config = self.configure(candidate)
+        if length > 1:
+            config = replace(config, kernel_start=self.kernel_start(candidate))
         scaling = self.scalings.get(config.scaling)
         if scaling is None:
             scaling = learn_scaling(self.source, config, self.backend)
             self.scalings[config.scaling] = scaling
         return Prepared(config, scaling, self.make_start(scaling, config))
+
+    def kernel_start(self, candidate: Candidate) -> tuple[float, ...] | None:
+        """Where the training of a candidate begins: at kernel parameters that trials have learned.
+
+        They are those of the same kernel on the same inputs; of the same model if there are any, and
+        then of the longest and best trial.
+        """
+        given = self.configure(candidate).kernel_start
+        if given is not None:
+            return given
+        alike = [
+            (one[:2] != candidate[:2], -length, _rank(self.entries[one, length]), theta)
+            for (one, length), theta in self.learned.items()
+            if (one.scaling, one.kernel_name) == (candidate.scaling, candidate.kernel_name)
+        ]
+        return min(alike)[-1] if alike else None
 
     def _trial(self, backend: LocalBackend, prepared: Prepared | Trial, length: int) -> Trial:
         if isinstance(prepared, Trial):
@@ -371,7 +400,10 @@ class _Runner:
             return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds)
         if trained.interrupted:
             raise KeyboardInterrupt
-        return Trial(score, trained.n_steps, progress.seconds)
+        theta = trained.state.x[: trainer.problem.space.n_theta]
+        # A start need not be exact, and a configuration is for reading, too.
+        learned = tuple(round(float(value), START_DIGITS) for value in theta)
+        return Trial(score, trained.n_steps, progress.seconds, learned)
 
 
 def _rank(entry: RaceEntry) -> tuple[object, ...]:
@@ -433,7 +465,7 @@ def race(
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (-e.length, e.log_loss, str(e.candidate)))
     seconds = progress.seconds if interrupted else log.decided(progress.seconds)
-    return Decision(best, Race(tuple(entries), seconds), interrupted)
+    return Decision(best, Race(tuple(entries), seconds), interrupted, runner.kernel_start(best))
 
 
 def _wall_units(entrants: Entrants, n_side_by_side: int) -> float:

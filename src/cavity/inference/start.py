@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -49,6 +49,24 @@ class Start:
     """The posterior to begin with; None is the prior."""
     engine: Engine | None = None
     """An engine whose rows have sites to go on with."""
+
+    def at(self, theta: Sequence[float] | None) -> Start:
+        """The same start at other kernel parameters; None changes nothing.
+
+        The hyper-prior stays where it was: the data move the start, not the prior.
+        """
+        if theta is None:
+            return self
+        kernel = self.space.kernel
+        if len(theta) != len(kernel.theta):
+            raise ValueError(
+                f"kernel_start has {len(theta)} numbers, and the kernel {kernel} has "
+                f"{len(kernel.theta)} parameters to learn; pass one number for each, or "
+                "kernel_start=None"
+            )
+        centre = self.space.start if self.centre is None else self.centre
+        moved = kernel.clone_with_theta(np.array(theta, dtype=np.float64))
+        return replace(self, space=replace(self.space, kernel=moved), centre=centre)
 
 
 StartingPoint: TypeAlias = Callable[[Scaling, TrainingConfig], Start]
@@ -151,7 +169,21 @@ def chosen_start(
         kernel_name=config.kernel_name or "matern32",
         rng=np.random.RandomState(config.seed),
     )
-    return Start(ParameterSpace(kernel, Z, config.learn_kernel, config.learn_inducing))
+    start = Start(ParameterSpace(kernel, Z, config.learn_kernel, config.learn_inducing))
+    return start.at(config.kernel_start)
+
+
+def remembered(make_start: StartingPoint) -> StartingPoint:
+    """The same starts, with the inducing points chosen once for configurations that share them."""
+    known: dict[tuple[object, ...], Start] = {}
+
+    def start(scaling: Scaling, config: TrainingConfig) -> Start:
+        key = (config.scaling, config.n_inducing, config.kernel_name)
+        if key not in known:
+            known[key] = make_start(scaling, replace(config, kernel_start=None))
+        return known[key].at(config.kernel_start)
+
+    return start
 
 
 def continued_start(previous: PreviousFit, scaling: Scaling, config: TrainingConfig) -> Start:
