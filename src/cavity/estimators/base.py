@@ -207,6 +207,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             free.discard("scaling")
         if not free:
             return None
+        if given.get("max_epochs") is None and given.get("max_seconds") is None:
+            free.add("max_epochs")
         start = Candidate(*(getattr(config, name) for name in Candidate._fields))
         return Entrants(start, frozenset(free))
 
@@ -223,11 +225,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     ) -> tuple[Decision, TrainingConfig]:
         """Let the held-out rows decide what the parameters leave open."""
 
-        def configure(candidate: Candidate, **others: object) -> TrainingConfig:
+        def configure(candidate: Candidate) -> TrainingConfig:
             given = candidate._asdict()
             if config.method == "vi":
                 del given["residual_scale"], given["trace_penalty"]
-            return self._resolve(source.n_rows, config.seed, {**given, **others})
+            return self._resolve(source.n_rows, config.seed, given)
 
         log = RaceLog.open(checkpoint, self._fingerprint_of(source, config))
         decision = race(
@@ -241,11 +243,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             log,
         )
         progress.resume_at(0.0)
-        others: ConfigFields = {"kernel_start": decision.kernel_start}
-        if config.max_seconds < np.inf:
-            # At least a step is taken, however long the race was.
-            others["max_seconds"] = max(config.max_seconds - decision.race.seconds, 1e-3)
-        return decision, configure(decision.candidate, **others)
+        if config.max_seconds == np.inf:
+            return decision, decision.config
+        # At least a step is taken, however long the race was.
+        left = max(config.max_seconds - decision.race.seconds, 1e-3)
+        return decision, replace(decision.config, max_seconds=left)
 
     def _check_parameters(self) -> None:
         """Raise for parameters with impossible values, and for those that contradict each other."""

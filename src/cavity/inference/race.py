@@ -4,7 +4,11 @@ Some rows are held out once, the same ones for every configuration. Candidates a
 time and scored on these rows. One question is asked after the other, each about the best candidate so
 far: which model (the safe one or the sharp one), which scaling of the inputs, which kernel, and last how
 many inducing points. The last question gets longer trials, and the other model takes part again, since
-short trials favour models that learn fast.
+short trials favour models that learn fast. Its trials begin at the kernel parameters that earlier ones
+have learned with fewer points, and so does the training of the winner: there the cost of a step is small.
+
+All trials of a question may take as long as each other: the same seconds or, without a clock, the same
+work, which for a pass over the rows is in proportion to the square of the number of inducing points.
 
 The safe model is the paper's, with the trace penalty. The sharp one trains without the residual variance
 and without the penalty: where inducing points can explain the data well, it is better.
@@ -45,6 +49,8 @@ SCALINGS = ("robust", "standard", "quantile")
 KERNELS = ("matern32", "rbf", "matern12")
 POINTS = 200
 """Number of inducing points that the race begins to double."""
+DOUBLINGS = 2
+"""Number of doublings that the seconds of a race are planned for; more of them need time that is left."""
 PILOT_POINTS = 100
 """Number of inducing points while other questions are decided."""
 LAST_LENGTH = 3
@@ -53,7 +59,8 @@ SHARE = 0.35
 """Share of max_seconds that the race takes."""
 EPOCHS_SHARE = 1.0 / 15.0
 """Length of a trial in units of max_epochs, without max_seconds."""
-
+SHORTEST_TRIAL = 1e-3
+"""Seconds of a trial if no time is left: it takes a single step."""
 START_DIGITS = 3
 """Decimals of the kernel parameters, on log scale, at which later training begins."""
 
@@ -138,11 +145,10 @@ class Race:
 class Decision(NamedTuple):
     """The outcome of a race."""
 
-    candidate: Candidate
+    config: TrainingConfig
+    """The configuration of the whole fit; its seconds include those of the race."""
     race: Race
     interrupted: bool = False
-    kernel_start: tuple[float, ...] | None = None
-    """Kernel parameters that the candidate's trial has learned, where its training begins."""
 
 
 Configure: TypeAlias = Callable[[Candidate], TrainingConfig]
@@ -155,7 +161,7 @@ class Entrants:
 
     start: Candidate
     free: frozenset[str]
-    """Fields of `Candidate` that the user has left open."""
+    """Fields that the user has left open: those of `Candidate`, and "max_epochs"."""
 
     def varied(self, candidate: Candidate, **changes: object) -> Candidate:
         """A candidate with some fields changed, as far as they are free."""
@@ -176,10 +182,10 @@ class Entrants:
         return _distinct([best, *(self.varied(best, kernel_name=name) for name in KERNELS)])
 
     def sizes(self, best: Candidate) -> list[Candidate]:
-        """The last question: more inducing points, and the other model again."""
+        """The last question: more inducing points, at first for the other model as well."""
         best = self.varied(best, n_inducing=POINTS)
         other = self.varied(best, **(SHARP if best.residual_scale else SAFE))
-        return _distinct([best, other, self.doubled(best)])
+        return _distinct([best, other])
 
     def doubled(self, candidate: Candidate) -> Candidate:
         """The candidate with twice as many inducing points, if their number is free."""
@@ -212,6 +218,8 @@ class Prepared(NamedTuple):
     config: TrainingConfig
     scaling: Scaling
     start: Start
+    epochs: float
+    """Epochs of the whole fit, by which the trial's are counted."""
 
 
 class Trial(NamedTuple):
@@ -303,8 +311,7 @@ class _Runner:
     backend: LocalBackend
     configure: Configure
     make_start: StartingPoint
-    max_seconds: float
-    """Seconds of a trial of length 1."""
+    entrants: Entrants
     log: RaceLog
     progress: Progress
 
@@ -314,16 +321,22 @@ class _Runner:
         """Kernel parameters at the end of each trial."""
         self.asked = Event()
         self.scalings: dict[str | None, Scaling] = {}
+        self.n_side_by_side = self.backend.n_side_by_side(self.source)
+        self.seconds = SHARE * self.configure(self.entrants.start).max_seconds
+        """Seconds that the race may take."""
 
-    def best_of(self, candidates: Sequence[Candidate], length: int = 1) -> RaceEntry:
-        """The best of some candidates after trials of a length."""
+    def best_of(self, candidates: Sequence[Candidate], length: int, rounds_left: float) -> RaceEntry:
+        """The best of some candidates after trials of a length.
+
+        rounds_left: how long the race will still take with these trials, in trials of length 1 one after
+        the other.
+        """
         todo = [c for c in candidates if (c, length) not in self.entries]
         if len(candidates) > 1:
             try:
                 prepared = [self._prepared(c, length) for c in todo]
-                trials = self.backend.side_by_side(
-                    self.source, lambda backend, one: self._trial(backend, one, length), prepared
-                )
+                seconds = length * max(0.0, self.seconds - self.progress.seconds) / max(1.0, rounds_left)
+                trials = self._trials(prepared, length, seconds)
                 for candidate, trial in zip(todo, trials, strict=True):
                     self._enter(candidate, length, trial)
             except BaseException:
@@ -332,6 +345,20 @@ class _Runner:
         elif todo:
             return _entry(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
         return min((self.entries[c, length] for c in candidates), key=_rank)
+
+    def _trials(
+        self, prepared: Sequence[Prepared | Trial], length: int, seconds: float
+    ) -> Iterable[Trial]:
+        if len(prepared) == 1:
+            return [self._trial(self.backend, prepared[0], length, seconds)]
+        return self.backend.side_by_side(
+            self.source, lambda backend, one: self._trial(backend, one, length, seconds), prepared
+        )
+
+    def has_time(self, length: int) -> bool:
+        """Whether there is time for another trial that takes as long as one of this length has taken."""
+        taken = [entry.seconds for (_, other), entry in self.entries.items() if other == length]
+        return self.progress.seconds + max(taken, default=0.0) <= self.seconds
 
     def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
         entry = _entry(candidate, length, trial)
@@ -353,14 +380,26 @@ class _Runner:
         known = self.log.get(_key(candidate, length))
         if known is not None:
             return known
-        config = self.configure(candidate)
-        if length > 1:
-            config = replace(config, kernel_start=self.kernel_start(candidate))
+        config = self.whole(candidate) if length > 1 else self.configure(candidate)
         scaling = self.scalings.get(config.scaling)
         if scaling is None:
             scaling = learn_scaling(self.source, config, self.backend)
             self.scalings[config.scaling] = scaling
-        return Prepared(config, scaling, self.make_start(scaling, config))
+        return Prepared(config, scaling, self.make_start(scaling, config), self.epochs(candidate))
+
+    def whole(self, candidate: Candidate) -> TrainingConfig:
+        """The configuration of the whole fit of a candidate."""
+        config = replace(self.configure(candidate), kernel_start=self.kernel_start(candidate))
+        if "max_epochs" in self.entrants.free:
+            config = replace(config, max_epochs=self.epochs(candidate))
+        return config
+
+    def epochs(self, candidate: Candidate) -> float:
+        """Epochs of a fit that is as much work as that of the candidate with the fewest points."""
+        if "n_inducing" not in self.entrants.free or candidate.n_inducing <= POINTS:
+            return self.configure(candidate).max_epochs
+        fewer = self.configure(candidate._replace(n_inducing=POINTS)).max_epochs
+        return fewer * (POINTS / candidate.n_inducing) ** 2
 
     def kernel_start(self, candidate: Candidate) -> tuple[float, ...] | None:
         """Where the training of a candidate begins: at kernel parameters that trials have learned.
@@ -378,14 +417,16 @@ class _Runner:
         ]
         return min(alike)[-1] if alike else None
 
-    def _trial(self, backend: LocalBackend, prepared: Prepared | Trial, length: int) -> Trial:
+    def _trial(
+        self, backend: LocalBackend, prepared: Prepared | Trial, length: int, seconds: float
+    ) -> Trial:
         if isinstance(prepared, Trial):
             return prepared
-        config, scaling, start = prepared
+        config, scaling, start, epochs = prepared
         config = replace(
             config,
-            max_epochs=EPOCHS_SHARE * length * config.max_epochs,
-            max_seconds=length * self.max_seconds,
+            max_epochs=EPOCHS_SHARE * length * epochs,
+            max_seconds=max(seconds, SHORTEST_TRIAL),
             early_stopping=None,
         )
         progress = Progress(reporter=_StopWhenAsked(self.asked))
@@ -446,17 +487,24 @@ def race(
 
     configure: the configuration of a whole fit with a candidate's fields, whose budget the race shares.
     """
-    budget = configure(entrants.start).max_seconds
     pilot = entrants.varied(entrants.start, n_inducing=PILOT_POINTS)
     entrants = replace(entrants, start=pilot)
-    unit = SHARE * budget / _wall_units(entrants, backend.n_side_by_side(source))
-    runner = _Runner(source, held_out, backend, configure, make_start, unit, log, progress)
+    runner = _Runner(source, held_out, backend, configure, make_start, entrants, log, progress)
     best, interrupted = pilot, False
+    rounds = _rounds(entrants, runner.n_side_by_side)
+    questions = (lambda _: entrants.models(), entrants.scalings, entrants.kernels)
     try:
-        for question in (lambda _: entrants.models(), entrants.scalings, entrants.kernels):
-            best = runner.best_of(question(best)).candidate
-        winner = runner.best_of(entrants.sizes(best), LAST_LENGTH)
-        best = winner.candidate
+        for i, question in enumerate(questions):
+            best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
+        best = runner.best_of(entrants.sizes(best), LAST_LENGTH, sum(rounds[3:])).candidate
+        left = rounds[4:]
+        while best != (larger := entrants.doubled(best)) and larger.n_inducing <= source.n_rows:
+            if not left and not runner.has_time(LAST_LENGTH):
+                break
+            found = runner.best_of([best, larger], LAST_LENGTH, sum(left) or LAST_LENGTH).candidate
+            if found == best:
+                break
+            best, left = larger, left[1:]
     except KeyboardInterrupt:
         if not runner.entries:
             raise
@@ -465,11 +513,11 @@ def race(
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (-e.length, e.log_loss, str(e.candidate)))
     seconds = progress.seconds if interrupted else log.decided(progress.seconds)
-    return Decision(best, Race(tuple(entries), seconds), interrupted, runner.kernel_start(best))
+    return Decision(runner.whole(best), Race(tuple(entries), seconds), interrupted)
 
 
-def _wall_units(entrants: Entrants, n_side_by_side: int) -> float:
-    """How long the race takes, in trials of length 1 one after the other."""
+def _rounds(entrants: Entrants, n_side_by_side: int) -> list[float]:
+    """How long each question takes, in trials of length 1 one after the other."""
     start = entrants.start
     rounds = [
         (len(entrants.models()), 1),
@@ -477,4 +525,6 @@ def _wall_units(entrants: Entrants, n_side_by_side: int) -> float:
         (len(entrants.kernels(start)) - 1, 1),
         (len(entrants.sizes(start)), LAST_LENGTH),
     ]
-    return max(1.0, sum(math.ceil(n / n_side_by_side) * length for n, length in rounds))
+    if entrants.doubled(start) != start:
+        rounds += [(1, LAST_LENGTH)] * DOUBLINGS
+    return [math.ceil(n / n_side_by_side) * length for n, length in rounds]
