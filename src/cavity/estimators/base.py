@@ -175,7 +175,10 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             saver = Checkpointer(
                 checkpoint, config.checkpoint_interval, self._fingerprint_of(source, config, problem)
             )
-            result = train(problem, config, progress, saver)
+            asks = entrants is not None and "n_predicting" in entrants.free
+            result = train(problem, config, progress, saver, chooses_predicting=asks)
+            if asks:
+                config = replace(config, n_predicting=result.n_predicting)
         self._store(problem, config, result, progress, None if decision is None else decision.race)
         return result
 
@@ -209,6 +212,8 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             return None
         if given.get("max_epochs") is None and given.get("max_seconds") is None:
             free.add("max_epochs")
+        if "n_inducing" in free and given.get("n_predicting", "auto") == "auto":
+            free.add("n_predicting")
         start = Candidate(*(getattr(config, name) for name in Candidate._fields))
         return Entrants(start, frozenset(free))
 

@@ -83,6 +83,9 @@ class TrainingConfig:
     n_classes: int
     n_inducing: int
     """Number m of inducing points; fewer if there are fewer different rows."""
+    n_predicting: int | None
+    """Number of inducing points of the predictions, if that is larger: the kernel is learned with m, and
+    then the posterior is computed with more of them."""
     inducing_init: str
     """How the inducing points are chosen among the rows: "kmeans", "random" or "greedy"."""
     learn_kernel: bool
@@ -160,6 +163,7 @@ def resolve(
     method: str = "ep",
     likelihood: str = "probit",
     n_inducing: int | str = "auto",
+    n_predicting: int | str | None = "auto",
     inducing_init: str = "kmeans",
     learn_inducing: bool = True,
     kernel_name: str | None = "auto",
@@ -219,6 +223,7 @@ def resolve(
             "trace_penalty": (trace_penalty, 0.0),
         }
         _check_lbfgs(optimizer, early_stopping, followed)
+    n_predicting = _predicting(n_predicting, n_inducing, schedule, site_storage, gradient_steps)
     if damping == "auto":
         lbfgs = schedule == "lbfgs"
         damping = 1.0 if lbfgs else _damping(method, n_classes, size, site_storage)
@@ -247,6 +252,7 @@ def resolve(
         likelihood=likelihood,
         n_classes=n_classes,
         n_inducing=n_inducing,
+        n_predicting=n_predicting,
         inducing_init=inducing_init,
         learn_kernel=learns,
         learn_inducing=learns and learn_inducing,
@@ -293,6 +299,26 @@ def _batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None
         size = min(wanted, MOST_PER_POINT * m)
         return None if n_rows <= max(LEAST_BATCH, size) else size
     return min(n_rows, int(batch_size))
+
+
+def _predicting(
+    n_predicting: int | str | None, m: int, schedule: str, site_storage: str, gradient_steps: bool
+) -> int | None:
+    """Number of inducing points of the predictions; None means m."""
+    if n_predicting is None or n_predicting == "auto" or int(n_predicting) == m:
+        return None
+    number = int(n_predicting)
+    if number < m:
+        raise ValueError(
+            f"n_predicting={number} is less than n_inducing={m}; predictions have at least the points "
+            "that the kernel is learned with: leave it out, or choose fewer of these"
+        )
+    if schedule != "steps" or site_storage == "factors" or gradient_steps:
+        raise ValueError(
+            f"n_predicting={number} needs training by steps with a posterior that is the sum of sites; "
+            "leave it out, and set n_inducing instead"
+        )
+    return number
 
 
 def _held_out_share(n_rows: int, early_stopping: str | None) -> float:
@@ -465,6 +491,10 @@ _FIELDS: dict[str, Condition] = {
     "method": (one_of("ep", "vi"), '"ep" or "vi"'),
     "likelihood": (one_of("probit", "logit"), '"probit" or "logit"'),
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1 or "auto"'),
+    "n_predicting": (
+        any_of(whole_from(1), AUTO, NONE),
+        'a whole number from 1, "auto" or None',
+    ),
     "inducing_init": (one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
     "learn_inducing": (is_flag, "True or False"),
     "kernel_name": (

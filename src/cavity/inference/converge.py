@@ -56,6 +56,8 @@ class FitResult(NamedTuple):
     """The score on held-out rows, if there are any."""
     engine: Engine | None = None
     """The engine of the rows that are in the posterior; None is the one of the problem."""
+    n_predicting: int | None = None
+    """Number of inducing points that were chosen for predictions; None is that of the training."""
     stuck: bool = False
     """Whether L-BFGS ended where the gradient is not zero, because its line search failed."""
 

@@ -161,7 +161,7 @@ class Entrants:
 
     start: Candidate
     free: frozenset[str]
-    """Fields that the user has left open: those of `Candidate`, and "max_epochs"."""
+    """Fields that the user has left open: those of `Candidate`, "max_epochs" and "n_predicting"."""
 
     def varied(self, candidate: Candidate, **changes: object) -> Candidate:
         """A candidate with some fields changed, as far as they are free."""

@@ -15,13 +15,11 @@ from cavity.data.source import RowSource
 from cavity.engines.backend import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.gp.inducing import (
-    ROWS_TO_COUNT,
-    VALUES_TO_COUNT,
     default_kernel,
-    distinct_rows,
     initial_inducing_points,
     median_distance,
     sample_size,
+    starting_rows,
 )
 from cavity.gp.kernels import bind
 from cavity.gp.model import Model
@@ -217,29 +215,10 @@ def starting_point(
         return kernel or default_kernel(source.n_features, median_distance(Z, rng), kernel_name), Z
     draw = np.random.default_rng(rng.randint(2**31))
     size = sample_size(n_inducing, inducing_init, source.n_features)
-    raw, weight = _starting_rows(source, size, draw)
+    raw, weight = starting_rows(source, size, draw)
     X = scaling.apply(raw, np.dtype(np.float64))
     if kernel is None:
         # Distances between rows, not between cluster centres: those shrink with the number of clusters.
         kernel = default_kernel(source.n_features, median_distance(X, rng, weight), kernel_name)
     bind(kernel, X[:1])  # an unknown kernel fails here, before the work starts
     return kernel, initial_inducing_points(X, weight, n_inducing, inducing_init, kernel, rng)
-
-
-def _starting_rows(source: RowSource, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
-    """At most `size` rows [t, d] to choose a start from, with their weights [t].
-
-    Few rows are reduced to the different ones, with their copies counted: then it does not matter
-    whether a row was passed twice or with a weight of two, nor in which order.
-    """
-    n = source.n_rows
-    few = n <= ROWS_TO_COUNT and n * source.n_features <= VALUES_TO_COUNT
-    if not few:
-        rows = source.sample(size, rng)
-        return rows.X, rows.weight
-    again = np.random.default_rng(rng.integers(2**63))  # independent of how often `sample` draws
-    X, weight = distinct_rows(*source.sample(n, rng)[::2])
-    if len(X) > size:
-        chosen = np.sort(again.choice(len(X), size, replace=False))
-        X, weight = X[chosen], None if weight is None else weight[chosen]
-    return X, weight
