@@ -10,7 +10,8 @@ number of points makes predictions slower, so it must be better by more than a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,10 +29,10 @@ from cavity.inference.sweep import SweepOptions
 from cavity.memory import available_bytes
 from cavity.typing import Array
 
-SWEEPS = 10
+SWEEPS = 6
 """Sweeps with more points at most: the sites of the rows are known already, up to the new points."""
-_LAST_SWEEPS = 4
-"""Passes over the rows that follow with the number of points that is kept, about."""
+_PASSES = SWEEPS + 3
+"""Passes over the rows that more points cost, with those that let the held-out rows take part."""
 _COPIES = 12
 """Matrices [k, k] for each latent function that a fit with k points holds, about."""
 
@@ -44,30 +45,34 @@ class MorePoints(NamedTuple):
     engine: Engine
 
 
-def later_work(m: int, n_rows: int, n_latents: int, wanted: int | None = None) -> tuple[float, ...]:
-    """What more points would cost, in passes over the rows with m points, smallest first.
+def least_work(m: int, n_predicting: int | None) -> float:
+    """What more points cost at least, in passes over the rows with m points.
 
-    wanted: the number of points that is set; None tries one after the other, and the costs add up.
+    n_predicting: their number; None means twice as many, since a few more are not worth a trial.
 
-    >>> later_work(100, 1_000_000, 2)[:2] > (4 * SWEEPS, 16 * SWEEPS)
-    True
+    >>> least_work(100, None), least_work(100, 400)
+    (36.0, 144.0)
     """
-    if wanted is not None:
-        return (_passes(wanted, m, n_rows),)
-    costs = [_passes(k, m, n_rows) for k in numbers_of_points(m, n_rows, n_latents)]
-    return tuple(np.cumsum(costs).tolist())
+    return _PASSES * ((n_predicting or 2 * m) / m) ** 2
 
 
-def numbers_of_points(m: int, n_rows: int, n_latents: int) -> Iterator[int]:
-    """Numbers of points to try after training with m: they double, up to the rows and the memory."""
+def affordable_points(m: int, n_rows: int, n_latents: int, passes: float) -> int | None:
+    """How many points a number of passes with m points pays for; None if it is less than twice m.
+
+    A pass over n rows with m points is O(nm²).
+
+    >>> affordable_points(100, 10_000, 1, passes=90.0), affordable_points(100, 10_000, 1, passes=30.0)
+    (316, None)
+    """
+    most = float(n_rows)
     available = available_bytes()
-    k = 2 * m
-    while k <= n_rows and (available is None or 8 * _COPIES * n_latents * k**2 <= available):
-        yield k
-        k *= 2
+    if available is not None:
+        most = min(most, math.sqrt(available / (8 * _COPIES * n_latents)))
+    number = int(min(most, m * math.sqrt(max(0.0, passes) / _PASSES)))
+    return number if number >= 2 * m else None
 
 
-def best_number_of_points(
+def chosen_points(
     engine: Engine,
     rule: Rule,
     start: FixedPoint,
@@ -75,33 +80,26 @@ def best_number_of_points(
     seed: int,
     progress: Progress,
     passes: float,
-    has_time: Callable[[float], bool],
 ) -> MorePoints | None:
-    """The best posterior with more points by the held-out rows; None if fewer are as good.
+    """The posterior with more points, if the held-out rows prefer it; None if they do not.
 
-    passes: most passes over the rows that all trials may cost together, in passes with the present
-    points; has_time: whether there is time for a number of such passes.
+    passes: what it may cost, in passes over the rows with the present points.
     """
-    m, n_rows, scale = len(start.prior.Z), engine.n_rows, options.residual_scale
-    losses, counts = _losses(engine, rule, start, scale)
-    best: MorePoints | None = None
-    for k in numbers_of_points(m, n_rows, rule.n_latents):
-        cost = _passes(k, m, n_rows)
-        passes -= cost
-        if passes < 0.0 or not has_time(cost):
-            break
-        found = with_points(engine, rule, start, options, k, seed)
-        if found.point.interrupted:
-            raise KeyboardInterrupt
-        new, _ = _losses(engine, rule, found.point, scale)
-        gain = LogLoss.of(losses - new, counts)
-        progress.stage(
-            f"race: held-out NLL {LogLoss.of(new, counts).mean:.4f} with {k} inducing points for "
-            f"predictions, better by {gain.mean:.4f} ± {gain.standard_error:.4f}"
-        )
-        if gain.mean > gain.standard_error:
-            best, losses = found, new
-    return best
+    m, scale = len(start.prior.Z), options.residual_scale
+    number = affordable_points(m, engine.n_rows, rule.n_latents, passes)
+    if number is None:
+        return None
+    found = with_points(engine, rule, start, options, number, seed)
+    if found.point.interrupted:
+        raise KeyboardInterrupt
+    before, counts = _losses(engine, rule, start, scale)
+    now, _ = _losses(engine, rule, found.point, scale)
+    gain = LogLoss.of(before - now, counts)
+    progress.stage(
+        f"race: held-out NLL {LogLoss.of(now, counts).mean:.4f} with {number} inducing points for "
+        f"predictions, better by {gain.mean:.4f} ± {gain.standard_error:.4f} than with {m}"
+    )
+    return found if gain.mean > gain.standard_error else None
 
 
 def with_points(
@@ -115,7 +113,7 @@ def with_points(
 ) -> MorePoints:
     """The posterior with so many inducing points at the same kernel, from the sites of an engine.
 
-    The engine keeps its own sites, so that the result does not depend on numbers tried before.
+    The engine keeps its own sites, for the case that fewer points are as good.
     """
     prior = start.prior
     Z = _extended(engine, prior, n_points, np.random.RandomState(seed))
@@ -146,8 +144,3 @@ def _extended(engine: Engine, prior: Prior, n_points: int, rng: np.random.Random
 def _losses(engine: Engine, rule: Rule, point: FixedPoint, scale: float) -> tuple[Array, Array]:
     moments = HeldOutMoments.of(engine, rule.likelihood, point.prior, point.posterior)
     return moments.losses(scale), moments.counts
-
-
-def _passes(k: int, m: int, n_rows: int) -> float:
-    """What k points cost, in passes over the rows with m points: O(nk²), and O(k³) for the algebra."""
-    return (SWEEPS + _LAST_SWEEPS) * (k**2 * (n_rows + k)) / (m**2 * (n_rows + m))

@@ -30,7 +30,7 @@ from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_bound_by_lbfgs, fit_evidence_by_lbfgs
 from cavity.inference.loop import LoopResult, run
 from cavity.inference.optimizers import Adadelta
-from cavity.inference.predicting import MorePoints, best_number_of_points, later_work, with_points
+from cavity.inference.predicting import MorePoints, chosen_points, least_work, with_points
 from cavity.inference.rule import Rule
 from cavity.inference.schedule import Budget, Monitor
 from cavity.inference.sweep import (
@@ -172,11 +172,11 @@ def train_steps(
     config: TrainingConfig,
     progress: Progress,
     checkpointer: Checkpointer,
-    later: tuple[float, ...] = (),
+    later: float = 0.0,
 ) -> tuple[Trainer, LoopResult]:
     """Steps on batches of rows until the budget is used up; the best state counts, not the last.
 
-    later: work that may follow, in epochs, for which `Budget` reserves time.
+    later: the least work that may follow, in epochs, for which `Budget` reserves time.
     """
     trainer = make_trainer(problem, config)
     held_out = trainer.engine.held_out is not None
@@ -196,10 +196,8 @@ def _train_by_steps(
 ) -> FitResult:
     """Steps on batches of rows, then exact sweeps at the final parameters, then calibration."""
     chooses_predicting = chooses_predicting and _can_predict_with_more(config)
-    later: tuple[float, ...] = ()
-    if chooses_predicting or config.n_predicting is not None:
-        m, n_rows = len(problem.space.Z), problem.engine.n_rows
-        later = later_work(m, n_rows, config.n_latents, config.n_predicting)
+    more = chooses_predicting or config.n_predicting is not None
+    later = least_work(len(problem.space.Z), config.n_predicting) if more else 0.0
     trainer, trained = train_steps(problem, config, progress, checkpointer, later)
     started = trainer.problem
     problem = replace(problem, space=started.space, hyperprior=started.hyperprior)
@@ -307,23 +305,22 @@ def _with_chosen_points(
 ) -> FitResult:
     """The result with as many inducing points for predictions as the held-out rows choose.
 
-    Without a budget in seconds, all trials together are at most as much work as the training was.
+    Without a budget in seconds, that is at most as much work as the training was.
     """
     point = result.point
     sweep_seconds = point.seconds_per_sweep
     if result.interrupted or point.interrupted or sweep_seconds is None:
         return result
-    has_time = _time_until(deadline, progress)
+    passes = min(epochs, (deadline - progress.seconds) / sweep_seconds)
     try:
-        found = best_number_of_points(
+        found = chosen_points(
             problem.engine,
             problem.rule,
             point,
             sweep_options(config),
             config.seed,
             progress,
-            passes=epochs if deadline == np.inf else np.inf,
-            has_time=lambda passes: has_time(passes * sweep_seconds),
+            passes,
         )
     except KeyboardInterrupt:
         return result._replace(interrupted=True)
