@@ -166,7 +166,9 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
             decision, config = self._race(
                 source, held_out, backend, entrants, config, make_start, checkpoint, progress
             )
-        scaling = learn_scaling(source, config, backend)
+        scaling = None if decision is None else decision.scaling
+        if scaling is None:
+            scaling = learn_scaling(source, config, backend)
         start = make_start(scaling, config)
         problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
         if decision is not None and decision.interrupted:

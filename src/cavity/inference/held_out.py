@@ -77,9 +77,7 @@ class HeldOutMoments(NamedTuple):
 
     def losses(self, residual_scale: float) -> Array:
         """The losses [n] of which the score is the mean."""
-        return cross_fitted_losses(
-            self.likelihood, self.parts, self.labels, self.counts, residual_scale
-        )
+        return cross_fitted_losses(self.likelihood, self.parts, self.labels, self.counts, residual_scale)
 
     @property
     def counts(self) -> Array:

@@ -5,10 +5,10 @@ time and scored on these rows. One question is asked after the other, each about
 far: which model (the safe one or the sharp one), which scaling of the inputs, which kernel, and last how
 many inducing points. The last question gets longer trials, and the other model takes part again, since
 short trials favour models that learn fast. Its trials begin at the kernel parameters that earlier ones
-have learned with fewer points, and so does the training of the winner: there the cost of a step is small.
+have learned with fewer points, where steps are cheap, and so does the training of the winner.
 
-All trials of a question may take as long as each other: the same seconds or, without a clock, the same
-work, which for a pass over the rows is in proportion to the square of the number of inducing points.
+The number of inducing points is doubled as long as that is better. Trials of the last question may take
+the same seconds or, without a clock, the same work: a pass over n rows with m points is O(nm²).
 
 The safe model is the paper's, with the trace penalty. The sharp one trains without the residual variance
 and without the penalty: where inducing points can explain the data well, it is better.
@@ -50,7 +50,7 @@ KERNELS = ("matern32", "rbf", "matern12")
 POINTS = 200
 """Number of inducing points that the race begins to double."""
 DOUBLINGS = 2
-"""Number of doublings that the seconds of a race are planned for; more of them need time that is left."""
+"""Doublings that the seconds of a race are planned for; more are tried if time is left."""
 PILOT_POINTS = 100
 """Number of inducing points while other questions are decided."""
 LAST_LENGTH = 3
@@ -149,6 +149,8 @@ class Decision(NamedTuple):
     """The configuration of the whole fit; its seconds include those of the race."""
     race: Race
     interrupted: bool = False
+    scaling: Scaling | None = None
+    """The scaling of its inputs, if a trial has needed it."""
 
 
 Configure: TypeAlias = Callable[[Candidate], TrainingConfig]
@@ -513,7 +515,8 @@ def race(
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (-e.length, e.log_loss, str(e.candidate)))
     seconds = progress.seconds if interrupted else log.decided(progress.seconds)
-    return Decision(runner.whole(best), Race(tuple(entries), seconds), interrupted)
+    config, race = runner.whole(best), Race(tuple(entries), seconds)
+    return Decision(config, race, interrupted, runner.scalings.get(config.scaling))
 
 
 def _rounds(entrants: Entrants, n_side_by_side: int) -> list[float]:
