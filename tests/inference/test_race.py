@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
@@ -50,6 +50,49 @@ def test_the_configuration_repeats_the_winner_without_a_race():
     assert again.race_ is None
     assert_array_equal(again.predict_proba(X), model.predict_proba(X))
     assert again.validation_log_loss_ == model.validation_log_loss_
+
+
+def test_the_final_fit_begins_at_the_kernel_that_a_trial_has_learned(monkeypatch):
+    began = {}
+
+    def watched(problem, config, *rest, steps=race_module.train_steps):
+        key = config.n_inducing, config.residual_scale, config.scaling, config.kernel_name
+        began[key] = config.kernel_start, problem.space.kernel.theta, problem.hyperprior.centre
+        return steps(problem, config, *rest)
+
+    monkeypatch.setattr(race_module, "train_steps", watched)
+    model = SEPClassifier(**QUICK, n_jobs=1).fit(X, Y)
+    assert {key[0]: value[0] is None for key, value in began.items()} == {8: True, 12: False, 24: False}
+    for theta, start, centre in began.values():
+        if theta is not None:
+            assert_allclose(start, theta, atol=1e-12)
+            assert np.ptp(centre[1:3]) == 0.0  # the hyper-prior is that of the default kernel
+            assert np.ptp(theta[1:]) > 0.0
+    assert len(model.config_.kernel_start) == 3
+    assert json.loads(json.dumps(model.config_.as_dict()))["kernel_start"] == list(
+        model.config_.kernel_start
+    )
+
+
+def test_a_given_start_of_the_kernel_is_kept_by_the_race():
+    given = {"scaling": "robust", "kernel_name": "rbf", "n_inducing": 5, "kernel_start": [0.5, 0.1, 0]}
+    model = make(SEPClassifier, **given, **QUICK).fit(X, Y)
+    assert model.race_ is not None
+    assert model.config_.kernel_start == (0.5, 0.1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        ([1.0, 2.0], "kernel_start has 2 numbers, and the kernel .* has 3 parameters to learn"),
+        ([1.0, np.nan, 2.0], "kernel_start=.* is not possible; it must be finite numbers"),
+        ("auto", "kernel_start='auto' is not possible"),
+        (3.0, "kernel_start=3.0 is not possible"),
+    ],
+)
+def test_impossible_starts_of_the_kernel_are_refused(start, words):
+    with pytest.raises(ValueError, match=words):
+        SEPClassifier(config={"kernel_start": start}, **QUICK).fit(X, Y)
 
 
 def test_what_is_set_is_not_asked():

@@ -66,6 +66,7 @@ from cavity.inference.start import (
     hold_out_rows,
     learn_scaling,
     prepare,
+    remembered,
 )
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_in_race, train
@@ -203,36 +204,43 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         else:
             offset = None if mean is None else mean(validation.X).T
             held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
-        decision = None
+        decision, every_feature = None, source
+        make_start = remembered(
+            lambda scaling, one: self._start(
+                with_feature_set(every_feature, one.feature_set), scaling, one
+            )
+        )
         sets = tuple(source.feature_sets)
         candidates = None if held_out is None else entrants(self, config, source.n_rows, sets)
         if held_out is not None and candidates is not None:
-            every_feature = source
             decision, config = decide(
                 source,
                 held_out,
                 backend,
                 candidates,
                 configure,
-                lambda scaling, one: self._start(
-                    with_feature_set(every_feature, one.feature_set), scaling, one
-                ),
+                make_start,
                 progress,
                 RaceLog.open(checkpoint, self._fingerprint_of(source, config, None, validation)),
             )
         source = self._with_feature_set(source, config.feature_set)
         held_out = None if held_out is None else held_out.leading(source.n_features)
-        scaling = learn_scaling(source, config, backend)
+        scaling = None if decision is None else decision.scaling
+        if scaling is None:
+            scaling = learn_scaling(source, config, backend)
         stopped = None if decision is None else decision.stopped
         start = None if stopped is None else stopped.end
-        start = start or self._start(source, scaling, config)
+        start = start or make_start(scaling, config)
         problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
         if stopped is not None:
             result = stopped_in_race(problem, config, progress, stopped.n_steps if stopped.end else 0)
         else:
             make_fingerprint = self._fingerprint_of(source, config, problem, validation)
             saver = Checkpointer(checkpoint, config.checkpoint_interval, make_fingerprint)
-            result = train(problem, config, progress, saver)
+            asks = candidates is not None and "n_predicting" in candidates.free
+            result = train(problem, config, progress, saver, chooses_predicting=asks)
+            if asks:
+                config = replace(config, n_predicting=result.n_predicting)
         self._store(problem, config, result, progress, None if decision is None else decision.race, mean)
         return result
 

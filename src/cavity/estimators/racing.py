@@ -69,6 +69,10 @@ def entrants(
         free.discard("scaling")
     if not free:
         return None
+    if given.get("max_epochs") is None and given.get("max_seconds") is None:
+        free.add("max_epochs")
+    if "n_inducing" in free and given.get("n_predicting", "auto") == "auto":
+        free.add("n_predicting")
     start = Candidate(*(getattr(config, name) for name in Candidate._fields))
     return Entrants(start, frozenset(free), feature_sets)
 
@@ -93,11 +97,12 @@ def decide(
 
     decision = race(source, held_out, backend, candidates, of, make_start, progress, log)
     progress.resume_at(0.0)
-    given, config = _fields(decision.candidate, candidates), of(decision.candidate)
+    config = decision.config
     if config.max_seconds < np.inf:
         # At least a step is taken, however long the race was.
-        given["max_seconds"] = max(config.max_seconds - decision.race.seconds, 1e-3)
-    return decision, configure(given)
+        left = max(config.max_seconds - decision.race.seconds, 1e-3)
+        config = replace(config, max_seconds=left)
+    return decision, config
 
 
 def _fields(candidate: Candidate, candidates: Entrants) -> dict[str, Any]:

@@ -94,6 +94,13 @@ class LogLoss(NamedTuple):
     mean: float
     standard_error: float
 
+    @classmethod
+    def of(cls, losses: Array, weight: Array) -> LogLoss:
+        """The mean of some losses [n] with weights [n]."""
+        total = float(weight.sum())
+        average = float(weight @ losses) / total
+        return cls(average, float(np.sqrt(weight @ (losses - average) ** 2)) / total)
+
 
 def fit_calibration(
     likelihood: Likelihood,
@@ -144,21 +151,29 @@ def cross_fitted_log_loss(
     scored with numbers that it has helped to choose. Parameters are those of `fit_calibration`. The mean
     is over all rows; the standard error is that of a mean of Σw independent rows.
     """
-    n = len(labels)
-    w = np.ones(n) if weight is None else weight
-    total = float(w.sum())
-    if not total > 0.0:
+    w = np.ones(len(labels)) if weight is None else weight
+    return LogLoss.of(cross_fitted_losses(likelihood, parts, labels, w, residual_scale), w)
+
+
+def cross_fitted_losses(
+    likelihood: Likelihood,
+    parts: LatentParts,
+    labels: IntArray,
+    weight: Array,
+    residual_scale: float = 1.0,
+) -> Array:
+    """The losses [n] of which `cross_fitted_log_loss` is the mean, one for each row."""
+    if not float(weight.sum()) > 0.0:
         raise ValueError("there are no held-out rows of positive weight to score")
-    loss = np.empty(n)
+    loss = np.empty(len(labels))
     halves = slice(0, None, 2), slice(1, None, 2)
     for fitted, scored in (halves, halves[::-1]):
         calibration = fit_calibration(
-            likelihood, parts.of(fitted), labels[fitted], w[fitted], residual_scale
+            likelihood, parts.of(fitted), labels[fitted], weight[fitted], residual_scale
         )
         moments = calibration.moments(parts.of(scored))
         loss[scored] = -likelihood.log_predictive(labels[scored], *moments)
-    average = float(w @ loss) / total
-    return LogLoss(average, float(np.sqrt(w @ (loss - average) ** 2)) / total)
+    return loss
 
 
 class PenalisedLogLoss:

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from threadpoolctl import threadpool_limits
 
+from cavity.data.source import RowSource
 from cavity.errors import NumericalError
 from cavity.gp.kernels import bind
 from cavity.gp.prior import Prior
@@ -71,6 +72,25 @@ def distinct_rows(X: Array, weight: Array | None) -> tuple[Array, Array | None]:
     order = np.lexsort(X[first, :_SORTED_COLUMNS].T[::-1])
     totals: Array = np.bincount(copy_of, weight)[order].astype(np.float64)
     return X[first[order]], None if np.ptp(totals) == 0.0 else totals
+
+
+def starting_rows(source: RowSource, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
+    """At most `size` rows [t, d] to choose inducing points from, with their weights [t].
+
+    Few rows are reduced to the different ones, with their copies counted: then it does not matter
+    whether a row was passed twice or with a weight of two, nor in which order.
+    """
+    n = source.n_rows
+    few = n <= ROWS_TO_COUNT and n * source.n_features <= VALUES_TO_COUNT
+    if not few:
+        rows = source.sample(size, rng)
+        return rows.X, rows.weight
+    again = np.random.default_rng(rng.integers(2**63))  # independent of how often `sample` draws
+    X, weight = distinct_rows(*source.sample(n, rng)[::2])
+    if len(X) > size:
+        chosen = np.sort(again.choice(len(X), size, replace=False))
+        X, weight = X[chosen], None if weight is None else weight[chosen]
+    return X, weight
 
 
 def initial_inducing_points(

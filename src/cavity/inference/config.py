@@ -7,7 +7,7 @@ decides what a default means; all other modules read the configuration.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import TypeAlias
@@ -85,12 +85,18 @@ class TrainingConfig:
     """Number m of inducing points; fewer if there are fewer different rows."""
     feature_set: str | None
     """Which features are used: those of a set of this name that the rows have; None means all."""
+    n_predicting: int | None
+    """Number of inducing points of the predictions, if that is larger: the kernel is learned with m, and
+    then the posterior is computed with more of them."""
     inducing_init: str
     """How the inducing points are chosen among the rows: "kmeans", "random" or "greedy"."""
     learn_kernel: bool
     learn_inducing: bool
     kernel_name: str | None
     """Which kernel is learned: amplitude × ARD "matern32", "matern12" or "rbf"; None is the user's."""
+    kernel_start: tuple[float, ...] | None
+    """Kernel parameters where training begins: their logarithms for scaled inputs, as in `theta` of the
+    kernel; None means the kernel's own."""
     scaling: str | None
     """How inputs are scaled: "standard", "robust", "quantile", "whiten" or not at all."""
     batch_size: int | None
@@ -160,9 +166,11 @@ def resolve(
     likelihood: str = "probit",
     n_inducing: int | str = "auto",
     feature_set: str | None = None,
+    n_predicting: int | str | None = "auto",
     inducing_init: str = "kmeans",
     learn_inducing: bool = True,
     kernel_name: str | None = "auto",
+    kernel_start: Sequence[float] | None = None,
     scaling: str | None = "auto",
     batch_size: int | str | None = "auto",
     optimizer: Optimizer | str | None = "adam",
@@ -218,6 +226,7 @@ def resolve(
             "trace_penalty": (trace_penalty, 0.0),
         }
         _check_lbfgs(optimizer, early_stopping, followed)
+    n_predicting = _predicting(n_predicting, n_inducing, schedule, site_storage, gradient_steps)
     if damping == "auto":
         lbfgs = schedule == "lbfgs"
         damping = 1.0 if lbfgs else _damping(method, n_classes, size, site_storage)
@@ -247,10 +256,12 @@ def resolve(
         n_classes=n_classes,
         n_inducing=n_inducing,
         feature_set=feature_set,
+        n_predicting=n_predicting,
         inducing_init=inducing_init,
         learn_kernel=learns,
         learn_inducing=learns and learn_inducing,
         kernel_name=kernel_name,
+        kernel_start=None if kernel_start is None else tuple(map(float, kernel_start)),
         scaling=scaling,
         batch_size=size,
         optimizer=moves,
@@ -292,6 +303,26 @@ def _batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None
         size = min(wanted, MOST_PER_POINT * m)
         return None if n_rows <= max(LEAST_BATCH, size) else size
     return min(n_rows, int(batch_size))
+
+
+def _predicting(
+    n_predicting: int | str | None, m: int, schedule: str, site_storage: str, gradient_steps: bool
+) -> int | None:
+    """Number of inducing points of the predictions; None means m."""
+    if n_predicting is None or n_predicting == "auto" or int(n_predicting) == m:
+        return None
+    number = int(n_predicting)
+    if number < m:
+        raise ValueError(
+            f"n_predicting={number} is less than n_inducing={m}; predictions have at least the points "
+            "that the kernel is learned with: leave it out, or choose fewer of these"
+        )
+    if schedule != "steps" or site_storage == "factors" or gradient_steps:
+        raise ValueError(
+            f"n_predicting={number} needs training by steps with a posterior that is the sum of sites; "
+            "leave it out, and set n_inducing instead"
+        )
+    return number
 
 
 def _held_out_share(n_rows: int, early_stopping: str | None) -> float:
@@ -450,6 +481,13 @@ def is_flag(value: object) -> bool:
     return isinstance(value, (bool, np.bool_))
 
 
+def _are_numbers(values: object) -> bool:
+    """Whether a value is a sequence of finite numbers."""
+    if not isinstance(values, (Sequence, np.ndarray)) or isinstance(values, str) or not len(values):
+        return False
+    return all(number_in(-math.inf)(value) and math.isfinite(value) for value in values)
+
+
 AUTO, NONE = one_of("auto"), one_of(None)
 _FIELDS: dict[str, Condition] = {
     "n_rows": (whole_from(1), "a whole number from 1"),
@@ -461,11 +499,19 @@ _FIELDS: dict[str, Condition] = {
         lambda value: value is None or isinstance(value, str),
         "the name of a set of features, or None for all features",
     ),
+    "n_predicting": (
+        any_of(whole_from(1), AUTO, NONE),
+        'a whole number from 1, "auto" or None',
+    ),
     "inducing_init": (one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
     "learn_inducing": (is_flag, "True or False"),
     "kernel_name": (
         one_of("auto", *KERNEL_NAMES, None),
         '"matern32", "matern12", "rbf", "auto", or None for a kernel of your own',
+    ),
+    "kernel_start": (
+        any_of(NONE, _are_numbers),
+        "finite numbers, one for each entry of the kernel's theta, or None",
     ),
     "scaling": (
         one_of("auto", "standard", "robust", "quantile", "whiten", None),

@@ -15,7 +15,7 @@ import numpy as np
 
 from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
-from cavity.gp.calibration import Calibration, LatentParts, cross_fitted_log_loss, fit_calibration
+from cavity.gp.calibration import Calibration, LatentParts, LogLoss, cross_fitted_losses, fit_calibration
 from cavity.gp.likelihoods import Likelihood
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals, Posterior
@@ -82,10 +82,17 @@ class HeldOutMoments(NamedTuple):
 
     def score(self, residual_scale: float) -> HeldOutScore:
         """The mean log loss of these labels, each calibrated on the other half of the rows."""
-        found = cross_fitted_log_loss(
-            self.likelihood, self.parts, self.labels, self.weight, residual_scale
-        )
+        found = LogLoss.of(self.losses(residual_scale), self.counts)
         return HeldOutScore(found.mean, found.standard_error, len(self.labels))
+
+    def losses(self, residual_scale: float) -> Array:
+        """The losses [n] of which the score is the mean."""
+        return cross_fitted_losses(self.likelihood, self.parts, self.labels, self.counts, residual_scale)
+
+    @property
+    def counts(self) -> Array:
+        """[n]: the weights of the rows."""
+        return np.ones(len(self.labels)) if self.weight is None else self.weight
 
 
 class FixedPoint(NamedTuple):
@@ -122,6 +129,8 @@ class FitResult(NamedTuple):
     """The score on held-out rows, if there are any."""
     engine: Engine | None = None
     """The engine of the rows that are in the posterior; None is the one of the problem."""
+    n_predicting: int | None = None
+    """Number of inducing points that were chosen for predictions; None is that of the training."""
     stuck: bool = False
     """Whether L-BFGS ended where the gradient is not zero, because its line search failed."""
 

@@ -4,7 +4,12 @@ Some rows are held out once, the same ones for every configuration. Candidates a
 time and scored on these rows. One question is asked after the other, each about the best candidate so
 far: which model (the safe one or the sharp one) on which set of features, which scaling of the inputs,
 which kernel, and last how many inducing points. The last question gets longer trials, and the other
-model takes part again, since short trials favour models that learn fast.
+model takes part again, since short trials favour models that learn fast. Its trials begin at the kernel
+parameters that earlier ones have learned with fewer points, where steps are cheap, and so does the
+training of the winner.
+
+The number of inducing points is doubled as long as that is better. Trials of the last question may take
+the same seconds or, without a clock, the same work: a pass over n rows with m points is O(nm²).
 
 The safe model is the paper's, with the trace penalty. The sharp one trains without the residual variance
 and without the penalty: where inducing points can explain the data well, it is better.
@@ -46,6 +51,8 @@ SCALINGS = ("robust", "standard", "quantile")
 KERNELS = ("matern32", "rbf", "matern12")
 POINTS = 200
 """Number of inducing points that the race begins to double."""
+DOUBLINGS = 2
+"""Doublings that the seconds of a race are planned for; more are tried if time is left."""
 PILOT_POINTS = 100
 """Number of inducing points while other questions are decided."""
 LAST_LENGTH = 3
@@ -54,6 +61,10 @@ SHARE = 0.35
 """Share of max_seconds that the race takes."""
 EPOCHS_SHARE = 1.0 / 15.0
 """Length of a trial in units of max_epochs, without max_seconds."""
+SHORTEST_TRIAL = 1e-3
+"""Seconds of a trial if no time is left: it takes a single step."""
+START_DIGITS = 3
+"""Decimals of the kernel parameters, on log scale, at which later training begins."""
 
 
 class Candidate(NamedTuple):
@@ -141,10 +152,13 @@ class Race:
 class Decision(NamedTuple):
     """The outcome of a race."""
 
-    candidate: Candidate
+    config: TrainingConfig
+    """The configuration of the whole fit; its seconds include those of the race."""
     race: Race
     stopped: Trial | None = None
-    """The trial of the candidate, if the user has stopped the race."""
+    """The trial of the winner, if the user has stopped the race."""
+    scaling: Scaling | None = None
+    """The scaling of its inputs, if a trial has needed it."""
 
 
 Configure: TypeAlias = Callable[[Candidate], TrainingConfig]
@@ -157,7 +171,7 @@ class Entrants:
 
     start: Candidate
     free: frozenset[str]
-    """Fields of `Candidate` that the user has left open."""
+    """Fields that the user has left open: those of `Candidate`, "max_epochs" and "n_predicting"."""
     feature_sets: tuple[str, ...] = ()
     """Names of the sets of features to choose from, smallest first."""
 
@@ -189,10 +203,10 @@ class Entrants:
         return _distinct([best, *(self.varied(best, kernel_name=name) for name in KERNELS)])
 
     def sizes(self, best: Candidate) -> list[Candidate]:
-        """The last question: more inducing points, and the other model again."""
+        """The last question: more inducing points, at first for the other model as well."""
         best = self.varied(best, n_inducing=POINTS)
         other = self.varied(best, **(SHARP if best.residual_scale else SAFE))
-        return _distinct([best, other, self.doubled(best)])
+        return _distinct([best, other])
 
     def doubled(self, candidate: Candidate) -> Candidate:
         """The candidate with twice as many inducing points, if their number is free."""
@@ -225,6 +239,8 @@ class Prepared(NamedTuple):
     config: TrainingConfig
     scaling: Scaling
     start: Start
+    epochs: float
+    """Epochs of the whole fit, by which the trial's are counted."""
 
 
 class Trial(NamedTuple):
@@ -233,6 +249,8 @@ class Trial(NamedTuple):
     score: HeldOutScore
     n_steps: int
     seconds: float
+    theta: tuple[float, ...] = ()
+    """Kernel parameters that it has learned, on log scale; empty if it failed."""
     end: Start | None = None
     """Where it has ended; None if an earlier process has run it."""
 
@@ -278,11 +296,11 @@ class RaceLog:
         row = self.trials.get(key)
         if row is None:
             return None
-        return Trial(HeldOutScore(row[0], row[1], int(row[2])), int(row[3]), row[4])
+        return Trial(HeldOutScore(row[0], row[1], int(row[2])), int(row[3]), row[4], tuple(row[5:]))
 
     def put(self, key: str, trial: Trial) -> None:
         """Keep a trial."""
-        self.trials[key] = [*map(float, trial.score), float(trial.n_steps), trial.seconds]
+        self.trials[key] = [*map(float, trial.score), float(trial.n_steps), trial.seconds, *trial.theta]
         self._write()
 
     def decided(self, seconds: float) -> float:
@@ -304,7 +322,7 @@ class RaceLog:
 
 
 def _is_trial(row: object) -> bool:
-    return isinstance(row, list) and len(row) == 5 and all(isinstance(v, float) for v in row)
+    return isinstance(row, list) and len(row) >= 5 and all(isinstance(v, float) for v in row)
 
 
 @dataclass
@@ -316,26 +334,33 @@ class _Runner:
     backend: LocalBackend
     configure: Configure
     make_start: StartingPoint
-    max_seconds: float
-    """Seconds of a trial of length 1."""
+    entrants: Entrants
     log: RaceLog
     progress: Progress
 
     def __post_init__(self) -> None:
         self.entries: dict[tuple[Candidate, int], RaceEntry] = {}
+        self.learned: dict[tuple[Candidate, int], tuple[float, ...]] = {}
+        """Kernel parameters at the end of each trial."""
         self.asked = Event()
         self.scalings: dict[tuple[str | None, str | None], Scaling] = {}
         self.best: tuple[RaceEntry, Trial] | None = None
+        self.n_side_by_side = self.backend.n_side_by_side(self.source)
+        self.seconds = SHARE * self.configure(self.entrants.start).max_seconds
+        """Seconds that the race may take."""
 
-    def best_of(self, candidates: Sequence[Candidate], length: int = 1) -> RaceEntry:
-        """The best of some candidates after trials of a length."""
+    def best_of(self, candidates: Sequence[Candidate], length: int, rounds_left: float) -> RaceEntry:
+        """The best of some candidates after trials of a length.
+
+        rounds_left: how long the race will still take with these trials, in trials of length 1 one after
+        the other.
+        """
         todo = [c for c in candidates if (c, length) not in self.entries]
         if len(candidates) > 1:
             try:
                 prepared = [self._prepared(c, length) for c in todo]
-                trials = self.backend.side_by_side(
-                    self.source, lambda backend, one: self._trial(backend, one, length), prepared
-                )
+                seconds = length * max(0.0, self.seconds - self.progress.seconds) / max(1.0, rounds_left)
+                trials = self._trials(prepared, length, seconds)
                 for candidate, trial in zip(todo, trials, strict=True):
                     self._enter(candidate, length, trial)
             except BaseException:
@@ -345,11 +370,27 @@ class _Runner:
             return _entry(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
         return min((self.entries[c, length] for c in candidates), key=_rank)
 
+    def _trials(
+        self, prepared: Sequence[Prepared | Trial], length: int, seconds: float
+    ) -> Iterable[Trial]:
+        if len(prepared) == 1:
+            return [self._trial(self.backend, prepared[0], length, seconds)]
+        return self.backend.side_by_side(
+            self.source, lambda backend, one: self._trial(backend, one, length, seconds), prepared
+        )
+
+    def has_time(self, length: int) -> bool:
+        """Whether there is time for another trial that takes as long as one of this length has taken."""
+        taken = [entry.seconds for (_, other), entry in self.entries.items() if other == length]
+        return self.progress.seconds + max(taken, default=0.0) <= self.seconds
+
     def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
         entry = _entry(candidate, length, trial)
         self.entries[candidate, length] = entry
         if self.best is None or _by_length(entry) < _by_length(self.best[0]):
             self.best = entry, trial
+        if trial.theta:
+            self.learned[candidate, length] = trial.theta
         self.log.put(_key(candidate, length), trial)
         self.progress.stage(
             f"race: held-out NLL {entry.log_loss:.4f} ± {entry.standard_error:.4f} in "
@@ -365,22 +406,54 @@ class _Runner:
         known = self.log.get(_key(candidate, length))
         if known is not None:
             return known
-        config = self.configure(candidate)
+        config = self.whole(candidate) if length > 1 else self.configure(candidate)
         key = config.scaling, config.feature_set
         if key not in self.scalings:
             source = with_feature_set(self.source, config.feature_set)
             self.scalings[key] = learn_scaling(source, config, self.backend)
         scaling = self.scalings[key]
-        return Prepared(config, scaling, self.make_start(scaling, config))
+        return Prepared(config, scaling, self.make_start(scaling, config), self.epochs(candidate))
 
-    def _trial(self, backend: LocalBackend, prepared: Prepared | Trial, length: int) -> Trial:
+    def whole(self, candidate: Candidate) -> TrainingConfig:
+        """The configuration of the whole fit of a candidate."""
+        config = replace(self.configure(candidate), kernel_start=self.kernel_start(candidate))
+        if "max_epochs" in self.entrants.free:
+            config = replace(config, max_epochs=self.epochs(candidate))
+        return config
+
+    def epochs(self, candidate: Candidate) -> float:
+        """Epochs of a fit that is as much work as that of the candidate with the fewest points."""
+        if "n_inducing" not in self.entrants.free or candidate.n_inducing <= POINTS:
+            return self.configure(candidate).max_epochs
+        fewer = self.configure(candidate._replace(n_inducing=POINTS)).max_epochs
+        return fewer * (POINTS / candidate.n_inducing) ** 2
+
+    def kernel_start(self, candidate: Candidate) -> tuple[float, ...] | None:
+        """Where the training of a candidate begins: at kernel parameters that trials have learned.
+
+        They are those of the same kernel on the same inputs; of the same model if there are any, and
+        then of the longest and best trial.
+        """
+        given = self.configure(candidate).kernel_start
+        if given is not None:
+            return given
+        alike = [
+            (one[:2] != candidate[:2], -length, _rank(self.entries[one, length]), theta)
+            for (one, length), theta in self.learned.items()
+            if one[2:4] == candidate[2:4] and one.feature_set == candidate.feature_set
+        ]
+        return min(alike)[-1] if alike else None
+
+    def _trial(
+        self, backend: LocalBackend, prepared: Prepared | Trial, length: int, seconds: float
+    ) -> Trial:
         if isinstance(prepared, Trial):
             return prepared
-        config, scaling, start = prepared
+        config, scaling, start, epochs = prepared
         config = replace(
             config,
-            max_epochs=EPOCHS_SHARE * length * config.max_epochs,
-            max_seconds=length * self.max_seconds,
+            max_epochs=EPOCHS_SHARE * length * epochs,
+            max_seconds=max(seconds, SHORTEST_TRIAL),
             early_stopping=None,
         )
         progress = Progress(reporter=_StopWhenAsked(self.asked))
@@ -395,7 +468,10 @@ class _Runner:
             return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds)
         if trained.interrupted:
             raise KeyboardInterrupt
-        return Trial(score, trained.n_steps, progress.seconds, _end(trainer, trained.state))
+        theta = trained.state.x[: trainer.problem.space.n_theta]
+        # A start need not be exact, and a configuration is for reading, too.
+        learned = tuple(round(float(value), START_DIGITS) for value in theta)
+        return Trial(score, trained.n_steps, progress.seconds, learned, _end(trainer, trained.state))
 
 
 def _end(trainer: Trainer, state: TrainingState) -> Start:
@@ -451,22 +527,29 @@ def race(
 
     configure: the configuration of a whole fit with a candidate's fields, whose budget the race shares.
     """
-    budget = configure(entrants.start).max_seconds
     pilot = entrants.varied(entrants.start, n_inducing=PILOT_POINTS)
     entrants = replace(entrants, start=pilot)
-    unit = SHARE * budget / _wall_units(entrants, backend.n_side_by_side(source))
-    runner = _Runner(source, held_out, backend, configure, make_start, unit, log, progress)
+    runner = _Runner(source, held_out, backend, configure, make_start, entrants, log, progress)
     best, stopped = pilot, None
+    rounds = _rounds(entrants, runner.n_side_by_side)
+    questions = (
+        lambda _: entrants.models(),
+        entrants.further_features,
+        entrants.scalings,
+        entrants.kernels,
+    )
     try:
-        for question in (
-            lambda _: entrants.models(),
-            entrants.further_features,
-            entrants.scalings,
-            entrants.kernels,
-        ):
-            best = runner.best_of(question(best)).candidate
-        winner = runner.best_of(entrants.sizes(best), LAST_LENGTH)
-        best = winner.candidate
+        for i, question in enumerate(questions):
+            best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
+        sizes, left = rounds[len(questions) :], rounds[len(questions) + 1 :]
+        best = runner.best_of(entrants.sizes(best), LAST_LENGTH, sum(sizes)).candidate
+        while best != (larger := entrants.doubled(best)) and larger.n_inducing <= source.n_rows:
+            if not left and not runner.has_time(LAST_LENGTH):
+                break
+            found = runner.best_of([best, larger], LAST_LENGTH, sum(left) or LAST_LENGTH).candidate
+            if found == best:
+                break
+            best, left = larger, left[1:]
     except KeyboardInterrupt:
         if runner.best is None:
             raise
@@ -474,11 +557,12 @@ def race(
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (*_by_length(e), str(e.candidate)))
     seconds = log.decided(progress.seconds) if stopped is None else progress.seconds
-    return Decision(best, Race(tuple(entries), seconds), stopped)
+    config, race = runner.whole(best), Race(tuple(entries), seconds)
+    return Decision(config, race, stopped, runner.scalings.get((config.scaling, config.feature_set)))
 
 
-def _wall_units(entrants: Entrants, n_side_by_side: int) -> float:
-    """How long the race takes, in trials of length 1 one after the other."""
+def _rounds(entrants: Entrants, n_side_by_side: int) -> list[float]:
+    """How long each question takes, in trials of length 1 one after the other."""
     start = entrants.start
     rounds = [
         (len(entrants.models()), 1),
@@ -487,4 +571,6 @@ def _wall_units(entrants: Entrants, n_side_by_side: int) -> float:
         (len(entrants.kernels(start)) - 1, 1),
         (len(entrants.sizes(start)), LAST_LENGTH),
     ]
-    return max(1.0, sum(math.ceil(n / n_side_by_side) * length for n, length in rounds))
+    if entrants.doubled(start) != start:
+        rounds += [(1, LAST_LENGTH)] * DOUBLINGS
+    return [math.ceil(n / n_side_by_side) * length for n, length in rounds]

@@ -19,6 +19,8 @@ _POLISHING_EPOCHS = 4.0
 """Time that is reserved for the exact sweeps after training, in epochs."""
 _POLISHING_SHARE = 0.25
 """Most of max_seconds that is reserved for these sweeps."""
+_LATER_SHARE = 0.2
+"""Share of max_seconds that is reserved for more inducing points after these sweeps."""
 _FULL_BATCH_WINDOW = 5
 """Steps on all rows between two scores."""
 _SCORES = 40
@@ -35,11 +37,13 @@ class Budget:
     max_seconds: float = np.inf
     cooling_starts: float = 0.5
     """Share of the budget after which steps and gains shrink; 1 means never."""
+    later: float = 0.0
+    """The least work, in epochs, that may follow the sweeps after training."""
 
     @classmethod
-    def of(cls, config: TrainingConfig) -> Budget:
+    def of(cls, config: TrainingConfig, later: float = 0.0) -> Budget:
         """The budget that a configuration gives a run."""
-        return cls(config.max_epochs, config.max_seconds, 0.5 if config.cools else 1.0)
+        return cls(config.max_epochs, config.max_seconds, 0.5 if config.cools else 1.0, later)
 
     def used(self, epochs: float, seconds: float) -> float:
         """Share of the budget that is used; more than 1 if it is exceeded."""
@@ -72,15 +76,19 @@ class Budget:
 
         The exact sweeps get the time of four epochs, if that is at most a quarter of all seconds. If
         the data are too large for that, there are no such sweeps, and q stays the average over
-        minibatches.
+        minibatches. What may follow them gets a fifth of all seconds, if that is enough for it.
 
         >>> budget = Budget(max_epochs=10, max_seconds=100.0)
         >>> budget.without_polishing(5.0).max_seconds, budget.without_polishing(10.0).max_seconds
         (80.0, 100.0)
+        >>> replace(budget, later=4.0).without_polishing(5.0).max_seconds
+        60.0
         """
         reserve = _POLISHING_EPOCHS * seconds_per_epoch
         if reserve > _POLISHING_SHARE * self.max_seconds:
             return self
+        if 0.0 < self.later * seconds_per_epoch <= _LATER_SHARE * self.max_seconds:
+            reserve += _LATER_SHARE * self.max_seconds
         return replace(self, max_seconds=self.max_seconds - reserve)
 
     def _cooled(self, used: float) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -15,13 +15,11 @@ from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.gp.inducing import (
-    ROWS_TO_COUNT,
-    VALUES_TO_COUNT,
     default_kernel,
-    distinct_rows,
     initial_inducing_points,
     median_distance,
     sample_size,
+    starting_rows,
 )
 from cavity.gp.kernels import bind
 from cavity.gp.model import Model
@@ -49,6 +47,24 @@ class Start:
     """The posterior to begin with; None is the prior."""
     engine: Engine | None = None
     """An engine whose rows have sites to go on with."""
+
+    def at(self, theta: Sequence[float] | None) -> Start:
+        """The same start at other kernel parameters; None changes nothing.
+
+        The hyper-prior stays where it was: the data move the start, not the prior.
+        """
+        if theta is None:
+            return self
+        kernel = self.space.kernel
+        if len(theta) != len(kernel.theta):
+            raise ValueError(
+                f"kernel_start has {len(theta)} numbers, and the kernel {kernel} has "
+                f"{len(kernel.theta)} parameters to learn; pass one number for each, or "
+                "kernel_start=None"
+            )
+        centre = self.space.start if self.centre is None else self.centre
+        moved = kernel.clone_with_theta(np.array(theta, dtype=np.float64))
+        return replace(self, space=replace(self.space, kernel=moved), centre=centre)
 
 
 StartingPoint: TypeAlias = Callable[[Scaling, TrainingConfig], Start]
@@ -151,7 +167,21 @@ def chosen_start(
         kernel_name=config.kernel_name or "matern32",
         rng=np.random.RandomState(config.seed),
     )
-    return Start(ParameterSpace(kernel, Z, config.learn_kernel, config.learn_inducing))
+    start = Start(ParameterSpace(kernel, Z, config.learn_kernel, config.learn_inducing))
+    return start.at(config.kernel_start)
+
+
+def remembered(make_start: StartingPoint) -> StartingPoint:
+    """The same starts, with the inducing points chosen once for configurations that share them."""
+    known: dict[tuple[object, ...], Start] = {}
+
+    def start(scaling: Scaling, config: TrainingConfig) -> Start:
+        key = (config.scaling, config.feature_set, config.n_inducing, config.kernel_name)
+        if key not in known:
+            known[key] = make_start(scaling, replace(config, kernel_start=None))
+        return known[key].at(config.kernel_start)
+
+    return start
 
 
 def continued_start(previous: PreviousFit, scaling: Scaling, config: TrainingConfig) -> Start:
@@ -185,29 +215,10 @@ def starting_point(
         return kernel or default_kernel(source.n_features, median_distance(Z, rng), kernel_name), Z
     draw = np.random.default_rng(rng.randint(2**31))
     size = sample_size(n_inducing, inducing_init, source.n_features)
-    raw, weight = _starting_rows(source, size, draw)
+    raw, weight = starting_rows(source, size, draw)
     X = scaling.apply(raw, np.dtype(np.float64))
     if kernel is None:
         # Distances between rows, not between cluster centres: those shrink with the number of clusters.
         kernel = default_kernel(source.n_features, median_distance(X, rng, weight), kernel_name)
     bind(kernel, X[:1])  # an unknown kernel fails here, before the work starts
     return kernel, initial_inducing_points(X, weight, n_inducing, inducing_init, kernel, rng)
-
-
-def _starting_rows(source: RowSource, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
-    """At most `size` rows [t, d] to choose a start from, with their weights [t].
-
-    Few rows are reduced to the different ones, with their copies counted: then it does not matter
-    whether a row was passed twice or with a weight of two, nor in which order.
-    """
-    n = source.n_rows
-    few = n <= ROWS_TO_COUNT and n * source.n_features <= VALUES_TO_COUNT
-    if not few:
-        rows = source.sample(size, rng)
-        return rows.X, rows.weight
-    again = np.random.default_rng(rng.integers(2**63))  # independent of how often `sample` draws
-    X, weight = distinct_rows(*source.sample(n, rng)[::2])
-    if len(X) > size:
-        chosen = np.sort(again.choice(len(X), size, replace=False))
-        X, weight = X[chosen], None if weight is None else weight[chosen]
-    return X, weight

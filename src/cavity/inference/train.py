@@ -30,6 +30,7 @@ from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_bound_by_lbfgs, fit_evidence_by_lbfgs
 from cavity.inference.loop import LoopResult, run
 from cavity.inference.optimizers import Adadelta
+from cavity.inference.predicting import MorePoints, chosen_points, least_work, with_points
 from cavity.inference.rule import ExpectationPropagation, Rule, Variational
 from cavity.inference.schedule import Budget, Monitor
 from cavity.inference.sweep import (
@@ -109,15 +110,23 @@ def _update(problem: Problem, config: TrainingConfig, options: SweepOptions) -> 
 
 
 def train(
-    problem: Problem, config: TrainingConfig, progress: Progress, checkpointer: Checkpointer
+    problem: Problem,
+    config: TrainingConfig,
+    progress: Progress,
+    checkpointer: Checkpointer,
+    *,
+    chooses_predicting: bool = False,
 ) -> FitResult:
-    """Fit a problem as the configuration says."""
+    """Fit a problem as the configuration says.
+
+    chooses_predicting: whether the held-out rows decide on more inducing points for predictions.
+    """
     if config.schedule == "converge":
         return _converge_only(problem, config, progress)
     if config.schedule == "lbfgs":
         return _train_by_lbfgs(problem, config, progress)
     with checkpointer.explaining_failures():
-        return _train_by_steps(problem, config, progress, checkpointer)
+        return _train_by_steps(problem, config, progress, checkpointer, chooses_predicting)
 
 
 def stopped_in_race(
@@ -159,23 +168,37 @@ def _train_by_lbfgs(problem: Problem, config: TrainingConfig, progress: Progress
 
 
 def train_steps(
-    problem: Problem, config: TrainingConfig, progress: Progress, checkpointer: Checkpointer
+    problem: Problem,
+    config: TrainingConfig,
+    progress: Progress,
+    checkpointer: Checkpointer,
+    later: float = 0.0,
 ) -> tuple[Trainer, LoopResult]:
-    """Steps on batches of rows until the budget is used up; the best state counts, not the last."""
+    """Steps on batches of rows until the budget is used up; the best state counts, not the last.
+
+    later: the least work that may follow, in epochs, for which `Budget` reserves time.
+    """
     trainer = make_trainer(problem, config)
     held_out = trainer.engine.held_out is not None
     score = (lambda state: -_monitored_loss(trainer, state)) if held_out else None
     monitor = Monitor.of(config, trainer.engine.n_rows, score)
     trainer, state, position = checkpointer.resume(trainer, progress, monitor)
-    budget = Budget.of(config)
+    budget = Budget.of(config, later)
     return trainer, run(trainer, config, budget, state, progress, monitor, checkpointer, position)
 
 
 def _train_by_steps(
-    problem: Problem, config: TrainingConfig, progress: Progress, checkpointer: Checkpointer
+    problem: Problem,
+    config: TrainingConfig,
+    progress: Progress,
+    checkpointer: Checkpointer,
+    chooses_predicting: bool,
 ) -> FitResult:
     """Steps on batches of rows, then exact sweeps at the final parameters, then calibration."""
-    trainer, trained = train_steps(problem, config, progress, checkpointer)
+    chooses_predicting = chooses_predicting and _can_predict_with_more(config)
+    more = chooses_predicting or config.n_predicting is not None
+    later = least_work(len(problem.space.Z), config.n_predicting) if more else 0.0
+    trainer, trained = train_steps(problem, config, progress, checkpointer, later)
     started = trainer.problem
     problem = replace(problem, space=started.space, hyperprior=started.hyperprior)
     try:
@@ -192,6 +215,11 @@ def _train_by_steps(
         trained.converged,
         trained.interrupted,
     )
+    if chooses_predicting and problem.engine.held_out is not None:
+        epochs = trained.n_steps * (config.batch_size or problem.engine.n_rows) / problem.engine.n_rows
+        result = _with_chosen_points(problem, config, result, progress, deadline, epochs)
+    elif config.n_predicting is not None:
+        result = _with_more_points(problem, config, result, progress, deadline)
     result = _calibrated(problem, config, result, progress, deadline)
     if not result.interrupted:
         checkpointer.finish(problem.engine)
@@ -204,6 +232,8 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     prior, posterior = _final_prior_and_posterior(problem, trainer, state, config)
     point = _polish(problem, config, prior, posterior, None, progress, np.inf)
     result = FitResult(point, 0, converged=True, interrupted=False)
+    if config.n_predicting is not None:
+        result = _with_more_points(problem, config, result, progress, np.inf)
     point = _calibrated(problem, config, result, progress, np.inf).point
     return Model.from_prior(
         point.prior,
@@ -262,6 +292,71 @@ def _polish(
     )
 
 
+def _can_predict_with_more(config: TrainingConfig) -> bool:
+    """Whether a posterior can be computed with more points: it must be the sum of the rows' sites."""
+    return config.posterior_update == "natural" and config.site_storage == "sites"
+
+
+def _with_chosen_points(
+    problem: Problem,
+    config: TrainingConfig,
+    result: FitResult,
+    progress: Progress,
+    deadline: float,
+    epochs: float,
+) -> FitResult:
+    """The result with as many inducing points for predictions as the held-out rows choose.
+
+    Without a budget in seconds, that is at most as much work as the training was.
+    """
+    point = result.point
+    sweep_seconds = point.seconds_per_sweep
+    if result.interrupted or point.interrupted or sweep_seconds is None:
+        return result
+    passes = min(epochs, (deadline - progress.seconds) / sweep_seconds)
+    try:
+        found = chosen_points(
+            problem.engine,
+            problem.rule,
+            point,
+            sweep_options(config),
+            config.seed,
+            progress,
+            passes,
+        )
+    except KeyboardInterrupt:
+        return result._replace(interrupted=True)
+    return result if found is None else _replaced(result, found)
+
+
+def _with_more_points(
+    problem: Problem, config: TrainingConfig, result: FitResult, progress: Progress, deadline: float
+) -> FitResult:
+    """The result with as many inducing points for predictions as the configuration says."""
+    if result.interrupted or result.point.interrupted:
+        return result
+    assert config.n_predicting is not None
+    try:
+        found = with_points(
+            problem.engine,
+            problem.rule,
+            result.point,
+            sweep_options(config),
+            config.n_predicting,
+            config.seed,
+            _time_until(deadline, progress),
+        )
+    except KeyboardInterrupt:
+        return result._replace(interrupted=True)
+    if found.point.interrupted:
+        return result._replace(interrupted=True)
+    return _replaced(result, found)
+
+
+def _replaced(result: FitResult, found: MorePoints) -> FitResult:
+    return result._replace(point=found.point, engine=found.engine, n_predicting=found.n_points)
+
+
 def _time_until(deadline: float, progress: Progress) -> Callable[[float], bool]:
     """Whether there is time for a sweep, given the seconds of the last."""
     return lambda taken: progress.seconds + taken <= deadline
@@ -274,7 +369,7 @@ def _calibrated(
 
     Without held-out rows, predictions scale the residual as training did.
     """
-    engine, point, likelihood = problem.engine, result.point, problem.rule.likelihood
+    engine, point, likelihood = result.engine or problem.engine, result.point, problem.rule.likelihood
     own = Calibration(residual_variance_scale=config.residual_scale)
     result = result._replace(engine=engine, point=point._replace(calibration=own))
     try:
@@ -304,7 +399,7 @@ def _with_all_rows(
     has_time = _time_until(deadline, progress)
     if config.posterior_update == "gradient" or sweep_seconds is None or not has_time(2 * sweep_seconds):
         return result
-    engine = problem.engine.with_held_out_rows()
+    engine = (result.engine or problem.engine).with_held_out_rows()
     found = converge(
         engine,
         point.prior,
