@@ -125,6 +125,12 @@ DemoOutput = Annotated[
     str | None,
     typer.Option("--output", "-o", help="Where to write the report; default: cavity-demo.html."),
 ]
+Host = Annotated[
+    str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines in, without passwords.")
+]
+Port = Annotated[
+    int, typer.Option(help="Port to listen at; 0 takes one that is free.", min=0, max=65_535)
+]
 Seconds = Annotated[float, typer.Option(help="Limit of training, in seconds.", min=1.0)]
 
 
@@ -285,6 +291,27 @@ def inspect(
     from cavity.cli.inspect import run_inspect
 
     run_inspect(model, context.obj)
+
+
+@app.command()
+@guarded
+def serve(
+    context: typer.Context,
+    model: Model,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    jobs: Jobs = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Answer requests for predictions over HTTP, and show a page to try rows on.
+
+    Only programs on this machine reach the service, unless [bold]--host[/bold] says otherwise.
+    """
+    from cavity.cli.serve import run_serve
+
+    run_serve(model, host, port, jobs, context.obj)
 
 
 @app.command()

@@ -13,8 +13,10 @@ from cavity.data.parts import import_arrow
 from cavity.data.preprocess import weighted_rows
 from cavity.data.shuffle import read_ahead
 from cavity.data.table import Table
+from cavity.engines.threads import Threads
 from cavity.errors import SourceError
 from cavity.estimators.table import TableClassifier
+from cavity.gp.uncertainty import Interval, probability_interval, split_uncertainty
 from cavity.text import listed
 from cavity.typing import AnyArray, Array, IntArray
 
@@ -200,6 +202,29 @@ def _predicted(
                     "predictions; rename it"
                 )
             yield pa.RecordBatch.from_pydict({name: chunk.column(name) for name in keep} | columns)
+
+
+class RowUncertainty(NamedTuple):
+    """How uncertain the predictions of n rows are."""
+
+    aleatoric: Array
+    epistemic: Array
+    """[n]: nats; see `predict_uncertainty` of the classifiers."""
+    interval: Interval
+    """[n, C]: of each class probability."""
+    ood_score: Array
+    """[n]: from 0 (known) to 1 (nothing is known)."""
+
+
+def row_uncertainty(
+    model: TableClassifier, features: Array, moments: tuple[Array, Array], level: float, threads: Threads
+) -> RowUncertainty:
+    """Uncertainty at features [n, d], where the latent mean and variance are moments, both [L, n]."""
+    fitted = model.estimator_.model_
+    split = split_uncertainty(fitted.likelihood, *moments)
+    interval = probability_interval(fitted.likelihood, *moments, level)
+    ood_score = fitted.remaining_variance_share(features, threads.map).mean(axis=0)
+    return RowUncertainty(split.aleatoric, split.epistemic, interval, np.asarray(ood_score))
 
 
 class UnseenLevels:
