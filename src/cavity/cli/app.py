@@ -125,6 +125,14 @@ DemoOutput = Annotated[
     str | None,
     typer.Option("--output", "-o", help="Where to write the report; default: cavity-demo.html."),
 ]
+EffectData = Annotated[
+    str | None, typer.Argument(help="A table without need of a target, to average over its rows.")
+]
+Top = Annotated[int, typer.Option(help="Number of columns to show.", min=1)]
+OnnxOutput = Annotated[
+    str | None,
+    typer.Option("--output", "-o", help="Where to write; default: the model's name with .onnx."),
+]
 Host = Annotated[
     str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines in, without passwords.")
 ]
@@ -291,6 +299,41 @@ def inspect(
     from cavity.cli.inspect import run_inspect
 
     run_inspect(model, context.obj)
+
+
+@app.command()
+@guarded
+def explain(
+    context: typer.Context,
+    model: Model,
+    data: EffectData = None,
+    top: Top = 10,
+    jobs: Jobs = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Show which columns matter and, on a table, how the probability depends on each."""
+    from cavity.cli.explain import run_explain
+
+    run_explain(model, data, top, jobs, context.obj)
+
+
+@app.command()
+@guarded
+def export(
+    context: typer.Context,
+    model: Model,
+    output: OnnxOutput = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write a model as an ONNX file, with the preparation of its columns."""
+    from cavity.cli.inspect import run_export
+
+    run_export(model, output, context.obj)
 
 
 @app.command()

@@ -89,8 +89,8 @@ def probability_interval(
     """The middle `level` of the distribution of p(y | f), for latent moments mean, variance [C, n].
 
     With one latent function p(y | f) is monotone in f, so that the ends are its values at two quantiles
-    of f. With many, they are quantiles over the 512 points that also give the expected entropy: each tail
-    is within 0.02 of its share.
+    of f. With many, they are quantiles over the 512 points that also give the expected entropy: each
+    tail is within 0.02 of its share.
 
     >>> from cavity.gp.likelihoods import Probit
     >>> ends = probability_interval(Probit(), np.zeros((1, 1)), np.ones((1, 1)))
