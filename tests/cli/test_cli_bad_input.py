@@ -1,5 +1,6 @@
 """Bad input ends in one sentence and exit status 2, before any work, with nothing written."""
 
+import json
 import os
 import stat
 import zipfile
@@ -83,6 +84,7 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--budget", "soon"], "60s, 5m, 1h"),
         (["--budget", "0s"], "not understood"),
         (["--drop", "houre"], "did you mean 'hour'"),
+        (["--drop", "delayed"], "would leave the target out"),
         (["--weight", "distence"], "no weight column 'distence'; did you mean 'distance'?"),
         (["--weight", "carrier"], "'carrier' should be numeric, but has the value"),
         (["--weight", "date"], "'date' should be numeric, but has the value '2013-"),
@@ -128,7 +130,34 @@ def test_outputs_that_cannot_be_written(folder, tmp_path):
     refused(
         run("predict", folder / "m.cavity", folder / "flights.csv", "-o", tmp_path / "p.xlsx"), ".csv"
     )
-    refused(run("predict", folder / "m.cavity", folder / "flights.csv", "--json"), "standard output")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--json", "-q", "predict", "m.cavity", "flights.csv"], "standard output"),
+        (["predict", "m.cavity", "flights.csv", "--json"], "standard output"),
+        (["inspect", "--json", "none.cavity"], "no such model file"),
+        (["inspect", "--json", "--colour"], "--colour"),
+        (["--json", "inspect"], "issing argument"),
+        (["--json", "fly"], "fly"),
+    ],
+)
+def test_failures_are_json_if_asked_for(folder, monkeypatch, args, words):
+    """One document on standard output, before or after the name of the command."""
+    monkeypatch.chdir(folder)
+    result = run(*args)
+    assert result.exit_code == 2
+    found = json.loads(result.stdout)
+    assert found["status"] == 2
+    assert words in found["error"]
+    assert result.stderr == f"cavity: {found['error']}\n"
+
+
+def test_json_leaves_success_and_help_alone(folder):
+    assert run("--json", "inspect", folder / "m.cavity").exit_code == 0
+    assert run("--json", "--version").stdout.startswith("cavity ")
+    assert run("fit", "--help", "--json").exit_code == 0
 
 
 def test_a_folder_without_permission(folder, tmp_path, monkeypatch):

@@ -5,13 +5,16 @@ Each command imports the module that does its work when it runs, so that `cavity
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from cavity.cli.guard import CommandError, Settings, guarded
+from cavity.cli.guard import BAD_INPUT, CommandError, Settings, failed, guarded
 from cavity.version import __version__
 
 
@@ -142,8 +145,46 @@ Port = Annotated[
 Seconds = Annotated[float, typer.Option(help="Limit of training, in seconds.", min=1.0)]
 
 
+# typer uses click, or from some version on a copy of its own.
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+class Commands(TyperGroup):
+    """The commands; with `--json`, usage that is not understood is told as JSON too."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and leave with its exit status."""
+        words = list(sys.argv[1:] if args is None else args)
+        as_json = standalone_mode and "--json" in words
+        try:
+            status = super().main(
+                words,
+                prog_name,
+                complete_var,
+                standalone_mode and not as_json,
+                windows_expand_args,
+                **extra,
+            )
+        except _UsageError as error:
+            if not as_json:
+                raise
+            sys.exit(failed(str(error.format_message()), BAD_INPUT, json=True))
+        if as_json:
+            sys.exit(status if isinstance(status, int) else 0)
+        return status
+
+
 app = typer.Typer(
     name="cavity",
+    cls=Commands,
     help="Gaussian process classification of tables of any size, with calibrated probabilities.",
     epilog="Exit status: 0 done, 1 failed, 2 bad usage or input, 130 interrupted.",
     no_args_is_help=True,

@@ -18,8 +18,11 @@ _NAMES = {
     "nll": "negative log-likelihood",
     "error": "error",
     "brier": "Brier score",
-    "calibration_error": "calibration error",
+    "calibration_error": "calibration error (ECE)",
     "auc": "area under the ROC curve",
+    "average_precision": "average precision",
+    "f1": "F1",
+    "lift_10": "lift at 10 %",
 }
 
 
@@ -88,6 +91,12 @@ def as_text(scores: JsonObject) -> str:
         if value is not None:
             lines.append(f"{name:26}{value:10.4f}{'' if base is None else f'{base:.4f}':>20}")
     words = [printable(word) for word in scores["classes"]]
+    if len(words) == 2:
+        lines.append(f"precision, F1 and lift are those of {words[1]!r}")
+    lines += ["", "reliability: how often the likeliest class was right, by its probability in %"]
+    for name, key in (("probability", "confidence"), ("was right", "accuracy")):
+        numbers = (f"{100 * part[key]:4.0f}" for part in scores["reliability"])
+        lines.append(f"{name:14}" + "".join(numbers))
     classes = [word if len(word) <= 12 else f"{word[:11]}…" for word in words]
     what = "weight of the rows" if weighted else "rows"
     lines += ["", f"{what} of each class (lines), by predicted label (columns):"]

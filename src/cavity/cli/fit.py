@@ -83,6 +83,8 @@ class FitRequest:
 def run_fit(request: FitRequest, settings: Settings) -> None:
     """Fit a classifier, save it and print a summary."""
     output = checked_output(request.output, settings.force)
+    if request.target in request.drop:
+        raise CommandError(f"--drop {request.target!r} would leave the target out; drop another column")
     parameters = _parameters(request, settings.force)
     table = open_table(request.data)
     model = TableClassifier(
