@@ -221,6 +221,8 @@ def test_tables_that_the_model_cannot_predict(folder, tmp_path):
         assert result.exit_code == 2
         assert "no row has a target" in result.stderr
     refused(run("predict", folder / "m.cavity", path, "--keep", "gat"), "no column 'gat' to keep")
+    level = ("--uncertainty", "--level", "90")
+    refused(run("predict", folder / "m.cavity", path, *level), "--level 90 is not between 0 and 1")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

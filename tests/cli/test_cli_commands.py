@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import ndtr, ndtri
 from typer.testing import CliRunner
 
 import cavity
@@ -143,6 +144,27 @@ def test_predict_writes_what_the_model_says(folder, tmp_path, data, suffix):
     assert np.allclose(table["latent_variance"], variance, rtol=1e-5)
     assert (table["label"] == model.predict(frame)).all()
     assert (table["distance"].astype(int) == frame["distance"]).all()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_predict_says_how_uncertain_it_is(folder, tmp_path, suffix):
+    out = tmp_path / f"out.{suffix}"
+    options = ("-o", out, "--uncertainty", "--level", "0.8", "--keep", "distance")
+    result = run("predict", folder / "flights.cavity", folder / "new.parquet", *options)
+    assert result.exit_code == 0, result.stderr
+    read = {"csv": pd.read_csv, "parquet": pd.read_parquet}
+    table = read[suffix](out) if suffix in read else pd.read_json(out, lines=True)
+    model, frame = cavity.load(folder / "flights.cavity"), pd.read_parquet(folder / "new.parquet")
+    assert len(table) == len(frame)
+    assert (table["distance"].astype(int) == frame["distance"]).all()
+    mean, variance = model.latent_mean_and_variance(frame)
+    low, high = (ndtr(mean + ndtri(q) * np.sqrt(variance)) for q in (0.1, 0.9))
+    assert np.allclose(table["lower_yes"], low, atol=1e-5)
+    assert np.allclose(table["upper_yes"], high, atol=1e-5)
+    p = model.predict_proba(frame)
+    entropy = -np.sum(p * np.log(p), axis=1)
+    assert np.allclose(table["aleatoric"] + table["epistemic"], entropy, atol=1e-5)
+    assert table["ood_score"].between(0, 1).all()
 
 
 def test_predict_prints_csv_and_nothing_else(folder):

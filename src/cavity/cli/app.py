@@ -113,12 +113,21 @@ Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 
 PredictionOutput = Annotated[
     str,
-    typer.Option("--output", "-o", help="A .parquet, .csv or .tsv file; - prints CSV."),
+    typer.Option("--output", "-o", help="A .parquet, .csv, .tsv or .jsonl file; - prints CSV."),
 ]
 Keep = Annotated[
     list[str] | None,
     typer.Option(help="A column to copy to the output, such as an identifier; may be repeated."),
 ]
+WithUncertainty = Annotated[
+    bool,
+    typer.Option(
+        "--uncertainty",
+        help="Add an interval of the probability, aleatoric and epistemic uncertainty, and how unlike "
+        "the training rows a row is.",
+    ),
+]
+Level = Annotated[float, typer.Option(help="Probability that an interval holds.")]
 ReportOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the HTML file.")]
 Training = Annotated[
     str | None,
@@ -278,6 +287,8 @@ def predict(
     data: Data,
     output: PredictionOutput = "-",
     keep: Keep = None,
+    uncertainty: WithUncertainty = False,
+    level: Level = 0.9,
     jobs: Jobs = None,
     force: Force = False,
     json: Json = False,
@@ -287,7 +298,8 @@ def predict(
     """Predict every row of a table: label, probability, latent mean and variance."""
     from cavity.cli.predict import run_predict
 
-    run_predict(model, data, output, tuple(keep or ()), jobs, context.obj)
+    of_interval = level if uncertainty else None
+    run_predict(model, data, output, tuple(keep or ()), of_interval, jobs, context.obj)
 
 
 @app.command()

@@ -115,17 +115,20 @@ class _Labels:
 
 
 def predictions(
-    model: TableClassifier, table: Table, keep: Sequence[str] = ()
+    model: TableClassifier, table: Table, keep: Sequence[str] = (), level: float | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
     """Arrow record batches of predictions for all rows of a table, in order.
 
     Columns: those named in `keep`, copied; `label`, the most probable class; `probability_<class>` (of
     the second class alone, if there are two); `latent_mean` and `latent_variance` (`…_<class>` for more
-    than two). The next chunk is read and encoded while this one is computed, and computed while the last
-    is used.
+    than two). With a `level`, also `lower_<class>` and `upper_<class>`, the ends of the interval that
+    holds the probability with that posterior probability, and `aleatoric`, `epistemic` and `ood_score`,
+    as those of `predict_uncertainty` and `ood_score` of the classifiers.
+
+    The next chunk is read and encoded while this one is computed, and computed while the last is used.
     """
     warn_of_new_columns(model, table)
-    return read_ahead(_predicted(model, table, keep))
+    return read_ahead(_predicted(model, table, keep, level))
 
 
 def warn_of_new_columns(model: TableClassifier, table: Table, weight: str | None = None) -> None:
@@ -177,7 +180,7 @@ def encoded_chunks(
 
 
 def _predicted(
-    model: TableClassifier, table: Table, keep: Sequence[str]
+    model: TableClassifier, table: Table, keep: Sequence[str], level: float | None
 ) -> Iterator[pyarrow.RecordBatch]:
     pa, _ = import_arrow()
     others = {name: pa.string() for name in keep}
@@ -195,6 +198,13 @@ def _predicted(
                     columns[name] = pa.array(values[0])
                 else:
                     columns |= {f"{name}_{words[c]}": pa.array(values[c]) for c in range(len(values))}
+            if level is not None:
+                more = row_uncertainty(model, features, (mean, variance), level, threads)
+                for c in shown:
+                    columns[f"lower_{words[c]}"] = pa.array(more.interval.lower[:, c])
+                    columns[f"upper_{words[c]}"] = pa.array(more.interval.upper[:, c])
+                for name in ("aleatoric", "epistemic", "ood_score"):
+                    columns[name] = pa.array(getattr(more, name))
             twice = [name for name in keep if name in columns]
             if twice:
                 raise SourceError(
