@@ -35,7 +35,7 @@ def refused(result, *words, code=2):
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("bad")
     flights(120).to_csv(place / "flights.csv", index=False)
-    args = ("--target", "delayed", "--inducing", "4", "--budget", "5i", "-o", place / "m.cavity")
+    args = ("--target", "delayed", "--n-inducing", "4", "--budget", "5i", "-o", place / "m.cavity")
     assert run("fit", place / "flights.csv", *args).exit_code == 0
     return place
 
@@ -90,6 +90,15 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--weight", "date"], "'date' should be numeric, but has the value '2013-"),
         (["--method", "gfitc", "--budget", "5 epochs"], "('100 iterations') or a time (60s)"),
         (["--method", "gfitc", "--resume"], "--resume"),
+        (["--method", "gfitc", "--kernel", "rbf"], "--kernel cannot be used with --method gfitc"),
+        (["--n-inducing", "many"], "write auto or a number"),
+        (["--n-inducing", "0"], "write auto or a number"),
+        (["--batch-size", "-3"], "write auto or a number"),
+        (["--class-weight", "maybe=3"], "names no class; write balanced, or CLASS=WEIGHT"),
+        (["--class-weight", "yes=lots"], "'lots' is not a number"),
+        (["--holdout", "20"], "not between 0 and 1"),
+        (["--cv", "1"], "2 folds or more"),
+        (["--cv", "3", "--workers", "2"], "cannot be used on a cluster"),
         (["--workers", "2", "--scheduler", "tcp://x:1"], "only one of them"),
     ],
 )
@@ -97,7 +106,7 @@ def test_options_that_mean_nothing(folder, tmp_path, options, words):
     refused(fit(folder / "flights.csv", tmp_path, *options), words)
 
 
-@pytest.mark.parametrize("options", [["--inducing", "0"], ["--method", "svm"], ["--colour", "red"]])
+@pytest.mark.parametrize("options", [["--seed", "-1"], ["--method", "svm"], ["--colour", "red"]])
 def test_usage_errors(folder, tmp_path, options):
     result = fit(folder / "flights.csv", tmp_path, *options)
     assert result.exit_code == 2

@@ -33,6 +33,15 @@ class LikelihoodName(str, Enum):
     logit = "logit"
 
 
+class KernelName(str, Enum):
+    """Names of the kernels."""
+
+    auto = "auto"
+    matern12 = "matern12"
+    matern32 = "matern32"
+    rbf = "rbf"
+
+
 class ScalingName(str, Enum):
     """Names of the scalings."""
 
@@ -76,11 +85,34 @@ Target = Annotated[str, typer.Option("--target", "-t", help="The column to predi
 ModelOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the model.")]
 FitMethod = Annotated[Method, typer.Option(help="The method of inference.")]
 Inducing = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|N",
+        help="Number of inducing points; more are more accurate and slower. auto lets held-out rows "
+        "choose it.",
+    ),
+]
+BatchSize = Annotated[
+    str, typer.Option(metavar="auto|N", help="Rows of a training step; auto depends on their number.")
+]
+Kernel = Annotated[
+    KernelName, typer.Option(help="The kernel; auto lets held-out rows choose a Matérn or RBF kernel.")
+]
+ClassWeights = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="balanced|CLASS=W",
+        help="Weight of the rows of a class; may be repeated. balanced makes classes count equally.",
+    ),
+]
+Holdout = Annotated[
+    float | None,
+    typer.Option(help="Share of the rows, such as 0.2, to leave out of the fit and score it on."),
+]
+Folds = Annotated[
     int | None,
     typer.Option(
-        help="Number of inducing points; more are more accurate and slower. By default, rows that are "
-        "held out choose it.",
-        min=1,
+        help="Also fit this many times without one part of the rows each, and score it on that part."
     ),
 ]
 Budget = Annotated[
@@ -230,13 +262,18 @@ def fit(
     target: Target,
     output: ModelOutput,
     method: FitMethod = Method.sep,
-    inducing: Inducing = None,
+    n_inducing: Inducing = "auto",
     budget: Budget = None,
     likelihood: Likelihood = LikelihoodName.probit,
     drop: Drop = None,
     categorical: Categorical = None,
     weight: Weight = None,
     scaling: Scaling = ScalingName.auto,
+    kernel: Kernel = KernelName.auto,
+    batch_size: BatchSize = "auto",
+    class_weight: ClassWeights = None,
+    holdout: Holdout = None,
+    cv: Folds = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     resume: Resume = False,
@@ -263,13 +300,18 @@ def fit(
         target,
         output,
         method=method.value,
-        inducing=inducing,
+        n_inducing=n_inducing,
         budget=budget,
         likelihood=likelihood.value,
         drop=tuple(drop or ()),
         categorical=tuple(categorical or ()),
         weight=weight,
         scaling=scaling.value,
+        kernel=kernel.value,
+        batch_size=batch_size,
+        class_weight=tuple(class_weight or ()),
+        holdout=holdout,
+        cv=cv,
         workers=workers,
         scheduler=scheduler,
         resume=resume,

@@ -89,6 +89,14 @@ class ScoreSums:
             grade = _grades(log_proba, c) + _GRADES * (labels == c)
             counts += np.bincount(grade, weights, minlength=2 * _GRADES).reshape(2, _GRADES)
 
+    def merge(self, other: ScoreSums) -> None:
+        """Add the rows of other sums for the same classes."""
+        self.nll += other.nll
+        self.brier += other.brier
+        self.weighted |= other.weighted
+        for name in ("bins", "rows", "confusion", "ranks"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     @property
     def _ranked(self) -> Sequence[int]:
         """Classes whose log odds rank the rows: the second of two, or all."""
