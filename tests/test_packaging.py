@@ -1,4 +1,4 @@
-"""The citation, and the wheel: built, installed into a fresh environment and used outside the repository."""
+"""The citation, and the wheel: built, installed into a fresh environment and used from elsewhere."""
 
 import os
 import subprocess
