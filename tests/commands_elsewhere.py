@@ -81,7 +81,7 @@ def kubectl(arguments):
 def export(arguments):
     """The environment variable is one that this project reads."""
     (assignment,) = arguments
-    assert assignment.split("=")[0] in {"CAVITY_DATA", "CAVITY_CACHE"}
+    assert assignment.split("=")[0] in {"CAVITY_DATA", "CAVITY_CACHE", "CAVITY_TABLES"}
 
 
 CHECKS = {check.__name__: check for check in (make, pip, python, dask, helm, kubectl, export)}

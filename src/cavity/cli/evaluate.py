@@ -89,7 +89,7 @@ def as_text(scores: JsonObject) -> str:
     for key, name in _NAMES.items():
         value, base = scores[key], scores["baseline"].get(key)
         if value is not None:
-            lines.append(f"{name:26}{value:10.4f}{'' if base is None else f'{base:.4f}':>20}")
+            lines.append(f"{name:26}{value:10.4f}{'' if base is None else f'{base:20.4f}'}")
     words = [printable(word) for word in scores["classes"]]
     if len(words) == 2:
         lines.append(f"precision, F1 and lift are those of {words[1]!r}")
