@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import socket
 
+import typer
+
 from cavity.cli.guard import CommandError, Settings, SignalledError, say
 from cavity.cli.io import loaded_model, print_json
 
@@ -47,7 +49,9 @@ def run_serve(model_path: str, host: str, port: int, jobs: int | None, settings:
         try:
             uvicorn.Server(config).run(sockets=[listener])
         except SignalledError as error:
-            raise SignalledError(error.number, "the service has ended") from None
+            # This is how a service ends, so that --json has nothing more to tell.
+            say("the service has ended")
+            raise typer.Exit(128 + error.number) from None
 
 
 def is_loopback(host: str) -> bool:

@@ -25,7 +25,6 @@ from cavity.cli.service.schema import model_schema, openapi
 from cavity.engines.threads import thread_count
 from cavity.errors import SourceError
 from cavity.estimators.table import TableClassifier
-from cavity.typing import JsonObject
 
 _PATHS = ("/", "/predict", "/schema", "/openapi.json", "/docs", "/health", "/metrics")
 _JSON_TYPES = ("", "application/json", "application/x-www-form-urlencoded")  # the last is curl's -d
@@ -131,18 +130,20 @@ class _Service:
             )
         body = await self._body(request)
         read = rows_of_csv if kind == "text/csv" else rows_of_json
-        found = await to_thread.run_sync(
+        found, n_rows = await to_thread.run_sync(
             self._answer, read, body, level, limiter=self._threads, abandon_on_cancel=True
         )
-        self.rows += len(found["predictions"])
-        return _Answer(found)
+        self.rows += n_rows
+        return found
 
-    def _answer(self, read: Callable[..., object], body: bytes, level: float) -> JsonObject:
+    def _answer(self, read: Callable[..., object], body: bytes, level: float) -> tuple[Response, int]:
+        """The answer, as it is sent, and its number of rows."""
         try:
             rows = read(body, self.model, self.limits.rows)
         except SourceError as error:
             raise RequestError(422, str(error)) from None
-        return answer(self.model, rows, level)
+        found = answer(self.model, rows, level)
+        return _Answer(found), len(found["predictions"])
 
     async def _body(self, request: Request) -> bytes:
         """The bytes of the body, unless they are too many."""

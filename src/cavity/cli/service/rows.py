@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cavity.cli.service.schema import OOD_WARNING, typical_ranges
-from cavity.data.columns import CategoricalEncoder
+from cavity.data.columns import CATEGORICAL, CategoricalEncoder, coerced
 from cavity.data.locations import RemoteFile
 from cavity.data.parts import import_arrow
 from cavity.data.table import Table, TextTable, as_arrow
 from cavity.errors import SourceError
 from cavity.estimators.table import TableClassifier
 from cavity.estimators.table_prediction import row_uncertainty
-from cavity.text import listed, shown, suggestion
+from cavity.text import listed, suggestion
 from cavity.typing import Array, JsonObject
 
 if TYPE_CHECKING:
@@ -169,11 +169,11 @@ def _notes(model: TableClassifier, rows: pa.Table, ood_score: Array) -> list[lis
     notes: list[list[str]] = [[] for _ in range(rows.num_rows)]
     for encoder in model.preprocessor_.encoders_:
         if isinstance(encoder, CategoricalEncoder):
-            column = rows.column(encoder.column).combine_chunks()
-            new = encoder.unseen(column)
-            for i, cell in enumerate(column.to_pylist()) if new else ():
-                if str(cell) in new:
-                    notes[i].append(f"{encoder.column} is {shown(cell)}, which training did not have")
+            words = coerced(rows.column(encoder.column).combine_chunks(), CATEGORICAL, encoder.column)
+            new = encoder.unseen(words)
+            for i, word in enumerate(words.to_pylist()) if new else ():
+                if word in new:
+                    notes[i].append(f"{encoder.column} is {word!r}, which training did not have")
     for name, (low, high) in typical_ranges(model).items():
         for i, value in _beyond(rows.column(name), low, high):
             notes[i].append(f"{name} is {value:g}, far from the usual {low:.4g} to {high:.4g}")
