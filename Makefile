@@ -4,7 +4,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 MINIMUM := .venv-minimum
 
-.PHONY: install test lint types contract unit test-all test-minimum demo docs pictures reproduce campaign bench-micro bench-check clean
+.PHONY: install test lint types contract unit test-all test-minimum demo docs pictures reproduce campaign bench-micro bench-check dist clean
 
 install: $(VENV)/.installed
 
@@ -85,5 +85,10 @@ BASE ?= main~1
 bench-check: install
 	$(BIN)/python -m benchmarks.compare $(BASE)
 
+# The wheel and the source distribution, in dist/.
+dist: install
+	rm -rf dist
+	$(BIN)/python -m build
+
 clean:
-	rm -rf $(VENV) $(MINIMUM) docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(MINIMUM) dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,11 +29,11 @@ def make(arguments):
 
 
 def pip(arguments):
-    """The extras of this package, `.` in a checkout, exist; other packages are not checked."""
+    """The extras of this package, `.` or a wheel, exist; other packages are not checked."""
     assert arguments[0] == "install"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for word in arguments[1:]:
-        wanted = Requirement(re.sub(r"^\.", project["name"], word))
+        wanted = Requirement(re.sub(r"^(\.(?=$|\[)|dist/\S*\.whl)", project["name"], word))
         if wanted.name == project["name"]:
             assert wanted.extras <= set(project["optional-dependencies"]), word
 
@@ -81,7 +81,7 @@ def kubectl(arguments):
 def export(arguments):
     """The environment variable is one that this project reads."""
     (assignment,) = arguments
-    assert assignment.split("=")[0] in {"CAVITY_DATA", "CAVITY_CACHE"}
+    assert assignment.split("=")[0] in {"CAVITY_DATA", "CAVITY_CACHE", "CAVITY_TABLES"}
 
 
 CHECKS = {check.__name__: check for check in (make, pip, python, dask, helm, kubectl, export)}

@@ -1,9 +1,14 @@
 """The pages of the documentation, and a reader that executes their code blocks in order."""
 
+import argparse
 import doctest
 import json
 import re
 import shlex
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,11 +47,17 @@ class Reader:
 
     def __init__(self, page):
         self.page, self.names, self.status = page, {"__name__": "__main__"}, 0
+        self.service = None
 
     def read(self):
         """Execute the blocks of the page, in the current folder."""
-        for block in blocks(self.page):
-            self.execute(block)
+        try:
+            for block in blocks(self.page):
+                self.execute(block)
+        finally:
+            if self.service is not None:
+                self.service.terminate()
+                self.service.communicate()
 
     def execute(self, block):
         """Run a block, or check it if it cannot be run here."""
@@ -111,10 +122,43 @@ class Reader:
         if line == "echo $?":
             return f"{self.status}\n"
         program, *arguments = shlex.split(line, comments=True)
+        if program == "curl":
+            return self._answer(arguments)
+        if arguments[-1:] == ["&"]:
+            return self._started(arguments[:-1])
         assert program == "cavity", f"{self.page.name}: {line!r} is neither executed nor checked"
         result = CliRunner().invoke(app, arguments, prog_name="cavity")
         self.status = result.exit_code
         return result.stdout + result.stderr
+
+    def _started(self, arguments):
+        """What `cavity serve` says when it starts; it takes a free port instead of 8000."""
+        assert arguments[0] == "serve", f"{self.page.name}: only a service runs in the background"
+        command = [sys.executable, "-m", "cavity", *arguments, "--port", "0"]
+        self.service = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        said = self.service.stderr.readline()
+        self.port, self.status = int(re.search(r":(\d+) ", said)[1]), 0
+        return said
+
+    def _answer(self, arguments):
+        """What the service answers to `curl`, whose port is that of the service."""
+        parser = argparse.ArgumentParser()
+        parser.add_argument("address")
+        parser.add_argument("-d", "--data-binary", dest="data")
+        parser.add_argument("-H", dest="headers", action="append", default=[])
+        asked = parser.parse_args(arguments)
+        path = re.fullmatch(r"localhost:8000(/.*)", asked.address)[1]
+        data = asked.data
+        if data is not None:
+            data = Path(data[1:]).read_bytes() if data.startswith("@") else data.encode()
+        request = urllib.request.Request(f"http://localhost:{self.port}{path}", data)
+        for header in asked.headers:
+            request.add_header(*re.split(": *", header, maxsplit=1))
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
 
 
 def skeleton(text):

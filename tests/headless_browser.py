@@ -14,12 +14,13 @@ WATCH = """
 <script>
 window.seen = [];
 window.addEventListener("error", event => window.seen.push(String(event.message)));
-window.addEventListener("load", () => {
+window.addEventListener("unhandledrejection", event => window.seen.push(String(event.reason)));
+window.addEventListener("load", async () => {
   const room = node => {
     const box = node.getBoundingClientRect();
     return [Math.round(box.width), Math.round(box.height)];
   };
-  const report = %s;
+  const report = await %s;
   report.errors = window.seen;
   report.requests = performance.getEntriesByType("resource").map(entry => entry.name)
     .filter(name => !name.startsWith("data:"));
@@ -32,17 +33,28 @@ window.addEventListener("load", () => {
 def looked_at(html, look, folder):
     """What JavaScript sees in a page: an object of its own, `errors` and `requests`.
 
-    `look` is an expression; in it, `room(node)` is the width and height of a node, as it is shown.
+    `look` is an expression, possibly a promise; in it, `room(node)` is the width and height of a node,
+    as it is shown.
     """
+    page = folder / "watched.html"
+    page.write_text(watched(html, look), encoding="utf-8")
+    return opened(page.as_uri(), folder)
+
+
+def watched(html, look):
+    """A page that writes what JavaScript sees in it into its title."""
+    return html.replace("<head>", f"<head>{WATCH % look}", 1)
+
+
+def opened(address, folder):
+    """What the watched page at an address has written into its title."""
     if BROWSER is None:
         pytest.skip("no Chromium on this machine")
-    page = folder / "watched.html"
-    page.write_text(html.replace("<head>", f"<head>{WATCH % look}", 1), encoding="utf-8")
     run = subprocess.run(
         [
             *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,900"),
-            *(f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=2000"),
-            *("--dump-dom", page.as_uri()),
+            *(f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000"),
+            *("--dump-dom", address),
         ],
         capture_output=True,
         text=True,

@@ -133,7 +133,19 @@ def in_commands(rng, train, new, folder):
     """Fit and predict with the commands."""
     model, output = folder / "m.cavity", folder / rng.choice(["p.csv", "p.parquet"])
     weight = ["--weight", WEIGHT] if WEIGHT in _names(train) else []
-    fit = ["-o", model, "-t", TARGET, "--inducing", "5", "--budget", "2 epochs", "--jobs", "1", *weight]
+    fit = [
+        "-o",
+        model,
+        "-t",
+        TARGET,
+        "--n-inducing",
+        "5",
+        "--budget",
+        "2 epochs",
+        "--jobs",
+        "1",
+        *weight,
+    ]
     said(command("fit", train, *fit), (0, 1, 2))
     said(command("inspect", model), (0,))
     said(command("predict", model, new, "-o", output), (0, 1, 2))

@@ -1,5 +1,6 @@
 """Bad input ends in one sentence and exit status 2, before any work, with nothing written."""
 
+import json
 import os
 import stat
 import zipfile
@@ -34,7 +35,7 @@ def refused(result, *words, code=2):
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("bad")
     flights(120).to_csv(place / "flights.csv", index=False)
-    args = ("--target", "delayed", "--inducing", "4", "--budget", "5i", "-o", place / "m.cavity")
+    args = ("--target", "delayed", "--n-inducing", "4", "--budget", "5i", "-o", place / "m.cavity")
     assert run("fit", place / "flights.csv", *args).exit_code == 0
     return place
 
@@ -83,11 +84,21 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--budget", "soon"], "60s, 5m, 1h"),
         (["--budget", "0s"], "not understood"),
         (["--drop", "houre"], "did you mean 'hour'"),
+        (["--drop", "delayed"], "would leave the target out"),
         (["--weight", "distence"], "no weight column 'distence'; did you mean 'distance'?"),
         (["--weight", "carrier"], "'carrier' should be numeric, but has the value"),
         (["--weight", "date"], "'date' should be numeric, but has the value '2013-"),
         (["--method", "gfitc", "--budget", "5 epochs"], "('100 iterations') or a time (60s)"),
         (["--method", "gfitc", "--resume"], "--resume"),
+        (["--method", "gfitc", "--kernel", "rbf"], "--kernel cannot be used with --method gfitc"),
+        (["--n-inducing", "many"], "write auto or a number"),
+        (["--n-inducing", "0"], "write auto or a number"),
+        (["--batch-size", "-3"], "write auto or a number"),
+        (["--class-weight", "maybe=3"], "names no class; write balanced, or CLASS=WEIGHT"),
+        (["--class-weight", "yes=lots"], "'lots' is not a number"),
+        (["--holdout", "20"], "not between 0 and 1"),
+        (["--cv", "1"], "2 folds or more"),
+        (["--cv", "3", "--workers", "2"], "cannot be used on a cluster"),
         (["--workers", "2", "--scheduler", "tcp://x:1"], "only one of them"),
     ],
 )
@@ -95,7 +106,7 @@ def test_options_that_mean_nothing(folder, tmp_path, options, words):
     refused(fit(folder / "flights.csv", tmp_path, *options), words)
 
 
-@pytest.mark.parametrize("options", [["--inducing", "0"], ["--method", "svm"], ["--colour", "red"]])
+@pytest.mark.parametrize("options", [["--seed", "-1"], ["--method", "svm"], ["--colour", "red"]])
 def test_usage_errors(folder, tmp_path, options):
     result = fit(folder / "flights.csv", tmp_path, *options)
     assert result.exit_code == 2
@@ -128,7 +139,34 @@ def test_outputs_that_cannot_be_written(folder, tmp_path):
     refused(
         run("predict", folder / "m.cavity", folder / "flights.csv", "-o", tmp_path / "p.xlsx"), ".csv"
     )
-    refused(run("predict", folder / "m.cavity", folder / "flights.csv", "--json"), "standard output")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--json", "-q", "predict", "m.cavity", "flights.csv"], "standard output"),
+        (["predict", "m.cavity", "flights.csv", "--json"], "standard output"),
+        (["inspect", "--json", "none.cavity"], "no such model file"),
+        (["inspect", "--json", "--colour"], "--colour"),
+        (["--json", "inspect"], "issing argument"),
+        (["--json", "fly"], "fly"),
+    ],
+)
+def test_failures_are_json_if_asked_for(folder, monkeypatch, args, words):
+    """One document on standard output, before or after the name of the command."""
+    monkeypatch.chdir(folder)
+    result = run(*args)
+    assert result.exit_code == 2
+    found = json.loads(result.stdout)
+    assert found["status"] == 2
+    assert words in found["error"]
+    assert result.stderr == f"cavity: {found['error']}\n"
+
+
+def test_json_leaves_success_and_help_alone(folder):
+    assert run("--json", "inspect", folder / "m.cavity").exit_code == 0
+    assert run("--json", "--version").stdout.startswith("cavity ")
+    assert run("fit", "--help", "--json").exit_code == 0
 
 
 def test_a_folder_without_permission(folder, tmp_path, monkeypatch):
@@ -193,6 +231,8 @@ def test_tables_that_the_model_cannot_predict(folder, tmp_path):
         assert result.exit_code == 2
         assert "no row has a target" in result.stderr
     refused(run("predict", folder / "m.cavity", path, "--keep", "gat"), "no column 'gat' to keep")
+    level = ("--uncertainty", "--level", "90")
+    refused(run("predict", folder / "m.cavity", path, *level), "--level 90 is not between 0 and 1")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

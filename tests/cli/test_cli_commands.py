@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import ndtr, ndtri
 from typer.testing import CliRunner
 
 import cavity
@@ -20,7 +21,7 @@ from cavity.estimators.table import TableClassifier
 from flights_table import flights
 from support import interrupt_at
 
-FIT = ["--target", "delayed", "--inducing", "8", "--budget", "30 iterations"]
+FIT = ["--target", "delayed", "--n-inducing", "8", "--budget", "30 iterations"]
 
 
 def run(*args):
@@ -139,6 +140,44 @@ def test_other_methods_and_options(folder, tmp_path, method):
     assert summary["columns"][2]["kind"] == "categorical"
 
 
+def test_a_fit_scores_rows_that_it_has_not_seen(folder, tmp_path):
+    """The rows that are held out are the same ones from every kind of file."""
+    options = [*FIT, "--holdout", "0.25", "--cv", "2", "-o", tmp_path / "m.cavity", "--json", "--force"]
+    documents = [run("fit", folder / data, *options) for data in ("new.parquet", "new.tsv")]
+    found, of_text = (json.loads(result.stdout) for result in documents)
+    assert found["holdout"]["rows"] + found["training"]["rows"] == 200
+    assert found["cross_validation"]["rows"] == found["training"]["rows"]
+    for scores in (found["holdout"], found["cross_validation"]):
+        assert scores["nll"] < scores["baseline"]["nll"]
+    assert found["holdout"]["nll"] == pytest.approx(of_text["holdout"]["nll"], rel=1e-6)
+    folds = found["cross_validation"]["nll_of_folds"]
+    assert min(folds) < found["cross_validation"]["nll"] < max(folds)
+    assert cavity.load(tmp_path / "m.cavity").estimator.checkpoint is None
+    words = run("fit", folder / "new.tsv", *FIT, "--holdout", "0.5", "-o", tmp_path / "n.cavity", "-q")
+    assert "holdout, " in words.stderr.splitlines()[-1]
+    assert "class frequencies" in words.stderr.splitlines()[-1]
+
+
+def test_kernel_batches_and_weights_of_classes(folder, tmp_path):
+    models = {}
+    for name, options in {
+        "plain": [],
+        "other": ["--kernel", "rbf", "--batch-size", "50"],
+        "heavy": ["--class-weight", "yes=20", "--class-weight", "no=1"],
+        "even": ["--class-weight", "balanced"],
+    }.items():
+        out = tmp_path / f"{name}.cavity"
+        result = run("fit", folder / "new.parquet", *FIT, *options, "-o", out)
+        assert result.exit_code == 0, result.stderr
+        models[name] = cavity.load(out)
+    assert "RBF" in str(models["other"].estimator_.kernel_)
+    assert models["other"].estimator_.config_.batch_size == 50
+    assert models["even"].estimator_.class_weight == "balanced"
+    frame = flights(100, seed=6)
+    mean = {name: model.predict_proba(frame)[:, 1].mean() for name, model in models.items()}
+    assert mean["heavy"] > mean["plain"] + 0.05
+
+
 @pytest.mark.parametrize("data", ["new.parquet", "new.tsv"])
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv"])
 def test_predict_writes_what_the_model_says(folder, tmp_path, data, suffix):
@@ -156,6 +195,27 @@ def test_predict_writes_what_the_model_says(folder, tmp_path, data, suffix):
     assert np.allclose(table["latent_variance"], variance, rtol=1e-5)
     assert (table["label"] == model.predict(frame)).all()
     assert (table["distance"].astype(int) == frame["distance"]).all()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_predict_says_how_uncertain_it_is(folder, tmp_path, suffix):
+    out = tmp_path / f"out.{suffix}"
+    options = ("-o", out, "--uncertainty", "--level", "0.8", "--keep", "distance")
+    result = run("predict", folder / "flights.cavity", folder / "new.parquet", *options)
+    assert result.exit_code == 0, result.stderr
+    read = {"csv": pd.read_csv, "parquet": pd.read_parquet}
+    table = read[suffix](out) if suffix in read else pd.read_json(out, lines=True)
+    model, frame = cavity.load(folder / "flights.cavity"), pd.read_parquet(folder / "new.parquet")
+    assert len(table) == len(frame)
+    assert (table["distance"].astype(int) == frame["distance"]).all()
+    mean, variance = model.latent_mean_and_variance(frame)
+    low, high = (ndtr(mean + ndtri(q) * np.sqrt(variance)) for q in (0.1, 0.9))
+    assert np.allclose(table["lower_yes"], low, atol=1e-5)
+    assert np.allclose(table["upper_yes"], high, atol=1e-5)
+    p = model.predict_proba(frame)
+    entropy = -np.sum(p * np.log(p), axis=1)
+    assert np.allclose(table["aleatoric"] + table["epistemic"], entropy, atol=1e-5)
+    assert table["ood_score"].between(0, 1).all()
 
 
 def test_predict_prints_csv_and_nothing_else(folder):

@@ -65,7 +65,7 @@ main()
 """
 NO_CHECKPOINT = WAITS_AT_THE_FOURTH_ITERATION.replace("= CHECKPOINT_SECONDS", "= 3600.0")
 CHECKPOINT_AT_EVERY_STEP = WAITS_AT_THE_FOURTH_ITERATION.replace("= CHECKPOINT_SECONDS", "= 0.0")
-FIT = ["fit", "big.csv", "--target", "delayed", "-o", "m.cavity", "--inducing", "5"]
+FIT = ["fit", "big.csv", "--target", "delayed", "-o", "m.cavity", "--n-inducing", "5"]
 FIT += ["--budget", "3 epochs"]
 FIT_FEW = ["few.csv" if word == "big.csv" else word for word in FIT]
 """A fit of so few rows that there is no race before it."""

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
-from sklearn.metrics import brier_score_loss, confusion_matrix, log_loss, roc_auc_score, zero_one_loss
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    confusion_matrix,
+    f1_score,
+    log_loss,
+    roc_auc_score,
+    zero_one_loss,
+)
 
 from cavity.gp.metrics import ScoreSums, binomial_band, calibration_error, reliability_bins, score
 
@@ -32,6 +40,26 @@ def test_scores_are_those_of_scikit_learn(c):
     expected = roc_auc_score(labels, proba[:, 1] if c == 2 else proba, multi_class="ovr")
     assert scores["auc"] == pytest.approx(expected, abs=1e-5)
     assert scores["confusion"] == confusion_matrix(labels, proba.argmax(axis=1)).tolist()
+    precision = average_precision_score(
+        labels if c == 2 else np.eye(c)[labels], proba[:, 1] if c == 2 else proba
+    )
+    assert scores["average_precision"] == pytest.approx(precision, abs=1e-3)
+    f1 = f1_score(labels, proba.argmax(axis=1), average="binary" if c == 2 else "macro")
+    assert scores["f1"] == pytest.approx(f1)
+    if c == 2:
+        highest = np.argsort(-proba[:, 1])[:50]
+        assert scores["lift_10"] == pytest.approx(labels[highest].mean() / labels.mean())
+    else:
+        assert scores["lift_10"] is None
+    gap = [part["weight"] * abs(part["confidence"] - part["accuracy"]) for part in scores["reliability"]]
+    assert sum(part["weight"] for part in scores["reliability"]) == len(labels)
+    assert sum(gap) / len(labels) == pytest.approx(scores["calibration_error"])
+
+
+def test_rows_that_tie_lift_nothing():
+    scores = score(np.log(np.full((40, 2), 0.5)), np.arange(40) % 2, np.array([1, 1]))
+    assert scores["lift_10"] == pytest.approx(1.0)
+    assert scores["average_precision"] == pytest.approx(0.5)
 
 
 def test_chunks_add_up():
@@ -58,6 +86,8 @@ def test_a_weight_counts_copies(c):
     assert weighted.pop("rows") == kept.sum()
     assert copied.pop("rows") == copies.sum() == weighted["weight"]
     assert np.array_equal(weighted.pop("confusion"), copied.pop("confusion"))
+    for part, other in zip(weighted.pop("reliability"), copied.pop("reliability"), strict=True):
+        assert part == pytest.approx(other)
     for name, value in copied.items():
         assert weighted[name] == pytest.approx(value)
 

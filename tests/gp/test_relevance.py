@@ -90,15 +90,13 @@ def test_features_of_a_column_count_together():
     Z = np.column_stack([np.eye(3)[level], rng.normal(size=12), rng.normal(size=12)])
     kernel = 100.0 * DotProduct(0.0, "fixed")
     model = fitted(kernel, inducing_points=Z, scaling=None, rows=Z, y=np.arange(12) % 2).model_
-    for sizes in ((3, 1, 1), (3, 2)):
+    for groups in ([[0, 1, 2], [3], [4]], [[0, 2, 1], [4, 3]], [[0, 1, 2, 4], [3, 4]]):
         drawn = []
         for slopes in relevance._drawn_slopes(model, Z, np.random.default_rng(0)):
             w, covariance = slopes[0, 0], np.cov(Z.T, ddof=0)
-            ends = np.cumsum(sizes)
-            parts = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-            together = np.array([w[p] @ covariance[p, p] @ w[p] for p in parts])
+            together = np.array([w[g] @ covariance[np.ix_(g, g)] @ w[g] for g in groups])
             drawn.append(together / together.sum())
-        value, lower, upper = relevance.share_band(model, sizes)
+        value, lower, upper = relevance.share_band(model, groups)
         assert_allclose(value, np.mean(drawn, axis=0), rtol=1e-6)
         assert_allclose(lower, np.minimum(np.quantile(drawn, 0.05, axis=0), value), rtol=1e-6)
         assert_allclose(upper, np.quantile(drawn, 0.95, axis=0), rtol=1e-6)
@@ -111,15 +109,18 @@ def test_the_coding_of_two_levels_does_not_matter(scaling):
     x, d = rng.normal(size=40), (np.arange(40) % 2).astype(float)
     one, two = np.column_stack([x, d]), np.column_stack([x, d, 1.0 - d])
     values = []
-    for rows, sizes, scales in ((one, (1, 1), [1.0, 1.0]), (two, (1, 2), [1.0, 2**0.5, 2**0.5])):
+    for rows, groups, scales in (
+        (one, [[0], [1]], [1.0, 1.0]),
+        (two, [[0], [1, 2]], [1.0, 2**0.5, 2**0.5]),
+    ):
         fit = fitted(RBF(scales), inducing_points=rows[:12], scaling=scaling, rows=rows, y=x + d > 0.5)
-        values.append(relevance.share_band(fit.model_, sizes)[0])
+        values.append(relevance.share_band(fit.model_, groups)[0])
     assert_allclose(values[0], values[1], atol=1e-6)
 
 
 def test_correlations_are_those_of_the_features_when_these_are_whitened():
     fit = fitted(RBF([0.7, 1.3]), scaling="whiten")
-    (root,) = relevance._correlation_roots(fit.model_, (2,))
+    ((_, root),) = relevance._feature_groups(fit.model_, [[0, 1]])
     assert_allclose(root @ root.T, np.corrcoef(fit.inducing_points_.T), atol=1e-9)
 
 

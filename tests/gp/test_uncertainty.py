@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy.special import log_softmax, softmax, xlogy
 
 from cavity.gp.likelihoods import Logit, NoisyArgmax, Probit
-from cavity.gp.uncertainty import entropy, split_uncertainty
+from cavity.gp.uncertainty import entropy, probability_interval, split_uncertainty
 
 LIKELIHOODS = {"probit": Probit(), "logit": Logit()}
 CDF = {"probit": mpmath.ncdf, "logit": lambda z: 1 / (1 + mpmath.exp(-z))}
@@ -124,3 +124,22 @@ def test_points_of_the_noisy_argmax(n_classes):
     f = rng.normal(size=(n_classes, 200)) * rng.choice([0.0, 0.3, 1.0, 8.0], size=200)
     expected = np.exp(NoisyArgmax(n_classes).predict_log_proba(f, np.zeros_like(f)))
     assert_allclose(NoisyArgmax(n_classes).proba_given_latents(f).T, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Logit(), NoisyArgmax(4)])
+def test_an_interval_holds_its_share_of_the_posterior(likelihood):
+    """The probabilities of drawn latent values are below and above it equally often."""
+    rng = np.random.default_rng(0)
+    mean = rng.normal(size=(likelihood.n_latents, 3))
+    variance = rng.uniform(0.1, 2.0, size=mean.shape)
+    ends = probability_interval(likelihood, mean, variance, 0.8)
+    f = mean[:, :, None] + np.sqrt(variance)[:, :, None] * rng.normal(size=(*mean.shape, 20_000))
+    p = likelihood.proba_given_latents(f.reshape(len(mean), -1)).reshape(-1, 3, 20_000)
+    assert_allclose(np.mean(p < ends.lower.T[:, :, None], axis=2), 0.1, atol=0.02)
+    assert_allclose(np.mean(p > ends.upper.T[:, :, None], axis=2), 0.1, atol=0.02)
+
+
+def test_an_interval_needs_a_level_between_zero_and_one():
+    for level in (0.0, 1.0, 90, np.nan):
+        with pytest.raises(ValueError, match="use a number such as"):
+            probability_interval(Probit(), np.zeros((1, 1)), np.ones((1, 1)), level)

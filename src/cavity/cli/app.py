@@ -5,13 +5,16 @@ Each command imports the module that does its work when it runs, so that `cavity
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from cavity.cli.guard import CommandError, Settings, guarded
+from cavity.cli.guard import BAD_INPUT, CommandError, Settings, failed, guarded
 from cavity.version import __version__
 
 
@@ -28,6 +31,15 @@ class LikelihoodName(str, Enum):
 
     probit = "probit"
     logit = "logit"
+
+
+class KernelName(str, Enum):
+    """Names of the kernels."""
+
+    auto = "auto"
+    matern12 = "matern12"
+    matern32 = "matern32"
+    rbf = "rbf"
 
 
 class ScalingName(str, Enum):
@@ -73,11 +85,34 @@ Target = Annotated[str, typer.Option("--target", "-t", help="The column to predi
 ModelOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the model.")]
 FitMethod = Annotated[Method, typer.Option(help="The method of inference.")]
 Inducing = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|N",
+        help="Number of inducing points; more are more accurate and slower. auto lets held-out rows "
+        "choose it.",
+    ),
+]
+BatchSize = Annotated[
+    str, typer.Option(metavar="auto|N", help="Rows of a training step; auto depends on their number.")
+]
+Kernel = Annotated[
+    KernelName, typer.Option(help="The kernel; auto lets held-out rows choose a Matérn or RBF kernel.")
+]
+ClassWeights = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="balanced|CLASS=W",
+        help="Weight of the rows of a class; may be repeated. balanced makes classes count equally.",
+    ),
+]
+Holdout = Annotated[
+    float | None,
+    typer.Option(help="Share of the rows, such as 0.2, to leave out of the fit and score it on."),
+]
+Folds = Annotated[
     int | None,
     typer.Option(
-        help="Number of inducing points; more are more accurate and slower. By default, rows that are "
-        "held out choose it.",
-        min=1,
+        help="Also fit this many times without one part of the rows each, and score it on that part."
     ),
 ]
 Budget = Annotated[
@@ -110,12 +145,21 @@ Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 
 PredictionOutput = Annotated[
     str,
-    typer.Option("--output", "-o", help="A .parquet, .csv or .tsv file; - prints CSV."),
+    typer.Option("--output", "-o", help="A .parquet, .csv, .tsv or .jsonl file; - prints CSV."),
 ]
 Keep = Annotated[
     list[str] | None,
     typer.Option(help="A column to copy to the output, such as an identifier; may be repeated."),
 ]
+WithUncertainty = Annotated[
+    bool,
+    typer.Option(
+        "--uncertainty",
+        help="Add an interval of the probability, aleatoric and epistemic uncertainty, and how unlike "
+        "the training rows a row is.",
+    ),
+]
+Level = Annotated[float, typer.Option(help="Probability that an interval holds.")]
 ReportOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the HTML file.")]
 Training = Annotated[
     str | None,
@@ -125,11 +169,63 @@ DemoOutput = Annotated[
     str | None,
     typer.Option("--output", "-o", help="Where to write the report; default: cavity-demo.html."),
 ]
+EffectData = Annotated[
+    str | None, typer.Argument(help="A table without need of a target, to average over its rows.")
+]
+Top = Annotated[int, typer.Option(help="Number of columns to show.", min=1)]
+OnnxOutput = Annotated[
+    str | None,
+    typer.Option("--output", "-o", help="Where to write; default: the model's name with .onnx."),
+]
+Host = Annotated[
+    str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines in, without passwords.")
+]
+Port = Annotated[
+    int, typer.Option(help="Port to listen at; 0 takes one that is free.", min=0, max=65_535)
+]
 Seconds = Annotated[float, typer.Option(help="Limit of training, in seconds.", min=1.0)]
+
+
+# typer uses click, or from some version on a copy of its own.
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+class Commands(TyperGroup):
+    """The commands; with `--json`, usage that is not understood is told as JSON too."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and leave with its exit status."""
+        words = list(sys.argv[1:] if args is None else args)
+        as_json = standalone_mode and "--json" in words
+        try:
+            status = super().main(
+                words,
+                prog_name,
+                complete_var,
+                standalone_mode and not as_json,
+                windows_expand_args,
+                **extra,
+            )
+        except _UsageError as error:
+            if not as_json:
+                raise
+            sys.exit(failed(str(error.format_message()), BAD_INPUT, json=True))
+        if as_json:
+            sys.exit(status if isinstance(status, int) else 0)
+        return status
 
 
 app = typer.Typer(
     name="cavity",
+    cls=Commands,
     help="Gaussian process classification of tables of any size, with calibrated probabilities.",
     epilog="Exit status: 0 done, 1 failed, 2 bad usage or input, 130 interrupted.",
     no_args_is_help=True,
@@ -166,13 +262,18 @@ def fit(
     target: Target,
     output: ModelOutput,
     method: FitMethod = Method.sep,
-    inducing: Inducing = None,
+    n_inducing: Inducing = "auto",
     budget: Budget = None,
     likelihood: Likelihood = LikelihoodName.probit,
     drop: Drop = None,
     categorical: Categorical = None,
     weight: Weight = None,
     scaling: Scaling = ScalingName.auto,
+    kernel: Kernel = KernelName.auto,
+    batch_size: BatchSize = "auto",
+    class_weight: ClassWeights = None,
+    holdout: Holdout = None,
+    cv: Folds = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     resume: Resume = False,
@@ -199,13 +300,18 @@ def fit(
         target,
         output,
         method=method.value,
-        inducing=inducing,
+        n_inducing=n_inducing,
         budget=budget,
         likelihood=likelihood.value,
         drop=tuple(drop or ()),
         categorical=tuple(categorical or ()),
         weight=weight,
         scaling=scaling.value,
+        kernel=kernel.value,
+        batch_size=batch_size,
+        class_weight=tuple(class_weight or ()),
+        holdout=holdout,
+        cv=cv,
         workers=workers,
         scheduler=scheduler,
         resume=resume,
@@ -223,6 +329,8 @@ def predict(
     data: Data,
     output: PredictionOutput = "-",
     keep: Keep = None,
+    uncertainty: WithUncertainty = False,
+    level: Level = 0.9,
     jobs: Jobs = None,
     force: Force = False,
     json: Json = False,
@@ -232,7 +340,8 @@ def predict(
     """Predict every row of a table: label, probability, latent mean and variance."""
     from cavity.cli.predict import run_predict
 
-    run_predict(model, data, output, tuple(keep or ()), jobs, context.obj)
+    of_interval = level if uncertainty else None
+    run_predict(model, data, output, tuple(keep or ()), of_interval, jobs, context.obj)
 
 
 @app.command()
@@ -285,6 +394,62 @@ def inspect(
     from cavity.cli.inspect import run_inspect
 
     run_inspect(model, context.obj)
+
+
+@app.command()
+@guarded
+def explain(
+    context: typer.Context,
+    model: Model,
+    data: EffectData = None,
+    top: Top = 10,
+    jobs: Jobs = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Show which columns matter and, on a table, how the probability depends on each."""
+    from cavity.cli.explain import run_explain
+
+    run_explain(model, data, top, jobs, context.obj)
+
+
+@app.command()
+@guarded
+def export(
+    context: typer.Context,
+    model: Model,
+    output: OnnxOutput = None,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write a model as an ONNX file, with the preparation of its columns."""
+    from cavity.cli.inspect import run_export
+
+    run_export(model, output, context.obj)
+
+
+@app.command()
+@guarded
+def serve(
+    context: typer.Context,
+    model: Model,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    jobs: Jobs = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Answer requests for predictions over HTTP, and show a page to try rows on.
+
+    Only programs on this machine reach the service, unless [bold]--host[/bold] says otherwise.
+    """
+    from cavity.cli.serve import run_serve
+
+    run_serve(model, host, port, jobs, context.obj)
 
 
 @app.command()

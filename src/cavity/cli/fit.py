@@ -6,7 +6,7 @@ import re
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cavity.cli.guard import CommandError, Settings, SignalledError, say
+from cavity.cli.holdout import cross_validated, holdout_parts, in_a_line, scores_of
 from cavity.cli.inspect import description, score_line
 from cavity.cli.io import checked_output, print_json
+from cavity.cli.predict import evaluation
 from cavity.cli.progress import progress_shown
 from cavity.data.table import open_table
 from cavity.errors import ModelFileError
@@ -26,7 +28,8 @@ from cavity.estimators.svi import SVIClassifier
 from cavity.estimators.table import TableClassifier
 from cavity.inference.checkpoint_file import race_file
 from cavity.inference.history import reporting
-from cavity.typing import JsonObject
+from cavity.text import listed
+from cavity.typing import AnyArray, JsonObject
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,13 +49,18 @@ class FitRequest:
     target: str
     output: str
     method: str = "sep"
-    inducing: int | None = None
+    n_inducing: str = "auto"
     budget: str | None = None
     likelihood: str = "probit"
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     weight: str | None = None
     scaling: str = "auto"
+    kernel: str = "auto"
+    batch_size: str = "auto"
+    class_weight: tuple[str, ...] = ()
+    holdout: float | None = None
+    cv: int | None = None
     workers: int | None = None
     scheduler: str | None = None
     resume: bool = False
@@ -84,8 +92,13 @@ class FitRequest:
 def run_fit(request: FitRequest, settings: Settings) -> None:
     """Fit a classifier, save it and print a summary."""
     output = checked_output(request.output, settings.force)
+    if request.target in request.drop:
+        raise CommandError(f"--drop {request.target!r} would leave the target out; drop another column")
     parameters = _parameters(request, settings.force)
-    table = open_table(request.data)
+    table, held_out = open_table(request.data), None
+    if request.holdout is not None:
+        table, held_out = holdout_parts(table, request.holdout, request.seed)
+    scores: JsonObject = {}
     model = TableClassifier(
         drop_features=request.drop,
         categorical_features=request.categorical,
@@ -96,22 +109,32 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
         with progress_shown(settings.quiet) as watcher:
             watcher.stage(f"reading {request.data}")
             model.learn_columns(table, request.target, request.weight)
+            parameters["class_weight"] = parsed_class_weight(request.class_weight, model.labels_.values)
+            if request.cv is not None:
+                model.estimator = _CLASSIFIERS[request.method](**parameters)
+                watcher.stage(f"cross-validation in {request.cv} folds")
+                scores["cross_validation"] = cross_validated(model, table, request.cv, request.seed)
             if not request.resume:
                 request.remove_unfinished()  # those of an earlier fit, with --force
             watcher.n_rows = int(model.labels_.counts.sum())
             watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
             with reporting(watcher), _estimator(request, parameters) as model.estimator:
                 model.train(table)
+        if held_out is not None:
+            sums = evaluation(model, held_out, request.weight, settings.quiet)
+            scores["holdout"] = scores_of(model, sums)
         model.note_costs(time.perf_counter() - started)
         _save(model, output)
         request.remove_unfinished()
         for note in model.notes_:
             say(note)
-        summary = {"model": request.output, **description(model)}
+        summary = {"model": request.output, **description(model), **scores}
         if settings.json:
             print_json(summary)
         else:
             say(as_text(summary))
+            for name, found in scores.items():
+                say(f"{name.replace('_', '-')}, {in_a_line(found)}")
 
 
 def as_text(summary: JsonObject) -> str:
@@ -128,14 +151,28 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     """Parameters of the classifier; options that contradict each other are refused."""
     budget = parsed_budget(request.budget)
     parameters: dict[str, Any] = {
-        "n_inducing": "auto" if request.inducing is None else request.inducing,
+        "n_inducing": _number_or_auto("--n-inducing", request.n_inducing),
         "scaling": None if request.scaling == "none" else request.scaling,
         "likelihood": request.likelihood,
         "random_state": request.seed,
         "n_jobs": request.jobs,
         **budget,
     }
+    if request.distributed and (request.holdout is not None or request.cv is not None):
+        raise CommandError(
+            "--holdout and --cv cannot be used on a cluster; score a file of other rows with cavity "
+            "evaluate"
+        )
+    if request.cv is not None and request.cv < 2:
+        raise CommandError(f"--cv {request.cv} is too few; give 2 folds or more")
+    kernel = {} if request.kernel == "auto" else {"kernel_name": request.kernel}
+    batch_size = _number_or_auto("--batch-size", request.batch_size)
     if request.method == "gfitc":
+        if kernel or batch_size != "auto":
+            raise CommandError(
+                f"{'--kernel' if kernel else '--batch-size'} cannot be used with --method gfitc; choose "
+                "--method sep or svi"
+            )
         if "max_epochs" in budget:
             raise CommandError(
                 f"--budget {request.budget!r} cannot be used with --method gfitc, which has no limit of "
@@ -152,9 +189,46 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
         parameters["max_epochs"] = float(parameters.pop("max_iter"))
     return {
         **parameters,
+        "batch_size": batch_size,
         "checkpoint": str(request.checkpoint),
-        "config": {"checkpoint_interval": CHECKPOINT_SECONDS},
+        "config": {"checkpoint_interval": CHECKPOINT_SECONDS, **kernel},
     }
+
+
+def _number_or_auto(option: str, words: str) -> int | str:
+    """The value of an option that is a positive whole number or "auto"."""
+    if words != "auto" and not (words.isdecimal() and int(words) > 0):
+        raise CommandError(f"{option} {words!r} is not understood; write auto or a number such as 200")
+    return words if words == "auto" else int(words)
+
+
+def parsed_class_weight(
+    words: Sequence[str], classes: AnyArray
+) -> str | dict[str | int | float | bool, float] | None:
+    """Turn weights of classes as people write them into the parameter of a classifier.
+
+    >>> import numpy
+    >>> parsed_class_weight(["yes=5"], numpy.array(["no", "yes"])), parsed_class_weight([], None)
+    ({'yes': 5.0}, None)
+    """
+    if not words:
+        return None
+    if list(words) == ["balanced"]:
+        return "balanced"
+    by_name = {str(value): value for value in classes.tolist()}
+    weights = {}
+    for word in words:
+        name, _, number = word.rpartition("=")
+        if name not in by_name:
+            raise CommandError(
+                f"--class-weight {word!r} names no class; write balanced, or CLASS=WEIGHT for one of "
+                f"{listed(list(by_name))}"
+            )
+        try:
+            weights[by_name[name]] = float(number)
+        except ValueError:
+            raise CommandError(f"--class-weight {word!r}: {number!r} is not a number") from None
+    return weights
 
 
 def _check_checkpoint(request: FitRequest, force: bool) -> None:

@@ -73,12 +73,12 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 command(context, **options)
                 sys.stdout.flush()
             except BaseException as error:
-                raise typer.Exit(_exit_status(error, context.obj.debug)) from error
+                raise typer.Exit(_exit_status(error, context.obj)) from error
 
     return run
 
 
-def _exit_status(error: BaseException, debug: bool) -> int:
+def _exit_status(error: BaseException, settings: Settings) -> int:
     """Print what went wrong and return the exit status."""
     if isinstance(error, typer.Exit):
         return error.exit_code
@@ -89,14 +89,25 @@ def _exit_status(error: BaseException, debug: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     if isinstance(error, SignalledError):
-        say(f"{'interrupted' if error.number == signal.SIGINT else 'terminated'}; {error}")
-        return 128 + error.number  # as a shell reports a process that the signal has ended
-    if debug:
+        words = f"{'interrupted' if error.number == signal.SIGINT else 'terminated'}; {error}"
+        # The status is that which a shell reports for a process that the signal has ended.
+        return failed(words, 128 + error.number, settings.json)
+    if settings.debug:
         import traceback
 
         show("".join(traceback.format_exception(error)), sys.stderr)
-    say(_sentence(error))
-    return BAD_INPUT if _is_bad_input(error) else FAILED
+    return failed(_sentence(error), BAD_INPUT if _is_bad_input(error) else FAILED, settings.json)
+
+
+def failed(words: str, status: int, json: bool) -> int:
+    """Say why a command fails and return its exit status; if `json`, also print both as JSON."""
+    if json:
+        from cavity.cli.io import print_json
+
+        print_json({"error": words, "status": status})
+        sys.stdout.flush()
+    say(words)
+    return status
 
 
 def _is_bad_input(error: BaseException) -> bool:

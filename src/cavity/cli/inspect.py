@@ -1,15 +1,16 @@
-"""The command `cavity inspect`."""
+"""The commands `cavity inspect` and `cavity export`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from cavity.cli.guard import Settings, show
-from cavity.cli.io import loaded_model, print_json
+from cavity.cli.guard import Settings, say, show
+from cavity.cli.io import checked_output, loaded_model, print_json
 from cavity.estimators.facts import fit_facts
 from cavity.estimators.table import TableClassifier
-from cavity.text import printable
+from cavity.text import listed, printable
 from cavity.typing import JsonObject
 
 _MOST_COLUMNS = 20
@@ -26,6 +27,24 @@ def run_inspect(path: str, settings: Settings) -> None:
         print_json({"model": path, **description(model), "written_with": file})
     else:
         show(as_text(printable(path), _in_lines(description(model)), file))
+
+
+def run_export(path: str, output: str | None, settings: Settings) -> None:
+    """Write a model as an ONNX file."""
+    target = checked_output(
+        str(Path(path).with_suffix(".onnx")) if output is None else output, settings.force
+    )
+    from cavity.export.onnx import to_onnx
+
+    graph = to_onnx(loaded_model(path), target).graph
+    names = {
+        "inputs": [value.name for value in graph.input],
+        "outputs": [value.name for value in graph.output],
+    }
+    if settings.json:
+        print_json({"model": path, "onnx": str(target), **names})
+    else:
+        say(f"{target}: {listed(names['inputs'])} in, {listed(names['outputs'])} out")
 
 
 def _in_lines(value: Any) -> Any:

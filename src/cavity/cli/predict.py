@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -33,7 +34,7 @@ from cavity.text import printable, suggestion
 from cavity.typing import JsonObject
 
 if TYPE_CHECKING:
-    from pyarrow import Schema
+    from pyarrow import RecordBatch, Schema
     from pyarrow.csv import CSVWriter
     from pyarrow.parquet import ParquetWriter
 
@@ -41,12 +42,16 @@ _NAMES = {
     "nll": "negative log-likelihood",
     "error": "error",
     "brier": "Brier score",
-    "calibration_error": "calibration error",
+    "calibration_error": "calibration error (ECE)",
     "auc": "area under the ROC curve",
+    "average_precision": "average precision",
+    "f1": "F1",
+    "lift_10": "lift at 10 %",
 }
 """Names of the scores, for people."""
 MOST_ROWS = 20_000
 """Most rows in a report; from a larger table this many are drawn at random."""
+_JSON_LINES = (".jsonl", ".ndjson")
 
 
 def run_predict(
@@ -54,10 +59,13 @@ def run_predict(
     data: str,
     output: str,
     keep: tuple[str, ...],
+    level: float | None,
     jobs: int | None,
     settings: Settings,
 ) -> None:
-    """Predict all rows of a table, chunk by chunk."""
+    """Predict all rows of a table, chunk by chunk; with a `level`, say how uncertain each is."""
+    if level is not None and not 0.0 < level < 1.0:
+        raise CommandError(f"--level {level:g} is not between 0 and 1; give a number such as 0.9")
     suffix = _checked_suffix(output, settings.json)
     if output != STDOUT:
         checked_output(output, settings.force)
@@ -72,7 +80,7 @@ def run_predict(
     with progress_shown(settings.quiet) as watcher, output_stream(output, settings.force) as stream:
         watcher.stage(f"predicting {data}")
         try:
-            for batch in predictions(model, table, keep):
+            for batch in predictions(model, table, keep, level):
                 writer = _writer(stream, suffix, batch.schema) if writer is None else writer
                 writer.write_batch(batch)
                 n_rows += batch.num_rows
@@ -86,10 +94,10 @@ def run_predict(
         print_json({"output": output, "rows": n_rows, "seconds": seconds, "rows_per_second": rate})
 
 
-def _checked_suffix(output: str, json: bool) -> str:
+def _checked_suffix(output: str, prints_json: bool) -> str:
     """The suffix of an output that can be written."""
     if output == STDOUT:
-        if json:
+        if prints_json:
             raise CommandError(
                 "--json and the predictions cannot both go to standard output; give -o a file name"
             )
@@ -98,16 +106,36 @@ def _checked_suffix(output: str, json: bool) -> str:
     if (
         output
         and not Path(output).is_dir()
-        and not (suffix in DELIMITERS or FORMAT_OF.get(suffix) == PARQUET)
+        and not (suffix in DELIMITERS or suffix in _JSON_LINES or FORMAT_OF.get(suffix) == PARQUET)
     ):
         raise CommandError(
-            f"{output}: predictions are written as .parquet, .csv or .tsv; give -o such a file name"
+            f"{output}: predictions are written as .parquet, .csv, .tsv or .jsonl; give -o such a file "
+            "name"
         )
     return suffix
 
 
-def _writer(stream: IO[bytes], suffix: str, schema: Schema) -> CSVWriter | ParquetWriter:
+class _JsonLinesWriter:
+    """Writes Arrow record batches as one JSON object a row."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def write_batch(self, batch: RecordBatch) -> None:
+        """Write the rows."""
+        lines = (json.dumps(row, ensure_ascii=False, default=str) for row in batch.to_pylist())
+        self._stream.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+
+def _writer(
+    stream: IO[bytes], suffix: str, schema: Schema
+) -> CSVWriter | ParquetWriter | _JsonLinesWriter:
     """A writer of Arrow record batches in the format of the suffix."""
+    if suffix in _JSON_LINES:
+        return _JsonLinesWriter(stream)
     if FORMAT_OF[suffix] == PARQUET:
         from pyarrow import parquet
 
@@ -182,8 +210,14 @@ def as_text(scores: JsonObject) -> str:
     for key, name in _NAMES.items():
         value, base = scores[key], scores["baseline"].get(key)
         if value is not None:
-            lines.append(f"{name:26}{value:10.4f}{'' if base is None else f'{base:.4f}':>20}")
+            lines.append(f"{name:26}{value:10.4f}{'' if base is None else f'{base:20.4f}'}")
     words = [printable(word) for word in scores["classes"]]
+    if len(words) == 2:
+        lines.append(f"precision, F1 and lift are those of {words[1]!r}")
+    lines += ["", "reliability: how often the likeliest class was right, by its probability in %"]
+    for name, key in (("probability", "confidence"), ("was right", "accuracy")):
+        numbers = (f"{100 * part[key]:4.0f}" for part in scores["reliability"])
+        lines.append(f"{name:14}" + "".join(numbers))
     classes = [word if len(word) <= 12 else f"{word[:11]}…" for word in words]
     what = "weight of the rows" if weighted else "rows"
     lines += ["", f"{what} of each class (lines), by predicted label (columns):"]

@@ -318,6 +318,20 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         """Names of the features of each encoder and effect."""
         return [*(e.features for e in self.encoders_), *(e.features for e in self.effects_)]
 
+    def features_of_columns(self) -> dict[str, list[int]]:
+        """Positions of the features that depend on each column; those of a pair depend on two."""
+        found: dict[str, list[int]] = {name: [] for name in self.columns_}
+        first = 0
+        for columns, names in zip(
+            [*((e.column,) for e in self.encoders_), *(e.columns for e in self.effects_)],
+            self._features,
+            strict=True,
+        ):
+            for column in columns:
+                found[column] += range(first, first + len(names))
+            first += len(names)
+        return found
+
     def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Those columns of a batch that are used, with text as the numbers and dates that it holds."""
         pa, _ = import_arrow()

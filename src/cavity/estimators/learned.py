@@ -38,7 +38,7 @@ class LearnedAttributes(BaseEstimator):
     inducing_points_ = _learned(
         "inducing_points_", "Inducing points [m, d], in the units of `get_feature_names_out()`."
     )
-    inverse_temperature_ = _learned("inverse_temperature_", "Factor on the latent means.")
+    inverse_temperature_ = _learned("inverse_temperature_", "Factor on the latent functions.")
     residual_variance_scale_ = _learned("residual_variance_scale_", "Factor on the residual variance.")
     validation_log_loss_ = _learned(
         "validation_log_loss_", "Mean log loss of held-out rows in nats; NaN if there were none."
@@ -62,15 +62,16 @@ class LearnedAttributes(BaseEstimator):
     def relevance_(self) -> Relevance:
         """Relevance of each column with a 90 % band: that of its features together.
 
+        The effect of a pair of columns counts for both of them.
+
         Its numbers are computed when first asked for. See `cavity.gp.relevance`.
         """
         check_is_fitted(self, "estimator_")
         model = self.estimator_.model_
         cached: tuple[Model, Relevance] | None = self.__dict__.get(RELEVANCE_CACHE)
         if cached is None or cached[0] is not model:
-            encoders = self.preprocessor_.encoders_
-            names, sizes = zip(*((e.column, len(e.features)) for e in encoders), strict=True)
-            cached = model, Relevance(model, names, sizes)
+            groups = self.preprocessor_.features_of_columns()
+            cached = model, Relevance(model, list(groups), list(groups.values()))
             self.__dict__[RELEVANCE_CACHE] = cached
         return cached[1]
 

@@ -13,7 +13,9 @@ from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor, warn_of_words
 from cavity.data.shuffle import read_ahead
 from cavity.data.table import Table
+from cavity.engines.threads import Threads
 from cavity.errors import SourceError, warn_user
+from cavity.gp.uncertainty import Interval, probability_interval, split_uncertainty
 from cavity.text import listed
 from cavity.typing import AnyArray, Array, IntArray
 
@@ -114,17 +116,20 @@ class _Labels:
 
 
 def predictions(
-    model: TableClassifier, table: Table, keep: Sequence[str] = ()
+    model: TableClassifier, table: Table, keep: Sequence[str] = (), level: float | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
     """Arrow record batches of predictions for all rows of a table, in order.
 
     Columns: those named in `keep`, copied; `label`, the most probable class; `probability_<class>` (of
     the second class alone, if there are two); `latent_mean` and `latent_variance` (`…_<class>` for more
-    than two). The next chunk is read and encoded while this one is computed, and computed while the last
-    is used.
+    than two). With a `level`, also `lower_<class>` and `upper_<class>`, the ends of the interval that
+    holds the probability with that posterior probability, and `aleatoric`, `epistemic` and `ood_score`,
+    as those of `predict_uncertainty` and `ood_score` of the classifiers.
+
+    The next chunk is read and encoded while this one is computed, and computed while the last is used.
     """
     warn_of_new_columns(model.preprocessor_, table)
-    return read_ahead(_predicted(model, table, keep))
+    return read_ahead(_predicted(model, table, keep, level))
 
 
 def warn_of_new_columns(
@@ -178,7 +183,7 @@ def encoded_chunks(
 
 
 def _predicted(
-    model: TableClassifier, table: Table, keep: Sequence[str]
+    model: TableClassifier, table: Table, keep: Sequence[str], level: float | None
 ) -> Iterator[pyarrow.RecordBatch]:
     pa, _ = import_arrow()
     words = [str(value) for value in model.classes_]
@@ -195,6 +200,13 @@ def _predicted(
                     columns[name] = pa.array(values[0])
                 else:
                     columns |= {f"{name}_{words[c]}": pa.array(values[c]) for c in range(len(values))}
+            if level is not None:
+                more = row_uncertainty(model, features, (mean, variance), level, threads)
+                for c in shown:
+                    columns[f"lower_{words[c]}"] = pa.array(more.interval.lower[:, c])
+                    columns[f"upper_{words[c]}"] = pa.array(more.interval.upper[:, c])
+                for name in ("aleatoric", "epistemic", "ood_score"):
+                    columns[name] = pa.array(getattr(more, name))
             twice = [name for name in keep if name in columns]
             if twice:
                 raise SourceError(
@@ -202,6 +214,29 @@ def _predicted(
                     "predictions; rename it"
                 )
             yield pa.RecordBatch.from_pydict({name: chunk.column(name) for name in keep} | columns)
+
+
+class RowUncertainty(NamedTuple):
+    """How uncertain the predictions of n rows are."""
+
+    aleatoric: Array
+    epistemic: Array
+    """[n]: nats; see `predict_uncertainty` of the classifiers."""
+    interval: Interval
+    """[n, C]: of each class probability."""
+    ood_score: Array
+    """[n]: from 0 (known) to 1 (nothing is known)."""
+
+
+def row_uncertainty(
+    model: TableClassifier, features: Array, moments: tuple[Array, Array], level: float, threads: Threads
+) -> RowUncertainty:
+    """Uncertainty at features [n, d], where the latent mean and variance are moments, both [L, n]."""
+    fitted = model.estimator_.model_
+    split = split_uncertainty(fitted.likelihood, *moments)
+    interval = probability_interval(fitted.likelihood, *moments, level)
+    ood_score = fitted.remaining_variance_share(features, threads.map).mean(axis=0)
+    return RowUncertainty(split.aleatoric, split.epistemic, interval, np.asarray(ood_score))
 
 
 class UnseenLevels:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,8 +55,8 @@ class ScoreSums:
     n_classes: int
     nll: float = 0.0
     brier: float = 0.0
-    gaps: Array = field(default_factory=lambda: np.zeros(BINS))
-    """Number of right answers minus sum of confidences, in bins of confidence."""
+    bins: Array = field(default_factory=lambda: np.zeros((3, BINS)))
+    """Weight of the rows, of their confidences and of the right answers, in bins of confidence."""
     weighted: bool = False
     """Whether any rows came with weights."""
     rows: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -82,11 +82,20 @@ class ScoreSums:
         self.nll += float(w @ of_rows.nll)
         self.brier += float(w @ of_rows.brier)
         bin_of = np.minimum((confidence * BINS).astype(int), BINS - 1)
-        self.gaps += np.bincount(bin_of, w * (~of_rows.error - confidence), minlength=BINS)
+        for sums, values in zip(self.bins, (w, w * confidence, w * ~of_rows.error), strict=True):
+            sums += np.bincount(bin_of, values, minlength=BINS)
         np.add.at(self.confusion, (labels, log_proba.argmax(axis=1)), w)
         for counts, c in zip(self.ranks, self._ranked, strict=True):
             grade = _grades(log_proba, c) + _GRADES * (labels == c)
             counts += np.bincount(grade, weights, minlength=2 * _GRADES).reshape(2, _GRADES)
+
+    def merge(self, other: ScoreSums) -> None:
+        """Add the rows of other sums for the same classes."""
+        self.nll += other.nll
+        self.brier += other.brier
+        self.weighted |= other.weighted
+        for name in ("bins", "rows", "confusion", "ranks"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def _ranked(self) -> Sequence[int]:
@@ -110,20 +119,39 @@ class ScoreSums:
             "nll": self.nll / n,
             "error": 1.0 - float(np.trace(self.confusion)) / n,
             "brier": self.brier / n,
-            "calibration_error": float(np.abs(self.gaps).sum()) / n,
-            "auc": self._auc(),
+            "calibration_error": float(np.abs(self.bins[2] - self.bins[1]).sum()) / n,
+            "auc": self._ranking(_area),
+            "average_precision": self._ranking(_average_precision),
+            "f1": self._f1(),
+            "lift_10": self._ranking(_lift) if self.n_classes == 2 else None,
             "baseline": {
                 "nll": float(-(counts @ np.log(smoothed)) / n),
                 "error": 1.0 - float(counts[int(np.argmax(frequency))]) / n,
                 "brier": _brier_scale(self.n_classes) * squared_distance,
             },
             "confusion": (self.confusion if self.weighted else self.confusion.astype(int)).tolist(),
+            "reliability": self._reliability(),
         }
 
-    def _auc(self) -> float | None:
-        """Area under the ROC curve: of the second class, or the mean over all classes that occur."""
-        known = [area for area in map(_area, self.ranks) if area is not None]
+    def _ranking(self, of: Callable[[Array, Array], float]) -> float | None:
+        """A score of the ranking: of the second class, or the mean over all classes that occur."""
+        known = [of(*counts) for counts in self.ranks if counts.any(axis=1).all()]
         return float(np.mean(known)) if known else None
+
+    def _f1(self) -> float:
+        """Harmonic mean of precision and recall: of the second class, or the mean over all classes."""
+        found, wanted = self.confusion.sum(axis=0), self.confusion.sum(axis=1)
+        both = np.where(found + wanted > 0.0, found + wanted, 1.0)
+        f1 = 2.0 * np.diag(self.confusion) / both
+        return float(f1[1] if self.n_classes == 2 else f1[found + wanted > 0.0].mean())
+
+    def _reliability(self) -> list[JsonObject]:
+        """Mean confidence, share of right answers and weight of the rows, in each bin that has rows."""
+        return [
+            {"confidence": said / weight, "accuracy": right / weight, "weight": weight}
+            for weight, said, right in self.bins.T.tolist()
+            if weight > 0.0
+        ]
 
 
 def _grades(log_proba: Array, c: int) -> IntArray:
@@ -134,13 +162,28 @@ def _grades(log_proba: Array, c: int) -> IntArray:
     return np.asarray(np.rint(place), dtype=np.int64)
 
 
-def _area(counts: Array) -> float | None:
+def _area(others: Array, positive: Array) -> float:
     """Share of the pairs (row of the class, other row) in the right order; ties count half."""
-    others, positive = counts
-    if not others.any() or not positive.any():
-        return None
     below = np.cumsum(others) - 0.5 * others
     return float((positive @ below) / (float(positive.sum()) * float(others.sum())))
+
+
+def _average_precision(others: Array, positive: Array) -> float:
+    """Mean over the rows of the class of the precision among rows that rank as high or higher."""
+    found = np.cumsum(positive[::-1])
+    seen = found + np.cumsum(others[::-1])
+    precision = found / np.where(seen > 0.0, seen, 1.0)
+    return float(positive[::-1] @ precision / found[-1])
+
+
+def _lift(others: Array, positive: Array, share: float = 0.1) -> float:
+    """How many times more frequent the class is among the tenth of the rows that ranks highest.
+
+    Of rows that tie at the end of the tenth, a part is counted.
+    """
+    found, seen = np.cumsum(positive[::-1]), np.cumsum((positive + others)[::-1])
+    inside = np.interp(share * seen[-1], np.append(0.0, seen), np.append(0.0, found))
+    return float(inside / (share * found[-1]))
 
 
 def score(log_proba: Array, labels: IntArray, training_counts: IntArray) -> JsonObject:

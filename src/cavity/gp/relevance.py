@@ -38,7 +38,7 @@ from cavity.gp.kernels import bind
 from cavity.gp.linalg import jittered_cholesky
 from cavity.gp.model import Model
 from cavity.text import html_table, text_table
-from cavity.typing import Array
+from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -73,11 +73,13 @@ class Relevance:
     not take time.
     """
 
-    def __init__(self, model: Model, names: Sequence[str], sizes: Sequence[int] | None = None) -> None:
-        """names: of the rows; sizes: how many features each row stands for, in order (None: one)."""
+    def __init__(
+        self, model: Model, names: Sequence[str], groups: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        """names: of the rows; groups: the features that each row stands for (None: one each)."""
         self._model = model
         self.names = tuple(names)
-        self._sizes = tuple(sizes or (1,) * len(self.names))
+        self._groups = groups or [(j,) for j in range(len(self.names))]
 
     @property
     def value(self) -> Array:
@@ -100,15 +102,15 @@ class Relevance:
 
         Where a scaling is not a straight line, they are those in the middle of the column.
         """
-        scaling, sizes = self._model.scaling, np.array(self._sizes)
+        scaling = self._model.scaling
         if scaling.whitening_matrix is not None:  # then those of the kernel mix the features
             return np.full(len(self), np.nan)
-        scales = lengthscales(self._model.kernel, int(sizes.sum())) * scaling.unit
-        return np.where(sizes == 1, scales[np.cumsum(sizes) - sizes], np.nan)
+        scales = lengthscales(self._model.kernel, self._model.Z.shape[1]) * scaling.unit
+        return np.array([scales[group[0]] if len(group) == 1 else np.nan for group in self._groups])
 
     @cached_property
     def _band(self) -> tuple[Array, Array, Array]:
-        return share_band(self._model, self._sizes)
+        return share_band(self._model, self._groups)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -151,16 +153,27 @@ class Relevance:
         ]
 
 
-def share_band(model: Model, sizes: Sequence[int] | None = None) -> tuple[Array, Array, Array]:
+class FeatureGroup(NamedTuple):
+    """Features that are judged together."""
+
+    features: IntArray
+    """[g]: their positions."""
+    root: Array
+    """[g, k]: their correlations are its product with its transpose."""
+
+
+def share_band(
+    model: Model, groups: Sequence[Sequence[int]] | None = None
+) -> tuple[Array, Array, Array]:
     """Mean, 5 % and 95 % quantile of the shares of groups of features, over functions drawn from q.
 
-    sizes: number of features of each group, one group after the other; None makes each a group.
+    groups: the features of each group, some of which may be in several; None makes each a group.
     """
     with np.errstate(all="ignore"):
         points, scale = _representatives(model.Z), _feature_scale(model)
-        roots = _correlation_roots(model, sizes or (1,) * len(scale))
+        found = None if groups is None else _feature_groups(model, groups)
         drawn = _drawn_slopes(model, points, np.random.default_rng(0))
-        share = np.array([_shares(slopes, scale, roots) for slopes in drawn])
+        share = np.array([_shares(slopes, scale, found) for slopes in drawn])
     value = share.mean(axis=0)
     lower, upper = np.quantile(share, [_LOWER, _UPPER], axis=0)
     return value, np.minimum(lower, value), np.maximum(upper, value)
@@ -191,11 +204,10 @@ def _drawn_slopes(model: Model, points: Array, rng: np.random.Generator) -> Iter
         yield latent_slopes(model, points, u)
 
 
-def _shares(slopes: Array, scale: Array, roots: Sequence[Array] | None = None) -> Array:
-    """Shares of the squared slopes [C, t, d] per unit of `scale` [d].
+def _shares(slopes: Array, scale: Array, groups: Sequence[FeatureGroup] | None = None) -> Array:
+    """Shares of groups of features in the squared slopes [C, t, d] per unit of `scale` [d].
 
-    roots: for each group of g features, [g, k] with the correlations of the features as its product with
-    its transpose; None makes each feature a group.
+    groups: None makes each feature a group.
     """
     if len(slopes) > 1:
         slopes = slopes - slopes.mean(axis=0)
@@ -209,33 +221,31 @@ def _shares(slopes: Array, scale: Array, roots: Sequence[Array] | None = None) -
     with np.errstate(divide="ignore"):
         size = np.log(steepest) + np.log(scale)
     if np.isneginf(size).all():
-        return np.zeros(len(scale if roots is None else roots))
+        return np.zeros(len(scale if groups is None else groups))
     relative = slopes / np.where(steepest > 0.0, steepest, 1.0) * np.exp(size - size.max())
     squares = np.square(relative).sum(axis=(0, 1))
-    if roots is not None:
-        first = np.cumsum([0, *map(len, roots)])
+    if groups is not None:
         squares = np.array(
             [
-                squares[j]
-                if len(root) == 1
-                else np.square(relative[..., j : j + len(root)] @ root).sum()
-                for j, root in zip(first, roots, strict=False)
+                squares[features[0]]
+                if len(features) == 1
+                else np.square(relative[..., features] @ root).sum()
+                for features, root in groups
             ]
         )
     total = squares.sum()
     return np.asarray(squares / total if total > 0.0 else squares)
 
 
-def _correlation_roots(model: Model, sizes: Sequence[int]) -> list[Array]:
-    """For each group of g features, [g, k] with their correlations as its product with its transpose."""
+def _feature_groups(model: Model, groups: Sequence[Sequence[int]]) -> list[FeatureGroup]:
+    """Groups of features, with their correlations at the inducing points."""
     points, matrix = np.asarray(model.Z, dtype=np.float64), model.scaling.whitening_matrix
     if matrix is not None:
         points = solve_triangular(matrix, points.T, trans="T").T
-    roots: list[Array] = []
-    first = 0
-    for size in sizes:
-        part = points[:, first : first + size]
-        first += size
+    found: list[FeatureGroup] = []
+    for group in groups:
+        features = np.array(group, dtype=np.int64)
+        part, size = points[:, features], len(features)
         apart = part - part.mean(axis=0)
         length = np.linalg.norm(apart, axis=0)
         varies = length > np.finfo(float).eps * np.abs(part).max(axis=0) * len(part)
@@ -243,8 +253,8 @@ def _correlation_roots(model: Model, sizes: Sequence[int]) -> list[Array]:
         root[varies, : len(part)] = (apart[:, varies] / length[varies]).T
         # A feature that is the same at all inducing points, such as a rare level, counts by itself.
         root[~varies, len(part) + np.flatnonzero(~varies)] = 1.0
-        roots.append(root)
-    return roots
+        found.append(FeatureGroup(features, root))
+    return found
 
 
 def _representatives(Z: Array) -> Array:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.metrics import average_precision_score
 from sklearn.pipeline import Pipeline
 
 from cavity.data.source import Source
@@ -18,7 +17,7 @@ from cavity.gp.metrics import BINS, binomial_band, score, score_rows
 from cavity.inference.fitted import names_of_features
 from cavity.plot.canvas import Frame, dense, log_proba_at, n_rows, take_rows
 from cavity.text import printable
-from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray
+from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray, JsonObject
 
 if TYPE_CHECKING:
     import pandas
@@ -186,35 +185,42 @@ def scores(evaluation: Evaluation) -> list[Score]:
             f"{BINS} bins",
         ),
     ]
-    return table + _ranking_scores(evaluation, found["auc"])
+    return table + _ranking_scores(evaluation, found)
 
 
-def _ranking_scores(evaluation: Evaluation, auc: float | None) -> list[Score]:
-    """Areas under the curves: of the second class, or the mean over classes against the rest."""
-    codes, p = evaluation.codes, evaluation.proba
-    judged = [code for code in range(p.shape[1]) if 0 < np.sum(codes == code) < len(codes)]
-    judged = judged[-1:] if p.shape[1] == 2 else judged
-    if auc is None:
+def _ranking_scores(evaluation: Evaluation, found: JsonObject) -> list[Score]:
+    """Scores of the ranking: of the second class, or the mean over classes against the rest."""
+    if found["auc"] is None:
         return []
-    precision = [average_precision_score(codes == code, p[:, code]) for code in judged]
-    share = np.mean([np.mean(codes == code) for code in judged])
-    of = "" if p.shape[1] == 2 else ", mean over classes against the rest"
-    return [
+    shares = np.bincount(evaluation.codes, minlength=evaluation.log_proba.shape[1]) / len(
+        evaluation.codes
+    )
+    two = len(shares) == 2
+    share = shares[1] if two else shares[(shares > 0.0) & (shares < 1.0)].mean()
+    of = "" if two else ", mean over classes against the rest"
+    table = [
         Score(
             "ROC area",
-            f"{auc:.3f}",
+            f"{found['auc']:.3f}",
             "",
             "0.500",
             f"chance that a row of the class is ranked above one that is not{of}",
         ),
         Score(
             "Average precision",
-            f"{np.mean(precision):.3f}",
+            f"{found['average_precision']:.3f}",
             "",
             f"{share:.3f}",
             f"area under the precision–recall curve{of}",
         ),
+        Score("F1", f"{found['f1']:.3f}", "", "", f"harmonic mean of precision and recall{of}"),
     ]
+    if two:
+        meaning = (
+            "how many times more frequent the class is among the tenth of the rows that ranks highest"
+        )
+        table.append(Score("Lift at 10 %", f"{found['lift_10']:.2f}", "", "1.00", meaning))
+    return table
 
 
 def _mean_band(values: Array) -> str:

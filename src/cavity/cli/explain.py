@@ -1,0 +1,112 @@
+"""The command `cavity explain`: which columns matter, and how the probability depends on each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cavity.cli.guard import Settings, show
+from cavity.cli.io import loaded_model, print_json
+from cavity.cli.progress import progress_shown
+from cavity.data.parts import import_arrow
+from cavity.data.table import Table, open_table
+from cavity.estimators.table import TableClassifier
+from cavity.plot.features import Effect, partial_effect
+from cavity.text import printable
+from cavity.typing import Array, JsonObject
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_ROWS = 500
+"""Rows of the table, drawn at random, over which an effect is the mean."""
+_N_GRID = 8
+"""Values of a column of numbers or dates at which its effect is computed."""
+_MOST_CLASSES = 4
+"""Classes whose probabilities fit on a line of text."""
+
+
+def run_explain(
+    model_path: str, data: str | None, top: int, jobs: int | None, settings: Settings
+) -> None:
+    """Show the relevance of the columns and, on a table, their effects."""
+    model = loaded_model(model_path, jobs)
+    table = None if data is None else open_table(data)
+    ranked = model.relevance_.ranked()[:top]
+    effects: list[JsonObject] = []
+    n_rows = 0
+    if table is not None:
+        model.preprocessor_.check_columns(table.columns, table.name)
+        with progress_shown(settings.quiet) as watcher:
+            watcher.stage(f"reading {data}")
+            rows = some_rows(model, table)
+            n_rows = rows.num_rows
+            watcher.stage("computing effects")
+            for one in ranked:
+                j = model.columns_.index(one.name)
+                effect = partial_effect(model, rows, j, n_grid=_N_GRID, n_rows=n_rows)
+                effects.append({"column": one.name, **_as_document(effect)})
+    document = {
+        "model": model_path,
+        "classes": [str(value) for value in model.classes_],
+        "relevance": [
+            {"column": one.name, "share": one.value, "lower": one.lower, "upper": one.upper}
+            for one in ranked
+        ],
+        "rows": n_rows,
+        "effects": effects,
+    }
+    if settings.json:
+        print_json(document)
+    else:
+        show(as_text(document))
+
+
+def _as_document(effect: Effect) -> JsonObject:
+    numbers = effect.grid.dtype.kind in "iuf" and effect.labels is None
+    values = effect.grid.tolist() if numbers else list(effect.labels or map(str, effect.grid))
+    return {
+        "values": values,
+        "probability": effect.probability.tolist(),
+        "lower": effect.low.tolist(),
+        "upper": effect.high.tolist(),
+    }
+
+
+def some_rows(model: TableClassifier, table: Table) -> pa.Table:
+    """At most 500 rows of a table, drawn at random in one pass."""
+    pa, _ = import_arrow()
+    rng = np.random.default_rng(0)
+    kept, keys = None, np.empty(0)
+    for chunk in table.chunks(model.columns_):
+        rows = pa.Table.from_batches([chunk])
+        rows = rows if kept is None else pa.concat_tables([kept, rows])
+        keys = np.concatenate([keys, rng.random(chunk.num_rows)])
+        chosen = np.sort(np.argsort(keys)[:_MOST_ROWS])
+        kept, keys = rows.take(pa.array(chosen)), keys[chosen]
+    return kept
+
+
+def as_text(document: JsonObject) -> str:
+    """Format the relevance and the effects."""
+    lines = ["relevance of the columns (share of the latent function's squared slope):"]
+    lines += [f"  {e['share']:6.1%}  {printable(e['column'])}" for e in document["relevance"]]
+    classes = [printable(word) for word in document["classes"]]
+    for effect in document["effects"]:
+        probability = np.array(effect["probability"]).reshape(-1, len(classes))
+        codes = _classes_shown(probability)
+        lines += ["", f"{printable(effect['column'])}, mean over {document['rows']:,} rows:"]
+        lines.append(" " * 22 + "".join(f"{f'p({classes[c][:11]})':>14}" for c in codes))
+        for value, row in zip(effect["values"], probability, strict=True):
+            word = f"{value:.4g}" if isinstance(value, float) else str(value)
+            lines.append(f"  {printable(word)[:20]:20}" + "".join(f"{row[c]:14.3f}" for c in codes))
+    return "\n".join(lines)
+
+
+def _classes_shown(probability: Array) -> list[int]:
+    """The second of two classes, or of more those whose probabilities vary most."""
+    if probability.shape[1] == 2:
+        return [1]
+    span = np.ptp(probability, axis=0) if len(probability) else np.zeros(probability.shape[1])
+    return sorted(np.argsort(-span, kind="stable")[:_MOST_CLASSES].tolist())

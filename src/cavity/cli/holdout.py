@@ -1,0 +1,108 @@
+"""Scores of `cavity fit` on rows that took no part in it: `--holdout` and `--cv`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+
+from cavity.cli.guard import CommandError, say
+from cavity.cli.predict import evaluation
+from cavity.data.parts import import_arrow
+from cavity.data.sampling import row_hash
+from cavity.data.table import Table
+from cavity.errors import SourceError
+from cavity.estimators.table import TableClassifier
+from cavity.gp.metrics import ScoreSums
+from cavity.typing import JsonObject
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Part(Table):
+    """A random part of the rows of a table, always the same ones: those whose hash is in a range.
+
+    >>> from cavity.data.table import open_table
+    >>> table = open_table({"age": list(range(1_000))})
+    >>> test, train = Part(table, 0, (0.0, 0.2)), Part(table, 0, (0.0, 0.2), inside=False)
+    >>> [sum(chunk.num_rows for chunk in part.chunks(["age"])) for part in (test, train)]
+    [187, 813]
+    """
+
+    def __init__(
+        self, table: Table, seed: int, span: tuple[float, float], *, inside: bool = True
+    ) -> None:
+        self.name, self.columns = table.name, table.columns
+        self.typed, self.decimal = table.typed, table.decimal
+        self._table, self._seed, self._span, self._inside = table, seed, span, inside
+
+    def chunks(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Record batches of the rows of this part."""
+        pa, _ = import_arrow()
+        first, found, (low, high) = 0, False, self._span
+        for chunk in self._table.chunks(columns):
+            numbers = np.arange(first, first + chunk.num_rows)
+            first += chunk.num_rows
+            place = row_hash(numbers, self._seed) / 2.0**64
+            chosen = ((place >= low) & (place < high)) == self._inside
+            if chosen.any():
+                found = True
+                yield chunk.filter(pa.array(chosen))
+        if not found:
+            raise SourceError(f"{self.name} has too few rows to hold a part of them out")
+
+
+def holdout_parts(table: Table, share: float, seed: int) -> tuple[Table, Table]:
+    """The rows to train on, and the share of the rows to score."""
+    if not 0.0 < share < 1.0:
+        raise CommandError(f"--holdout {share:g} is not between 0 and 1; give a share such as 0.2")
+    span = (0.0, share)
+    return Part(table, seed, span, inside=False), Part(table, seed, span)
+
+
+def cross_validated(model: TableClassifier, table: Table, n_folds: int, seed: int) -> JsonObject:
+    """Scores of models like this one, each fitted without one fold of the rows and scored on it.
+
+    The columns and classes of the model have been learned.
+    """
+    estimator = clone(model.estimator)
+    if "checkpoint" in estimator.get_params():  # that of the fit to all rows
+        estimator.set_params(checkpoint=None)
+    total = ScoreSums(len(model.labels_.values))
+    losses = []
+    for fold in range(n_folds):
+        span = (fold / n_folds, (fold + 1) / n_folds)
+        part = TableClassifier(**{**model.get_params(deep=False), "estimator": estimator})
+        part.fit(Part(table, seed, span, inside=False), model.labels_.target, model.weight_)
+        if part.classes_.tolist() != model.labels_.values.tolist():
+            raise CommandError(f"--cv {n_folds}: a fold lacks one of the classes; use fewer folds")
+        sums = evaluation(part, Part(table, seed, span), model.weight_, quiet=True)
+        losses.append(sums.nll / float(sums.confusion.sum()))
+        total.merge(sums)
+        say(f"fold {fold + 1} of {n_folds}: NLL {losses[-1]:.4f}")
+    scores = scores_of(model, total)
+    error = float(np.std(losses, ddof=1) / np.sqrt(n_folds))
+    return {**scores, "folds": n_folds, "nll_of_folds": losses, "nll_standard_error": error}
+
+
+def scores_of(model: TableClassifier, sums: ScoreSums) -> JsonObject:
+    """The scores, and those of a forecast by the class frequencies of training."""
+    return {"classes": [str(v) for v in model.labels_.values], **sums.scores(model.labels_.totals)}
+
+
+def in_a_line(scores: dict[str, Any]) -> str:
+    """The most important scores.
+
+    >>> scores = {"nll": 0.5, "error": 0.25, "brier": 0.2, "calibration_error": 0.01, "auc": 0.8}
+    >>> in_a_line({**scores, "rows": 80, "baseline": {"nll": 0.69}})
+    '80 rows: NLL 0.5000 (class frequencies 0.6900), error 25.0%, Brier 0.2000, ECE 0.0100, AUC 0.8000'
+    """
+    auc = "" if scores["auc"] is None else f", AUC {scores['auc']:.4f}"
+    return (
+        f"{scores['rows']:,} rows: NLL {scores['nll']:.4f} (class frequencies "
+        f"{scores['baseline']['nll']:.4f}), error {scores['error']:.1%}, Brier {scores['brier']:.4f}, "
+        f"ECE {scores['calibration_error']:.4f}{auc}"
+    )
