@@ -197,7 +197,7 @@ def common_options(rng, X, n_classes, kind):
         "kernel": random_kernel(rng, d),
         "n_inducing": m,
         "inducing_points": str(rng.choice(["kmeans", "random", "greedy"])),
-        "scaling": rng.choice(["standard", "standard", "whiten", None]),
+        "scaling": rng.choice(["standard", "robust", "quantile", "whiten", None]),
         "likelihood": "logit" if logit else "probit",
         "random_state": int(rng.integers(1000)),
         "n_jobs": int(rng.integers(1, 3)),
