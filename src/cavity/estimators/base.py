@@ -117,7 +117,6 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
     random_state: RandomSeed
     n_jobs: int | None
     verbose: int
-    mean_function: BaseEstimator | str | None = None
     classes_: AnyArray
 
     def fit(
@@ -159,9 +158,9 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         validation: rows, labels and weights of the user's own validation rows, if there are any.
         """
         self._check_parameters()
-        if offset is not None and self.mean_function is not None:
+        if offset is not None and self._given_mean is not None:
             raise ValueError(
-                f"offset and mean_function={self.mean_function!r} both say what is added to the latent "
+                f"offset and mean_function={self._given_mean!r} both say what is added to the latent "
                 "values; leave one of them out"
             )
         if offset is not None and validation[0] is not None:
@@ -248,11 +247,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self, source: RowSource, config: TrainingConfig, backend: LocalBackend
     ) -> tuple[RowSource, MeanFunction | None]:
         """The rows with what the mean function says of them as offsets, and the mean function."""
-        if self.mean_function is None:
+        if self._given_mean is None:
             return source, None
         assert isinstance(source, Source)
         mean, offset = learn_mean_function(
-            self.mean_function,
+            self._given_mean,
             source,
             self.classes_,
             make_rule(config).likelihood,
@@ -339,6 +338,11 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         return int(check_random_state(self.random_state).randint(2**31))
 
     @property
+    def _given_mean(self) -> BaseEstimator | str | None:
+        """The parameter `mean_function`, if there is one."""
+        return vars(self).get("mean_function")
+
+    @property
     def _given_points(self) -> ArrayLike | None:
         """The user's own inducing points, or None."""
         return None if isinstance(self.inducing_points, str) else self.inducing_points
@@ -381,7 +385,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         points, weights = self._own_points(), self.class_weight
         posterior = None if problem is None else problem.posterior
         return lambda: fingerprint(
-            config, source, self.kernel, points, weights, posterior, validation, self.mean_function
+            config, source, self.kernel, points, weights, posterior, validation, self._given_mean
         )
 
     def _store(
