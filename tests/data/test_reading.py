@@ -349,6 +349,12 @@ def test_labels_of_text_are_numbers_only_if_all_are(labels, classes):
     assert found.counts.sum() == len(labels)
 
 
+def test_labels_of_a_type_of_pandas_alone_are_refused():
+    periods = pd.period_range("2024-01", periods=N, freq="M")
+    with pytest.raises(SourceError, match="classes are whole numbers, strings or truth values"):
+        TablePreprocessor().learn(open_table(pd.DataFrame({"x": NUMBERS, "y": periods})), "y")
+
+
 def test_labels_with_blanks_are_one_label(tmp_path):
     frame = pd.DataFrame({"x": NUMBERS, "y": ["yes", "no ", " yes", "no"] * 10})
     frame.to_csv(tmp_path / "t.csv", index=False)

@@ -198,7 +198,8 @@ class LabelScan:
         turns them into positions among the sorted classes. place: what errors call these rows.
         """
         where = self._where(place)
-        if import_arrow()[0].types.is_nested(array.type):
+        pa, _ = import_arrow()
+        if pa.types.is_nested(array.type) or isinstance(array.type, pa.BaseExtensionType):
             raise SourceError(
                 f"{where} is {array.type}; classes are whole numbers, strings or truth values"
             )

@@ -157,8 +157,10 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     Numbers stay as they are, and truth values become 0 and 1. Strings become one feature for each of
     the `max_categories` most frequent values, and one for all others. Dates become days, and positions
     in the year, the week and the day on circles. A missing number becomes the median, with a feature
-    that marks it; a missing string is a value like others. Columns with a single value, and those in
-    which every row has a different value, are left out. Everything is learned in one streaming pass.
+    that marks it; a missing string is a value like others. Text that holds numbers or dates is read as
+    such. Columns with a single value, identifiers and numbers of the rows are left out. Everything is
+    learned in one streaming pass; only columns of text of which the first rows tell something else than
+    all are read again.
 
     Parameters
     ----------
@@ -173,7 +175,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     ----------
     encoders_ : list of encoders, one for each column that is used
     effects_ : sequence of `cavity.data.effects.EffectEncoder`, which a `TableClassifier` may add
-    notes_ : list of str, what the user should know: columns that were left out, and why
+    notes_ : list of str, what the user should know: how text was read, which columns were left out and
+        why, and which give the target away
     columns_ : list of str, the columns that are used
     dtype_ : str, "float32" if that holds all columns, else "float64"
 
