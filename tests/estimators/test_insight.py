@@ -131,6 +131,7 @@ class TestRelevance:
         size = len(pickle.dumps(fitted))
         first = fitted.relevance_
         assert fitted.relevance_ is first
+        assert_array_equal(fitted.feature_importances_, first.value)
         assert len(pickle.dumps(fitted)) == size
         fresh = make(SEPClassifier, optimizer=None, **OPTIONS).fit(X, LABELS)
         fresh._repr_html_()

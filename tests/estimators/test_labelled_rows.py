@@ -31,18 +31,18 @@ def test_rows_are_those_of_the_fit(model, frame, tmp_path, suffix, monkeypatch):
     frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
     rows = LabelledRows(model, open_table(path), "copies")
     kept = frame.drop(index=[0, 1, 7, 50, 60])
-    assert rows.shape == (195, 5) == (len(model.estimator_.loo_log_proba_), len(model.columns_))
+    assert len(rows) == 195 == len(model.loo_log_proba_)
     numbers = np.array([190, 0, 45, 44])
-    found = rows.iloc[numbers]
+    found = rows.take(numbers)
     assert found.index.tolist() == kept.index[numbers].tolist()
     assert found.attrs["table"] == str(path)
     assert np.allclose(found["distance"], kept["distance"].iloc[numbers])
-    assert rows.labels[numbers].tolist() == kept["delayed"].iloc[numbers].tolist()
+    assert rows.labels.take(numbers).tolist() == kept["delayed"].iloc[numbers].tolist()
     assert np.array_equal(model.transform(found), model.transform(kept[model.columns_].iloc[numbers]))
 
 
 def test_without_a_column_of_weights_all_rows_with_a_target_count(model, frame):
-    assert LabelledRows(model, open_table(frame)).shape[0] == 197
+    assert len(LabelledRows(model, open_table(frame))) == 197
 
 
 def test_tables_of_other_columns_are_refused(model, frame):
@@ -56,8 +56,8 @@ def test_tables_of_other_columns_are_refused(model, frame):
 def test_values_that_training_had_not_are_warned_of_once(model, frame):
     rows = LabelledRows(model, open_table(frame.assign(carrier="ZZ")))
     with pytest.warns(UserWarning, match="'ZZ'"):
-        rows.iloc[np.array([3])]
-    rows.iloc[np.array([3])]
+        rows.take(np.array([3]))
+    rows.take(np.array([3]))
 
 
 def test_columns_may_have_any_name(frame):
@@ -65,6 +65,6 @@ def test_columns_may_have_any_name(frame):
     renamed = frame.rename(columns={"hour": "(place)", "carrier": ""})
     classifier = SEPClassifier(n_inducing=4, optimizer=None, random_state=0)
     model = TableClassifier(classifier).fit(renamed, "delayed", "copies")
-    found = LabelledRows(model, open_table(renamed), "copies").iloc[np.array([3, 0])]
+    found = LabelledRows(model, open_table(renamed), "copies").take(np.array([3, 0]))
     assert found.index.tolist() == [5, 2]
     assert found["(place)"].tolist() == renamed["(place)"].iloc[[5, 2]].tolist()

@@ -257,7 +257,7 @@ def run_report(
             max_rows=MOST_ROWS,
             title=title,
         )
-    n_rows = rows.shape[0]
+    n_rows = len(rows)
     if n_rows > MOST_ROWS:
         say(f"the report uses {MOST_ROWS:,} of {n_rows:,} rows, drawn at random")
     if settings.json:

@@ -107,6 +107,7 @@ class SEPClassifier(TrainedGPClassifier):
     history_ : list of `cavity.inference.Iteration`
     model_ : `cavity.gp.model.Model`
     relevance_ : `cavity.gp.relevance.Relevance`, how much each feature matters, with a 90 % band
+    feature_importances_ : array [d], the shares of `relevance_`
     n_features_in_, feature_names_in_ : as in scikit-learn
 
     Examples

@@ -99,8 +99,13 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
     classes_ : array [C]
     columns_, feature_names_in_ : names of the columns that are used
     notes_ : list of str, what became of other columns
+    relevance_ : `cavity.gp.relevance.Relevance`, how much each column matters, with a 90 % band
+    feature_importances_ : array [n_features_in_], the shares of `relevance_`
     fit_seconds_ : float
     peak_memory_bytes_ : int or None, most bytes that the process of the fit had used when it ended
+
+    The other learned attributes, such as `kernel_`, `history_` and `validation_log_loss_`, are those of
+    `estimator_`; see `SEPClassifier`.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from cavity.engines.threads import Threads
 from cavity.errors import SourceError, warn_user
 from cavity.gp.uncertainty import Interval, probability_interval, split_uncertainty
 from cavity.text import listed
-from cavity.typing import AnyArray, Array, IntArray
+from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
     import pandas
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 class LabelledRows:
     """The rows of a table that have a label, read from the table when they are asked for.
 
-    It has the `shape` of a data frame and its `iloc[numbers]`, which reads the whole table and returns a
-    data frame of those rows, whose index has their numbers in the table. With `weight`, rows of weight 0
-    are left out too, as in a fit.
+    `take` reads the whole table and returns a data frame of some rows, whose index has their numbers in
+    the table. With `weight`, rows of weight 0 are left out too, as in a fit.
     """
 
     def __init__(self, model: TableClassifier, table: Table, weight: str | None = None) -> None:
@@ -47,22 +46,18 @@ class LabelledRows:
             raise SourceError(f"{table.name}: no row has a target, so there is nothing to report")
         self._warned = False
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return len(self.codes), len(self.model.columns_)
+    def __len__(self) -> int:
+        return len(self.codes)
 
     @property
-    def labels(self) -> _Labels:
-        """[n], with as little memory as the codes take."""
-        return _Labels(self.model.classes_, self.codes)
+    def labels(self) -> pandas.Categorical:
+        """The labels [n], in the memory that their codes take."""
+        import pandas
 
-    @property
-    def iloc(self) -> LabelledRows:
-        """The object to index with row numbers, as that of a data frame."""
-        return self
+        return pandas.Categorical.from_codes(self.codes, categories=self.model.classes_)
 
-    def __getitem__(self, numbers: IntArray) -> pandas.DataFrame:
+    def take(self, numbers: IntArray) -> pandas.DataFrame:
+        """The rows with these numbers, in their order."""
         pa, _ = import_arrow()
         wanted: IntArray = np.unique(numbers)
         unseen, parts, first = UnseenLevels(self.model.preprocessor_), [], 0
@@ -99,20 +94,6 @@ class LabelledRows:
             rows = rows.filter(pa.array(known))
             at = rows.columns[-1].to_numpy()  # not by its name, which columns of the table may have
             yield rows.select(list(range(len(read)))), codes[known], at
-
-
-class _Labels:
-    """Class values [n], looked up from their codes when they are indexed."""
-
-    def __init__(self, classes: AnyArray, codes: IntArray) -> None:
-        self._classes, self._codes = classes, codes
-        self.shape = codes.shape
-
-    def __len__(self) -> int:
-        return len(self._codes)
-
-    def __getitem__(self, numbers: IntArray) -> AnyArray:
-        return self._classes[self._codes[numbers]]
 
 
 def predictions(

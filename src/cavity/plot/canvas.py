@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import issparse
@@ -82,30 +82,22 @@ def probability_colours() -> Colormap:
     return LinearSegmentedColormap.from_list("cavity", ["#4095c5", "#f9f9f9", "#e08640"])
 
 
-@runtime_checkable
-class Frame(Protocol):
-    """A data frame or series, or what can be indexed like one."""
-
-    @property
-    def iloc(self) -> InputRows:
-        """The object to index with row numbers."""
-
-
 def dense(X: InputRows) -> AnyArray:
     """Convert X [n, d] of any kind to a dense array."""
     return np.asarray(X.toarray() if issparse(X) else X)
 
 
 def n_rows(X: InputRows) -> int:
-    """Number of rows of an array, a data frame or a list."""
-    return len(X) if isinstance(X, Sequence) else int(X.shape[0])
+    """Number of rows of an array, a data frame, a list, or of what reads rows by number."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def take_rows(X: InputRows, index: IntArray) -> InputRows:
-    """Select rows of an array, a data frame or a list by number."""
-    if isinstance(X, Frame):
-        return X.iloc[index]
-    return np.asarray(X)[index] if isinstance(X, Sequence) else X[index]
+    """Select rows of an array, a data frame or a list by number, or of what has `take`."""
+    if isinstance(X, Sequence):
+        return np.asarray(X)[index]
+    plain = isinstance(X, np.ndarray) or not hasattr(X, "take")
+    return X[index] if plain else X.take(index)
 
 
 def number(value: float) -> str:

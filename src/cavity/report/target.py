@@ -15,7 +15,7 @@ from cavity.estimators.facts import FitFacts, fit_facts, fitted_classifier
 from cavity.estimators.validation import validated_rows
 from cavity.gp.metrics import BINS, binomial_band, score, score_rows
 from cavity.inference.fitted import names_of_features
-from cavity.plot.canvas import Frame, dense, log_proba_at, n_rows, take_rows
+from cavity.plot.canvas import dense, log_proba_at, n_rows, take_rows
 from cavity.text import printable
 from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray, JsonObject
 
@@ -79,7 +79,7 @@ class GivenRows:
 
     target: ReportTarget
     X: InputRows
-    """[n, …]: an array, or a data frame or what has the `shape` and `iloc` of one."""
+    """[n, …]: an array, a data frame, or what has a length and `take`, which returns a frame."""
     y: InputLabels
     """[n]"""
 
@@ -123,7 +123,7 @@ def rows_at(rows: GivenRows | Source, numbers: IntArray) -> ReportRows:
     wanted: IntArray = np.unique(numbers)
     if isinstance(rows, GivenRows):
         target, X = rows.target, take_rows(rows.X, wanted)
-        frame = X if target.transforms and isinstance(X, Frame) else None
+        frame = X if target.transforms and hasattr(X, "iloc") else None
         return ReportRows(wanted, target.prepare(X), target.codes(take_rows(rows.y, wanted)), frame)
     found = rows.take(wanted)
     return ReportRows(wanted, found.X, found.labels)
