@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from cavity.gp.prior import Prior
 from cavity.inference import predicting
 from cavity.inference import race as race_module
 from cavity.inference.converge import converge
+from cavity.inference.history import Progress
 from cavity.inference.predicting import affordable_points
 from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import SweepOptions
@@ -90,11 +92,25 @@ def test_without_seconds_it_costs_at_most_the_training(small_race, tried):
         tried.clear()
 
 
-def test_it_must_be_better_by_more_than_a_standard_error(small_race, tried, monkeypatch):
-    monkeypatch.setattr(predicting, "_losses", lambda *_: (np.arange(9.0), np.ones(9)))
-    model = SEPClassifier(**SHORT).fit(X, Y)
-    assert tried
-    assert model.config_.n_predicting is None
+@pytest.mark.parametrize(
+    ("gain", "kept"),
+    [
+        ([0.0, 0.0, 0.0, 0.0], False),
+        ([0.02, 0.02, 0.0, 0.04], True),
+        ([0.005, 0.005, 0.0, 0.01], False),  # not worth slower predictions
+        ([0.3, -0.2, -0.1, 0.1], False),  # noise
+    ],
+)
+def test_it_must_be_better_by_a_standard_error_and_a_hundredth(monkeypatch, gain, kept):
+    before, counts = np.ones(4), np.ones(4)
+    losses = iter([(before, counts), (before - gain, counts)])
+    found = SimpleNamespace(point=SimpleNamespace(interrupted=False))
+    monkeypatch.setattr(predicting, "_losses", lambda *_: next(losses))
+    monkeypatch.setattr(predicting, "with_points", lambda *_: found)
+    engine, rule = SimpleNamespace(n_rows=2_000), SimpleNamespace(n_latents=1)
+    start = SimpleNamespace(prior=SimpleNamespace(Z=np.zeros((10, 2))))
+    chosen = predicting.chosen_points(engine, rule, start, SweepOptions(), 0, Progress(), 100.0)
+    assert (chosen is found) is kept
 
 
 @pytest.mark.parametrize("given", [{"n_inducing": 12}, {"n_predicting": None}])

@@ -5,7 +5,8 @@ training, the posterior can be computed with more points by sweeps alone, at the
 The points of the training stay, and others are added among the rows.
 
 Whether that is worth it is the last question of a race. It is decided by the held-out rows: a larger
-number of points makes predictions slower, so it must be better by more than a standard error.
+number of points makes predictions slower, so it must be better by more than a standard error, and by
+more than a hundredth.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ SWEEPS = 6
 """Sweeps with more points at most: the sites of the rows are known already, up to the new points."""
 _PASSES = SWEEPS + 3
 """Passes over the rows that more points cost, with those that let the held-out rows take part."""
+WORTH = 0.01
+"""Share of the held-out NLL that more points must save: all predictions pay for them."""
 _COPIES = 12
 """Matrices [k, k] for each latent function that a fit with k points holds, about."""
 
@@ -98,7 +101,8 @@ def chosen_points(
         f"race: held-out NLL {LogLoss.of(now, counts).mean:.4f} with {number} inducing points for "
         f"predictions, better by {gain.mean:.4f} ± {gain.standard_error:.4f} than with {m}"
     )
-    return found if gain.mean > gain.standard_error else None
+    needed = max(gain.standard_error, WORTH * LogLoss.of(before, counts).mean)
+    return found if gain.mean > needed else None
 
 
 def with_points(
