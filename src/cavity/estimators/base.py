@@ -192,7 +192,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         self._store(problem, config, result, progress, None if decision is None else decision.race)
         return result
 
-    def plan(
+    def _plan(
         self, n_rows: int, n_features: int, classes: AnyArray, feature_sets: tuple[str, ...] = ()
     ) -> FitPlan:
         """What `fit` would do with rows of these classes [C], as far as it is known without them."""
