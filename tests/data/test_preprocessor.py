@@ -253,3 +253,12 @@ def test_truth_values_are_zero_or_one(value):
 def test_durations_of_nanoseconds_are_numbers():
     _, features = learned({"a": pa.array([1, 5_000, None], pa.duration("ns"))})
     assert features["a"].tolist() == [0.0, 5.0, 2.5]
+
+
+def test_many_levels_of_which_none_is_common_are_kept_for_their_effects():
+    words = np.array([f"street {i}" for i in range(2_500)])
+    scan = LevelScan("street", 20)
+    scan.add(pa.array(np.tile(words, 8)))
+    decision = scan.decide()
+    assert decision.encoder.features == ("street=street 0", "street=(other)")
+    assert "2,500 levels" in decision.note

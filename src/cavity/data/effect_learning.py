@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cavity.data.columns import CATEGORICAL, DATE, NUMERIC, CategoricalEncoder, Encoder
 from cavity.data.effects import (
     N_FOLDS,
+    Codes,
     CrossFit,
     EffectEncoder,
     Gain,
@@ -77,9 +78,9 @@ class Effect:
     gain: Gain
     """Over what a model knows without it: a smooth function of the column, or effects of its columns."""
 
-    def encode(self, batch: pa.RecordBatch, folds: IntArray, out: Array) -> None:
+    def encode(self, batch: pa.RecordBatch, folds: IntArray, out: Array, known: Codes) -> None:
         """Write the effects that training rows of these folds [t] see into out [t, k]."""
-        out[:] = self.tables[folds, self.encoder.rows_of(batch)]
+        out[:] = self.tables[folds, self.encoder.rows_of(batch, known)]
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,10 @@ class LearnedEffects:
         """The effects [t, k] that training rows see."""
         out = np.empty((len(rows.codes), len(self.features)), dtype)
         folds, first = self.folds.of(rows.numbers), 0
+        known: Codes = {}
         for effect in self.singles + self.pairs:
             width = len(effect.encoder.features)
-            effect.encode(rows.batch, folds, out[:, first : first + width])
+            effect.encode(rows.batch, folds, out[:, first : first + width], known)
             first += width
         return out
 

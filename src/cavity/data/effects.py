@@ -13,9 +13,9 @@ number puts each row into a fold, and a training row sees what the rows of the o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -178,6 +178,10 @@ def gain_over_bins(counts: Array, fit: CrossFit) -> Gain:
     return min(gains, default=Gain(np.inf, 0.0))
 
 
+Codes: TypeAlias = dict[int, IntArray]
+"""Codes [t] of the cells of some columns, by the identity of their index."""
+
+
 @dataclass(frozen=True, eq=False)
 class EffectEncoder:
     """The effects of the values of a column, or of a pair of columns."""
@@ -202,16 +206,22 @@ class EffectEncoder:
         name = "effect of " + " × ".join(self.columns)
         return tuple(f"{name} on {word}" for word in self.classes) or (name,)
 
-    def rows_of(self, batch: pa.RecordBatch) -> IntArray:
-        """Rows [t] of the table for an Arrow record batch that has the columns."""
-        codes = [index.codes(batch.column(index.column)) for index in self.indices]
+    def rows_of(self, batch: pa.RecordBatch, known: Codes) -> IntArray:
+        """Rows [t] of the table for an Arrow record batch that has the columns.
+
+        known: codes of the batch that were found before; others are added.
+        """
+        for index in self.indices:
+            if id(index) not in known:
+                known[id(index)] = index.codes(batch.column(index.column))
+        codes = [known[id(index)] for index in self.indices]
         if self.cells is None:
             return codes[0]
         return position_of(self.cells, joint_codes(self.indices, codes))
 
-    def encode(self, batch: pa.RecordBatch, out: Array) -> None:
-        """Write the effects of a record batch into out [t, k]."""
-        out[:] = self.table[self.rows_of(batch)]
+    def encode(self, batch: pa.RecordBatch, out: Array, known: Codes | None = None) -> None:
+        """Write the effects of a record batch into out [t, k]; known: as in `rows_of`."""
+        out[:] = self.table[self.rows_of(batch, {} if known is None else known)]
 
 
 def joint_codes(indices: Sequence[ValueIndex], codes: Sequence[IntArray]) -> IntArray:
@@ -233,33 +243,34 @@ def position_of(sorted_keys: IntArray, wanted: IntArray) -> IntArray:
     return np.where(sorted_keys[inside] == wanted, inside, len(sorted_keys))
 
 
-def effects_as_state(effects: Sequence[EffectEncoder]) -> list[dict[str, object]]:
-    """Effects as text and arrays, for a model file."""
-    return [
-        {
-            "columns": json.dumps([[i.column, i.kind, i.is_binned] for i in effect.indices]),
-            "keys": [
-                json.dumps(i.keys.tolist()) if i.kind == CATEGORICAL else i.keys for i in effect.indices
-            ],
-            "cells": effect.cells,
-            "table": effect.table,
-            "classes": json.dumps(effect.classes),
-        }
-        for effect in effects
-    ]
+def effects_as_state(effects: Sequence[EffectEncoder]) -> dict[str, object]:
+    """Effects as text and arrays, for a model file; the values of a column are there once."""
+    indices = {id(index): index for effect in effects for index in effect.indices}
+    place = {key: position for position, key in enumerate(indices)}
+    return {
+        "columns": json.dumps([[i.column, i.kind, i.is_binned] for i in indices.values()]),
+        "keys": [
+            json.dumps(i.keys.tolist()) if i.kind == CATEGORICAL else i.keys for i in indices.values()
+        ],
+        "of": json.dumps([[place[id(index)] for index in effect.indices] for effect in effects]),
+        "cells": [effect.cells for effect in effects],
+        "tables": [effect.table for effect in effects],
+        "classes": json.dumps(effects[0].classes if effects else []),
+    }
 
 
-def effects_from_state(state: Sequence[Any]) -> list[EffectEncoder]:
+def effects_from_state(state: Mapping[str, Any]) -> list[EffectEncoder]:
     """The effects, from what `effects_as_state` gave."""
-    found = []
-    for one in state:
-        keys = [np.array(json.loads(k), dtype=object) if isinstance(k, str) else k for k in one["keys"]]
-        columns = json.loads(one["columns"])
-        indices = tuple(
-            ValueIndex(column, kind, k, is_binned)
-            for (column, kind, is_binned), k in zip(columns, keys, strict=True)
+    columns = json.loads(state["columns"])
+    keys = [np.array(json.loads(k), object) if isinstance(k, str) else k for k in state["keys"]]
+    indices = [
+        ValueIndex(column, kind, k, is_binned)
+        for (column, kind, is_binned), k in zip(columns, keys, strict=True)
+    ]
+    classes = tuple(json.loads(state["classes"]))
+    return [
+        EffectEncoder(tuple(indices[i] for i in of), cells, table, classes)
+        for of, cells, table in zip(
+            json.loads(state["of"]), state["cells"], state["tables"], strict=True
         )
-        found.append(
-            EffectEncoder(indices, one["cells"], one["table"], tuple(json.loads(one["classes"])))
-        )
-    return found
+    ]

@@ -21,7 +21,7 @@ from cavity.data.columns import (
     kind_of_type,
     text_of,
 )
-from cavity.data.effects import EffectEncoder, effects_as_state, effects_from_state
+from cavity.data.effects import Codes, EffectEncoder, effects_as_state, effects_from_state
 from cavity.data.forms import TextTally, forms_of
 from cavity.data.labelled import weighted_rows
 from cavity.data.labels import LabelScan, TableLabelScan
@@ -381,8 +381,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             width = len(encoder.features)
             encoder.encode(batch.column(encoder.column), out[:, first : first + width])
             first += width
+        known: Codes = {}
         for effect in self.effects_:
             width = len(effect.features)
-            effect.encode(batch, out[:, first : first + width])
+            effect.encode(batch, out[:, first : first + width], known)
             first += width
         return out

@@ -260,7 +260,7 @@ class SparseGPClassifier(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass
         )
         return with_offset(source, offset), mean
 
-    def plan(
+    def _plan(
         self, n_rows: int, n_features: int, classes: AnyArray, feature_sets: tuple[str, ...] = ()
     ) -> FitPlan:
         """What `fit` would do with rows of these classes [C], as far as it is known without them."""

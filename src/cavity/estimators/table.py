@@ -238,7 +238,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         labels, preprocessor = self.labels_, self.preprocessor_
         n_rows = int(labels.counts.sum())
         n_features = preprocessor.n_features_out_
-        plan = classifier.plan(n_rows, n_features, labels.values, (COLUMNS, EFFECTS, PAIRS))
+        plan = classifier._plan(n_rows, n_features, labels.values, (COLUMNS, EFFECTS, PAIRS))
         if self.target_encoding == "auto" and not plan.chooses_features:
             return None
         held_out: IntArray = np.zeros(0, dtype=np.int64)
