@@ -148,7 +148,7 @@ def test_outputs_that_cannot_be_written(folder, tmp_path):
         (["predict", "m.cavity", "flights.csv", "--json"], "standard output"),
         (["inspect", "--json", "none.cavity"], "no such model file"),
         (["inspect", "--json", "--colour"], "--colour"),
-        (["--json", "inspect"], "issing argument"),
+        (["--json", "demo", "--seconds", "soon"], "--seconds"),
         (["--json", "fly"], "fly"),
     ],
 )
