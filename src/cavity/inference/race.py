@@ -59,6 +59,8 @@ SHARE = 0.35
 """Share of max_seconds that the race takes."""
 EPOCHS_SHARE = 1.0 / 15.0
 """Length of a trial in units of max_epochs, without max_seconds."""
+DOUBLE_COST = 8
+"""Cost of a step with twice as many inducing points."""
 SHORTEST_TRIAL = 1e-3
 """Seconds of a trial if no time is left: it takes a single step."""
 START_DIGITS = 3
@@ -357,10 +359,19 @@ class _Runner:
             self.source, lambda backend, one: self._trial(backend, one, length, seconds), prepared
         )
 
-    def has_time(self, length: int) -> bool:
-        """Whether there is time for another trial that takes as long as one of this length has taken."""
-        taken = [entry.seconds for (_, other), entry in self.entries.items() if other == length]
-        return self.progress.seconds + max(taken, default=0.0) <= self.seconds
+    def has_time(self) -> bool:
+        """Whether the race has not yet used up its seconds."""
+        return self.progress.seconds < self.seconds
+
+    def can_double(self, candidate: Candidate) -> bool:
+        """Whether a trial with twice as many points has time for a step, as long as the last one took.
+
+        Minibatches are then twice as large, and a row costs four times as much.
+        """
+        entry = self.entries.get((candidate, LAST_LENGTH))
+        if entry is None:
+            return False
+        return entry.n_steps >= DOUBLE_COST and self.progress.seconds + entry.seconds <= self.seconds
 
     def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
         entry = _entry(candidate, length, trial)
@@ -497,11 +508,13 @@ def race(
     questions = (lambda _: entrants.models(), entrants.scalings, entrants.kernels)
     try:
         for i, question in enumerate(questions):
-            best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
-        best = runner.best_of(entrants.sizes(best), LAST_LENGTH, sum(rounds[3:])).candidate
+            if i == 0 or runner.has_time():
+                best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
+        if runner.has_time():
+            best = runner.best_of(entrants.sizes(best), LAST_LENGTH, sum(rounds[3:])).candidate
         left = rounds[4:]
         while best != (larger := entrants.doubled(best)) and larger.n_inducing <= source.n_rows:
-            if not left and not runner.has_time(LAST_LENGTH):
+            if not runner.can_double(best):
                 break
             found = runner.best_of([best, larger], LAST_LENGTH, sum(left) or LAST_LENGTH).candidate
             if found == best:
