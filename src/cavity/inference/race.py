@@ -340,6 +340,9 @@ class _Runner:
             try:
                 prepared = [self._prepared(c, length) for c in todo]
                 seconds = length * max(0.0, self.seconds - self.progress.seconds) / max(1.0, rounds_left)
+                if length > 1:  # no trial is shorter than those that it is compared with
+                    known = (self.entries.get((c, length)) for c in candidates)
+                    seconds = max([seconds, *(entry.seconds for entry in known if entry is not None)])
                 trials = self._trials(prepared, length, seconds)
                 for candidate, trial in zip(todo, trials, strict=True):
                     self._enter(candidate, length, trial)
