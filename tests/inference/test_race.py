@@ -61,7 +61,7 @@ def test_the_final_fit_begins_at_the_kernel_that_a_trial_has_learned(monkeypatch
         return steps(problem, config, *rest)
 
     monkeypatch.setattr(race_module, "train_steps", watched)
-    model = SEPClassifier(**QUICK, n_jobs=1).fit(X, Y)
+    model = SEPClassifier(**{**QUICK, "max_epochs": 10}, n_jobs=1).fit(X, Y)
     assert {key[0]: value[0] is None for key, value in began.items()} == {8: True, 12: False, 24: False}
     for theta, start, centre in began.values():
         if theta is not None:
@@ -72,6 +72,22 @@ def test_the_final_fit_begins_at_the_kernel_that_a_trial_has_learned(monkeypatch
     assert json.loads(json.dumps(model.config_.as_dict()))["kernel_start"] == list(
         model.config_.kernel_start
     )
+
+
+def test_a_race_without_time_asks_the_first_question_alone(monkeypatch):
+    monkeypatch.setattr(race_module, "SHARE", 0.0)
+    model = SEPClassifier(max_seconds=1.0, random_state=0, n_jobs=1).fit(X, Y)
+    assert len(model.race_) == 3
+    assert {entry.n_steps for entry in model.race_.entries} == {1}
+    assert model.config_.n_inducing == 8
+
+
+def test_a_trial_of_few_steps_is_not_doubled():
+    """A step with twice as many points takes eight times as long."""
+    fits = {n: SEPClassifier(**{**QUICK, "max_epochs": n}, n_jobs=1).fit(X, Y) for n in (3, 10)}
+    for n, points in ((3, 12), (10, 24)):
+        assert max(entry.n_inducing for entry in fits[n].race_.entries) >= points
+    assert max(entry.n_inducing for entry in fits[3].race_.entries) == 12
 
 
 def test_a_given_start_of_the_kernel_is_kept_by_the_race():

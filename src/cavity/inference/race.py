@@ -61,6 +61,8 @@ SHARE = 0.35
 """Share of max_seconds that the race takes."""
 EPOCHS_SHARE = 1.0 / 15.0
 """Length of a trial in units of max_epochs, without max_seconds."""
+DOUBLE_COST = 8
+"""Cost of a step with twice as many inducing points."""
 SHORTEST_TRIAL = 1e-3
 """Seconds of a trial if no time is left: it takes a single step."""
 START_DIGITS = 3
@@ -360,6 +362,9 @@ class _Runner:
             try:
                 prepared = [self._prepared(c, length) for c in todo]
                 seconds = length * max(0.0, self.seconds - self.progress.seconds) / max(1.0, rounds_left)
+                if length > 1:  # no trial is shorter than those that it is compared with
+                    known = (self.entries.get((c, length)) for c in candidates)
+                    seconds = max([seconds, *(entry.seconds for entry in known if entry is not None)])
                 trials = self._trials(prepared, length, seconds)
                 for candidate, trial in zip(todo, trials, strict=True):
                     self._enter(candidate, length, trial)
@@ -379,10 +384,19 @@ class _Runner:
             self.source, lambda backend, one: self._trial(backend, one, length, seconds), prepared
         )
 
-    def has_time(self, length: int) -> bool:
-        """Whether there is time for another trial that takes as long as one of this length has taken."""
-        taken = [entry.seconds for (_, other), entry in self.entries.items() if other == length]
-        return self.progress.seconds + max(taken, default=0.0) <= self.seconds
+    def has_time(self) -> bool:
+        """Whether the race has not yet used up its seconds."""
+        return self.progress.seconds < self.seconds
+
+    def can_double(self, candidate: Candidate) -> bool:
+        """Whether a trial with twice as many points has time for a step, as long as the last one took.
+
+        Minibatches are then twice as large, and a row costs four times as much.
+        """
+        entry = self.entries.get((candidate, LAST_LENGTH))
+        if entry is None:
+            return False
+        return entry.n_steps >= DOUBLE_COST and self.progress.seconds + entry.seconds <= self.seconds
 
     def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
         entry = _entry(candidate, length, trial)
@@ -540,11 +554,13 @@ def race(
     )
     try:
         for i, question in enumerate(questions):
-            best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
+            if i == 0 or runner.has_time():
+                best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
         sizes, left = rounds[len(questions) :], rounds[len(questions) + 1 :]
-        best = runner.best_of(entrants.sizes(best), LAST_LENGTH, sum(sizes)).candidate
+        if runner.has_time():
+            best = runner.best_of(entrants.sizes(best), LAST_LENGTH, sum(sizes)).candidate
         while best != (larger := entrants.doubled(best)) and larger.n_inducing <= source.n_rows:
-            if not left and not runner.has_time(LAST_LENGTH):
+            if not runner.can_double(best):
                 break
             found = runner.best_of([best, larger], LAST_LENGTH, sum(left) or LAST_LENGTH).candidate
             if found == best:
