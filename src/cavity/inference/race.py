@@ -193,7 +193,7 @@ class Entrants:
         return _distinct([self.start, sharp, smooth, *more])
 
     def further_features(self, best: Candidate) -> list[Candidate]:
-        """The question after the first, if there are more than two sets of features."""
+        """The question after the scaling, if there are more than two sets of features."""
         return _distinct([best, *(self.varied(best, feature_set=s) for s in self.feature_sets[2:])])
 
     def scalings(self, best: Candidate) -> list[Candidate]:
@@ -548,8 +548,8 @@ def race(
     rounds = _rounds(entrants, runner.n_side_by_side)
     questions = (
         lambda _: entrants.models(),
-        entrants.further_features,
         entrants.scalings,
+        entrants.further_features,  # scaled well, columns may not need them
         entrants.kernels,
     )
     try:
