@@ -582,8 +582,8 @@ def _rounds(entrants: Entrants, n_side_by_side: int) -> list[float]:
     start = entrants.start
     rounds = [
         (len(entrants.models()), 1),
-        (len(entrants.further_features(start)) - 1, 1),
         (len(entrants.scalings(start)) - 1, 1),
+        (len(entrants.further_features(start)) - 1, 1),
         (len(entrants.kernels(start)) - 1, 1),
         (len(entrants.sizes(start)), LAST_LENGTH),
     ]
