@@ -45,7 +45,7 @@ def learned(data, mode=True, held_out=NONE, weight=None, factors=None, target="y
     n_classes = len(classes.values)
 
     def read(columns):
-        return labelled_rows(table, columns, preprocessor.text_types(), classes, weight)
+        return labelled_rows(table, columns, preprocessor.typed, classes, weight)
 
     found = learn_effects(
         read,

@@ -261,4 +261,4 @@ def test_many_levels_of_which_none_is_common_are_kept_for_their_effects():
     scan.add(pa.array(np.tile(words, 8)))
     decision = scan.decide()
     assert decision.encoder.features == ("street=street 0", "street=(other)")
-    assert "2,500 levels" in decision.note
+    assert "2,500 levels" in decision.notes[0]

@@ -85,7 +85,10 @@ def test_rivals_have_the_surface_of_sep(sep, rivals):
     for name in public(rivals):
         theirs, ours = getattr(rivals, name), getattr(sep, name)
         if inspect.ismethod(ours):
-            assert inspect.signature(theirs) == inspect.signature(ours), name
+            theirs, ours = (dict(inspect.signature(one).parameters) for one in (theirs, ours))
+            if of_streams and name == "fit":  # no training steps that validation rows could judge
+                ours = {key: one for key, one in ours.items() if not key.endswith("_val")}
+            assert theirs == ours, name
         else:
             assert np.shape(theirs) == np.shape(ours) or name in {"history_", "n_iter_"}, name
     assert all(type(record) is Iteration for record in rivals.history_ + sep.history_)

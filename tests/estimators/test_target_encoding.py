@@ -105,7 +105,7 @@ def test_rows_beyond_memory_have_the_same_features(tmp_path):
     classes = preprocessor.learn(table, "y").finish()
     held_out = hashed_rows(2_100, 500)
     effects = learn_effects(
-        lambda columns: labelled_rows(table, columns, {}, classes),
+        lambda columns: labelled_rows(table, columns, preprocessor.typed, classes),
         preprocessor.encoders_,
         2_100,
         np.ones(2),

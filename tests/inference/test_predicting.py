@@ -26,6 +26,8 @@ X = RNG.uniform(-4.0, 4.0, (2_000, 2))
 Y = (np.sin(3.0 * X[:, 0]) * np.sin(3.0 * X[:, 1]) > 0).astype(int)
 """A chessboard, which few inducing points cannot follow."""
 CLASSES = Y + (X[:, 0] > 2.0)
+pytestmark = pytest.mark.filterwarnings("ignore::cavity.estimators.endings.BoundWarning")
+"""A chessboard is as steep as can be."""
 SHORT = {"max_epochs": 40, "random_state": 0, "n_jobs": 1}
 
 

@@ -12,6 +12,7 @@ from cavity.cli.progress import progress_shown
 from cavity.data.parts import import_arrow
 from cavity.data.table import Table, open_table
 from cavity.estimators.table import TableClassifier
+from cavity.plot.columns import columns_of
 from cavity.plot.features import Effect, partial_effect
 from cavity.text import printable
 from cavity.typing import Array, JsonObject
@@ -46,7 +47,8 @@ def run_explain(
             for one in ranked:
                 j = model.columns_.index(one.name)
                 effect = partial_effect(model, rows, j, n_grid=_N_GRID, n_rows=n_rows)
-                effects.append({"column": one.name, **_as_document(effect)})
+                cells = columns_of(model, rows).grid(j, _N_GRID).cells
+                effects.append({"column": one.name, **_as_document(effect, cells)})
     document = {
         "model": model_path,
         "classes": [str(value) for value in model.classes_],
@@ -63,11 +65,10 @@ def run_explain(
         show(as_text(document))
 
 
-def _as_document(effect: Effect) -> JsonObject:
-    numbers = effect.grid.dtype.kind in "iuf" and effect.labels is None
-    values = effect.grid.tolist() if numbers else list(effect.labels or map(str, effect.grid))
+def _as_document(effect: Effect, cells: pa.Array) -> JsonObject:
+    plain = (bool, int, float, str, type(None))
     return {
-        "values": values,
+        "values": [v if isinstance(v, plain) else str(v) for v in cells.to_pylist()],
         "probability": effect.probability.tolist(),
         "lower": effect.low.tolist(),
         "upper": effect.high.tolist(),
@@ -99,7 +100,7 @@ def as_text(document: JsonObject) -> str:
         lines += ["", f"{printable(effect['column'])}, mean over {document['rows']:,} rows:"]
         lines.append(" " * 22 + "".join(f"{f'p({classes[c][:11]})':>14}" for c in codes))
         for value, row in zip(effect["values"], probability, strict=True):
-            word = f"{value:.4g}" if isinstance(value, float) else str(value)
+            word = f"{value:.4g}" if isinstance(value, float) else "(missing)" if value is None else str(value)
             lines.append(f"  {printable(word)[:20]:20}" + "".join(f"{row[c]:14.3f}" for c in codes))
     return "\n".join(lines)
 

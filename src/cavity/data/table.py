@@ -121,7 +121,10 @@ def _with_mixed_columns_as_text(data: InputRows) -> pa.Table | None:
                 isinstance(cell, str) for cell in cells
             ):
                 return None
-            columns[name] = pa.array([None if cell is None else str(cell) for cell in cells])
+            try:
+                columns[name] = pa.array([None if cell is None else str(cell) for cell in cells])
+            except ValueError:  # half of a surrogate pair is no text
+                return None
     return pa.table(columns)
 
 

@@ -127,6 +127,7 @@ def answer(model: TableClassifier, rows: pa.Table, level: float) -> JsonObject:
     for name in absent:
         rows = rows.append_column(name, pa.nulls(rows.num_rows))
     try:
+        _check_cells(model, rows)
         features = model.preprocessor_.transform(rows)
     except SourceError as error:
         raise RequestError(422, str(error)) from None
@@ -156,6 +157,17 @@ def answer(model: TableClassifier, rows: pa.Table, level: float) -> JsonObject:
     ]
     warnings = [f"the rows have no {listed(absent)}: counted as missing"] if absent else []
     return {"level": level, "predictions": predictions, "warnings": warnings}
+
+
+def _check_cells(model: TableClassifier, rows: pa.Table) -> None:
+    """Refuse words in columns of numbers, truth values and dates."""
+    for encoder in model.preprocessor_.encoders_:
+        cells = rows.column(encoder.column).combine_chunks()
+        words = sorted(encoder.form.unreadable(cells, encoder.column))
+        if words:
+            raise RequestError(
+                422, f"{encoder.column!r} should be {encoder.kind}, but has the value {words[0]!r:.60}"
+            )
 
 
 def _of_latents(values: Array, words: list[str]) -> float | dict[str, float]:
