@@ -100,8 +100,9 @@ def as_text(document: JsonObject) -> str:
         lines += ["", f"{printable(effect['column'])}, mean over {document['rows']:,} rows:"]
         lines.append(" " * 22 + "".join(f"{f'p({classes[c][:11]})':>14}" for c in codes))
         for value, row in zip(effect["values"], probability, strict=True):
-            word = f"{value:.4g}" if isinstance(value, float) else "(missing)" if value is None else str(value)
-            lines.append(f"  {printable(word)[:20]:20}" + "".join(f"{row[c]:14.3f}" for c in codes))
+            word = f"{value:.4g}" if isinstance(value, float) else str(value)
+            word = "(missing)" if value is None else printable(word)[:20]
+            lines.append(f"  {word:20}" + "".join(f"{row[c]:14.3f}" for c in codes))
     return "\n".join(lines)
 
 
