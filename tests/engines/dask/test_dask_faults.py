@@ -150,12 +150,13 @@ def test_workers_killed_while_gradients_are_summed(undisturbed, monkeypatch):
     assert_same_model(model, undisturbed["trained"])
 
 
-def test_the_only_worker_killed_while_gradients_are_summed(undisturbed, monkeypatch):
+def test_the_only_worker_killed_while_gradients_are_summed(monkeypatch):
     monkeypatch.setattr(recovery, "PASSES", 1)  # then there is no way back to where it was
+    settings = {**TRAINED, "max_epochs": 80}  # near the top, where a lost step hardly matters
+    calm = make(SEPClassifier, **settings).fit(X, LABELS)
     with started(1) as client:
         in_pass(monkeypatch, {12}, lambda: kill_a_worker(client), gradient=True)
-        model = make(DaskSEPClassifier, **TRAINED, client=client).fit(*DATA)
-        calm = undisturbed["trained"]
+        model = make(DaskSEPClassifier, **settings, client=client).fit(*DATA)
         difference = model.log_marginal_likelihood_value_ - calm.log_marginal_likelihood_value_
         assert abs(difference) < 1e-3 * abs(calm.log_marginal_likelihood_value_)  # another way up
         monkeypatch.undo()
