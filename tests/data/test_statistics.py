@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from cavity.data.scaling import Scaling
-from cavity.data.statistics import FLAT, Moments, learn_standard, whitening_matrix
+from cavity.data.statistics import (
+    FLAT,
+    SAMPLED_KINDS,
+    Moments,
+    learn_standard,
+    scaling_of,
+    whitening_matrix,
+)
 
 FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 
@@ -234,3 +241,12 @@ def test_what_others_determine_is_not_blown_up():
     turned = X @ whitening_matrix(X.T @ X / len(X))
     assert_allclose(turned[:, :2].std(axis=0), 1.0)
     assert np.abs(turned[:, 2:]).max() < 1e-3
+
+
+@pytest.mark.parametrize("kind", SAMPLED_KINDS)
+def test_a_range_beyond_that_of_numbers_has_a_finite_scale(kind):
+    largest = np.finfo(np.float64).max
+    X = np.repeat([-largest, 0.0, 1.0, largest], 25)[:, None] * np.linspace(0.9, 1.0, 100)[:, None]
+    scaling = scaling_of(X, None, kind)
+    assert np.isfinite(scaling.scale).all()
+    assert np.isfinite(scaling.apply(X, np.dtype(np.float64))).all()

@@ -335,7 +335,8 @@ class Distribution:
         If most of the weight is at the median, half of the other values are at most two units away.
         """
         first, median, third = self.quantiles(np.array([0.25, 0.5, 0.75]))
-        spread = third / IQR_OF_NORMAL - first / IQR_OF_NORMAL
+        with np.errstate(over="ignore"):  # the range of a column may be beyond that of numbers
+            spread = min(third / IQR_OF_NORMAL - first / IQR_OF_NORMAL, np.finfo(np.float64).max)
         other = np.abs(self.values / 2.0 - median / 2.0) > ROUNDING / 2.0 * np.abs(median)
         if not other.any():
             return float(median), 0.0
