@@ -236,9 +236,11 @@ class Model:
             inputs = np.clip(self.scaling.apply(dense, self.dtype), -farthest, farthest)
             # So must the prior variance, which in powers of a linear kernel grows faster than squares.
             # A row is brought nearer along its direction, which decides what such a kernel predicts.
-            far = np.arange(len(inputs))
+            variance = self.prior.rows_kernel.diagonal(inputs)[0]
+            far = np.flatnonzero(~(variance < _HEADROOM * largest))
             while len(far):
-                variance = self.prior.rows_kernel.diagonal(inputs[far])[0]
-                far = far[~(variance < _HEADROOM * largest) & (np.abs(inputs[far]).max(axis=1) > 1.0)]
+                far = far[np.abs(inputs[far]).max(axis=1) > 1.0]
                 inputs[far] *= 0.5
+                variance = self.prior.rows_kernel.diagonal(inputs[far])[0]
+                far = far[~(variance < _HEADROOM * largest)]
         return inputs
