@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from cavity.data.parts import import_arrow
 from cavity.data.scans import ColumnScan, Decision, scan_of
 from cavity.data.table import Table, as_arrow, open_table
 from cavity.data.weights import check_total_weight
-from cavity.errors import SourceError
+from cavity.errors import SourceError, warn_user
 from cavity.text import listed, suggestion
 from cavity.typing import AnyArray, Array, InputRows
 
@@ -41,10 +40,9 @@ if TYPE_CHECKING:
 def warn_of_words(encoder: Encoder, words: set[str], table: str) -> None:
     """Warn of words in new rows that cannot be read as what the column held in training."""
     if words:
-        warnings.warn(
+        warn_user(
             f"{table}: column {encoder.column!r} should be {encoder.kind}; cells that are not count as "
-            f"missing: {listed([word[:_LONGEST] for word in sorted(words)], most=5)}",
-            stacklevel=4,
+            f"missing: {listed([word[:_LONGEST] for word in sorted(words)], most=5)}"
         )
 
 
@@ -232,7 +230,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         )
         for leak in scan.sample.leaks(self.encoders_):
             self.notes_.append(leak)
-            warnings.warn(leak, stacklevel=4)
+            warn_user(leak)
         if scan.labels is not None and scan.labels.padded is not None:
             self.notes_.append(
                 f"blanks at the ends of labels, such as {scan.labels.padded!r}, do not count"
