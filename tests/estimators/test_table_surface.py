@@ -41,8 +41,9 @@ def test_without_an_estimator_the_same_table_gives_the_same_model():
 def test_the_answers_are_those_of_the_classifier_inside(model):
     X = pd.DataFrame(model.transform(NEW), columns=model.get_feature_names_out())
     inside = model.estimator_
-    for ours, theirs in zip(model.predict_uncertainty(NEW), inside.predict_uncertainty(X), strict=True):
-        assert_allclose(ours, theirs)
+    ours, theirs = model.predict_uncertainty(NEW, 0.5), inside.predict_uncertainty(X, 0.5)
+    for one, other in zip(ours, theirs, strict=True):
+        assert_allclose(one, other)
     assert_allclose(model.ood_score(NEW), inside.ood_score(X))
     draws = [one.sample_latent(rows, 3, 0) for one, rows in ((model, NEW), (inside, X))]
     assert_allclose(*draws)
