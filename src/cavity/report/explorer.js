@@ -1,4 +1,4 @@
-// Moves the threshold of the page and shows what it does. All numbers are in the page; nothing is fetched.
+// Moves the threshold of the page and shows what it does. All numbers are in the page.
 (() => {
   "use strict";
   const store = document.getElementById("explorer-data");

@@ -164,17 +164,22 @@ def default_title(target: ReportTarget) -> str:
 
 
 def check_path(path: Path) -> None:
-    """Raise unless a report can be written to this path."""
-    if path.suffix.lower() not in (".html", ".htm"):
-        other = str(path.with_suffix(".html")) if path.name else "report.html"
-        way = "open it in a browser and print it to PDF" if path.suffix.lower() == ".pdf" else ""
-        raise ValueError(
-            f"path={str(path)!r}: a report is an HTML page; write it to {other!r}{', ' * bool(way)}{way}"
-        )
+    """Raise an error unless a report can be written to this path, which ends in .html.
+
+    >>> check_path(Path("report.pdf"))
+    Traceback (most recent call last):
+    ValueError: path='report.pdf': a report is an HTML page; write it to 'report.html', open it in a \
+browser and print it to PDF
+    """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path={str(path)!r}: there is no folder {str(path.parent)!r}; make it")
     if path.is_dir():
         raise IsADirectoryError(f"path={str(path)!r} is a folder; give the name of a file in it")
+    kind = path.suffix.lower()
+    if kind not in (".html", ".htm"):
+        page = f"a report is an HTML page; write it to {str(path.with_suffix('.html'))!r}"
+        way = ", open it in a browser and print it to PDF" if kind == ".pdf" else ""
+        raise ValueError(f"path={str(path)!r}: {page}{way}")
 
 
 def _check_pair(**rows: InputRows | InputLabels) -> None:
