@@ -3,8 +3,9 @@
 skops builds objects from a tree of nodes, each of which names a type. Trusting whole packages by name is
 not safe: NumPy alone has functions that execute strings. A name is therefore accepted only if it is a
 class whose objects are plain data: a record (dataclass or named tuple), an estimator or a kernel of
-cavity, or a scikit-learn kernel. The types that skops itself trusts (arrays, containers, scikit-learn's estimators)
-are accepted too. Nodes that call something, such as bound methods and partial functions, never are.
+cavity, or a scikit-learn kernel. The types that skops itself trusts (arrays, containers, scikit-learn's
+estimators) are accepted too. Nodes that call something, such as bound methods and partial functions,
+never are.
 
 The sizes of all arrays are checked against the size of the file, so that a small file stays small in
 memory.
@@ -236,7 +237,7 @@ def _check_array(node: dict[str, Any], archive: ZipFile) -> None:
 
 
 def _plain_data(name: str) -> type | None:
-    """Return the class of that name if it is plain data of cavity or a scikit-learn kernel."""
+    """Return the class of that name if it is plain data of cavity, or a kernel."""
     module, _, attribute = name.rpartition(".")
     if module == kernels.__name__:
         kind = getattr(kernels, attribute, None)

@@ -269,7 +269,7 @@ def _weighted_median(values: Array, weight: Array) -> float:
     return float(0.5 * (values[low] + values[min(high, len(values) - 1)]))
 
 
-class RBF(kernels.RBF):
+class RBF(kernels.RBF):  # type: ignore[misc]  # scikit-learn is untyped
     """scikit-learn's kernel, printed in a line however many lengthscales it has.
 
     >>> RBF([1.0] * 72)
@@ -280,7 +280,7 @@ class RBF(kernels.RBF):
         return abbreviated(super().__repr__())
 
 
-class Matern(kernels.Matern):
+class Matern(kernels.Matern):  # type: ignore[misc]
     """scikit-learn's kernel, printed in a line however many lengthscales it has."""
 
     def __repr__(self) -> str:
