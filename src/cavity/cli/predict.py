@@ -232,7 +232,8 @@ def run_report(
 ) -> None:
     """Write the report on a model and the rows of a table."""
     path = checked_output(output, settings.force)
-    from cavity.report import check_path, write_report  # not for `cavity evaluate`
+    from cavity.report import write_report  # not for `cavity evaluate`
+    from cavity.report.write import check_path
 
     check_path(path)
     model = loaded_model(model_path)

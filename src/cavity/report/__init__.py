@@ -1,5 +1,5 @@
 """Reports on fitted classifiers, as one HTML file each; needs `cavity[report]`."""
 
-from cavity.report.write import check_path, write_report
+from cavity.report.write import write_report
 
-__all__ = ["check_path", "write_report"]
+__all__ = ["write_report"]
