@@ -90,8 +90,8 @@ def test_a_phone_is_narrow(looked, way):
 
 def test_the_explorer_takes_the_place_of_its_table_and_moves(looked):
     before, after = looked["explorer"]
-    assert before[0] == "50.0 %"
-    assert after == ["0.0 %", "100.0 %", "100.0 %"]
+    assert before[0] == "50.0%"
+    assert after == ["0.0%", "100.0%", "100.0%"]
     explorer, table = looked["tables"]
     assert explorer > 100
     assert table == 0

@@ -144,10 +144,10 @@ def test_the_script_says_what_the_counts_say(page):
         i = data["start"] if position is None else position
         hits, alarms = data["hits"][i], data["alarms"][i]
         flagged = hits + alarms
-        assert words["at"] == words["valuetext"] == f"{100 * data['at'][i]:.1f} %"
-        assert words["precision"] == (f"{100 * hits / flagged:.1f} %" if flagged else "none flagged")
-        assert words["recall"] == f"{100 * hits / data['n_class']:.1f} %"
-        assert words["flagged"] == f"{100 * flagged / total:.1f} %"
+        assert words["at"] == words["valuetext"] == f"{100 * data['at'][i]:.1f}%"
+        assert words["precision"] == (f"{100 * hits / flagged:.1f}%" if flagged else "none flagged")
+        assert words["recall"] == f"{100 * hits / data['n_class']:.1f}%"
+        assert words["flagged"] == f"{100 * flagged / total:.1f}%"
         assert [words[name] for name in ("hits", "alarms", "misses", "rest")] == [
             *(str(hits), str(alarms)),
             *(str(data["n_class"] - hits), str(data["n_other"] - alarms)),

@@ -7,7 +7,7 @@
   const part = name => document.getElementById(`explorer-${name}`);
   const slider = part("threshold");
   const total = data.n_class + data.n_other;
-  const percent = share => `${(100 * share).toFixed(1)} %`;
+  const percent = share => `${(100 * share).toFixed(1)}%`;
   const count = number => number.toLocaleString("en");
 
   const show = () => {
