@@ -183,3 +183,5 @@ def test_three_classes_have_an_explorer_only_for_a_class_that_is_chosen(tmp_path
     chosen = write_report(model, tmp_path / "r.html", X, y, n_effects=0, pos_label=2).read_text("utf-8")
     assert "Threshold for 2" in chosen
     assert "predicted probability of 2" in chosen
+    others = write_report(model, tmp_path / "r.html", X[y < 2], y[y < 2], n_effects=0, pos_label=2)
+    assert "none is of the positive class" in others.read_text("utf-8")

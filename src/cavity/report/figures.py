@@ -202,11 +202,10 @@ def _spread(ax: Axes, target: ReportTarget, evaluation: Evaluation) -> None:
     ax.legend(frameon=False, fontsize="small", loc="best")
 
 
-def _judged(target: ReportTarget, evaluation: Evaluation) -> list[int]:
+def judged(target: ReportTarget, evaluation: Evaluation) -> list[int]:
     """Classes with a curve: the positive one, or all that some but not all rows have."""
-    n_classes = len(target.classes)
-    judged = range(n_classes) if target.positive is None else [target.positive]
-    return [code for code in judged if 0 < np.sum(evaluation.codes == code) < len(evaluation.codes)]
+    codes = range(len(target.classes)) if target.positive is None else [target.positive]
+    return [code for code in codes if 0 < np.sum(evaluation.codes == code) < len(evaluation.codes)]
 
 
 def _shade(target: ReportTarget, code: int) -> str:
@@ -217,7 +216,7 @@ def roc(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """True against false positive rate, a class against the rest."""
     curves = {
         code: roc_curve(evaluation.codes == code, evaluation.log_proba[:, code])[:2]
-        for code in _judged(target, evaluation)
+        for code in judged(target, evaluation)
     }
 
     def draw(ax: Axes) -> None:
@@ -243,7 +242,7 @@ def precision_recall(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """Precision against recall, a class against the rest."""
     curves = {
         code: precision_recall_curve(evaluation.codes == code, evaluation.log_proba[:, code])[:2]
-        for code in _judged(target, evaluation)
+        for code in judged(target, evaluation)
     }
 
     def draw(ax: Axes) -> None:

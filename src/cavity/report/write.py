@@ -350,7 +350,6 @@ def performance_part(target: ReportTarget, data: ReportData | None) -> PageVaria
             "confusion": None,
             "thresholds": None,
         }
-    several = len(np.unique(evaluation.codes)) > 1
     found = scores(evaluation, target.positive)
     error = next(score.value for score in found if "ECE" in score.name)
     return {
@@ -362,7 +361,7 @@ def performance_part(target: ReportTarget, data: ReportData | None) -> PageVaria
         "thresholds": None if target.positive is None else thresholds(evaluation, target.positive),
         "curves": (
             [figures.roc(target, evaluation), figures.precision_recall(target, evaluation)]
-            if several
+            if figures.judged(target, evaluation)
             else []
         ),
     }
