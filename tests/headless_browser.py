@@ -25,20 +25,30 @@ window.addEventListener("load", async () => {
   report.requests = performance.getEntriesByType("resource").map(entry => entry.name)
     .filter(name => !name.startsWith("data:"));
   document.title = JSON.stringify(report);
+  parent.postMessage(document.title, "*");
 });
 </script>
 """
+# A window cannot be as narrow as a phone, but a frame in it can.
+PHONE = """<!doctype html><html><head><title></title></head><body>
+<script>addEventListener("message", event => { document.title = event.data; });</script>
+<iframe src="%s" width="390" height="800" style="border:0"></iframe></body></html>
+"""
 
 
-def looked_at(html, look, folder):
+def looked_at(html, look, folder, *, phone=False, dark=False):
     """What JavaScript sees in a page: an object of its own, `errors` and `requests`.
 
     `look` is an expression, possibly a promise; in it, `room(node)` is the width and height of a node,
-    as it is shown.
+    as it is shown. phone: show it as narrow as on a phone; dark: the reader prefers dark pages.
     """
     page = folder / "watched.html"
     page.write_text(watched(html, look), encoding="utf-8")
-    return opened(page.as_uri(), folder)
+    if phone:
+        frame = folder / "phone.html"
+        frame.write_text(PHONE % page.name, encoding="utf-8")
+        page = frame
+    return opened(page.as_uri(), folder, dark=dark)
 
 
 def watched(html, look):
@@ -46,7 +56,7 @@ def watched(html, look):
     return html.replace("<head>", f"<head>{WATCH % look}", 1)
 
 
-def opened(address, folder):
+def opened(address, folder, *, dark=False):
     """What the watched page at an address has written into its title."""
     if BROWSER is None:
         pytest.skip("no Chromium on this machine")
@@ -54,6 +64,7 @@ def opened(address, folder):
         [
             *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,900"),
             *(f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000"),
+            *(("--force-dark-mode", "--blink-settings=preferredColorScheme=0") if dark else ()),
             *("--dump-dom", address),
         ],
         capture_output=True,

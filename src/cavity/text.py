@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import date
@@ -76,6 +77,23 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def abbreviated(text: str, most: int = 6) -> str:
+    """The text with the middle of long lists of numbers left out, as NumPy does.
+
+    >>> abbreviated("RBF(length_scale=[1, 2, 3, 4, 5, 6, 7, 8])")
+    'RBF(length_scale=[1, 2, 3, ..., 6, 7, 8])'
+    """
+
+    def shorter(found: re.Match[str]) -> str:
+        items = found[2].split(", ")
+        if len(items) <= most:
+            return found[0]
+        side = most // 2
+        return f"{found[1]}{', '.join([*items[:side], '...', *items[-side:]])}{found[3]}"
+
+    return re.sub(r"([(\[])([-+\d.e, ]*)([)\]])", shorter, text)
 
 
 _FEW = 20

@@ -298,8 +298,16 @@ def test_report_is_one_html_file(folder, tmp_path):
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["rows"] == 200
     page = out.read_text()
-    assert "carrier=AA" in page
+    assert ">carrier<" in page
+    assert "carrier=AA" not in page, "a report is by column"
     assert "Predicting delayed" in page
+
+
+def test_a_report_is_no_pdf(folder, tmp_path):
+    result = run("report", folder / "flights.cavity", folder / "new.tsv", "-o", tmp_path / "r.pdf")
+    assert result.exit_code == 2
+    assert "print it to PDF" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_reports_on_many_rows_take_some(folder, tmp_path, monkeypatch):

@@ -5,10 +5,12 @@ import pickle
 from copy import copy
 from dataclasses import asdict
 
+import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.datasets import make_moons
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -138,3 +140,16 @@ def test_as_a_browser_shows_it(fitted, state, tmp_path):
     assert seen["facts"] == fit_facts(fitted).as_words()
     assert seen["facts"]["Classes"] == "<no>, yes"
     assert seen["below"]
+
+
+def test_many_lengthscales_are_told_in_a_line():
+    X = np.random.default_rng(0).normal(size=(60, 72))
+    model = SEPClassifier(n_inducing=4, random_state=0, config={"tol": 1e-1}).fit(X, X[:, 0] > 0)
+    assert len(str(model.kernel_)) < 120
+    assert "..." in fit_facts(model).as_words()["Kernel"]
+    own = SEPClassifier(
+        1.0 * RBF([1.0] * 72), n_inducing=4, random_state=0, optimizer=None, config={"tol": 1e-1}
+    )
+    assert len(fit_facts(own.fit(X, X[:, 0] > 0)).as_words()["Kernel"]) < 120
+    assert len(repr(model.config_).splitlines()) < 20
+    assert max(map(len, repr(model.config_).splitlines())) < 80

@@ -41,9 +41,31 @@ def test_total_is_the_entropy_of_the_predictions(fitted):
 
 
 def test_a_batch_is_its_rows(fitted):
-    whole = np.array(fitted.predict_uncertainty(X))
-    parts = [np.array(fitted.predict_uncertainty(X[i : i + 7])) for i in range(0, len(X), 7)]
+    whole = np.array(fitted.predict_uncertainty(X)[:3])
+    parts = [np.array(fitted.predict_uncertainty(X[i : i + 7])[:3]) for i in range(0, len(X), 7)]
     assert_allclose(whole, np.hstack(parts), atol=1e-11)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("method", [SEPClassifier, SVIClassifier, GFITCClassifier])
+def test_an_interval_holds_its_share_of_the_calibrated_posterior(method, n_classes):
+    """Draws of the latent function, as calibration has left it, fall outside it as often as they may."""
+    edges = [-0.5, 0.5] if n_classes == 3 else [0.0]
+    options = {**OPTIONS, "optimizer": None}
+    fit = make(method, 5.0 * RBF(1.0), **options).fit(X, np.digitize(X[:, 0], edges))
+    fit, rows = recalibrate(fit, 0.7, 0.3), X[:4]
+    draws = fit.sample_latent(rows, 20_000, random_state=0)
+    latents = draws.reshape(len(rows), -1, 20_000).transpose(1, 0, 2).reshape(-1, len(rows) * 20_000)
+    p = fit.model_.likelihood.proba_given_latents(latents).reshape(n_classes, len(rows), -1)
+    lower, upper = fit.predict_uncertainty(rows, level=0.8).interval
+    assert lower.shape == upper.shape == (len(rows), n_classes)
+    assert_allclose(np.mean(p < lower.T[:, :, None], axis=2), 0.1, atol=0.025)
+    assert_allclose(np.mean(p > upper.T[:, :, None], axis=2), 0.1, atol=0.025)
+
+
+def test_a_level_that_is_no_share_is_refused_before_any_work(fitted):
+    with pytest.raises(ValueError, match="level=90"):
+        fitted.predict_uncertainty(X, level=90)
 
 
 @pytest.mark.parametrize("method", [SEPClassifier, SVIClassifier])

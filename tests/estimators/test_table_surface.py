@@ -10,6 +10,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cavity
 from cavity import SEPClassifier, SourceError, TableClassifier
+from cavity.estimators.table_input import as_table
+from cavity.estimators.table_prediction import predictions
 from flights_table import flights
 
 NEW = flights(60, seed=1)
@@ -41,11 +43,23 @@ def test_without_an_estimator_the_same_table_gives_the_same_model():
 def test_the_answers_are_those_of_the_classifier_inside(model):
     X = pd.DataFrame(model.transform(NEW), columns=model.get_feature_names_out())
     inside = model.estimator_
-    for ours, theirs in zip(model.predict_uncertainty(NEW), inside.predict_uncertainty(X), strict=True):
-        assert_allclose(ours, theirs)
+    ours, theirs = model.predict_uncertainty(NEW, 0.5), inside.predict_uncertainty(X, 0.5)
+    for one, other in zip(ours, theirs, strict=True):
+        assert_allclose(one, other)
     assert_allclose(model.ood_score(NEW), inside.ood_score(X))
     draws = [one.sample_latent(rows, 3, 0) for one, rows in ((model, NEW), (inside, X))]
     assert_allclose(*draws)
+
+
+def test_predictions_of_a_whole_table_say_the_same(model):
+    whole = pa.Table.from_batches(predictions(model, as_table(NEW), level=0.8))
+    found, p = model.predict_uncertainty(NEW, level=0.8), model.predict_proba(NEW)
+    assert_allclose(whole["probability_yes"], p[:, 1])
+    assert_allclose(whole["lower_yes"], found.interval.lower[:, 1])
+    assert_allclose(whole["upper_yes"], found.interval.upper[:, 1])
+    assert_allclose(whole["aleatoric"], found.aleatoric)
+    assert_allclose(whole["epistemic"], found.epistemic)
+    assert_allclose(whole["ood_score"], model.ood_score(NEW))
 
 
 def test_learned_attributes_are_there_after_a_fit_and_not_before(model):

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist, pdist
+from sklearn.gaussian_process import kernels as sklearn_kernels
 from sklearn.gaussian_process.kernels import RBF
 
 from cavity import NumericalError
@@ -14,6 +15,7 @@ from cavity.data import ArraySource
 from cavity.data.scaling import Scaling
 from cavity.gp import inducing as initialization
 from cavity.gp.inducing import (
+    KERNEL_NAMES,
     default_kernel,
     greedy_conditional_variance,
     initial_inducing_points,
@@ -229,3 +231,16 @@ def test_the_point_left_out_is_the_one_whose_noise_the_others_see_least():
     smaller = K[np.ix_(best, best)], T.T @ precision @ T
     again = min((np.delete(np.arange(8), j) for j in range(8)), key=lambda kept: loss(kept, *smaller))
     assert_array_equal(most_useful(K, precision, 7), best[again])
+
+
+@pytest.mark.parametrize("name", KERNEL_NAMES)
+def test_a_kernel_of_many_features_is_told_in_a_line(name):
+    kernel = default_kernel(72, 1.0, name)
+    assert len(str(kernel)) < 80
+    assert "1, ..., 1" in str(kernel)
+    plain = getattr(sklearn_kernels, type(kernel.k2).__name__)
+    assert isinstance(kernel.k2, plain)
+    rows = np.random.default_rng(0).normal(size=(5, 72))
+    parameters = kernel.k2.get_params()
+    np.testing.assert_array_equal(kernel.k2(rows), plain(**parameters)(rows))
+    assert str(kernel.clone_with_theta(kernel.theta + 0.1)) != str(kernel)

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy.special import log_softmax, softmax, xlogy
 
 from cavity.gp.likelihoods import Logit, NoisyArgmax, Probit
-from cavity.gp.uncertainty import entropy, probability_interval, split_uncertainty
+from cavity.gp.uncertainty import entropy, predictive_uncertainty
 
 LIKELIHOODS = {"probit": Probit(), "logit": Logit()}
 CDF = {"probit": mpmath.ncdf, "logit": lambda z: 1 / (1 + mpmath.exp(-z))}
@@ -38,7 +38,7 @@ def expected_entropy(likelihood, mean, deviation):
 @pytest.mark.parametrize("deviation", [1e-3, 0.1, 0.39, 0.41, 1.0, 3.0, 20.0, 100.0])
 def test_noise_is_the_expected_entropy(likelihood, deviation):
     means = np.array([0.0, -0.7, 2.0, 5.0, -30.0, 300.0])
-    noise = split_uncertainty(
+    noise = predictive_uncertainty(
         LIKELIHOODS[likelihood], means[None], np.full((1, 6), deviation**2)
     ).aleatoric
     oracle = [expected_entropy(likelihood, mean, deviation) for mean in means]
@@ -52,16 +52,20 @@ def test_parts_are_not_negative_and_add_up(likelihood, data):
     n = data.draw(st.integers(1, 20))
     mean = data.draw(st.lists(st.floats(-1e6, 1e6), min_size=n, max_size=n))
     variance = data.draw(st.lists(st.floats(0.0, 1e8), min_size=n, max_size=n))
-    total, noise, knowledge = split_uncertainty(likelihood, np.array([mean]), np.array([variance]))
+    total, noise, knowledge, (lower, upper) = predictive_uncertainty(
+        likelihood, np.array([mean]), np.array([variance])
+    )
     assert (noise >= 0.0).all()
     assert (knowledge >= 0.0).all()
     assert (total <= np.log(2.0) + 1e-12).all()
     assert_allclose(noise + knowledge, total, atol=1e-15)
+    assert ((lower >= 0.0) & (lower <= upper) & (upper <= 1.0)).all()
+    assert_allclose(lower[:, 0], 1.0 - upper[:, 1], atol=1e-15)
 
 
 def test_a_known_function_leaves_noise_and_an_unknown_one_want_of_knowledge():
     mean, variance = np.zeros((1, 2)), np.array([[0.0, 1e8]])
-    total, noise, knowledge = split_uncertainty(Probit(), mean, variance)
+    total, noise, knowledge, _ = predictive_uncertainty(Probit(), mean, variance)
     assert_allclose(total, np.log(2.0))
     assert knowledge[0] < 1e-12
     assert noise[1] < 1e-3
@@ -71,8 +75,8 @@ def test_a_row_does_not_depend_on_the_others():
     rng = np.random.default_rng(0)
     mean, variance = rng.normal(size=(1, 9_000)), rng.exponential(size=(1, 9_000))
     likelihood = Logit()
-    together = np.array(split_uncertainty(likelihood, mean, variance))
-    alone = np.array(split_uncertainty(likelihood, mean[:, 7:8], variance[:, 7:8]))
+    together = np.array(predictive_uncertainty(likelihood, mean, variance)[:3])
+    alone = np.array(predictive_uncertainty(likelihood, mean[:, 7:8], variance[:, 7:8])[:3])
     assert_allclose(together[:, 7:8], alone, atol=1e-14)
 
 
@@ -97,7 +101,7 @@ class Softmax:
 def test_many_latents_against_sampling(likelihood):
     mean = np.array([[0.0, 3.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 30.0]])
     variance = np.array([[1.0, 0.5, 1e-3], [4.0, 2.0, 1e-3], [100.0, 0.1, 1e-3]])
-    total, noise, knowledge = split_uncertainty(likelihood, mean, variance)
+    total, noise, knowledge, _ = predictive_uncertainty(likelihood, mean, variance)
     draws = np.random.default_rng(1).normal(size=(3, 20_000))
     for row in range(3):
         f = mean[:, [row]] + np.sqrt(variance[:, [row]]) * draws
@@ -110,7 +114,7 @@ def test_many_latents_against_sampling(likelihood):
 def test_ten_latents_are_within_two_hundredths_of_a_nat():
     rng = np.random.default_rng(0)
     mean, variance = 2.0 * rng.normal(size=(10, 30)), rng.uniform(0.05, 5.0, size=(10, 30))
-    noise = split_uncertainty(NoisyArgmax(10), mean, variance).aleatoric
+    noise = predictive_uncertainty(NoisyArgmax(10), mean, variance).aleatoric
     draws = rng.normal(size=(10, 10_000))
     for row in range(30):
         p = NoisyArgmax(10).proba_given_latents(mean[:, [row]] + np.sqrt(variance[:, [row]]) * draws)
@@ -132,14 +136,24 @@ def test_an_interval_holds_its_share_of_the_posterior(likelihood):
     rng = np.random.default_rng(0)
     mean = rng.normal(size=(likelihood.n_latents, 3))
     variance = rng.uniform(0.1, 2.0, size=mean.shape)
-    ends = probability_interval(likelihood, mean, variance, 0.8)
+    ends = predictive_uncertainty(likelihood, mean, variance, 0.8).interval
     f = mean[:, :, None] + np.sqrt(variance)[:, :, None] * rng.normal(size=(*mean.shape, 20_000))
     p = likelihood.proba_given_latents(f.reshape(len(mean), -1)).reshape(-1, 3, 20_000)
     assert_allclose(np.mean(p < ends.lower.T[:, :, None], axis=2), 0.1, atol=0.02)
     assert_allclose(np.mean(p > ends.upper.T[:, :, None], axis=2), 0.1, atol=0.02)
 
 
+def test_many_rows_are_cut_into_parts_that_do_not_matter():
+    """The interval of a row of many classes is the same alone and among 2,000."""
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(size=(3, 2_000)), rng.uniform(0.1, 2.0, size=(3, 2_000))
+    whole = predictive_uncertainty(NoisyArgmax(3), mean, variance).interval
+    alone = predictive_uncertainty(NoisyArgmax(3), mean[:, 1_500:1_501], variance[:, 1_500:1_501])
+    assert_allclose(whole.lower[1_500], alone.interval.lower[0], atol=1e-14)
+    assert_allclose(whole.upper[1_500], alone.interval.upper[0], atol=1e-14)
+
+
 def test_an_interval_needs_a_level_between_zero_and_one():
     for level in (0.0, 1.0, 90, np.nan):
         with pytest.raises(ValueError, match="use a number such as"):
-            probability_interval(Probit(), np.zeros((1, 1)), np.ones((1, 1)), level)
+            predictive_uncertainty(Probit(), np.zeros((1, 1)), np.ones((1, 1)), level)

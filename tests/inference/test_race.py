@@ -262,6 +262,8 @@ def test_the_table_is_saved_with_the_model(tmp_path):
     loaded = cavity.load(tmp_path / "m.cavity")
     assert loaded.race_ == model.race_
     assert str(loaded.race_).count("\n") == len(model.race_)
+    assert repr(model.race_) == str(model.race_)
+    assert model.race_._repr_html_().count("<tr>") == len(model.race_) + 1
     assert "sharp" in str(model.race_)
     assert len(model.race_.as_dicts()) == len(model.race_)
 

@@ -23,6 +23,7 @@ def test_a_report_on_three_classes(fitted, tmp_path):
     assert "probability of the likeliest class" in page
     for name in ("left", "right", "top"):
         assert f">{name}</text>" in page
+        assert f"Likeliest: {name}</th>" in page
 
 
 def test_without_held_out_rows_there_is_nothing_to_judge_by(fitted, tmp_path):

@@ -4,6 +4,7 @@ import pickle
 import re
 import sys
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -16,17 +17,18 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity import SEPClassifier
 from cavity.report import write_report
+from cavity.report.target import View
 from cavity.report.write import two_features
 
 PARTS = [
-    "fitted",
-    "data",
-    "convergence",
     "performance",
     "relevance",
     "dependence",
-    "inducing",
     "surprising",
+    "data",
+    "fitted",
+    "convergence",
+    "inducing",
     "costs",
 ]
 NASTY = "<script>alert(1)</script>&\"'"
@@ -58,7 +60,7 @@ def page(fitted, tmp_path_factory):
 class Outline(HTMLParser):
     """Collects ids, references and unbalanced tags."""
 
-    VOID = frozenset({"meta", "link", "br", "wbr", "img"})
+    VOID = frozenset({"meta", "link", "br", "wbr", "img", "input"})
 
     def __init__(self, text):
         super().__init__()
@@ -90,10 +92,9 @@ class Outline(HTMLParser):
 def test_every_part_is_there_and_the_page_is_well_formed(page):
     outline = Outline(page)
     assert outline.open == []
-    assert [part for part in PARTS if part not in outline.ids] == []
+    assert [part for part in outline.ids if part in PARTS] == PARTS
     assert len(set(outline.ids)) == len(outline.ids), "ids of figures must not collide"
-    assert "reliability" in outline.ids
-    assert "curves" in outline.ids
+    assert {"reliability", "confusion", "curves", "threshold"} < set(outline.ids)
 
 
 def test_nothing_comes_from_elsewhere(page):
@@ -104,7 +105,9 @@ def test_nothing_comes_from_elsewhere(page):
     assert re.findall(r"url\((?!#)", page) == []
     assert re.findall(r"https?:", page) == []
     assert "@import" not in page
-    assert "<script" not in page
+    scripts = re.findall(r"<script.*?</script>", page, flags=re.DOTALL)
+    assert len(scripts) == 2, "the counts of the explorer, and what shows them"
+    assert not re.search(r"fetch\(|XMLHttp|import|eval|innerHTML|src=", "".join(scripts))
 
 
 def test_what_the_user_wrote_is_text(page):
@@ -119,6 +122,8 @@ def test_readers_who_do_not_see_it_are_told(page):
     assert all(image.get("role") == "img" and image.get("aria-label") for image in outline.images)
     assert outline.headings[0] == "h1"
     assert outline.headings.count("h1") == 1
+    levels = [int(heading[1]) for heading in outline.headings]
+    assert max(np.diff(levels)) == 1, "no level of headings is left out"
     assert outline.tables == outline.captions
     assert 'lang="en"' in page
 
@@ -170,7 +175,7 @@ def test_pipelines_and_one_feature(fitted, tmp_path):
     )
     pipeline.fit(frame[["height"]], labels)
     page = write_report(pipeline, tmp_path / "r.html", frame[["height"]], labels).read_text("utf-8")
-    assert "There is one feature only" in page
+    assert "A plane needs two features with numbers" in page
     assert ">height<" in page
 
 
@@ -197,7 +202,8 @@ def test_a_classifier_behind_a_transformation(fitted, tmp_path):
     page = write_report(table, tmp_path / "r.html", frame, labels, n_effects=1).read_text("utf-8")
     assert ">price<" in page
     surprises = page[page.index('class="surprises"') :]
-    assert ">price<" in surprises, "the training rows are known as features only"
+    assert ">unit price ($)<" in surprises
+    assert "Held-out rows whose label" in page, "the training rows are known as features only"
     page = write_report(
         table, tmp_path / "r.html", X_train=frame, y_train=labels, n_effects=0
     ).read_text("utf-8")
@@ -220,6 +226,20 @@ def test_rows_of_one_class_and_streams_and_constant_columns(tmp_path):
     [
         (lambda m, X, y, to: write_report(m, to / "no" / "r.html"), FileNotFoundError, "no"),
         (lambda m, X, y, to: write_report(m, to), IsADirectoryError, "folder"),
+        (lambda m, X, y, to: write_report(m, to / "r.pdf"), ValueError, r"r\.html'.*print it to PDF"),
+        (lambda m, X, y, to: write_report(m, to / "r.docx"), ValueError, r"write it to '.*r\.html'"),
+        (lambda m, X, y, to: write_report(m, to / "r"), ValueError, r"write it to '.*r\.html'"),
+        (lambda m, X, y, to: write_report(m, to / "r.html", "rows.csv"), ValueError, "y is missing"),
+        (
+            lambda m, X, y, to: write_report(m, to / "r.html", "rows.csv", "y"),
+            TypeError,
+            "X='rows.csv' is a path",
+        ),
+        (
+            lambda m, X, y, to: write_report(m, to / "r.html", X, y, pos_label="maybe"),
+            ValueError,
+            "pos_label='maybe'",
+        ),
         (lambda m, X, y, to: write_report(m, to / "r.html", X), ValueError, "y is missing"),
         (
             lambda m, X, y, to: write_report(m, to / "r.html", y_train=y),
@@ -261,13 +281,23 @@ def test_without_jinja_the_extra_is_named(fitted, tmp_path, monkeypatch):
         write_report(fitted[0], tmp_path / "r.html")
 
 
-def test_a_plane_is_that_of_the_two_most_relevant_features():
-    X = np.column_stack([[0, 1, 0, 1], [1, 2, 3, 4], [1, 0, 0, 1]])
-    assert two_features(X, np.array([1, 2, 0])) == (1, 2)
-    assert two_features(X, np.array([0, 1, 2])) == (0, 1)
+def pair(columns, order):
+    """The columns that a plane of these rows would show; order: their relevance."""
+    values = SimpleNamespace(values=lambda j: np.asarray(columns[j]))
+    return two_features(View(None, None, values, list("abc"), np.array(order)))
 
 
-def test_but_needs_room_in_one_direction():
-    X = np.column_stack([[0, 1, 0, 1], [1, 2, 3, 4], [1, 0, 0, 1]])
-    assert two_features(X, np.array([0, 2, 1])) == (1, 0)
-    assert two_features(X[:, [0, 0]], np.array([1, 0])) == (1, 0)
+FEW, MANY = [0.0, 1.0, 0.0, 1.0], [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_plane_is_that_of_the_two_most_relevant_columns():
+    assert pair([FEW, MANY, FEW], [1, 2, 0]) == (1, 2)
+    assert pair([FEW, MANY, FEW], [0, 1, 2]) == (0, 1)
+
+
+def test_but_needs_numbers_and_room_in_one_direction():
+    assert pair([FEW, MANY, FEW], [0, 2, 1]) == (1, 0)
+    assert pair([FEW, FEW], [1, 0]) == (1, 0)
+    words = np.array(["a", "b", "a", None], dtype=object)
+    assert pair([words, MANY, FEW], [0, 1, 2]) == (1, 2)
+    assert pair([words, MANY], [0, 1]) is None

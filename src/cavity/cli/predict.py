@@ -233,7 +233,9 @@ def run_report(
     """Write the report on a model and the rows of a table."""
     path = checked_output(output, settings.force)
     from cavity.report import write_report  # not for `cavity evaluate`
+    from cavity.report.write import check_path
 
+    check_path(path)
     model = loaded_model(model_path)
     table = with_target(model, model_path, open_table(data), data)
     with progress_shown(settings.quiet) as watcher:

@@ -192,6 +192,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
 
     ignored_: Sequence[str] = ()
     """Columns of the training table that are not used; `check_columns` does not report them as new."""
+    identifiers_: Sequence[str] = ()
+    """Columns that are left out because they number or name the rows; reports call the rows by them."""
     effects_: Sequence[EffectEncoder] = ()
     """Value effects, whose features follow those of the encoders."""
 
@@ -279,6 +281,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if not used:
             raise SourceError(f"{name} has no column to learn from: {'; '.join(self.notes_)}")
         self.encoders_ = [d.encoder for d in used.values() if d.encoder is not None]
+        self.identifiers_ = [c for c, d in decisions.items() if d.names_rows and c not in used]
         self.effects_ = []
         self.dtype_ = "float32" if all(d.single for d in used.values()) else "float64"
 
@@ -289,13 +292,14 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             state["encoders_"] = encoders_as_text(self.encoders_)
             state["notes_"] = json.dumps(self.notes_)
             state["ignored_"] = json.dumps(list(self.ignored_))
+            state["identifiers_"] = json.dumps(list(self.identifiers_))
             state["effects_"] = effects_as_state(self.effects_)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "encoders_" in state:
             state = {**state, "encoders_": encoders_from_text(state["encoders_"])}
-            state |= {name: json.loads(state[name]) for name in ("notes_", "ignored_")}
+            state |= {name: json.loads(state[name]) for name in ("notes_", "ignored_", "identifiers_")}
             state["effects_"] = effects_from_state(state["effects_"])
         super().__setstate__(state)
 

@@ -48,6 +48,8 @@ class Decision(NamedTuple):
     """Whether float32 holds it."""
     is_spare: bool = False
     """Whether it is left out if there is any other column to use."""
+    names_rows: bool = False
+    """Whether its values number or name the rows."""
 
 
 class ColumnScan(Protocol):
@@ -111,7 +113,8 @@ class NumericScan:
             self.column, self.sample.median, self.missing > 0, self.form.kind, self.form.decimal
         )
         if not self.missing and (why := self.order.identifies_rows(self.high - self.low)):
-            return Decision(encoder, (f"{self.column!r} {why} and is left out",), single, is_spare=True)
+            note = f"{self.column!r} {why} and is left out"
+            return Decision(encoder, (note,), single, is_spare=True, names_rows=True)
         notes: tuple[str, ...] = ()
         if self.infinite:
             cells = "1 cell" if self.infinite == 1 else f"{self.infinite:,} cells"
@@ -257,7 +260,7 @@ class LevelScan:
             level = next(iter(self.counts))
             return Decision(None, (f"{self.column!r} is always {level!r} and is left out",))
         if n_levels == self.n and n_levels > 2:
-            return Decision(None, (self._identifier("every row has a value of its own"),))
+            return self._identifier("every row has a value of its own")
         if n_levels <= self.max_categories and not self.forgot:
             encoder = CategoricalEncoder(
                 self.column, tuple(sorted(self.counts)), False, self.missing > 0
@@ -268,7 +271,7 @@ class LevelScan:
         if not common and sum(self.counts.values()) >= 2 * n_levels:
             common = [level for level, _ in self.counts.most_common(1)]  # effects may tell the others
         if not common:
-            return Decision(None, (self._identifier("hardly any value occurs twice"),))
+            return self._identifier("hardly any value occurs twice")
         note = (
             f"{self.column!r} has {'more than ' if self.forgot else ''}{n_levels:,} levels: the "
             f"commonest {len(common)} are kept, the others count as one"
@@ -276,9 +279,10 @@ class LevelScan:
         encoder = CategoricalEncoder(self.column, tuple(sorted(common)), True, self.missing > 0)
         return Decision(encoder, (note,))
 
-    def _identifier(self, why: str) -> str:
+    def _identifier(self, why: str) -> Decision:
         example = next(iter(self.counts))[:_LONGEST]
-        return f"{self.column!r} looks like an identifier ({why}, such as {example!r}) and is left out"
+        note = f"{self.column!r} looks like an identifier ({why}, such as {example!r}) and is left out"
+        return Decision(None, (note,), names_rows=True)
 
 
 class DateScan:

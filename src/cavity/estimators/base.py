@@ -233,6 +233,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             if asks:
                 config = replace(config, n_predicting=result.n_predicting)
         self._store(problem, config, result, progress, None if decision is None else decision.race, mean)
+        progress.finish()
         return result
 
     def _with_mean_function(

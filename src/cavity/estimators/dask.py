@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import shutil
-import sys
 import tempfile
 import weakref
 from os import PathLike
@@ -48,6 +47,7 @@ from cavity.estimators.table_prediction import warn_of_new_columns
 from cavity.estimators.validation import validation_rows
 from cavity.gp.uncertainty import Uncertainty
 from cavity.inference.config import TrainingConfig
+from cavity.inference.notebook import tell
 from cavity.inference.optimizers import Optimizer
 from cavity.typing import (
     AnyArray,
@@ -70,33 +70,36 @@ Prediction: TypeAlias = Any
 
 
 def lazily(
-    model: TrainedGPClassifier, method: str, X: dask.array.Array | dask.dataframe.DataFrame
+    model: TrainedGPClassifier,
+    method: str,
+    X: dask.array.Array | dask.dataframe.DataFrame,
+    **options: float,
 ) -> Prediction:
-    """A Dask array, or a tuple of them, of `model.method` for the rows of X."""
+    """A Dask array, or a tuple of them, of `model.method` with options for the rows of X."""
     n_features = model.n_features_in_
     if X.shape[1] != n_features:
         raise ValueError(
             f"X has {X.shape[1]} features, but {type(model).__name__} was fitted on {n_features}"
         )
-    sample = _call(model, method, np.zeros((1, n_features)))
+    sample = _call(model, method, np.zeros((1, n_features)), **options)
     if isinstance(X, dask.array.Array):
         blocks, lengths = X.rechunk({1: -1}).to_delayed().ravel(), X.chunks[0]
     else:
         blocks = X.to_delayed()
         lengths = (np.nan,) * len(blocks)
     shared = dask.delayed(model)
-    parts = [dask.delayed(_call)(shared, method, block) for block in blocks]
+    parts = [dask.delayed(_call)(shared, method, block, **options) for block in blocks]
     return _joined(parts, lengths, sample)
 
 
 def _joined(parts: list[Delayed], lengths: tuple[float, ...], sample: Prediction) -> Prediction:
     """The parts, one after the other, as a lazy array, or a tuple of them if `sample` is one."""
     if isinstance(sample, tuple):
-        arrays = [
-            _array([dask.delayed(_item)(part, i) for part in parts], lengths, one)
+        items = [
+            _joined([dask.delayed(_item)(part, i) for part in parts], lengths, one)
             for i, one in enumerate(sample)
         ]
-        return Uncertainty(*arrays) if isinstance(sample, Uncertainty) else tuple(arrays)
+        return _tuple_like(sample, items)
     return _array(parts, lengths, sample)
 
 
@@ -114,7 +117,21 @@ def _item(values: tuple[Array, ...], i: int) -> Array:
     return values[i]
 
 
-def _call(model: TrainedGPClassifier, method: str, block: Array | pandas.DataFrame) -> Prediction:
+def _tuple_like(sample: tuple[Prediction, ...], items: list[Prediction]) -> Prediction:
+    """A tuple of the type of `sample`, named or plain."""
+    return type(sample)(*items) if hasattr(sample, "_fields") else tuple(items)
+
+
+def _none_of(sample: Prediction) -> Prediction:
+    """The prediction for no rows, from that for some."""
+    if isinstance(sample, tuple):
+        return _tuple_like(sample, [_none_of(part) for part in sample])
+    return sample[:0]
+
+
+def _call(
+    model: TrainedGPClassifier, method: str, block: Array | pandas.DataFrame, **options: float
+) -> Prediction:
     """The method's result for a block of rows, which may be empty."""
     if isinstance(block, pandas.DataFrame):
         kinds = [getattr(kind, "numpy_dtype", kind) for kind in block.dtypes]
@@ -123,13 +140,10 @@ def _call(model: TrainedGPClassifier, method: str, block: Array | pandas.DataFra
         _check_names(model, names)
         block = values
     if len(block) == 0:
-        nothing = _call(model, method, np.zeros((1, model.n_features_in_)))
-        if isinstance(nothing, tuple):
-            return tuple(part[:0] for part in nothing)
-        return nothing[:0]
+        return _none_of(_call(model, method, np.zeros((1, model.n_features_in_)), **options))
     bare = copy.copy(model)  # the names were compared above
     bare.__dict__.pop("feature_names_in_", None)
-    return getattr(bare, method)(block)
+    return getattr(bare, method)(block, **options)
 
 
 def _check_names(model: TrainedGPClassifier, names: list[str]) -> None:
@@ -155,27 +169,31 @@ def fit_table(
     return local
 
 
-def predict_table(model: TableClassifier, method: str, X: dask.dataframe.DataFrame) -> Prediction:
+def predict_table(
+    model: TableClassifier, method: str, X: dask.dataframe.DataFrame, **options: float
+) -> Prediction:
     """A Dask array, or a tuple of them, of a table classifier's method for the rows of a data frame."""
     check_is_fitted(model)
     warn_of_new_columns(model.preprocessor_, DaskTable(X))
     features = np.zeros((1, model.preprocessor_.n_features_out_))
-    sample = _call(model.estimator_, method, features)
+    sample = _call(model.estimator_, method, features, **options)
     bare = copy.copy(model)
     bare.estimator_ = copy.copy(model.estimator_).set_params(n_jobs=1)
     shared, call = dask.delayed(bare), dask.delayed(_call_table)
     blocks = X[model.columns_].to_delayed()
-    parts = [call(shared, method, block, sample) for block in blocks]
+    parts = [call(shared, method, block, sample, **options) for block in blocks]
     return _joined(parts, (np.nan,) * len(parts), sample)
 
 
 def _call_table(
-    model: TableClassifier, method: str, block: pandas.DataFrame, sample: Prediction
+    model: TableClassifier,
+    method: str,
+    block: pandas.DataFrame,
+    sample: Prediction,
+    **options: float,
 ) -> Prediction:
     """The method's result for a block of rows, which may be empty."""
-    if len(block):
-        return getattr(model, method)(block)
-    return tuple(part[:0] for part in sample) if isinstance(sample, tuple) else sample[:0]
+    return getattr(model, method)(block, **options) if len(block) else _none_of(sample)
 
 
 class DaskClassifier(TrainedGPClassifier):
@@ -289,10 +307,9 @@ class DaskClassifier(TrainedGPClassifier):
         else:
             self.__dict__.pop("feature_names_in_", None)
         if self.verbose:
-            print(
+            tell(
                 f"{cluster.n_workers} workers, {len(source.groups)} tasks a pass; dashboard: "
-                f"{cluster.client.dashboard_link}",
-                file=sys.stderr,
+                f"{cluster.client.dashboard_link}"
             )
         return source
 
@@ -336,10 +353,12 @@ class DaskClassifier(TrainedGPClassifier):
         """The most probable class of each row; lazy for Dask collections."""
         return self._predicted("predict", X, offset)
 
-    def predict_uncertainty(self, X: InputRows, *, offset: InputOffset = None) -> Uncertainty:
-        """Entropy of the predictions, split as on one machine; lazy for Dask collections."""
-        split: Uncertainty = self._predicted("predict_uncertainty", X, offset)
-        return split
+    def predict_uncertainty(
+        self, X: InputRows, level: float = 0.9, *, offset: InputOffset = None
+    ) -> Uncertainty:
+        """Entropy and intervals of the predictions as on one machine; lazy for Dask collections."""
+        found: Uncertainty = self._predicted("predict_uncertainty", X, offset, level=level)
+        return found
 
     def ood_score(self, X: InputRows) -> LazyArray:
         """How far rows are from what was learned; lazy for Dask collections."""
@@ -355,15 +374,17 @@ class DaskClassifier(TrainedGPClassifier):
             return float(right.mean().compute())
         return float(((right * sample_weight).sum() / sample_weight.sum()).compute())
 
-    def _predicted(self, method: str, X: InputRows, offset: InputOffset = None) -> Prediction:
+    def _predicted(
+        self, method: str, X: InputRows, offset: InputOffset = None, **options: float
+    ) -> Prediction:
         check_is_fitted(self)
         self._refuse_offset(offset)
         if is_dask_collection(X):
             self.model_.prior  # noqa: B018  (computed here once: workers may not know a user's kernel)
             predictor = self._as_local()
             predictor.n_jobs = 1
-            return lazily(predictor, method, X)
-        return getattr(super(), method)(X)
+            return lazily(predictor, method, X, **options)
+        return getattr(super(), method)(X, **options)
 
     def to_local(self) -> TrainedGPClassifier:
         """Return the fitted classifier of one machine, which needs no Dask and predicts the same.

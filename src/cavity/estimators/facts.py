@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data.source import Source
 from cavity.engines.local import LocalEngine
 from cavity.gp.model import Model
+from cavity.text import abbreviated
 
 if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
@@ -93,7 +94,7 @@ class FitFacts:
             "Rows of the last chunk" if self.streamed else "Training rows": f"{self.rows:,}",
             "Features": f"{self.features:,}",
             "Inducing points": f"{self.inducing_points:,}",
-            "Kernel": self.kernel,
+            "Kernel": abbreviated(self.kernel),
         }
         if self.mean_function is not None:
             lines["Mean function"] = self.mean_function

@@ -15,7 +15,7 @@ from cavity.estimators.validation import validated_offset, validated_rows
 from cavity.gp.mean_function import LinearScore
 from cavity.gp.model import Model
 from cavity.gp.relevance import Relevance
-from cavity.gp.uncertainty import Uncertainty, split_uncertainty
+from cavity.gp.uncertainty import Uncertainty, check_level, predictive_uncertainty
 from cavity.inference.fitted import names_of_features
 from cavity.typing import (
     AnyArray,
@@ -101,12 +101,19 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
-    def predict_uncertainty(self, X: InputRows, *, offset: InputOffset = None) -> Uncertainty:
-        """Predictive entropy at X [n, d] in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
+    def predict_uncertainty(
+        self, X: InputRows, level: float = 0.9, *, offset: InputOffset = None
+    ) -> Uncertainty:
+        """How uncertain the predictions at X [n, d] are: entropy in two parts, and an interval.
 
-        The aleatoric part is E[H[p(y | f)]], what would remain if the latent function were known. The
-        epistemic part is the mutual information of label and latent value, which more rows near x would
-        reduce.
+        `total` = `aleatoric` + `epistemic`, each [n], is the entropy of the predicted probabilities in
+        nats. The aleatoric part is E[H[p(y | f)]], what would remain if the latent function were known.
+        The epistemic part is the mutual information of label and latent value, which more rows near x
+        would reduce.
+
+        `interval.lower` and `interval.upper`, each [n, C], are the ends of the interval that holds the
+        probability of each class with posterior probability `level`: the middle of the distribution of
+        p(y | f). It is not an interval of the label.
 
         >>> from sklearn.datasets import make_moons
         >>> from cavity import SEPClassifier
@@ -115,9 +122,13 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
         >>> far = model.predict_uncertainty([[50.0, 50.0]])
         >>> bool(far.epistemic[0] > far.aleatoric[0])
         True
+        >>> lower, upper = far.interval
+        >>> bool(lower[0, 1] < 0.1 and upper[0, 1] > 0.9)  # nothing is known there
+        True
         """
+        check_level(level)
         mean, variance = self._latent_moments(X, offset)
-        return split_uncertainty(self.model_.likelihood, mean, variance)
+        return predictive_uncertainty(self.model_.likelihood, mean, variance, level)
 
     @property
     def mean_function_(self) -> LinearScore | BaseEstimator | None:

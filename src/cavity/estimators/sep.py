@@ -72,7 +72,7 @@ class SEPClassifier(TrainedGPClassifier):
     checkpoint : path or None
         File to which training is saved, and from which the same call resumes a fit that was killed.
     random_state, n_jobs, verbose
-        As in scikit-learn; n_jobs=None uses all cores.
+        As in scikit-learn; n_jobs=None uses all cores, and verbose=1 shows a bar in a notebook.
 
     Attributes
     ----------

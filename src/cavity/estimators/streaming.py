@@ -343,6 +343,7 @@ class TrainedGPClassifier(SparseGPClassifier):
                 settings = self._stream_settings(config, len(trainer.problem.space.Z))
                 trainer, stream = absorb(trainer, record.stream, chunk, progress, settings)
                 self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
+            progress.finish()
         if first and self._given_points is None and not config.learn_inducing:
             warn_few_points(len(self.model_.Z), config.n_inducing)
         return self

@@ -48,7 +48,7 @@ from cavity.estimators.table_input import (
 from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
 from cavity.estimators.table_stream import absorb_chunk
 from cavity.export.model_file import save
-from cavity.gp.uncertainty import Uncertainty, split_uncertainty
+from cavity.gp.uncertainty import Uncertainty, check_level, predictive_uncertainty
 from cavity.inference.config import any_of, check_value, is_flag, one_of
 from cavity.memory import peak_bytes
 from cavity.typing import (
@@ -338,22 +338,23 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
 
     @lazy_on_dask
-    def predict_uncertainty(self, X: InputRows) -> Uncertainty:
+    def predict_uncertainty(self, X: InputRows, level: float = 0.9) -> Uncertainty:
         """Predictive entropy in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
 
-        The epistemic part is what more rows like these would reduce; see `SEPClassifier`.
+        The epistemic part is what more rows like these would reduce. `interval.lower` and
+        `interval.upper` [n, C] are the ends of the interval that holds the probability of each class
+        with posterior probability `level`; see `SEPClassifier`.
         """
+        check_level(level)
         mean, variance, _ = self._at(X)
-        return split_uncertainty(self.estimator_.model_.likelihood, mean, variance)
+        return predictive_uncertainty(self.estimator_.model_.likelihood, mean, variance, level)
 
     @lazy_on_dask
     def ood_score(self, X: InputRows) -> Array:
         """How far rows are from what was learned: [n], from 0 (known) to 1 (nothing is known)."""
         check_is_fitted(self)
-        model = self.estimator_.model_
         with self.compute_context() as threads:
-            shares = [model.remaining_variance_share(rows, threads.map) for rows in self._chunks(X)]
-        return np.asarray(np.hstack(shares).mean(axis=0))
+            return np.concatenate([self.ood_score_at(rows, threads) for rows in self._chunks(X)])
 
     def sample_latent(self, X: InputRows, n_samples: int = 1, random_state: RandomSeed = None) -> Array:
         """Joint draws of the latent function, as those of `SEPClassifier`; O(n²) memory."""
@@ -375,6 +376,11 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         model = self.estimator_.model_
         mean, variance = model.latent_moments(features, threads.map)
         return mean, variance, model.likelihood.predict_log_proba(mean, variance)
+
+    def ood_score_at(self, features: Array, threads: Threads) -> Array:
+        """`ood_score` [n] at features [n, d]."""
+        share = self.estimator_.model_.remaining_variance_share(features, threads.map)
+        return np.asarray(share.mean(axis=0))
 
     def compute_context(self) -> AbstractContextManager[Threads]:
         """Threads for `moments_and_log_proba`, as many as the classifier's n_jobs says."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
+from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, ParamSpec, TypeGuard, TypeVar, cast
 
@@ -83,12 +84,13 @@ def lazy_on_dask(method: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(method)
     def predict(*args: P.args, **kwargs: P.kwargs) -> R:
-        X = args[1] if len(args) > 1 else kwargs.get("X")
+        given = signature(method).bind(*args, **kwargs).arguments
+        model, X = (given.pop(name, None) for name in ("self", "X"))
         if not is_dask(X):
             return method(*args, **kwargs)
         from cavity.estimators.dask import predict_table  # Dask is an extra
 
-        return cast(R, predict_table(cast("TableClassifier", args[0]), method.__name__, X))
+        return cast(R, predict_table(cast("TableClassifier", model), method.__name__, X, **given))
 
     return predict
 

@@ -13,10 +13,9 @@ from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor, warn_of_words
 from cavity.data.shuffle import read_ahead
 from cavity.data.table import Table
-from cavity.engines.threads import Threads
 from cavity.errors import SourceError, warn_user
-from cavity.gp.uncertainty import Interval, probability_interval, split_uncertainty
-from cavity.text import listed
+from cavity.gp.uncertainty import predictive_uncertainty
+from cavity.text import listed, suggestion
 from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
@@ -31,15 +30,32 @@ class LabelledRows:
 
     `take` reads the whole table and returns a data frame of some rows, whose index has their numbers in
     the table. With `weight`, rows of weight 0 are left out too, as in a fit.
+
+    ids: columns that name the rows, which the frame has besides those that the model uses; None means
+    those that the model has left out because they number or name the rows.
     """
 
-    def __init__(self, model: TableClassifier, table: Table, weight: str | None = None) -> None:
+    def __init__(
+        self,
+        model: TableClassifier,
+        table: Table,
+        weight: str | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> None:
         if model.target_ is None or model.target_ not in table.columns:
             raise SourceError(f"{table.name} has no target column {model.target_!r}")
         if weight is not None and weight not in table.columns:
             raise SourceError(f"{table.name} has no weight column {weight!r}, which the fit had")
+        if ids is None:
+            ids = [name for name in model.preprocessor_.identifiers_ if name in table.columns]
+        for name in ids:
+            if name not in table.columns:
+                raise SourceError(
+                    f"{table.name} has no column {name!r}, which ids names"
+                    f"{suggestion(name, table.columns)}"
+                )
         warn_of_new_columns(model.preprocessor_, table)
-        self.model, self.table, self.weight = model, table, weight
+        self.model, self.table, self.weight, self.ids = model, table, weight, list(ids)
         codes = [codes for _, codes, _ in self._chunks([])]
         self.codes: IntArray = np.concatenate(codes)
         if not len(self.codes):
@@ -62,10 +78,14 @@ class LabelledRows:
         wanted: IntArray = np.unique(numbers)
         unseen, parts, first = UnseenLevels(self.model.preprocessor_), [], 0
         places: list[IntArray] = []
-        for chunk, codes, at in self._chunks(self.model.columns_):
+        for chunk, codes, at in self._chunks(list(dict.fromkeys([*self.model.columns_, *self.ids]))):
             unseen.look_at(chunk)
             inside = wanted[(wanted >= first) & (wanted < first + len(codes))] - first
-            some = self.model.preprocessor_.typed(chunk.take(pa.array(inside)))
+            rows = chunk.take(pa.array(inside))
+            some = self.model.preprocessor_.typed(rows)
+            for name in self.ids:
+                if name not in some.schema.names:
+                    some = some.append_column(name, rows.column(name))
             parts.append(pa.Table.from_batches([some]))
             places.append(at[inside])
             first += len(codes)
@@ -182,12 +202,14 @@ def _predicted(
                 else:
                     columns |= {f"{name}_{words[c]}": pa.array(values[c]) for c in range(len(values))}
             if level is not None:
-                more = row_uncertainty(model, features, (mean, variance), level, threads)
+                likelihood = model.estimator_.model_.likelihood
+                more = predictive_uncertainty(likelihood, mean, variance, level)
                 for c in shown:
                     columns[f"lower_{words[c]}"] = pa.array(more.interval.lower[:, c])
                     columns[f"upper_{words[c]}"] = pa.array(more.interval.upper[:, c])
-                for name in ("aleatoric", "epistemic", "ood_score"):
-                    columns[name] = pa.array(getattr(more, name))
+                columns["aleatoric"] = pa.array(more.aleatoric)
+                columns["epistemic"] = pa.array(more.epistemic)
+                columns["ood_score"] = pa.array(model.ood_score_at(features, threads))
             twice = [name for name in keep if name in columns]
             if twice:
                 raise SourceError(
@@ -195,29 +217,6 @@ def _predicted(
                     "predictions; rename it"
                 )
             yield pa.RecordBatch.from_pydict({name: chunk.column(name) for name in keep} | columns)
-
-
-class RowUncertainty(NamedTuple):
-    """How uncertain the predictions of n rows are."""
-
-    aleatoric: Array
-    epistemic: Array
-    """[n]: nats; see `predict_uncertainty` of the classifiers."""
-    interval: Interval
-    """[n, C]: of each class probability."""
-    ood_score: Array
-    """[n]: from 0 (known) to 1 (nothing is known)."""
-
-
-def row_uncertainty(
-    model: TableClassifier, features: Array, moments: tuple[Array, Array], level: float, threads: Threads
-) -> RowUncertainty:
-    """Uncertainty at features [n, d], where the latent mean and variance are moments, both [L, n]."""
-    fitted = model.estimator_.model_
-    split = split_uncertainty(fitted.likelihood, *moments)
-    interval = probability_interval(fitted.likelihood, *moments, level)
-    ood_score = fitted.remaining_variance_share(features, threads.map).mean(axis=0)
-    return RowUncertainty(split.aleatoric, split.epistemic, interval, np.asarray(ood_score))
 
 
 class UnseenLevels:

@@ -85,6 +85,7 @@ _PREPROCESSOR: dict[str, Any] = {
     "encoders_": list[NumericEncoder | CategoricalEncoder | DateEncoder],
     "notes_": list[str],
     "ignored_": list[str],
+    "identifiers_": list[str],
     "effects_": list[EffectEncoder],
     "dtype_": str,
     "drop_features": Sequence[str],

@@ -2,9 +2,10 @@
 
 skops builds objects from a tree of nodes, each of which names a type. Trusting whole packages by name is
 not safe: NumPy alone has functions that execute strings. A name is therefore accepted only if it is a
-class whose objects are plain data: a record (dataclass or named tuple) or an estimator of cavity, or a
-scikit-learn kernel. The types that skops itself trusts (arrays, containers, scikit-learn's estimators)
-are accepted too. Nodes that call something, such as bound methods and partial functions, never are.
+class whose objects are plain data: a record (dataclass or named tuple), an estimator or a kernel of
+cavity, or a scikit-learn kernel. The types that skops itself trusts (arrays, containers, scikit-learn's
+estimators) are accepted too. Nodes that call something, such as bound methods and partial functions,
+never are.
 
 The sizes of all arrays are checked against the size of the file, so that a small file stays small in
 memory.
@@ -236,7 +237,7 @@ def _check_array(node: dict[str, Any], archive: ZipFile) -> None:
 
 
 def _plain_data(name: str) -> type | None:
-    """Return the class of that name if it is plain data of cavity or a scikit-learn kernel."""
+    """Return the class of that name if it is plain data of cavity, or a kernel."""
     module, _, attribute = name.rpartition(".")
     if module == kernels.__name__:
         kind = getattr(kernels, attribute, None)
@@ -250,7 +251,7 @@ def _plain_data(name: str) -> type | None:
     if not isinstance(kind, type) or full_name(kind) != name:
         return None
     is_record = is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
-    return kind if is_record or issubclass(kind, BaseEstimator) else None
+    return kind if is_record or issubclass(kind, (BaseEstimator, Kernel)) else None
 
 
 def _check_fields(kind: type, node: dict[str, Any]) -> None:

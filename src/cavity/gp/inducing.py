@@ -10,13 +10,14 @@ from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.gaussian_process import kernels
 from threadpoolctl import threadpool_limits
 
 from cavity.data.source import RowSource
 from cavity.errors import NumericalError
 from cavity.gp.kernels import bind
 from cavity.gp.prior import Prior
+from cavity.text import abbreviated
 from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
@@ -268,6 +269,24 @@ def _weighted_median(values: Array, weight: Array) -> float:
     return float(0.5 * (values[low] + values[min(high, len(values) - 1)]))
 
 
+class RBF(kernels.RBF):  # type: ignore[misc]  # scikit-learn is untyped
+    """scikit-learn's kernel, printed in a line however many lengthscales it has.
+
+    >>> RBF([1.0] * 72)
+    RBF(length_scale=[1, 1, 1, ..., 1, 1, 1])
+    """
+
+    def __repr__(self) -> str:
+        return abbreviated(super().__repr__())
+
+
+class Matern(kernels.Matern):  # type: ignore[misc]
+    """scikit-learn's kernel, printed in a line however many lengthscales it has."""
+
+    def __repr__(self) -> str:
+        return abbreviated(super().__repr__())
+
+
 KERNEL_NAMES = ("matern32", "matern12", "rbf")
 """The kernels that `default_kernel` makes, by name."""
 
@@ -284,4 +303,4 @@ def default_kernel(n_features: int, lengthscale: float, name: str = "matern32") 
         shape = RBF(scales, bounds)
     else:
         shape = Matern(scales, bounds, nu={"matern32": 1.5, "matern12": 0.5}[name])
-    return ConstantKernel(1.0, (1e-2, 30.0)) * shape
+    return kernels.ConstantKernel(1.0, (1e-2, 30.0)) * shape

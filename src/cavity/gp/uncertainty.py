@@ -1,4 +1,4 @@
-"""Split the uncertainty of a prediction: noise in the labels (aleatoric), lack of knowledge (epistemic).
+"""The uncertainty of a prediction: noise in the labels, lack of knowledge, an interval of p(y | f).
 
 With p̄ = E_q[p(y | f)] the predictive probabilities and H the entropy, in nats,
 
@@ -16,6 +16,10 @@ variance.
 
 With many latent functions, E[H] is the mean over 512 Sobol points, shifted once with a fixed seed and
 the same for every row: within 0.02 nats for ten classes whose latent variances are up to 5.
+
+The interval of a class probability holds the middle `level` of the distribution of p(y | f) under q.
+With one latent function p(y | f) is monotone in f, so that the ends are its values at two quantiles of
+f. With many, they are quantiles over the same 512 points: each tail is within 0.02 of its share.
 """
 
 from __future__ import annotations
@@ -47,35 +51,6 @@ _CHUNK = 1_000_000
 """Numbers in the largest array."""
 
 
-class Uncertainty(NamedTuple):
-    """Entropy of predictions in nats, and its two parts; each [n]."""
-
-    total: Array
-    """H[p̄], between 0 and the logarithm of the number of classes."""
-    aleatoric: Array
-    """E[H[p(y | f)]]: the part that would remain if the latent function were known."""
-    epistemic: Array
-    """total − aleatoric ≥ 0: the part that more rows nearby would reduce."""
-
-
-def split_uncertainty(likelihood: Likelihood, mean: Array, variance: Array) -> Uncertainty:
-    """Split the predictive entropy of a likelihood for latent moments mean, variance [C, n].
-
-    >>> from cavity.gp.likelihoods import Probit
-    >>> at = split_uncertainty(Probit(), np.zeros((1, 2)), np.array([[0.0, 1e4]]))
-    >>> at.total.round(3), at.aleatoric.round(3)
-    (array([0.693, 0.693]), array([0.693, 0.007]))
-    """
-    with np.errstate(all="ignore"):
-        total = entropy(likelihood.predict_log_proba(mean, variance))
-        if len(mean) == 1:
-            aleatoric = _expected_entropy(likelihood, mean[0], np.sqrt(variance[0]))
-        else:
-            aleatoric = total * _aleatoric_share(likelihood, mean, np.sqrt(variance))
-    aleatoric = np.minimum(aleatoric, total)  # rounding may make it larger
-    return Uncertainty(total, aleatoric, total - aleatoric)
-
-
 class Interval(NamedTuple):
     """Ends of a credible interval of each class probability, both [n, C]."""
 
@@ -83,40 +58,84 @@ class Interval(NamedTuple):
     upper: Array
 
 
-def probability_interval(
-    likelihood: Likelihood, mean: Array, variance: Array, level: float = 0.9
-) -> Interval:
-    """The middle `level` of the distribution of p(y | f), for latent moments mean, variance [C, n].
+class Uncertainty(NamedTuple):
+    """Entropy of predictions in nats, its two parts, and an interval of each class probability."""
 
-    With one latent function p(y | f) is monotone in f, so that the ends are its values at two quantiles
-    of f. With many, they are quantiles over the 512 points that also give the expected entropy: each
-    tail is within 0.02 of its share.
+    total: Array
+    """[n]: H[p̄], between 0 and the logarithm of the number of classes."""
+    aleatoric: Array
+    """[n]: E[H[p(y | f)]], the part that would remain if the latent function were known."""
+    epistemic: Array
+    """[n]: total − aleatoric ≥ 0, the part that more rows nearby would reduce."""
+    interval: Interval
+    """Ends [n, C] of the interval that holds p(y | f) with the posterior probability `level`."""
 
-    >>> from cavity.gp.likelihoods import Probit
-    >>> ends = probability_interval(Probit(), np.zeros((1, 1)), np.ones((1, 1)))
-    >>> ends.lower.round(3).tolist(), ends.upper.round(3).tolist()
-    ([[0.05, 0.05]], [[0.95, 0.95]])
+
+def check_level(level: float) -> None:
+    """Raise unless `level` is a share between 0 and 1.
+
+    >>> check_level(90)
+    Traceback (most recent call last):
+    ValueError: level=90 is not a share of the posterior; use a number such as 0.9
     """
     if not 0.0 < level < 1.0:
         raise ValueError(f"level={level!r} is not a share of the posterior; use a number such as 0.9")
+
+
+def predictive_uncertainty(
+    likelihood: Likelihood, mean: Array, variance: Array, level: float = 0.9
+) -> Uncertainty:
+    """Uncertainty of the predictions of a likelihood for latent moments mean, variance [C, n].
+
+    >>> from cavity.gp.likelihoods import Probit
+    >>> at = predictive_uncertainty(Probit(), np.zeros((1, 2)), np.array([[0.0, 1e4]]))
+    >>> at.total.round(3), at.aleatoric.round(3)
+    (array([0.693, 0.693]), array([0.693, 0.007]))
+    >>> at.interval.lower.round(3).tolist(), at.interval.upper.round(3).tolist()
+    ([[0.5, 0.5], [0.0, 0.0]], [[0.5, 0.5], [1.0, 1.0]])
+    """
+    check_level(level)
     tails = 0.5 - 0.5 * level, 0.5 + 0.5 * level
-    n_latents, n = mean.shape
     with np.errstate(all="ignore"):
-        deviation = np.sqrt(variance)
-        if n_latents == 1:
-            low, high = (likelihood.proba_given_latents(mean + ndtri(q) * deviation).T for q in tails)
-            return Interval(
-                np.column_stack([high[:, 0], low[:, 1]]), np.column_stack([low[:, 0], high[:, 1]])
-            )
-        draws = _normal_points(n_latents)
-        ends = [
-            np.quantile(
-                _drawn_proba(likelihood, mean[:, rows], deviation[:, rows], draws), tails, axis=2
-            )
-            for rows in np.array_split(np.arange(n), 1 + n * draws.size // _CHUNK)
-        ]
+        total, deviation = entropy(likelihood.predict_log_proba(mean, variance)), np.sqrt(variance)
+        if len(mean) == 1:
+            aleatoric = _expected_entropy(likelihood, mean[0], deviation[0])
+            interval = _interval_of_one(likelihood, mean, deviation, tails)
+        else:
+            share, interval = _share_and_interval(likelihood, mean, deviation, tails)
+            aleatoric = total * share
+    aleatoric = np.minimum(aleatoric, total)  # rounding may make it larger
+    return Uncertainty(total, aleatoric, total - aleatoric, interval)
+
+
+def _interval_of_one(
+    likelihood: Likelihood, mean: Array, deviation: Array, tails: tuple[float, float]
+) -> Interval:
+    """Interval for one latent function, with moments [1, n]; p of the second class rises with it."""
+    low, high = (likelihood.proba_given_latents(mean + ndtri(q) * deviation).T for q in tails)
+    return Interval(np.column_stack([high[:, 0], low[:, 1]]), np.column_stack([low[:, 0], high[:, 1]]))
+
+
+def _share_and_interval(
+    likelihood: Likelihood, mean: Array, deviation: Array, tails: tuple[float, float]
+) -> tuple[Array, Interval]:
+    """E[H[p(y | f)]]/H[E p(y | f)] [n], and the interval, over the same points for many latents.
+
+    A share rather than the numerator alone, so that the split also holds for a likelihood whose
+    predictive probabilities are only close to E p(y | f); never more than one.
+    """
+    n_latents, n = mean.shape
+    draws = _normal_points(n_latents)
+    share, ends = np.empty(n), []
+    for rows in np.array_split(np.arange(n), 1 + n * draws.size // _CHUNK):
+        p = _drawn_proba(likelihood, mean[:, rows], deviation[:, rows], draws)
+        expected = -xlogy(p, p).sum(axis=0).mean(axis=1)
+        marginal = p.mean(axis=2)
+        marginal = -xlogy(marginal, marginal).sum(axis=0)
+        share[rows] = np.where(marginal > 0.0, expected / np.maximum(marginal, 1e-300), 1.0)
+        ends.append(np.quantile(p, tails, axis=2))
     lower, upper = np.concatenate(ends, axis=2)
-    return Interval(lower.T, upper.T)
+    return np.minimum(share, 1.0), Interval(lower.T, upper.T)
 
 
 def _drawn_proba(likelihood: Likelihood, mean: Array, deviation: Array, draws: Array) -> Array:
@@ -164,24 +183,6 @@ def _bump(likelihood: Likelihood) -> tuple[Array, Array]:
 def _entropy_at(likelihood: Likelihood, f: Array) -> Array:
     """H[p(y | f)] [k] at latent values f [C, k]: a prediction without variance is the likelihood."""
     return entropy(likelihood.predict_log_proba(f, np.zeros_like(f)))
-
-
-def _aleatoric_share(likelihood: Likelihood, mean: Array, deviation: Array) -> Array:
-    """E[H[p(y | f)]]/H[E p(y | f)] [n], both over the same points: never more than one.
-
-    A share rather than the numerator alone, so that the split also holds for a likelihood whose
-    predictive probabilities are only close to E p(y | f).
-    """
-    n_latents, n = mean.shape
-    draws = _normal_points(n_latents)
-    share = np.empty(n)
-    for rows in np.array_split(np.arange(n), 1 + n * draws.size // _CHUNK):
-        p = _drawn_proba(likelihood, mean[:, rows], deviation[:, rows], draws)
-        expected = -xlogy(p, p).sum(axis=0).mean(axis=1)
-        marginal = p.mean(axis=2)
-        marginal = -xlogy(marginal, marginal).sum(axis=0)
-        share[rows] = np.where(marginal > 0.0, expected / np.maximum(marginal, 1e-300), 1.0)
-    return np.minimum(share, 1.0)
 
 
 @lru_cache(maxsize=4)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
+from textwrap import fill
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from cavity.engines.local import MOST_HELD_OUT
 from cavity.gp.inducing import KERNEL_NAMES
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
-from cavity.text import suggestion
+from cavity.text import abbreviated, suggestion
 from cavity.typing import JsonObject
 
 BATCH_PER_POINT = 5
@@ -67,7 +68,7 @@ REBUILD_ROWS = 10_000
 """Rows up to which training on all rows rebuilds the posterior from the sites before each pass."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainingConfig:
     """Every setting of a training run, resolved: nothing here is "auto".
 
@@ -156,6 +157,10 @@ class TrainingConfig:
 
     def __str__(self) -> str:
         return "\n".join(f"{name}: {value}" for name, value in self.as_dict().items())
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
+        return fill(f"TrainingConfig({abbreviated(words)})", 79, subsequent_indent="    ")
 
 
 def resolve(

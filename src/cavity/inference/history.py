@@ -16,6 +16,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from cavity.inference.notebook import notebook_bar
+
 
 @dataclass(frozen=True)
 class Iteration:
@@ -137,7 +139,8 @@ class RunningInfo:
 
 
 class Progress:
-    """Clock and history of a fit; prints lines to standard error if `verbose`.
+    """Clock and history of a fit; if `verbose`, it prints lines to standard error, or shows a bar in a
+    notebook.
 
     It calls the reporter of the `reporting` context in which it was made after every iteration.
     """
@@ -167,6 +170,7 @@ class Progress:
         self._started = time.perf_counter()
         self._last_line = -1.0
         self._reporter = current_reporter() if reporter is None else reporter
+        self._bar = notebook_bar(continues=iterations_before > 0) if verbose else None
 
     def resume_at(self, seconds: float) -> None:
         """Set the clock to the seconds that the fit had taken when it was interrupted."""
@@ -188,13 +192,16 @@ class Progress:
             epochs=epochs,
         )
         self.history.append(entry)
-        self._show(entry)
+        share = None if share is None else min(1.0, share)
+        self._show(entry, share)
         if self._reporter is not None:
-            self._reporter.update(entry, None if share is None else min(1.0, share))
+            self._reporter.update(entry, share)
         return entry
 
     def swept(self, number: int, change: float) -> None:
         """Report an exact sweep after training; the history does not record it."""
+        if self._bar is not None:
+            self._bar.sweep(number, change)
         if isinstance(self._reporter, SweepReporter):
             self._reporter.sweep(number, change)
 
@@ -204,7 +211,15 @@ class Progress:
         if isinstance(self._reporter, StageReporter):
             self._reporter.stage(words)
 
-    def _show(self, entry: Iteration) -> None:
+    def finish(self) -> None:
+        """Report the end of the fit, if a bar shows it."""
+        if self._bar is not None:
+            self._bar.finish(self.history[-1] if self.history else None, self.seconds)
+
+    def _show(self, entry: Iteration, share: float | None) -> None:
+        if self._bar is not None:
+            self._bar.update(entry, share)
+            return
         pause = 1.0 if self.verbose == 1 else 0.0
         if self.verbose and entry.seconds - self._last_line >= pause:
             self._last_line = entry.seconds
@@ -223,6 +238,8 @@ class Progress:
         return self._status(self._n_rows * max(0.0, epochs) / max(seconds, 1e-9))
 
     def say(self, *words: object) -> None:
-        """Print a line for the user, if `verbose`."""
-        if self.verbose:
+        """Print a line for the user, if `verbose`, or show it beside the bar."""
+        if self._bar is not None:
+            self._bar.stage(" ".join(map(str, words)))
+        elif self.verbose:
             print(*words, file=sys.stderr, flush=True)

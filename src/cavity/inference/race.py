@@ -46,6 +46,7 @@ from cavity.inference.history import Iteration, Progress
 from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score
 from cavity.inference.trainer import Trainer, TrainingState
+from cavity.text import html_table
 
 SCALINGS = ("robust", "standard", "quantile")
 KERNELS = ("matern32", "rbf", "matern12")
@@ -122,7 +123,7 @@ class RaceEntry:
         return asdict(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Race:
     """The candidates of a race, best first within each length of trial, longest trials first."""
 
@@ -149,6 +150,21 @@ class Race:
                 f"{e.candidate}"
             )
         return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                "→" if e.chosen else "",
+                f"{e.log_loss:.4f} ± {e.standard_error:.4f}",
+                str(e.length),
+                f"{e.seconds:.1f}",
+                str(e.candidate),
+            ]
+            for e in self.entries
+        ]
+        return html_table(["", "held-out NLL", "trial", "seconds", "candidate"], rows)
 
 
 class Decision(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeGuard, ca
 import numpy as np
 
 from cavity.data.columns import BOOLEAN, DATE, NUMERIC, CategoricalEncoder, coerced
+from cavity.data.labels import Classes, positive_class
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import as_arrow
@@ -29,6 +30,7 @@ class FittedTable(Protocol):
     classes_: AnyArray
     estimator_: FittedClassifier
     preprocessor_: TablePreprocessor
+    labels_: Classes
     n_features_in_: int
     relevance_: Relevance
     history_: list[Iteration]
@@ -71,6 +73,10 @@ class Columns(ABC):
         return int(feature)
 
     @abstractmethod
+    def values(self, j: int) -> AnyArray:
+        """Values [n] of column j: numbers, dates or strings; NaN, NaT or None where one is missing."""
+
+    @abstractmethod
     def numbers(self, j: int) -> Array:
         """Values [n] of column j, or a ValueError if they are not numbers."""
 
@@ -108,6 +114,10 @@ class ArrayColumns(Columns):
         self.rows = np.empty((0, len(self.names))) if X is None else dense(take_rows(X, chosen))
         self.n_rows = len(self.rows)
         self.labels = None if y is None else np.asarray(y)[chosen]
+
+    def values(self, j: int) -> AnyArray:
+        """Values [n] of a feature."""
+        return self.numbers(j)
 
     def numbers(self, j: int) -> Array:
         """Values [n] of a feature."""
@@ -150,6 +160,17 @@ class TableColumns(Columns):
         self.n_rows = len(chosen)
         labels = label_values(table, y)
         self.labels = None if labels is None else labels[chosen]
+
+    def values(self, j: int) -> AnyArray:
+        """Values [n] of a column as what it holds: numbers, dates (in microseconds) or strings."""
+        kind = self.encoders[j].kind
+        if kind == NUMERIC:
+            return self._numbers(j)
+        cells = self._coerced(j)
+        if kind == DATE:
+            return np.asarray(cells.to_numpy(zero_copy_only=False), dtype="datetime64[us]")
+        words = [None if value is None else str(value) for value in cells.to_pylist()]
+        return np.array(words, dtype=object)
 
     def numbers(self, j: int) -> Array:
         """Values [n] of a numeric column, NaN where they are missing."""
@@ -239,6 +260,31 @@ def columns_of(
         return TableColumns(estimator, X, y, max_rows=max_rows)
     fitted = cast(FittedClassifier, estimator)
     return ArrayColumns(fitted, X, y, feature_names=feature_names, max_rows=max_rows)
+
+
+def positive_label(estimator: Plottable, pos_label: object = None) -> object:
+    """The class that plots are about: `pos_label`, or the positive one of two classes.
+
+    A table classifier knows how often each class occurred, so that the rarer one may be the positive
+    one; see `cavity.data.labels.positive_class`. None with more classes and no label.
+    """
+    classes = np.asarray(estimator.classes_)
+    if pos_label is not None or len(classes) != 2:
+        return pos_label
+    counts = estimator.labels_.counts if is_table(estimator) else np.ones(2)
+    return classes.tolist()[positive_class(classes, counts)]
+
+
+def class_code(classes: AnyArray, pos_label: object) -> int:
+    """Position of a label among the classes [C].
+
+    >>> class_code(np.array(["a", "b"]), "b")
+    1
+    """
+    found = [code for code, value in enumerate(classes.tolist()) if value == pos_label]
+    if len(found) != 1:
+        raise ValueError(f"pos_label={pos_label!r} is not one of the classes {classes.tolist()}")
+    return found[0]
 
 
 def is_table(estimator: Plottable) -> TypeGuard[FittedTable]:

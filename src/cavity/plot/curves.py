@@ -11,7 +11,7 @@ import numpy as np
 from cavity.gp.metrics import Bins, calibration_error, reliability_bins
 from cavity.inference.history import Iteration
 from cavity.plot.canvas import Display, colour
-from cavity.plot.columns import Plottable, frame_of, label_values
+from cavity.plot.columns import Plottable, class_code, frame_of, label_values, positive_label
 from cavity.typing import AnyArray, Array, InputLabels, InputRows
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class CalibrationDisplay(Display):
         """Predict rows X [n, d] and compare with y [n], as `from_predictions` does.
 
         For a table classifier, X is a data frame, and y may be the name of a column of it; rows without
-        a label are left out.
+        a label are left out. Of two classes, the diagram is about the positive one.
         """
         if isinstance(y, str):
             X = frame_of(X)
@@ -70,7 +70,7 @@ class CalibrationDisplay(Display):
             y,
             estimator.predict_proba(X),
             classes=estimator.classes_,
-            pos_label=pos_label,
+            pos_label=positive_label(estimator, pos_label),
             n_bins=n_bins,
             strategy=strategy,
             confidence=confidence,
@@ -109,11 +109,8 @@ class CalibrationDisplay(Display):
             predicted, of = p.max(axis=1), "the likeliest class"
             outcome = known[p.argmax(axis=1)] == labels
         else:
-            wanted = known[-1] if pos_label is None else pos_label
-            found = np.flatnonzero(known == wanted)
-            if len(found) != 1:
-                raise ValueError(f"pos_label={pos_label!r} is not one of the classes {known.tolist()}")
-            predicted, outcome, of = p[:, found[0]], labels == wanted, str(wanted)
+            code = len(known) - 1 if pos_label is None else class_code(known, pos_label)
+            predicted, outcome, of = p[:, code], labels == known[code], str(known[code])
         bins = reliability_bins(
             predicted, outcome, n_bins=n_bins, strategy=strategy, confidence=confidence
         )

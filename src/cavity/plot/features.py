@@ -11,7 +11,15 @@ from scipy.special import expit, logit
 from cavity.gp.relevance import Relevance
 from cavity.inference.fitted import names_of_features
 from cavity.plot.canvas import Display, colour, latent_draws, line_style, number, proba_at
-from cavity.plot.columns import Columns, Grid, Plottable, columns_of, spaced
+from cavity.plot.columns import (
+    Columns,
+    Grid,
+    Plottable,
+    class_code,
+    columns_of,
+    positive_label,
+    spaced,
+)
 from cavity.typing import AnyArray, Array, FeatureNames, InputRows, IntArray
 
 if TYPE_CHECKING:
@@ -184,10 +192,14 @@ _MAX_CLASSES = 6
 """Most classes in one plot: more bands cannot be told apart."""
 _MAX_LETTERS = 30
 """Letters, about, that fit under an axis; names of categories with more are turned."""
+_LONGEST = 18
+"""Letters of the name of a category that are shown at most."""
 
 
 class PartialDependenceDisplay(Display):
     """Mean probability against one feature, with a band from the posterior of the latent function.
+
+    With two classes, or a `pos_label`, it is the probability of one class: by default the positive one.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
@@ -198,10 +210,13 @@ class PartialDependenceDisplay(Display):
     ('x1', 'probability of 1')
     """
 
-    def __init__(self, effect: Effect, *, name: str, classes: AnyArray) -> None:
+    def __init__(
+        self, effect: Effect, *, name: str, classes: AnyArray, pos_label: object = None
+    ) -> None:
         self.effect = effect
         self.name = name
         self.classes = classes
+        self.pos_label = pos_label
 
     @classmethod
     def from_estimator(
@@ -211,6 +226,7 @@ class PartialDependenceDisplay(Display):
         feature: int | str,
         *,
         feature_names: FeatureNames = None,
+        pos_label: object = None,
         n_grid: int = 24,
         n_rows: int | None = None,
         n_draws: int | None = None,
@@ -234,14 +250,19 @@ class PartialDependenceDisplay(Display):
             level=level,
             seed=seed,
         )
-        return cls(effect, name=columns.names[position], classes=estimator.classes_).plot(ax)
+        return cls(
+            effect,
+            name=columns.names[position],
+            classes=estimator.classes_,
+            pos_label=positive_label(estimator, pos_label),
+        ).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> PartialDependenceDisplay:
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
-        two = len(self.classes) == 2
-        for code in self._shown():
-            shade = colour(0 if two else code)
+        shown = self._shown()
+        for code in shown:
+            shade = colour(0 if len(shown) == 1 else code)
             at = self.effect
             p, low, high = at.probability[:, code], at.low[:, code], at.high[:, code]
             name = str(self.classes[code])
@@ -255,8 +276,9 @@ class PartialDependenceDisplay(Display):
         self._ticks(ax)
         ax.set_ylim(0, 1)
         ax.set_xlabel(self.name)
-        ax.set_ylabel(f"probability of {self.classes[1]}" if two else "probability")
-        if not two:
+        one = len(shown) == 1
+        ax.set_ylabel(f"probability of {self.classes[shown[0]]}" if one else "probability")
+        if not one:
             ax.legend(frameon=False, fontsize="small")
         return self
 
@@ -264,8 +286,9 @@ class PartialDependenceDisplay(Display):
         """Put a tick at each of few values, or at each category with its name."""
         grid, labels = self.effect.grid, self.effect.labels
         if labels is not None:
-            long = max(map(len, labels)) * len(labels) > _MAX_LETTERS
-            ax.set_xticks(grid, labels, rotation=90 if long else 0)
+            words = [word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…" for word in labels]
+            long = max(map(len, words)) * len(words) > _MAX_LETTERS
+            ax.set_xticks(grid, words, rotation=90 if long else 0)
             ax.set_xlim(-0.5, len(grid) - 0.5)
         elif grid.dtype.kind == "M":
             from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -280,7 +303,9 @@ class PartialDependenceDisplay(Display):
             ax.margins(x=0.3)
 
     def _shown(self) -> list[int]:
-        """Classes to show: the second of two, or of many those whose probabilities vary most."""
+        """Classes to show: the positive one, or of many those whose probabilities vary most."""
+        if self.pos_label is not None:
+            return [class_code(np.asarray(self.classes), self.pos_label)]
         if len(self.classes) == 2:
             return [1]
         span = np.ptp(self.effect.probability, axis=0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cavity.plot.canvas import Display, colour, marker, proba_at, probability_colours
-from cavity.plot.columns import Plottable, columns_of, two_positions
+from cavity.plot.columns import Plottable, class_code, columns_of, positive_label, two_positions
 from cavity.typing import AnyArray, Array, FeatureNames, InputLabels, InputRows
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ class DecisionBoundaryDisplay(Display):
 
     For a table classifier these are numeric columns, and categories are held at the commonest.
 
-    With two classes the background shows the probability of the second; with more, the colour of the
-    likeliest class, which is stronger the more probable that class is.
+    With two classes, or a `pos_label`, the background shows the probability of one class: by default the
+    positive one. With more, it shows the colour of the likeliest class, which is stronger the more
+    probable that class is.
 
     >>> from sklearn.datasets import make_moons
     >>> from cavity import SEPClassifier
@@ -46,6 +47,7 @@ class DecisionBoundaryDisplay(Display):
         rows: Array | None = None,
         labels: AnyArray | None = None,
         points: Array | None = None,
+        pos_label: object = None,
     ) -> None:
         self.x = x
         self.y = y
@@ -55,6 +57,7 @@ class DecisionBoundaryDisplay(Display):
         self.rows = rows
         self.labels = labels
         self.points = points
+        self.pos_label = pos_label
 
     @classmethod
     def from_estimator(
@@ -65,6 +68,7 @@ class DecisionBoundaryDisplay(Display):
         *,
         features: Sequence[int | str] = (0, 1),
         feature_names: FeatureNames = None,
+        pos_label: object = None,
         grid_resolution: int = 100,
         margin: float = 0.05,
         max_rows: int = 1_000,
@@ -92,17 +96,22 @@ class DecisionBoundaryDisplay(Display):
             rows=rows,
             labels=columns.labels,
             points=np.column_stack([columns.points(j) for j in pair]),
+            pos_label=positive_label(estimator, pos_label),
         ).plot(ax)
 
     def plot(self, ax: Axes | None = None, *, colorbar: bool = True) -> DecisionBoundaryDisplay:
         """Draw on `ax`, or on new axes."""
         ax = self._begin(ax)
-        if len(self.classes) == 2:
-            self._plot_two(ax, colorbar)
+        classes = np.asarray(self.classes)
+        if self.pos_label is not None or len(classes) == 2:
+            code = 1 if self.pos_label is None else class_code(classes, self.pos_label)
+            self._plot_one(ax, code, colorbar)
+            if len(classes) == 2:  # rows of the class have the colour of its high probabilities
+                classes = classes[[1 - code, code]]
         else:
             self._plot_many(ax)
         if self.rows is not None:
-            draw_rows(ax, self.rows, self.labels, self.classes)
+            draw_rows(ax, self.rows, self.labels, classes)
         if self.points is not None:
             draw_points(ax, self.points)
         ax.set(xlim=(self.x[0], self.x[-1]), ylim=(self.y[0], self.y[-1]))
@@ -111,8 +120,8 @@ class DecisionBoundaryDisplay(Display):
         outside_legend(ax)
         return self
 
-    def _plot_two(self, ax: Axes, colorbar: bool) -> None:
-        p = self.probability[..., 1]
+    def _plot_one(self, ax: Axes, code: int, colorbar: bool) -> None:
+        p = self.probability[..., code]
         image = ax.imshow(
             p,
             origin="lower",
@@ -134,7 +143,7 @@ class DecisionBoundaryDisplay(Display):
         ax.clabel(lines, fmt=lambda level: f"{level:.0%}", fontsize="x-small")
         if colorbar:
             bar = self.figure_.colorbar(image, ax=ax, pad=0.02)
-            bar.set_label(f"probability of {self.classes[1]}")
+            bar.set_label(f"probability of {self.classes[code]}")
 
     def _plot_many(self, ax: Axes) -> None:
         from matplotlib.colors import to_rgb

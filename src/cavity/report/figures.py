@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_curve
 
+from cavity.gp.metrics import reliability_bins
 from cavity.plot import (
     CalibrationDisplay,
     DecisionBoundaryDisplay,
@@ -21,7 +22,9 @@ from cavity.plot import (
 )
 from cavity.plot.canvas import PALETTE, colour, line_style, number
 from cavity.plot.features import Effect
-from cavity.report.target import Evaluation, ReportRows, ReportTarget
+from cavity.report.scores import Evaluation
+from cavity.report.target import ReportRows, ReportTarget, View
+from cavity.text import printable
 from cavity.typing import Array
 
 if TYPE_CHECKING:
@@ -144,35 +147,49 @@ def convergence(target: ReportTarget) -> Figure:
     return Figure(drawn("convergence", draw, description, width=9.0, height=3.0, columns=2), caption)
 
 
-def reliability(target: ReportTarget, evaluation: Evaluation) -> Figure:
+def reliability(target: ReportTarget, evaluation: Evaluation, calibration_error: str) -> Figure:
     """Observed frequencies against predicted probabilities, and how the probabilities are spread."""
-    fitted = target.classifier
-    labels = np.asarray(fitted.classes_)[evaluation.codes]
-    n_bins = int(np.clip(len(labels) // 40, 4, 10))
+    p, positive = evaluation.proba, target.positive
+    if positive is None:
+        predicted, happened, of = (
+            p.max(axis=1),
+            p.argmax(axis=1) == evaluation.codes,
+            "the likeliest class",
+        )
+    else:
+        predicted, happened, of = p[:, positive], evaluation.codes == positive, target.classes[positive]
+    bins = reliability_bins(predicted, happened, n_bins=int(np.clip(len(p) // 40, 4, 10)))
 
     def draw(left: Axes, right: Axes) -> None:
-        CalibrationDisplay.from_predictions(
-            labels, evaluation.proba, classes=fitted.classes_, n_bins=n_bins, ax=left
-        )
+        CalibrationDisplay(bins, of=of).plot(left)
         _spread(right, target, evaluation)
 
-    caption = (
-        "Left: observed frequency in groups of rows with about the same predicted probability. On the "
-        "dashed line the two are equal. Bars: exact 95 % intervals (Clopper and Pearson) of the "
-        f"frequency in each of {n_bins} groups. Right: distribution of the predicted probabilities; the "
-        "further apart the classes, the more informative the predictions."
+    pairs = ", ".join(
+        f"{said:.0%} and {found:.0%}" for said, found in zip(bins.predicted, bins.frequency, strict=True)
     )
-    text = f"Reliability diagram of {len(labels):,} rows in {n_bins} groups of predicted probability."
+    text = (
+        f"Reliability diagram of {of}, {len(p):,} rows in {len(bins.count)} groups. Mean predicted "
+        f"probability and observed frequency: {pairs}. Calibration error {calibration_error}."
+    )
+    caption = (
+        f"Calibration error (ECE): {calibration_error}. Left: observed frequency of {of} in groups of "
+        "rows with about the same predicted probability. On the dashed line the two are equal. Bars: "
+        "exact 95 % intervals (Clopper and Pearson) of the frequency in each group. Right: distribution "
+        "of the predicted probabilities; the further apart the classes, the more informative the "
+        "predictions."
+    )
     return Figure(drawn("reliability", draw, text, width=9.0, height=4.0, columns=2), caption)
 
 
 def _spread(ax: Axes, target: ReportTarget, evaluation: Evaluation) -> None:
     """Draw histograms of the probabilities, by true class or by right and wrong predictions."""
-    p = evaluation.proba
-    if len(target.classes) == 2:
-        parts = {f"truly {name}": p[evaluation.codes == i, 1] for i, name in enumerate(target.classes)}
+    p, positive = evaluation.proba, target.positive
+    if positive is not None:
+        name, is_class = target.classes[positive], evaluation.codes == positive
+        other = target.classes[1 - positive] if len(target.classes) == 2 else f"not {name}"
+        parts = {f"truly {other}": p[~is_class, positive], f"truly {name}": p[is_class, positive]}
         shades = [colour(0), colour(1)]
-        ax.set_xlabel(f"predicted probability of {target.classes[1]}")
+        ax.set_xlabel(f"predicted probability of {name}")
     else:
         right = p.argmax(axis=1) == evaluation.codes
         parts = {"right": p.max(axis=1)[right], "wrong": p.max(axis=1)[~right]}
@@ -185,122 +202,160 @@ def _spread(ax: Axes, target: ReportTarget, evaluation: Evaluation) -> None:
     ax.legend(frameon=False, fontsize="small", loc="best")
 
 
-def _judged(evaluation: Evaluation) -> list[int]:
-    """Classes with a curve: the second of two, or all that some but not all rows have."""
-    n_classes = evaluation.log_proba.shape[1]
-    judged = [1] if n_classes == 2 else range(n_classes)
-    return [code for code in judged if 0 < np.sum(evaluation.codes == code) < len(evaluation.codes)]
+def judged(target: ReportTarget, evaluation: Evaluation) -> list[int]:
+    """Classes with a curve: the positive one, or all that some but not all rows have."""
+    codes = range(len(target.classes)) if target.positive is None else [target.positive]
+    return [code for code in codes if 0 < np.sum(evaluation.codes == code) < len(evaluation.codes)]
+
+
+def _shade(target: ReportTarget, code: int) -> str:
+    return colour(0 if target.positive is not None else code)
 
 
 def roc(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """True against false positive rate, a class against the rest."""
+    curves = {
+        code: roc_curve(evaluation.codes == code, evaluation.log_proba[:, code])[:2]
+        for code in judged(target, evaluation)
+    }
 
     def draw(ax: Axes) -> None:
         ax.plot([0, 1], [0, 1], color="0.5", lw=1, ls="--")
-        for code in _judged(evaluation):
-            x, y, _ = roc_curve(evaluation.codes == code, evaluation.log_proba[:, code])
-            shade = colour(0 if len(target.classes) == 2 else code)
-            ax.plot(
-                *_thinned(x, y), color=shade, ls=line_style(code), lw=1.5, label=target.classes[code]
-            )
+        for code, (x, y) in curves.items():
+            shade, name = _shade(target, code), target.classes[code]
+            ax.plot(*_thinned(x, y), color=shade, ls=line_style(code), lw=1.5, label=name)
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
         ax.set_xlabel("false positive rate")
         ax.set_ylabel("true positive rate")
         ax.legend(frameon=False, fontsize="small", loc="lower right")
 
+    told = "; ".join(
+        f"{target.classes[code]}: {np.interp(0.1, x, y):.0%} of its rows are found at a false positive "
+        "rate of 10 %"
+        for code, (x, y) in list(curves.items())[:3]
+    )
     caption = "ROC: the better the ranking, the closer to the upper left corner. Dashed: chance."
-    return Figure(drawn("roc", draw, "ROC curve.", width=4.3, height=4.2), caption)
+    return Figure(drawn("roc", draw, f"ROC curve. {told}.", width=4.3, height=4.2), caption)
 
 
 def precision_recall(target: ReportTarget, evaluation: Evaluation) -> Figure:
     """Precision against recall, a class against the rest."""
+    curves = {
+        code: precision_recall_curve(evaluation.codes == code, evaluation.log_proba[:, code])[:2]
+        for code in judged(target, evaluation)
+    }
 
     def draw(ax: Axes) -> None:
-        for code in _judged(evaluation):
-            true = evaluation.codes == code
-            precision, recall, _ = precision_recall_curve(true, evaluation.log_proba[:, code])
-            shade = colour(0 if len(target.classes) == 2 else code)
-            ax.axhline(float(true.mean()), color=shade, lw=0.8, ls=":")
-            ax.plot(
-                *_thinned(recall, precision),
-                color=shade,
-                ls=line_style(code),
-                lw=1.5,
-                label=target.classes[code],
-            )
+        for code, (precision, recall) in curves.items():
+            shade, name = _shade(target, code), target.classes[code]
+            ax.axhline(float(np.mean(evaluation.codes == code)), color=shade, lw=0.8, ls=":")
+            ax.plot(*_thinned(recall, precision), color=shade, ls=line_style(code), lw=1.5, label=name)
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), aspect="equal")
         ax.set_xlabel("recall")
         ax.set_ylabel("precision")
         ax.legend(frameon=False, fontsize="small", loc="lower left")
 
-    caption = "Precision–recall. Dotted: the share of the class, which is the precision of chance."
-    return Figure(
-        drawn("precision-recall", draw, "Precision–recall curve.", width=4.3, height=4.2), caption
+    told = "; ".join(
+        f"{target.classes[code]}: a precision of {precision[recall >= 0.5].max():.0%} with half of its "
+        "rows found"
+        for code, (precision, recall) in list(curves.items())[:3]
     )
+    caption = "Precision–recall. Dotted: the share of the class, which is the precision of chance."
+    text = f"Precision–recall curve. {told}."
+    return Figure(drawn("precision-recall", draw, text, width=4.3, height=4.2), caption)
 
 
 def relevance(target: ReportTarget, max_features: int) -> Figure:
-    """Bars of the features' relevance."""
-    display = RelevanceDisplay(target.classifier.relevance_, target.names, max_features=max_features)
-    shown, d = len(display.order), len(target.names)
+    """Bars of the relevance of columns or features."""
+    found = target.relevance
+    names = [printable(name) for name in found.names] if target.table else target.names
+    display = RelevanceDisplay(found, names, max_features=max_features)
+    shown, d = len(display.order), len(names)
+    what = "features" if target.table is None else "columns"
 
     def draw(ax: Axes) -> None:
         display.plot(ax)
         ax.grid(visible=False, axis="y")
 
-    text = f"Relevance of {shown} features; the most relevant is {target.names[display.order[0]]}."
+    first = ", ".join(f"{names[j]} {found.value[j]:.0%}" for j in display.order[:5])
+    scales = np.isfinite(found.lengthscale[display.order]).any()
     return Figure(
-        drawn("relevance", draw, text, width=9.0, height=0.9 + 0.25 * shown),
-        "Bars: the share of the function’s squared slope that is along each feature; whiskers: its 90 % "
-        "interval under the posterior. Right: the kernel’s lengthscale in the feature’s own units."
-        + ("" if shown == d else f" The {shown} most relevant of {d} features."),
+        drawn(
+            "relevance",
+            draw,
+            f"Relevance of {shown} {what}, the largest first: {first}.",
+            width=9.0,
+            height=0.9 + 0.25 * shown,
+        ),
+        "Bars: the share of the function’s squared slope that is along each of them; whiskers: its 90 % "
+        "interval under the posterior."
+        + (" Right: the kernel’s lengthscale, in their own units." if scales else "")
+        + ("" if shown == d else f" The {shown} most relevant of {d} {what}."),
     )
 
 
-def partial_dependence(target: ReportTarget, effect: Effect) -> Figure:
-    """One feature's effect with its band."""
-    name = target.names[effect.feature]
+def partial_dependence(target: ReportTarget, view: View, effect: Effect) -> Figure:
+    """One column's effect with its band."""
+    name, classes = view.names[effect.feature], target.classifier.classes_
 
     def draw(ax: Axes) -> None:
-        PartialDependenceDisplay(effect, name=name, classes=target.classifier.classes_).plot(ax)
+        PartialDependenceDisplay(
+            effect, name=name, classes=classes, pos_label=target.positive_label
+        ).plot(ax)
 
+    p = effect.probability
+    code = int(np.ptp(p, axis=0).argmax()) if target.positive is None else target.positive
+    at = [_value_words(effect, int(i)) for i in (p[:, code].argmin(), p[:, code].argmax())]
     text = (
-        f"Partial dependence on {name}, from {number(effect.grid[0])} to {number(effect.grid[-1])}; "
-        f"the mean probability moves by up to {100 * effect.span:.0f} points."
+        f"Partial dependence on {name}: the mean probability of {target.classes[code]} is from "
+        f"{p[:, code].min():.0%} (at {at[0]}) to {p[:, code].max():.0%} (at {at[1]})."
     )
-    drawing = drawn(f"partial-dependence-{effect.feature}", draw, text, width=4.3, height=2.7)
+    drawing = drawn(f"partial-dependence-{effect.feature}", draw, text, width=4.3, height=2.9)
     return Figure(drawing, text)
 
 
-def plane(target: ReportTarget, rows: ReportRows, features: tuple[int, int]) -> Figure:
-    """Probability and inducing points in the two most relevant dimensions."""
+def _value_words(effect: Effect, i: int) -> str:
+    """The i-th value at which an effect was computed, in words."""
+    if effect.labels is not None:
+        return printable(effect.labels[i])
+    value = effect.grid[i]
+    return str(value.astype("datetime64[D]")) if effect.grid.dtype.kind == "M" else number(value)
+
+
+def plane(target: ReportTarget, view: View, rows: ReportRows, features: tuple[int, int]) -> Figure:
+    """Probability and inducing points in the plane of two columns."""
     fitted = target.classifier
-    names = [target.names[feature] for feature in features]
+    names = [view.names[feature] for feature in features]
 
     def draw(ax: Axes) -> None:
         ax.grid(visible=False)
-        DecisionBoundaryDisplay.from_estimator(
-            fitted,
-            rows.X,
+        display = DecisionBoundaryDisplay.from_estimator(
+            view.estimator,
+            view.X,
             np.asarray(fitted.classes_)[rows.codes],
             features=features,
-            feature_names=target.names,
+            pos_label=target.positive_label,
             grid_resolution=80,
             max_rows=600,
             ax=ax,
         )
+        display.ax_.set_xlabel(names[0])
+        display.ax_.set_ylabel(names[1])
 
-    most = set(np.argsort(-fitted.relevance_.value, kind="stable")[:2].tolist())
-    which = ", the two most relevant features" if most == set(features) and len(target.names) > 2 else ""
+    most = set(view.order[:2].tolist())
+    which = ", the two most relevant columns" if most == set(features) and len(view.names) > 2 else ""
     others = (
-        "" if len(target.names) == 2 else " In the background all other features are at their medians."
+        ""
+        if len(view.names) == 2
+        else " In the background all other columns are at their medians or commonest values."
     )
     caption = (
         f"{len(fitted.inducing_points_)} inducing points (crosses) and "
         f"{min(600, len(rows.X)):,} rows in the plane of {names[0]} and {names[1]}{which}.{others} "
         "Inducing points gather where the function is curved; some may lie outside the frame."
     )
-    text = f"Probability surface and inducing points over {names[0]} and {names[1]}."
+    of = "" if target.positive is None else f" of {target.classes[target.positive]}"
+    text = f"Probability{of} and inducing points over {names[0]} and {names[1]}."
     return Figure(drawn("plane", draw, text, width=7.2, height=4.8), caption)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -12,11 +14,9 @@ from sklearn.gaussian_process import kernels
 from cavity.estimators.facts import training_source
 from cavity.memory import peak_bytes
 from cavity.plot.canvas import number, proba_at
-from cavity.report.target import ReportRows, ReportTarget
-from cavity.typing import Array, IntArray
-
-if TYPE_CHECKING:
-    import pandas
+from cavity.report.target import ReportRows, ReportTarget, View, column_cells, column_names
+from cavity.text import printable
+from cavity.typing import AnyArray, Array, InputRows, IntArray
 
 
 class Cells(NamedTuple):
@@ -35,18 +35,37 @@ def cells_of_features(X: Array, names: list[str], order: IntArray, most: int) ->
     return Cells([names[i] for i in shown], rows, len(names))
 
 
-def cells_of_frame(frame: pandas.DataFrame, names: list[str], order: IntArray, most: int) -> Cells:
-    """Format the columns of a data frame from which the most relevant features were made.
+def cells_of_columns(frame: InputRows, names: list[str], order: IntArray, most: int) -> Cells:
+    """Format the most relevant of a table's columns; order: their positions by relevance.
+
+    >>> import pyarrow
+    >>> frame = pyarrow.table({"age": [31], "carrier": ["AA"], "unused": [0]})
+    >>> cells_of_columns(frame, ["age", "carrier"], np.array([1, 0]), most=2)
+    Cells(columns=['carrier', 'age'], rows=[['AA', '31']], n_columns=2)
+    """
+    shown = [names[j] for j in order[:most]]
+    return Cells(shown, _lines(frame, shown), len(names))
+
+
+def cells_of_frame(frame: InputRows, names: list[str], order: IntArray, most: int) -> Cells:
+    """Format the columns of a data frame from which the most relevant features of a pipeline were made.
 
     >>> import pandas
     >>> frame = pandas.DataFrame({"age": [31], "carrier": ["AA"]})
     >>> cells_of_frame(frame, ["age", "carrier=AA", "carrier=UA"], np.array([2, 0, 1]), most=2)
     Cells(columns=['carrier', 'age'], rows=[['AA', '31']], n_columns=2)
     """
-    ranked = [names[i] for i in order]
-    columns = sorted(frame.columns, key=lambda column: _rank(str(column), ranked))[:most]
-    rows = [[as_words(frame[column].iloc[i]) for column in columns] for i in range(len(frame))]
-    return Cells([str(column) for column in columns], rows, len(frame.columns))
+    ranked, there = [names[i] for i in order], column_names(frame)
+    columns = sorted(there, key=lambda column: _rank(str(column), ranked))[:most]
+    return Cells([str(column) for column in columns], _lines(frame, columns), len(there))
+
+
+def _lines(
+    frame: InputRows, columns: Sequence[str], words: Callable[[object], str] | None = None
+) -> list[list[str]]:
+    """Cells of some columns of a data frame in words, row by row."""
+    cells = [[(words or as_words)(value) for value in column_cells(frame, name)] for name in columns]
+    return [list(line) for line in zip(*cells, strict=True)]
 
 
 def _rank(column: str, ranked: list[str]) -> int:
@@ -71,7 +90,18 @@ def as_words(value: object) -> str:
     if isinstance(value, (int, float, np.number)):
         return number(float(value))
     words = str(value).removesuffix(" 00:00:00")
-    return words if len(words) <= 40 else f"{words[:39]}…"
+    return printable(words if len(words) <= 40 else f"{words[:39]}…")
+
+
+def as_name(value: object) -> str:
+    """Format the name of a row: whole numbers with all their digits.
+
+    >>> as_name(20240117.0), as_name("a-7"), as_name(None)
+    ('20240117', 'a-7', '')
+    """
+    if isinstance(value, (int, float, np.number)) and float(value).is_integer():
+        return str(int(value))
+    return as_words(value)
 
 
 def kernel_in_words(kernel: kernels.Kernel) -> str:
@@ -165,41 +195,61 @@ def chosen_parameters(estimator: BaseEstimator) -> dict[str, str]:
 
 
 class Column(NamedTuple):
-    """Summary of a feature."""
+    """Summary of a column."""
 
     name: str
-    mean: str
-    deviation: str
-    smallest: str
-    median: str
-    largest: str
+    typical: str
+    """The median, or the commonest value and its share."""
+    range: str
+    """The smallest and the largest value, or the number of values."""
+    missing: str
+    """Share of the rows without a value; empty if all have one."""
     bars: list[float]
     """Heights of a histogram, the largest 1; one bar for each value if there are few."""
 
 
-def columns_of(X: Array, names: list[str], order: IntArray) -> list[Column]:
-    """Summarise features of X [n, d], in this order."""
-    return [_column(np.asarray(X[:, i], dtype=np.float64), names[i]) for i in order]
+_FEW = 31
+"""Distinct values up to which each has a bar of its own."""
+_N_BARS = 20
 
 
-def _column(values: Array, name: str, n_bars: int = 20) -> Column:
-    few = np.unique(values)
-    if len(few) <= 31:
-        counts = np.array([np.sum(values == value) for value in few])
-    else:
-        low, high = np.quantile(values, [0.005, 0.995])
+def columns_of(view: View, most: int) -> list[Column]:
+    """Summarise the most relevant columns."""
+    return [_column(view.columns.values(int(j)), view.names[j]) for j in view.order[:most]]
+
+
+def _column(values: AnyArray, name: str) -> Column:
+    """Summarise numbers, dates or strings [n]."""
+    kind = values.dtype.kind
+    lacks = np.array([v is None for v in values]) if kind == "O" else ~np.isfinite(values)
+    known, missing = values[~lacks], f"{lacks.mean():.1%}" if lacks.any() else ""
+    if not len(known):
+        return Column(name, "", "", missing, [])
+    if kind == "O":
+        counts = Counter(known.tolist()).most_common()
+        top, n = counts[0]
+        bars = [count / n for _, count in counts[:_FEW]]
+        n_values = "1 value" if len(counts) == 1 else f"{len(counts):,} values"
+        return Column(name, f"{as_words(top)} ({n / len(values):.0%})", n_values, missing, bars)
+    if kind == "M":
+        days = known.astype("datetime64[D]")
+        middle = np.sort(days)[len(days) // 2]
+        return Column(
+            name, str(middle), f"{days.min()} – {days.max()}", missing, _bars(days.astype(float))
+        )
+    low, high = number(known.min()), number(known.max())
+    return Column(name, number(float(np.median(known))), f"{low} – {high}", missing, _bars(known))
+
+
+def _bars(numbers: Array) -> list[float]:
+    """Heights of a histogram, without the outermost half per cent on each side."""
+    few, counts = np.unique(numbers, return_counts=True)
+    if len(few) > _FEW:
+        low, high = np.quantile(numbers, [0.005, 0.995])
         if high <= low:
-            low, high = values.min(), values.max()
-        counts, _ = np.histogram(values.clip(low, high), bins=n_bars, range=(low, high))
-    return Column(
-        name,
-        number(values.mean()),
-        number(values.std()),
-        number(values.min()),
-        number(float(np.median(values))),
-        number(values.max()),
-        [round(float(count / max(1, counts.max())), 3) for count in counts],
-    )
+            low, high = numbers.min(), numbers.max()
+        counts, _ = np.histogram(numbers.clip(low, high), bins=_N_BARS, range=(low, high))
+    return [round(float(count / max(1, counts.max())), 3) for count in counts]
 
 
 def class_shares(codes: IntArray, target: ReportTarget) -> list[tuple[str, int, float]]:
@@ -215,6 +265,8 @@ class Surprise(NamedTuple):
     """A row with an improbable label."""
 
     row: str
+    ids: list[str]
+    """Its cells in the columns that name rows."""
     label: str
     probability: str
     expected: str
@@ -226,6 +278,8 @@ class Surprises(NamedTuple):
 
     left_out: bool
     """Whether these are training rows, by their leave-one-out probabilities."""
+    ids: list[str]
+    """Columns that name rows."""
     columns: list[str]
     """Names of the columns that are shown; none if the rows are not available."""
     n_columns: int
@@ -238,8 +292,8 @@ def unseen_surprises(target: ReportTarget, n: int) -> Surprises:
     """Numbers of the n least probable training rows, of an estimator that no longer holds its rows."""
     loo = np.asarray(target.classifier.loo_log_proba_, dtype=np.float64)
     worst = lowest(loo, n)
-    rows = [Surprise(str(i), "", _chance(float(np.exp(loo[i]))), "", []) for i in worst]
-    return Surprises(True, [], len(target.names), rows, counted_from_0(True))
+    rows = [Surprise(str(i), [], "", _chance(float(np.exp(loo[i]))), "", []) for i in worst]
+    return Surprises(True, [], [], len(target.names), rows, counted_from_0(True))
 
 
 def counted_from_0(left_out: bool) -> str:
@@ -253,9 +307,9 @@ def names_of_rows(rows: ReportRows, left_out: bool) -> tuple[list[str], str]:
     They are the index of the user's data frame, if there is one. A frame that was read from a table has
     the name of the table in `attrs["table"]`, and its index counts the rows of the table.
     """
-    if rows.frame is None:
+    index = getattr(rows.frame, "index", None)
+    if rows.frame is None or index is None:
         return [str(number) for number in rows.index], counted_from_0(left_out)
-    index = rows.frame.index
     if "table" in rows.frame.attrs:
         meaning = f"Rows are counted from 0 in {rows.frame.attrs['table']}."
     elif list(index) == rows.index.tolist():
@@ -273,9 +327,11 @@ def surprises(
     if not len(order):
         return []
     likeliest = proba_at(target.classifier, np.asarray(rows.X[order])).argmax(axis=1)
+    ids = _lines(rows.frame, rows.ids, as_name) if rows.ids else [[]] * len(names)
     return [
         Surprise(
             names[i],
+            ids[i],
             target.classes[rows.codes[i]],
             _chance(float(np.exp(log_proba[i]))),
             target.classes[code],

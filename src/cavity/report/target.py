@@ -1,28 +1,41 @@
-"""The classifier that a report is about, rows as its inputs, and the scores of its predictions."""
+"""The classifier that a report is about, the rows that it shows, and what it calls a column."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
+from cavity.data.labels import positive_class
 from cavity.data.source import Source
+from cavity.data.table import open_table
 from cavity.estimators.facts import FitFacts, fit_facts, fitted_classifier
+from cavity.estimators.table_input import is_array
+from cavity.estimators.table_prediction import LabelledRows
 from cavity.estimators.validation import validated_rows
-from cavity.gp.metrics import BINS, binomial_band, score, score_rows
+from cavity.gp.relevance import Relevance
 from cavity.inference.fitted import names_of_features
-from cavity.plot.canvas import dense, log_proba_at, n_rows, take_rows
-from cavity.text import printable
-from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray, JsonObject
+from cavity.plot.canvas import dense, n_rows, take_rows
+from cavity.plot.columns import (
+    ArrayColumns,
+    Columns,
+    Plottable,
+    TableColumns,
+    class_code,
+    frame_of,
+    is_table,
+)
+from cavity.text import printable, suggestion
+from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray
 
 if TYPE_CHECKING:
-    import pandas
-
     from cavity.estimators.base import SparseGPClassifier
+    from cavity.estimators.table import TableClassifier
 
 
 @dataclass(frozen=True)
@@ -37,11 +50,44 @@ class ReportTarget:
     transforms: bool
     """Whether the inputs differ from the columns of the user's rows."""
     facts: FitFacts
+    table: TableClassifier | None = None
+    """The table classifier, if it is one."""
+    positive: int | None = None
+    """Code of the class that thresholds and curves are about; None with more than two classes."""
 
     @property
     def classes(self) -> list[str]:
         """Names of the classes."""
         return [printable(str(value)) for value in self.classifier.classes_]
+
+    @property
+    def positive_label(self) -> object:
+        """The class that the report is about, or None."""
+        classes = np.asarray(self.classifier.classes_).tolist()
+        return None if self.positive is None else classes[self.positive]
+
+    @property
+    def relevance(self) -> Relevance:
+        """Relevance of the columns of a table, or of the classifier's inputs."""
+        return self.classifier.relevance_ if self.table is None else self.table.relevance_
+
+    @property
+    def notes(self) -> list[str]:
+        """What became of other columns and rows of the training table."""
+        return [] if self.table is None else self.table.notes_
+
+    def about(self, pos_label: object, codes: IntArray) -> ReportTarget:
+        """The target with its positive class; codes [n]: those of some rows, if they are the best known.
+
+        It is `pos_label`, or the positive one of two classes: see `cavity.data.labels.positive_class`.
+        """
+        classes = np.asarray(self.classifier.classes_)
+        if pos_label is not None:
+            return replace(self, positive=class_code(classes, pos_label))
+        if len(classes) != 2:
+            return self
+        counts = np.bincount(codes, minlength=2) if self.table is None else self.table.labels_.counts
+        return replace(self, positive=positive_class(classes, counts))
 
     def codes(self, y: InputLabels) -> IntArray:
         """Positions of labels y [n] among the classes."""
@@ -70,7 +116,8 @@ def report_target(estimator: BaseEstimator, feature_names: FeatureNames = None) 
     if feature_names is None and hasattr(before, "get_feature_names_out"):
         feature_names = before.get_feature_names_out()
     names = [printable(name) for name in names_of_features(classifier, feature_names)]
-    return ReportTarget(classifier, names, lambda X: dense(before.transform(X)), True, facts)
+    table = cast("TableClassifier", estimator) if is_table(estimator) else None
+    return ReportTarget(classifier, names, lambda X: dense(before.transform(X)), True, facts, table)
 
 
 @dataclass(frozen=True)
@@ -82,11 +129,46 @@ class GivenRows:
     """[n, …]: an array, a data frame, or what has a length and `take`, which returns a frame."""
     y: InputLabels
     """[n]"""
+    ids: tuple[str, ...] = ()
+    """Columns that name the rows."""
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return n_rows(self.X)
+
+
+def given_rows(
+    target: ReportTarget, X: InputRows, y: InputLabels, ids: Sequence[str] | None
+) -> GivenRows:
+    """Rows as `write_report` takes them: X, y and the names of columns that name the rows."""
+    table = target.table
+    if isinstance(X, (str, os.PathLike)):
+        if table is None:
+            raise TypeError(f"X={str(X)!r} is a path; only for a table classifier are files read")
+        X = LabelledRows(table, open_table(os.fspath(X)), ids=ids)
+        y = X.labels
+    elif table is not None and not isinstance(X, LabelledRows):
+        X = frame_of(np.asarray(X)) if is_array(X) else X if hasattr(X, "columns") else frame_of(X)
+        if y is None or isinstance(y, str):
+            X, y = _labelled(table, X, table.target_ if y is None else y)
+    there = X.ids if isinstance(X, LabelledRows) else column_names(X)
+    if ids is None:
+        ids = [] if table is None else [n for n in table.preprocessor_.identifiers_ if n in there]
+    for name in ids:
+        if name not in there:
+            raise ValueError(f"ids has {name!r}, which X does not have{suggestion(name, there)}")
+    return GivenRows(target, X, y, tuple(ids))
+
+
+def _labelled(table: TableClassifier, X: InputRows, column: str | None) -> tuple[InputRows, InputLabels]:
+    """The rows of a data frame that have a label in a column, and their labels."""
+    frame = frame_of(X)
+    if column is None or column not in frame.schema.names:
+        raise ValueError(f"y={column!r} is not a column of X; pass the labels [n] as y, or its name")
+    codes = table.labels_.codes(frame.column(column).combine_chunks())
+    known = codes >= 0
+    return take_rows(X, np.flatnonzero(known)), table.classes_[codes[known]]
 
 
 @dataclass(frozen=True)
@@ -99,13 +181,21 @@ class ReportRows:
     """[k, d]: inputs of the classifier."""
     codes: IntArray
     """[k]: positions of their labels among the classes."""
-    frame: pandas.DataFrame | None = None
+    frame: InputRows | None = None
     """The same rows as a data frame of the user, if the inputs were made from its columns."""
+    ids: tuple[str, ...] = ()
+    """Columns of the frame that name the rows."""
 
     def at(self, positions: IntArray) -> ReportRows:
         """Select rows by their positions among these."""
-        frame = None if self.frame is None else self.frame.iloc[positions]
-        return ReportRows(self.index[positions], self.X[positions], self.codes[positions], frame)
+        frame = None if self.frame is None else take_rows(self.frame, positions)
+        return replace(
+            self,
+            index=self.index[positions],
+            X=self.X[positions],
+            codes=self.codes[positions],
+            frame=frame,
+        )
 
     def numbered(self, numbers: IntArray) -> ReportRows:
         """Select rows by their numbers."""
@@ -123,10 +213,33 @@ def rows_at(rows: GivenRows | Source, numbers: IntArray) -> ReportRows:
     wanted: IntArray = np.unique(numbers)
     if isinstance(rows, GivenRows):
         target, X = rows.target, take_rows(rows.X, wanted)
-        frame = X if target.transforms and hasattr(X, "iloc") else None
-        return ReportRows(wanted, target.prepare(X), target.codes(take_rows(rows.y, wanted)), frame)
+        known = (target.transforms or rows.ids) and column_names(X)
+        return ReportRows(
+            wanted,
+            target.prepare(without_columns(X, rows.ids) if target.table is None else X),
+            target.codes(take_rows(rows.y, wanted)),
+            X if known else None,
+            rows.ids,
+        )
     found = rows.take(wanted)
     return ReportRows(wanted, found.X, found.labels)
+
+
+def without_columns(frame: InputRows, names: Sequence[str]) -> InputRows:
+    """A data frame without some columns, which only name its rows."""
+    return frame[[name for name in column_names(frame) if name not in names]] if names else frame
+
+
+def column_names(frame: InputRows) -> list[str]:
+    """Names of the columns of a data frame or Arrow table; none of an array."""
+    names = getattr(frame, "column_names", None)
+    return list(getattr(frame, "columns", []) if names is None else names)
+
+
+def column_cells(frame: InputRows, name: str) -> list[object]:
+    """Values of a column of a data frame or Arrow table."""
+    column = frame[name]
+    return list(column.to_list() if hasattr(column, "to_list") else column.to_pylist())
 
 
 def sample_index(n: int, size: int, seed: int) -> IntArray:
@@ -136,144 +249,28 @@ def sample_index(n: int, size: int, seed: int) -> IntArray:
     return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
 
 
-class Score(NamedTuple):
-    """One line of the table of scores."""
+class View(NamedTuple):
+    """Rows by what the reader knows as columns: those of a table, or the inputs of the classifier."""
 
-    name: str
-    value: str
-    band: str
-    """95 % interval, or empty."""
-    baseline: str
-    """The same score of a forecast that predicts the class shares of these rows, or empty."""
-    meaning: str
-
-
-def scores(evaluation: Evaluation) -> list[Score]:
-    """Score the predictions; the table of scores line by line."""
-    codes, log_proba = evaluation.codes, evaluation.log_proba
-    found = score(log_proba, codes, np.bincount(codes, minlength=log_proba.shape[1]))
-    rows, baseline = score_rows(log_proba, codes), found["baseline"]
-    low, high = binomial_band(np.array(float(rows.error.sum())), np.array(len(codes)))
-    table = [
-        Score(
-            "NLL",
-            f"{found['nll']:.4f}",
-            _mean_band(rows.nll),
-            f"{baseline['nll']:.4f}",
-            "mean −log probability of the true class; smaller is better",
-        ),
-        Score(
-            "Error",
-            f"{found['error']:.1%}",
-            f"{low:.1%} – {high:.1%}",
-            f"{baseline['error']:.1%}",
-            "share of rows whose likeliest class is not the true one",
-        ),
-        Score(
-            "Brier score",
-            f"{found['brier']:.4f}",
-            _mean_band(rows.brier),
-            f"{baseline['brier']:.4f}",
-            "mean squared distance of the probabilities from the truth",
-        ),
-        Score(
-            "Calibration error",
-            f"{found['calibration_error']:.1%}",
-            "",
-            "",
-            "mean gap between the confidence in the likeliest class and how often it is right, "
-            f"{BINS} bins",
-        ),
-    ]
-    return table + _ranking_scores(evaluation, found)
+    estimator: Plottable
+    X: InputRows
+    """[n, …]: a data frame for a table classifier, else an array."""
+    columns: Columns
+    names: list[str]
+    """Names of the columns, for print."""
+    order: IntArray
+    """Positions of the columns, the most relevant first."""
 
 
-def _ranking_scores(evaluation: Evaluation, found: JsonObject) -> list[Score]:
-    """Scores of the ranking: of the second class, or the mean over classes against the rest."""
-    if found["auc"] is None:
-        return []
-    shares = np.bincount(evaluation.codes, minlength=evaluation.log_proba.shape[1]) / len(
-        evaluation.codes
-    )
-    two = len(shares) == 2
-    share = shares[1] if two else shares[(shares > 0.0) & (shares < 1.0)].mean()
-    of = "" if two else ", mean over classes against the rest"
-    table = [
-        Score(
-            "ROC area",
-            f"{found['auc']:.3f}",
-            "",
-            "0.500",
-            f"chance that a row of the class is ranked above one that is not{of}",
-        ),
-        Score(
-            "Average precision",
-            f"{found['average_precision']:.3f}",
-            "",
-            f"{share:.3f}",
-            f"area under the precision–recall curve{of}",
-        ),
-        Score("F1", f"{found['f1']:.3f}", "", "", f"harmonic mean of precision and recall{of}"),
-    ]
-    if two:
-        meaning = (
-            "how many times more frequent the class is among the tenth of the rows that ranks highest"
-        )
-        table.append(Score("Lift at 10 %", f"{found['lift_10']:.2f}", "", "1.00", meaning))
-    return table
-
-
-def _mean_band(values: Array) -> str:
-    """95 % interval of the mean of values [n], by their standard error."""
-    if len(values) < 2:
-        return ""
-    half = 1.96 * values.std(ddof=1) / np.sqrt(len(values))
-    return f"{values.mean() - half:.4f} – {values.mean() + half:.4f}"
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Predictions and the true classes."""
-
-    codes: IntArray
-    """[n]: true classes."""
-    log_proba: Array
-    """[n, C]"""
-    held_out: bool
-    """Whether the rows took no part in training; otherwise each was left out of the posterior."""
-    n_available: int
-    """Number of rows from which these were drawn."""
-
-    @property
-    def proba(self) -> Array:
-        """Class probabilities [n, C]."""
-        return np.exp(self.log_proba)
-
-    @property
-    def true_log_proba(self) -> Array:
-        """Log probability [n] of the true class."""
-        return np.asarray(np.take_along_axis(self.log_proba, self.codes[:, None], axis=1)[:, 0])
-
-
-def held_out_evaluation(target: ReportTarget, rows: ReportRows, n_available: int) -> Evaluation:
-    """Predict held-out rows."""
-    log_proba = log_proba_at(target.classifier, rows.X)
-    return Evaluation(rows.codes, log_proba, held_out=True, n_available=n_available)
-
-
-def left_out_evaluation(target: ReportTarget, rows: ReportRows) -> Evaluation | None:
-    """Take the leave-one-out probabilities of training rows as predictions.
-
-    Only with two classes do they determine the probabilities of all classes; with more, return None.
-    """
-    loo = np.asarray(target.classifier.loo_log_proba_, dtype=np.float64)
-    if len(target.classes) != 2 or len(rows.index) == 0 or rows.index[-1] >= len(loo):
-        return None
-    of_label = loo[rows.index]
-    visited = np.isfinite(of_label)
-    if not visited.any():
-        return None
-    of_label, codes = of_label[visited], rows.codes[visited].astype(int)
-    of_other = np.log(-np.expm1(np.minimum(of_label, -1e-15)))
-    log_proba = np.where(codes[:, None] == np.arange(2), of_label[:, None], of_other[:, None])
-    return Evaluation(codes, log_proba, held_out=False, n_available=int(np.isfinite(loo).sum()))
+def view_of(target: ReportTarget, rows: ReportRows) -> View:
+    """Rows by the columns of the user's table, or by the inputs of the classifier if it has none."""
+    columns: Columns
+    if target.table is not None and rows.frame is not None:
+        columns = TableColumns(target.table, rows.frame, max_rows=len(rows.index))
+        estimator: Plottable = target.table
+        X, relevance = rows.frame, target.table.relevance_
+    else:
+        estimator, X, relevance = target.classifier, rows.X, target.classifier.relevance_
+        columns = ArrayColumns(estimator, X, feature_names=target.names, max_rows=len(rows.index))
+    order: IntArray = np.argsort(-relevance.value, kind="stable")
+    return View(estimator, X, columns, [printable(name) for name in columns.names], order)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.resources import files
@@ -22,17 +22,25 @@ from cavity.files import written_atomically
 from cavity.plot.canvas import require_matplotlib
 from cavity.plot.features import Effect, partial_effect
 from cavity.report import figures, tables
-from cavity.report.target import (
+from cavity.report.scores import (
     Evaluation,
+    confusion,
+    held_out_evaluation,
+    left_out_evaluation,
+    scores,
+    thresholds,
+)
+from cavity.report.target import (
     GivenRows,
     ReportRows,
     ReportTarget,
-    held_out_evaluation,
-    left_out_evaluation,
+    View,
+    given_rows,
     report_target,
     rows_at,
     sample_index,
-    scores,
+    view_of,
+    without_columns,
 )
 from cavity.text import printable_lines
 from cavity.typing import Array, FeatureNames, InputLabels, InputRows, IntArray
@@ -42,6 +50,8 @@ _MAX_FEATURES = 20
 """Features in the table of the data and in the figure of their relevance."""
 _MAX_COLUMNS = 8
 """Columns in the table of the hardest rows."""
+_MAX_CLASSES = 12
+"""Classes up to which the confusion matrix is shown as such."""
 
 LabelledInput: TypeAlias = tuple[InputRows, InputLabels]
 """Rows X [n, d] and their labels y [n] as the user gave them; both None if there are none."""
@@ -58,6 +68,8 @@ def write_report(
     X_train: InputRows = None,
     y_train: InputLabels = None,
     feature_names: FeatureNames = None,
+    pos_label: object = None,
+    ids: str | Sequence[str] | None = None,
     title: str | None = None,
     max_rows: int = 10_000,
     n_hardest: int = 15,
@@ -72,15 +84,23 @@ def write_report(
         A fitted classifier of this library, a scikit-learn pipeline that ends in one, or a table
         classifier (which has `estimator_` and `transform`).
     path
-        The file to write. An error leaves an existing file as it was.
+        The file to write, whose name ends in .html. An error leaves an existing file as it was.
     X, y
         Rows [n, d] that took no part in training, and their labels [n], to judge the predictions by.
         Without them leave-one-out probabilities of the training rows are used, and the report says so.
+        For a table classifier, X is a data frame or the path of files, and y may be the name of a
+        column; None is that of the target.
     X_train, y_train
         The rows that the estimator was fitted to, in the same order. An estimator that was saved and
         loaded needs them, because it no longer holds its rows.
     feature_names
         Names [d] of the features; by default those that the estimator was fitted with.
+    pos_label
+        The class that thresholds, curves and effects are about. By default, the one of two classes that
+        says so, such as "yes", true or 1, or the rarer one.
+    ids
+        Names of columns of X that name its rows, for the list of the most surprising ones. By default,
+        those that a table classifier has left out because they number or name the rows.
     title
         Heading of the report.
     max_rows
@@ -108,18 +128,27 @@ def write_report(
     True
     """
     path = Path(path)
-    _check_path(path)
-    _check_pair(X=X, y=y)
-    _check_pair(X_train=X_train, y_train=y_train)
+    check_path(path)
     if max_rows < 10:
         raise ValueError(f"max_rows={max_rows} is too small; a report needs at least 10 rows")
     require_matplotlib()
     render = _renderer()
     target = report_target(estimator, feature_names)
-    options = ReportOptions(int(max_rows), int(n_hardest), int(n_effects), int(random_state))
+    if target.table is None:
+        _check_pair(X=X, y=y)
+        _check_pair(X_train=X_train, y_train=y_train)
+    options = ReportOptions(
+        int(max_rows),
+        int(n_hardest),
+        int(n_effects),
+        int(random_state),
+        pos_label,
+        (ids,) if isinstance(ids, str) else ids,
+    )
     page = render(
-        title=title or f"{target.facts.method}: {', '.join(target.classes[:4])}",
+        title=title or default_title(target),
         style=_asset("style.css"),
+        script=_asset("explorer.js"),
         **contents(target, (X, y), (X_train, y_train), options),
     )
     with written_atomically(path) as file:
@@ -127,11 +156,30 @@ def write_report(
     return path
 
 
-def _check_path(path: Path) -> None:
+def default_title(target: ReportTarget) -> str:
+    """Heading of a report: the target column of a table, or the method and the classes."""
+    if target.table is not None and target.table.target_ is not None:
+        return f"Predicting {target.table.target_}"
+    return f"{target.facts.method}: {', '.join(target.classes[:4])}"
+
+
+def check_path(path: Path) -> None:
+    """Raise an error unless a report can be written to this path, which ends in .html.
+
+    >>> check_path(Path("report.pdf"))
+    Traceback (most recent call last):
+    ValueError: path='report.pdf': a report is an HTML page; write it to 'report.html', open it in a \
+browser and print it to PDF
+    """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path={str(path)!r}: there is no folder {str(path.parent)!r}; make it")
     if path.is_dir():
         raise IsADirectoryError(f"path={str(path)!r} is a folder; give the name of a file in it")
+    kind = path.suffix.lower()
+    if kind not in (".html", ".htm"):
+        page = f"a report is an HTML page; write it to {str(path.with_suffix('.html'))!r}"
+        way = ", open it in a browser and print it to PDF" if kind == ".pdf" else ""
+        raise ValueError(f"path={str(path)!r}: {page}{way}")
 
 
 def _check_pair(**rows: InputRows | InputLabels) -> None:
@@ -166,6 +214,8 @@ class ReportOptions:
     n_hardest: int
     n_effects: int
     seed: int
+    pos_label: object = None
+    ids: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -191,8 +241,11 @@ def contents(
 ) -> PageVariables:
     """Compute the variables of the template from held-out and training rows."""
     data = collect_data(target, held_out, training, options)
+    codes = np.zeros(0, dtype=np.int64) if data is None else data.rows.codes
+    target = target.about(options.pos_label, codes)
     page: PageVariables = {
         "facts": tables.fitted_facts(target),
+        "fit": target.facts,
         "kernel": str(target.classifier.kernel_),
         "parameters": tables.chosen_parameters(target.classifier),
         "costs": tables.time_and_memory(target),
@@ -200,21 +253,22 @@ def contents(
         "versions": versions(),
         "written": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "relevance": figures.relevance(target, _MAX_FEATURES),
+        "classes": target.classes,
+        "positive": target.positive,
+        "notes": target.notes,
+        "column": "column" if target.table is not None else "feature",
         **performance_part(target, data),
     }
     if data is None:
         unseen = tables.unseen_surprises(target, options.n_hardest)
         return page | {"data": None, "effects": [], "plane": None, "surprises": unseen}
-    order: IntArray = np.argsort(-target.classifier.relevance_.value, kind="stable")
+    view = view_of(target, data.rows)
+    pair = two_features(view)
     return page | {
-        "data": data_part(target, data, order),
-        "effects": effects_part(target, data.rows.X, order, options),
-        "plane": (
-            figures.plane(target, data.rows, two_features(data.rows.X, order))
-            if len(order) > 1
-            else None
-        ),
-        "surprises": surprises_part(target, data, order),
+        "data": data_part(target, data, view),
+        "effects": effects_part(target, view, options),
+        "plane": None if pair is None else figures.plane(target, view, data.rows, pair),
+        "surprises": surprises_part(target, data, view.order),
     }
 
 
@@ -224,11 +278,13 @@ def collect_data(
     """Draw the rows of a report; None if there are neither held-out nor training rows."""
     evaluation, shown = None, None
     if held_out[0] is not None:
-        given = GivenRows(target, *held_out)
+        given = given_rows(target, *held_out, options.ids)
         shown = rows_at(given, sample_index(given.n_rows, options.max_rows, options.seed))
         evaluation = held_out_evaluation(target, shown, given.n_rows)
-    trained = training_rows(target, *training)
-    if trained is not None:
+    trained = training_rows(target, *training, options.ids)
+    # Training rows that the classifier holds itself are known as its inputs only, not by their columns.
+    nameless = training[0] is None and (target.transforms or bool(options.ids))
+    if trained is not None and not (nameless and shown is not None):
         return _training_data(target, trained, evaluation, options)
     if shown is None or evaluation is None:
         return None
@@ -267,11 +323,13 @@ def _training_data(
     )
 
 
-def training_rows(target: ReportTarget, X: InputRows, y: InputLabels) -> GivenRows | Source | None:
+def training_rows(
+    target: ReportTarget, X: InputRows, y: InputLabels, ids: Sequence[str] | None = None
+) -> GivenRows | Source | None:
     """Return the training rows: those given, or those that the classifier still holds."""
     if X is None:
         return training_source(target.classifier)
-    given, known = GivenRows(target, X, y), target.facts.rows
+    given, known = given_rows(target, X, y, ids), target.facts.rows
     if given.n_rows != known:
         raise ValueError(
             f"X_train has {given.n_rows:,} rows, but the classifier was fitted to {known:,}; pass the "
@@ -284,59 +342,82 @@ def performance_part(target: ReportTarget, data: ReportData | None) -> PageVaria
     """Scores and curves; empty if there are no predictions to judge."""
     evaluation = None if data is None else data.evaluation
     if evaluation is None:
-        return {"evaluation": None, "scores": [], "reliability": None, "curves": []}
-    several = len(np.unique(evaluation.codes)) > 1
+        return {
+            "evaluation": None,
+            "scores": [],
+            "reliability": None,
+            "curves": [],
+            "confusion": None,
+            "thresholds": None,
+        }
+    found = scores(evaluation, target.positive)
+    error = next(score.value for score in found if "ECE" in score.name)
     return {
         "evaluation": evaluation,
-        "scores": scores(evaluation),
-        "reliability": figures.reliability(target, evaluation),
+        "scores": found,
+        "reliability": figures.reliability(target, evaluation, error),
+        "confusion": confusion(evaluation),
+        "shows_matrix": len(target.classes) <= _MAX_CLASSES,
+        "thresholds": None if target.positive is None else thresholds(evaluation, target.positive),
         "curves": (
             [figures.roc(target, evaluation), figures.precision_recall(target, evaluation)]
-            if several
+            if figures.judged(target, evaluation)
             else []
         ),
     }
 
 
-def data_part(target: ReportTarget, data: ReportData, order: IntArray) -> PageVariables:
-    """Classes and features of the data; order [d]: the features, the most relevant first."""
+def data_part(target: ReportTarget, data: ReportData, view: View) -> PageVariables:
+    """Classes and columns of the data, the most relevant first."""
     return {
         "training": data.rows_are_training,
         "n_rows": data.n_rows,
         "n_shown": len(data.rows.index),
         "classes": tables.class_shares(data.rows.codes, target),
-        "columns": tables.columns_of(data.rows.X, target.names, order[:_MAX_FEATURES]),
-        "n_features": len(target.names),
+        "columns": tables.columns_of(view, _MAX_FEATURES),
+        "n_columns": len(view.names),
+        "what": "column" if view.estimator is target.table else "feature",
     }
 
 
 def effects_part(
-    target: ReportTarget, X: Array, order: IntArray, options: ReportOptions
+    target: ReportTarget, view: View, options: ReportOptions
 ) -> list[tuple[Effect, figures.Figure]]:
-    """Partial dependence on the most relevant features."""
+    """Partial dependence on the most relevant columns."""
     effects = [
-        partial_effect(target.classifier, X, int(feature), seed=options.seed)
-        for feature in order[: options.n_effects]
+        partial_effect(view.estimator, view.X, int(column), seed=options.seed)
+        for column in view.order[: options.n_effects]
     ]
-    return [(effect, figures.partial_dependence(target, effect)) for effect in effects]
+    return [(effect, figures.partial_dependence(target, view, effect)) for effect in effects]
 
 
 def surprises_part(target: ReportTarget, data: ReportData, order: IntArray) -> tables.Surprises:
-    """The rows with the least probable labels."""
+    """The rows with the least probable labels; order: columns or inputs, the most relevant first."""
     hardest, left_out = data.hardest, data.hardest_left_out
     if hardest.frame is None:
         cells = tables.cells_of_features(hardest.X, target.names, order, _MAX_COLUMNS)
+    elif target.table is not None:
+        cells = tables.cells_of_columns(hardest.frame, target.table.columns_, order, _MAX_COLUMNS)
     else:
-        cells = tables.cells_of_frame(hardest.frame, target.names, order, _MAX_COLUMNS)
+        frame = without_columns(hardest.frame, hardest.ids)
+        cells = tables.cells_of_frame(frame, target.names, order, _MAX_COLUMNS)
     names, naming = tables.names_of_rows(hardest, left_out)
     rows = tables.surprises(target, hardest, data.hardest_log_proba, cells, names)
-    return tables.Surprises(left_out, cells.columns, cells.n_columns, rows, naming)
+    ids = [str(name) for name in hardest.ids]
+    return tables.Surprises(left_out, ids, cells.columns, cells.n_columns, rows, naming)
 
 
-def two_features(X: Array, order: IntArray) -> tuple[int, int]:
-    """Choose the two most relevant features to plot; one of them has more than two values if any has."""
-    first, second = int(order[0]), int(order[1])
-    varied = next((int(i) for i in order if len(np.unique(X[:, i])) > 2), first)
+def two_features(view: View) -> tuple[int, int] | None:
+    """Choose the two most relevant columns of numbers to plot; None if there are not two.
+
+    One of them has more than two values, if any column has.
+    """
+    numbers = {int(j): view.columns.values(int(j)) for j in view.order}
+    order = [j for j, values in numbers.items() if values.dtype.kind == "f"]
+    if len(order) < 2:
+        return None
+    first, second = order[:2]
+    varied = next((j for j in order if len(np.unique(numbers[j])) > 2), first)
     return (first, second) if varied in (first, second) else (varied, first)
 
 

@@ -191,10 +191,11 @@ def test_predictions_are_lazy_and_those_of_one_machine(client, expected):
     assert_allclose(mean.compute(), local.latent_mean_and_variance(X)[0], atol=1e-8)
     assert_allclose(variance.compute(), local.latent_mean_and_variance(X)[1], atol=1e-8)
     assert_allclose(model.score(rows, labels), local.score(X, Y))
-    split, known = model.predict_uncertainty(rows), local.predict_uncertainty(X)
-    for part, truth in zip(split, known, strict=True):
+    split, known = model.predict_uncertainty(rows, 0.8), local.predict_uncertainty(X, 0.8)
+    for part, truth in zip([*split[:3], *split.interval], [*known[:3], *known.interval], strict=True):
         assert hasattr(part, "dask")
         assert part.shape == truth.shape
+    assert_allclose(split.interval.upper.compute(), known.interval.upper, atol=1e-8)
     assert_allclose(split.epistemic.compute(), known.epistemic, atol=1e-8)
     assert_allclose(model.ood_score(rows).compute(), local.ood_score(X), atol=1e-8)
     assert_allclose(model.predict_uncertainty(X).total, known.total, atol=1e-8)

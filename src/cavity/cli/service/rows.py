@@ -16,7 +16,7 @@ from cavity.data.parts import import_arrow
 from cavity.data.table import Table, TextTable, as_arrow
 from cavity.errors import SourceError
 from cavity.estimators.table import TableClassifier
-from cavity.estimators.table_prediction import row_uncertainty
+from cavity.gp.uncertainty import predictive_uncertainty
 from cavity.text import listed, suggestion
 from cavity.typing import Array, JsonObject
 
@@ -133,11 +133,12 @@ def answer(model: TableClassifier, rows: pa.Table, level: float) -> JsonObject:
         raise RequestError(422, str(error)) from None
     with model.compute_context() as threads:
         mean, variance, log_proba = model.moments_and_log_proba(features, threads)
-        more = row_uncertainty(model, features, (mean, variance), level, threads)
+        ood_score = model.ood_score_at(features, threads)
+    more = predictive_uncertainty(model.estimator_.model_.likelihood, mean, variance, level)
     words = [str(value) for value in model.classes_]
     labels = model.classes_[log_proba.argmax(axis=1)].tolist()
     proba = np.exp(log_proba)
-    notes = _notes(model, rows, more.ood_score)
+    notes = _notes(model, rows, ood_score)
     predictions = [
         {
             "label": labels[i],
@@ -148,7 +149,7 @@ def answer(model: TableClassifier, rows: pa.Table, level: float) -> JsonObject:
             },
             "aleatoric": float(more.aleatoric[i]),
             "epistemic": float(more.epistemic[i]),
-            "ood_score": float(more.ood_score[i]),
+            "ood_score": float(ood_score[i]),
             "latent_mean": _of_latents(mean[:, i], words),
             "latent_variance": _of_latents(variance[:, i], words),
             "warnings": notes[i],
