@@ -1,4 +1,4 @@
-"""The history of a fit, its clock, and its messages to the user.
+"""The history of a fit and its messages to the user.
 
 All methods record the same numbers, so that their curves can be compared. A progress bar or a log can
 follow a fit: ``with reporting(reporter): model.fit(…)``.
@@ -7,7 +7,6 @@ follow a fit: ``with reporting(reporter): model.fit(…)``.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +14,8 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+
+from cavity.inference.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class RunningInfo:
         return StepInfo(*(float(value) for value in means))
 
 
-class Progress:
+class Progress(Clock):
     """Clock and history of a fit; prints lines to standard error if `verbose`.
 
     It calls the reporter of the `reporting` context in which it was made after every iteration.
@@ -149,13 +150,14 @@ class Progress:
         *,
         n_rows: int = 0,
         status: Callable[[float], str] | None = None,
-        reporter: Reporter | None = None,
+        within: Clock | None = None,
     ) -> None:
         """Start the clock.
 
-        status: text to add to a line, given the rows visited per second; reporter: None is that of the
-        context.
+        status: text to add to a line, given the rows visited per second; within: the clock of the fit
+        that this is a part of, whose own reporter is the one to call.
         """
+        super().__init__(within)
         self.verbose = verbose
         self._n_rows = n_rows
         self._status = status
@@ -164,18 +166,8 @@ class Progress:
         self.history: list[Iteration] = []
         self.pending: list[StepInfo] = []
         """Minibatch steps since the last record."""
-        self._started = time.perf_counter()
         self._last_line = -1.0
-        self._reporter = current_reporter() if reporter is None else reporter
-
-    def resume_at(self, seconds: float) -> None:
-        """Set the clock to the seconds that the fit had taken when it was interrupted."""
-        self._started = time.perf_counter() - seconds
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the fit began."""
-        return time.perf_counter() - self._started
+        self._reporter = current_reporter() if within is None else None
 
     def record(self, info: StepInfo, epochs: float, share: float | None = None) -> Iteration:
         """Add an iteration to the history; share: part of the budget that is used, if any."""

@@ -26,7 +26,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from threading import Event
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -42,7 +41,7 @@ from cavity.inference.checkpoint_file import race_file
 from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
 from cavity.inference.converge import NOT_SCORED, HeldOutScore
 from cavity.inference.fingerprint import Fingerprint
-from cavity.inference.history import Iteration, Progress
+from cavity.inference.history import Progress
 from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score
 from cavity.inference.trainer import Trainer, TrainingState
@@ -219,22 +218,6 @@ def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(dict.fromkeys(candidates))
 
 
-class _StoppedError(Exception):
-    """The user has stopped the race."""
-
-
-@dataclass(frozen=True)
-class _StopWhenAsked:
-    """A reporter that ends a trial at its next record once the user has stopped the race."""
-
-    asked: Event
-
-    def update(self, iteration: Iteration, share: float | None) -> None:
-        """Called after an iteration."""
-        if self.asked.is_set():
-            raise _StoppedError
-
-
 class Prepared(NamedTuple):
     """Where the trial of a candidate begins."""
 
@@ -344,12 +327,10 @@ class _Runner:
         self.entries: dict[tuple[Candidate, int], RaceEntry] = {}
         self.learned: dict[tuple[Candidate, int], tuple[float, ...]] = {}
         """Kernel parameters at the end of each trial."""
-        self.asked = Event()
         self.scalings: dict[tuple[str | None, str | None], Scaling] = {}
         self.best: tuple[RaceEntry, Trial] | None = None
         self.n_side_by_side = self.backend.n_side_by_side(self.source)
-        self.seconds = SHARE * self.configure(self.entrants.start).max_seconds
-        """Seconds that the race may take."""
+        self.progress.deadline = SHARE * self.configure(self.entrants.start).max_seconds
 
     def best_of(self, candidates: Sequence[Candidate], length: int, rounds_left: float) -> RaceEntry:
         """The best of some candidates after trials of a length.
@@ -361,7 +342,7 @@ class _Runner:
         if len(candidates) > 1:
             try:
                 prepared = [self._prepared(c, length) for c in todo]
-                seconds = length * max(0.0, self.seconds - self.progress.seconds) / max(1.0, rounds_left)
+                seconds = length * max(0.0, self.progress.seconds_left) / max(1.0, rounds_left)
                 if length > 1:  # no trial is shorter than those that it is compared with
                     known = (self.entries.get((c, length)) for c in candidates)
                     seconds = max([seconds, *(entry.seconds for entry in known if entry is not None)])
@@ -369,7 +350,7 @@ class _Runner:
                 for candidate, trial in zip(todo, trials, strict=True):
                     self._enter(candidate, length, trial)
             except BaseException:
-                self.asked.set()  # the other trials end, too
+                self.progress.stop()  # the other trials end, too
                 raise
         elif todo:
             return _entry(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
@@ -384,10 +365,6 @@ class _Runner:
             self.source, lambda backend, one: self._trial(backend, one, length, seconds), prepared
         )
 
-    def has_time(self) -> bool:
-        """Whether the race has not yet used up its seconds."""
-        return self.progress.seconds < self.seconds
-
     def can_double(self, candidate: Candidate) -> bool:
         """Whether a trial with twice as many points has time for a step, as long as the last one took.
 
@@ -396,7 +373,7 @@ class _Runner:
         entry = self.entries.get((candidate, LAST_LENGTH))
         if entry is None:
             return False
-        return entry.n_steps >= DOUBLE_COST and self.progress.seconds + entry.seconds <= self.seconds
+        return entry.n_steps >= DOUBLE_COST and self.progress.has_time(entry.seconds)
 
     def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
         entry = _entry(candidate, length, trial)
@@ -470,7 +447,7 @@ class _Runner:
             max_seconds=max(seconds, SHORTEST_TRIAL),
             early_stopping=None,
         )
-        progress = Progress(reporter=_StopWhenAsked(self.asked))
+        progress = Progress(within=self.progress)
         source = with_feature_set(self.source, config.feature_set)
         held_out = self.held_out.leading(source.n_features)
         problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
@@ -480,7 +457,7 @@ class _Runner:
             score = validation_score(trainer, trained.state)
         except (NumericalError, np.linalg.LinAlgError):
             return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds)
-        if trained.interrupted:
+        if progress.interrupted:
             raise KeyboardInterrupt
         theta = trained.state.x[: trainer.problem.space.n_theta]
         # A start need not be exact, and a configuration is for reading, too.
@@ -552,12 +529,12 @@ def race(
         entrants.further_features,  # scaled well, columns may not need them
         entrants.kernels,
     )
-    try:
+    with progress.until_interrupted() as block:
         for i, question in enumerate(questions):
-            if i == 0 or runner.has_time():
+            if i == 0 or progress.has_time():
                 best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
         sizes, left = rounds[len(questions) :], rounds[len(questions) + 1 :]
-        if runner.has_time():
+        if progress.has_time():
             best = runner.best_of(entrants.sizes(best), LAST_LENGTH, sum(sizes)).candidate
         while best != (larger := entrants.doubled(best)) and larger.n_inducing <= source.n_rows:
             if not runner.can_double(best):
@@ -566,9 +543,9 @@ def race(
             if found == best:
                 break
             best, left = larger, left[1:]
-    except KeyboardInterrupt:
+    if block.interrupted:
         if runner.best is None:
-            raise
+            raise KeyboardInterrupt
         best, stopped = runner.best[0].candidate, runner.best[1]
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (*_by_length(e), str(e.candidate)))
