@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from text_columns import NUMBERS, N, read_column
 
 from cavity.data import cells
 from cavity.data.cells import COMMA, POINT
