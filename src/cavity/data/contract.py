@@ -197,7 +197,7 @@ class GuardedSource(Source):
 
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values of all rows that the user passed, if the source has left some out."""
-        own = getattr(self.source, "expanded_to_input_rows", None)
+        own = _optional(self.source, "expanded_to_input_rows")
         return values if own is None else np.asarray(own(values))
 
     def blocks(self, size: int) -> Generator[Block, None, None]:
@@ -225,7 +225,7 @@ class GuardedSource(Source):
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """Rows drawn at random without replacement, by the source itself if it can."""
-        if not hasattr(self.source, "sample"):
+        if _optional(self.source, "sample") is None:
             return super().sample(size, rng)
         rows = self.source.sample(size, rng)
         check_rows(self.source, rows, min(size, self.n_rows), f"{self._name}.sample")
@@ -262,7 +262,7 @@ def check_source(source: Source, size: int | None = None) -> None:
     values = _check_blocks(source, size, probes)
     _check_batches(source, size, probes, values)
     _check_skip(source, size)
-    if hasattr(source, "sample"):
+    if _optional(source, "sample") is not None:
         _check_sample(source)
 
 

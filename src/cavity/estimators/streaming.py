@@ -355,11 +355,8 @@ class TrainedGPClassifier(SparseGPClassifier):
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
         # A stream goes on with the model of its fit; without one it is the safe model.
         before = self.config_ if self.__sklearn_is_fitted__() else config
-        kept = {
-            name: getattr(before, name)
-            for name in ("residual_scale", "trace_penalty")
-            if not _sets(self.config or {}, name)
-        }
+        model = {"residual_scale": before.residual_scale, "trace_penalty": before.trace_penalty}
+        kept = {name: value for name, value in model.items() if not _sets(self.config or {}, name)}
         return replace(config, optimizer=optimizer, damping=1.0, **kept)
 
     def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:

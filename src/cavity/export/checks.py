@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -151,8 +151,8 @@ def _check_table(table: Any) -> None:
     n_classes = _check_classes(table.classes_)
     agree("classes", n_classes, len(classifier.classes_))
     agree("values of the classes", labels.values.tolist(), table.classes_.tolist())
-    for name in ("counts", "totals"):
-        check_array(f"labels_.{name}", getattr(labels, name), (n_classes,), kinds="iuf")
+    check_array("labels_.counts", labels.counts, (n_classes,), kinds="iuf")
+    check_array("labels_.totals", labels.totals, (n_classes,), kinds="iuf")
     for encoder in preprocessor.encoders_:
         _check_encoder(encoder)
     kinds = {encoder.column: encoder.kind for encoder in preprocessor.encoders_}
@@ -255,11 +255,10 @@ def _check_stream(record: Any, model: Model) -> None:
         check_array("_stream.state.q.shift", q.shift, (C, m))
     if state.x.ndim != 1 or not is_dataclass(state.optimizer_state):
         raise ModelFileError("its stream has parameters or an optimiser of an unknown form")
-    for field in fields(state.optimizer_state):
-        value = getattr(state.optimizer_state, field.name)
-        check_array(f"_stream.state.{field.name}", np.asarray(value), None, kinds="iuf")
+    for name, value in vars(state.optimizer_state).items():
+        check_array(f"_stream.state.{name}", np.asarray(value), None, kinds="iuf")
         if isinstance(value, np.ndarray):
-            agree(f"shape of the optimiser's {field.name}", value.shape, state.x.shape)
+            agree(f"shape of the optimiser's {name}", value.shape, state.x.shape)
 
 
 def check_model(model: Model) -> None:
@@ -303,8 +302,8 @@ def check_model(model: Model) -> None:
     for name, array in (("mean", posterior.mean), ("covariance", posterior.covariance)):
         if np.abs(array).max() > largest:
             raise ModelFileError(f"its posterior.{name} has numbers that are too large to compute with")
-    for name in ("jitter", "inverse_temperature"):
-        value = getattr(model, name)
+    positive = {"jitter": model.jitter, "inverse_temperature": model.inverse_temperature}
+    for name, value in positive.items():
         if not (np.isfinite(value) and 0 < value < largest):
             raise ModelFileError(f"its {name} is {value}, and should be positive")
     scale_of_residual = model.residual_variance_scale
@@ -358,8 +357,9 @@ def _check_scaling(scaling: Scaling, d: int, dtype: Dtype) -> None:
 def _check_knots(knots: Knots, d: int) -> None:
     """Check the piecewise linear functions of d columns: no knots or at least two, which increase."""
     check_array("scaling.knots.starts", knots.starts, (d + 1,), kinds="iu")
-    for name in ("positions", "values"):
-        check_array(f"scaling.knots.{name}", getattr(knots, name), (int(knots.starts[-1]),))
+    n_knots = int(knots.starts[-1])
+    check_array("scaling.knots.positions", knots.positions, (n_knots,))
+    check_array("scaling.knots.values", knots.values, (n_knots,))
     lengths = np.diff(knots.starts.astype(np.int64))
     if knots.starts[0] != 0 or not ((lengths == 0) | (lengths > 1)).all():
         raise ModelFileError("its scaling.knots.starts are not the starts of columns of knots")
