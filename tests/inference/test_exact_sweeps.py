@@ -42,7 +42,7 @@ def nll(model, X, labels):
 
 @every_rule
 @pytest.mark.parametrize("seed", range(4))
-def test_polishing_ends_at_the_same_fixed_point_from_any_start(rule, seed):
+def test_they_end_at_the_same_fixed_point_from_any_start(rule, seed):
     X, labels = table(80)
     prior = make_prior(KERNELS["noisy"], points(8))
     cold = converge(make_engine(X, labels, rule=rule), prior, rule, tol=1e-9, max_sweeps=2000)
@@ -95,7 +95,7 @@ def test_the_evidence_of_a_fit_is_that_of_the_fixed_point():
     assert_allclose(fit.log_marginal_likelihood_value_, converged, rtol=1e-5)
 
 
-def test_minibatches_are_in_single_precision_and_the_polishing_in_double_whatever_the_rows(monkeypatch):
+def test_minibatches_are_in_single_precision_and_they_in_double_whatever_the_rows(monkeypatch):
     X, labels = table(300)
     seen, sweep = set(), LocalEngine.run
 
@@ -120,7 +120,7 @@ def test_q_stays_in_the_coordinates_that_it_was_trained_in():
     assert model.jitter == single > double
 
 
-def test_rows_that_were_never_visited_get_their_sites_from_the_polishing():
+def test_rows_that_were_never_visited_get_their_sites_from_them():
     config = resolve(300, n_inducing=8, batch_size=30, max_epochs=0.3)
     with open_rows(*table(300), n_jobs=1) as rows:
         trainer = prepare_trainer(rows, config)

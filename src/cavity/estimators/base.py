@@ -121,18 +121,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
     ) -> SparseGPClassifier:
         """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
 
-        X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
-        column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
-        table, record batch or reader, or any object with Arrow's C interface (polars, pandas); or the
-        path of a .npy file; or an object that follows the `cavity.data.Source` contract, which has its
-        own labels and weights.
-
-        A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
-        `sample_weight`, and that column is then not a feature.
-
-        offset: [n], for three classes or more [n, C]: known parts of the latent values, to which the
-        Gaussian process is added, for example the log-odds of a model that you have. They must not have
-        seen the labels of their own rows. Predictions then need the offsets of their rows, too.
+        The arguments are those of `cavity.SEPClassifier.fit`, without validation rows.
         """
         self._fit_rows(X, y, sample_weight, offset)
         return self

@@ -11,7 +11,7 @@ import numpy as np
 from cavity.data.sampling import HeldOut
 from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
-from cavity.inference.config import FEWEST_ROWS_TO_SPARE, TrainingConfig
+from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT, TrainingConfig
 from cavity.inference.history import Progress
 from cavity.inference.race import SAFE, Candidate, Decision, Entrants, RaceLog, race
 from cavity.inference.start import StartingPoint
@@ -50,7 +50,7 @@ def entrants(
     """The candidates of a race for what the parameters leave open; None if that is nothing."""
     if isinstance(model.config, TrainingConfig) or model._continues or not config.learn_kernel:
         return None
-    if n_rows < FEWEST_ROWS_TO_SPARE:
+    if n_rows < FEWEST_ROWS_TO_HOLD_OUT:
         return None
     given = model._given_fields()
     free = {name for name in ("scaling", "n_inducing") if given.get(name) == "auto"}

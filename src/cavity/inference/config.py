@@ -52,7 +52,7 @@ LEAST_HELD_OUT = 500
 """Fewest rows that it holds out; MOST_HELD_OUT is the most that anything holds out."""
 MOST_HELD_OUT_SHARE = 0.25
 """Largest share of the rows that it holds out."""
-FEWEST_ROWS_TO_SPARE = 2_000
+FEWEST_ROWS_TO_HOLD_OUT = 2_000
 """With fewer rows than this, it holds none out: they are needed for learning."""
 SUMMED_SITES_ROWS = 2
 """Rows of a minibatch, per inducing point and latent function, from which the gradient through K_mm
@@ -326,7 +326,7 @@ def _predicting(
 
 
 def _held_out_share(n_rows: int, early_stopping: str | None) -> float:
-    if n_rows < FEWEST_ROWS_TO_SPARE and early_stopping != "validation":
+    if n_rows < FEWEST_ROWS_TO_HOLD_OUT and early_stopping != "validation":
         return 0.0
     wanted = min(max(HELD_OUT_SHARE * n_rows, LEAST_HELD_OUT), MOST_HELD_OUT)
     return min(wanted / n_rows, MOST_HELD_OUT_SHARE)

@@ -140,7 +140,7 @@ class FitResult(NamedTuple):
 _COUPLED_DAMPING = 0.6
 """Largest damping when a row has several sites, since each is refined as if the others were fixed."""
 _PLAIN = SweepOptions()
-POLISHING_TOL = 1e-4
+EXACT_SWEEPS_TOL = 1e-4
 """Tolerance of the sweeps after training: smaller changes of the sites do not matter to predictions."""
 
 

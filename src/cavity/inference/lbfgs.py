@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from cavity.errors import NumericalError
-from cavity.inference.converge import POLISHING_TOL, FitResult, converge, score_fixed_posterior
+from cavity.inference.converge import EXACT_SWEEPS_TOL, FitResult, converge, score_fixed_posterior
 from cavity.inference.history import Progress, StepInfo
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Problem, Trainer
@@ -234,5 +234,5 @@ def fit_evidence_by_lbfgs(
     space = problem.space
     maximum = maximize(evaluate, space.start, space.bounds, progress, max_iter=max_iter, tol=tol)
     prior = problem.prior(maximum.x)
-    point = converge(engine, prior, rule, tol=POLISHING_TOL, clock=progress)
+    point = converge(engine, prior, rule, tol=EXACT_SWEEPS_TOL, clock=progress)
     return FitResult(point, len(progress.history), maximum.converged, stuck=maximum.stuck)

@@ -139,7 +139,7 @@ class StepPlan:
         pace = self.seconds_per_epoch(seconds)
         if pace is None or not np.isfinite(self.whole_budget.max_seconds):
             return self.whole_budget
-        return self.whole_budget.without_polishing(pace)
+        return self.whole_budget.without_exact_sweeps(pace)
 
     def _rate_boost(self, planned: Budget, position: Position, seconds: float) -> float:
         """Factor on the optimiser's steps: a run of few minibatches must take longer ones."""

@@ -22,7 +22,7 @@ from cavity.gp.calibration import LogLoss
 from cavity.gp.inducing import initial_inducing_points, sample_size, starting_rows
 from cavity.gp.prior import Prior
 from cavity.inference.clock import Clock
-from cavity.inference.converge import POLISHING_TOL, FixedPoint, HeldOutMoments, converge
+from cavity.inference.converge import EXACT_SWEEPS_TOL, FixedPoint, HeldOutMoments, converge
 from cavity.inference.history import Progress
 from cavity.inference.rule import Rule
 from cavity.inference.sweep import SweepOptions
@@ -126,7 +126,7 @@ def with_points(
         another,
         Prior(prior.kernel, Z, prior.dtype),
         rule,
-        tol=POLISHING_TOL,
+        tol=EXACT_SWEEPS_TOL,
         options=replace(options, damping=1.0),
         max_sweeps=SWEEPS,
         clock=clock,

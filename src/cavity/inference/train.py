@@ -16,7 +16,7 @@ from cavity.gp.prior import Prior
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import (
-    POLISHING_TOL,
+    EXACT_SWEEPS_TOL,
     FitResult,
     FixedPoint,
     HeldOutMoments,
@@ -140,7 +140,7 @@ def stopped_in_race(
     progress.stop()
     trainer = make_trainer(problem, config)
     prior, posterior = _final_prior_and_posterior(problem, trainer, trainer.init(), config)
-    point = _polish(problem, config, prior, posterior, None, progress)
+    point = _exact_sweeps(problem, config, prior, posterior, None, progress)
     result = FitResult(point, n_steps, converged=False, interrupted=True)
     return _calibrated(problem, config, result, progress)
 
@@ -207,7 +207,7 @@ def _train_by_steps(
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
     if block.interrupted:  # they are needed all the same
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
-    point = _polish(problem, config, prior, posterior, trained.seconds_per_epoch, progress)
+    point = _exact_sweeps(problem, config, prior, posterior, trained.seconds_per_epoch, progress)
     result = FitResult(point, trained.n_steps, trained.converged)
     if chooses_predicting and problem.engine.held_out is not None:
         epochs = trained.n_steps * (config.batch_size or problem.engine.n_rows) / problem.engine.n_rows
@@ -224,7 +224,7 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     """The model of a state after exact sweeps over all rows at its parameters, calibrated if wanted."""
     problem, progress = trainer.problem, Progress()
     prior, posterior = _final_prior_and_posterior(problem, trainer, state, config)
-    point = _polish(problem, config, prior, posterior, None, progress)
+    point = _exact_sweeps(problem, config, prior, posterior, None, progress)
     result = FitResult(point, 0, converged=True)
     if config.n_predicting is not None:
         result = _with_more_points(problem, config, result, progress)
@@ -252,7 +252,7 @@ def _final_prior_and_posterior(
     return prior, trainer.update.posterior(state.q, prior)
 
 
-def _polish(
+def _exact_sweeps(
     problem: Problem,
     config: TrainingConfig,
     prior: Prior,
@@ -274,7 +274,7 @@ def _polish(
         problem.engine,
         prior,
         problem.rule,
-        tol=POLISHING_TOL,
+        tol=EXACT_SWEEPS_TOL,
         options=replace(sweep_options(config), damping=1.0),
         start=posterior.naturals,
         max_sweeps=_MOST_SWEEPS,
@@ -384,7 +384,7 @@ def _with_all_rows(
         engine,
         point.prior,
         problem.rule,
-        tol=POLISHING_TOL,
+        tol=EXACT_SWEEPS_TOL,
         options=replace(sweep_options(config), damping=1.0),
         start=point.posterior.naturals,
         max_sweeps=_SWEEPS_WITH_HELD_OUT_ROWS,
