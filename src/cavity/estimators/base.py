@@ -50,7 +50,7 @@ from cavity.inference.config import TrainingConfig, resolve
 from cavity.inference.converge import NOT_SCORED, FitResult, HeldOutScore, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.history import Progress
-from cavity.inference.race import Race, RaceLog
+from cavity.inference.race_records import Race, RaceLog
 from cavity.inference.start import (
     PreviousFit,
     Start,

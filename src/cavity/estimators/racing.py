@@ -13,7 +13,8 @@ from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
 from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT, TrainingConfig
 from cavity.inference.history import Progress
-from cavity.inference.race import SAFE, Candidate, Decision, Entrants, RaceLog, race
+from cavity.inference.race import SAFE, Decision, Entrants, race
+from cavity.inference.race_records import Candidate, RaceLog
 from cavity.inference.start import StartingPoint
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def entrants(
         free.add("max_epochs")
     if "n_inducing" in free and given.get("n_predicting", "auto") == "auto":
         free.add("n_predicting")
-    start = Candidate(*(getattr(config, name) for name in Candidate._fields))
+    start = Candidate.of(config)
     return Entrants(start, frozenset(free), feature_sets)
 
 

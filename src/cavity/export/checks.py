@@ -39,7 +39,7 @@ from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals
 from cavity.inference.config import TrainingConfig
 from cavity.inference.history import Iteration
-from cavity.inference.race import Race
+from cavity.inference.race_records import Race
 from cavity.typing import FLOAT64, Array, Dtype
 
 _PACKAGE = "cavity.estimators."

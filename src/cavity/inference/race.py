@@ -21,11 +21,9 @@ candidates.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,13 +33,12 @@ from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource, with_feature_set
 from cavity.engines.local import LocalBackend
 from cavity.errors import NumericalError
-from cavity.files import written_atomically
-from cavity.inference.checkpoint import Checkpointer, of_another_fit
-from cavity.inference.checkpoint_file import race_file
-from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
+from cavity.inference.checkpoint import Checkpointer
+from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import NOT_SCORED, HeldOutScore
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Progress
+from cavity.inference.race_records import Candidate, Race, RaceEntry, RaceLog, Trial, entry_of, trial_key
 from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score
 from cavity.inference.trainer import Trainer, TrainingState
@@ -68,86 +65,10 @@ START_DIGITS = 3
 """Decimals of the kernel parameters, on log scale, at which later training begins."""
 
 
-class Candidate(NamedTuple):
-    """What a race decides about a configuration."""
-
-    residual_scale: float = 1.0
-    trace_penalty: float = 1.0
-    scaling: str | None = "robust"
-    kernel_name: str | None = "matern32"
-    n_inducing: int = DEFAULT_POINTS
-    feature_set: str | None = None
-
-    def __str__(self) -> str:
-        named = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp", (1.0, 0.0): "full residual"}
-        model = named.get(self[:2], f"κ={self.residual_scale:g}, penalty {self.trace_penalty:g}")
-        inputs, kernel = self.scaling or "unscaled", self.kernel_name or "own kernel"
-        features = "" if self.feature_set is None else f"{self.feature_set}, "
-        return f"{features}{model}, {inputs}, {kernel}, m={self.n_inducing}"
-
-
 SAFE, SHARP = (
     {"residual_scale": 1.0, "trace_penalty": 1.0},
     {"residual_scale": 0.0, "trace_penalty": 0.0},
 )
-
-
-@dataclass(frozen=True)
-class RaceEntry:
-    """A candidate of a race, with its score on the held-out rows."""
-
-    residual_scale: float
-    trace_penalty: float
-    scaling: str | None
-    kernel_name: str | None
-    n_inducing: int
-    feature_set: str | None
-    length: int
-    """Length of the trial: 1, or more for the last question."""
-    log_loss: float
-    """Mean negative log probability of the held-out labels; infinite if training failed."""
-    standard_error: float
-    n_steps: int
-    seconds: float
-    chosen: bool = False
-
-    @property
-    def candidate(self) -> Candidate:
-        """The candidate alone."""
-        return Candidate(*(getattr(self, name) for name in Candidate._fields))
-
-    def as_dict(self) -> dict[str, object]:
-        """The entry as a plain dictionary, ready for JSON or a data frame."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Race:
-    """The candidates of a race, best first within each length of trial, longest trials first."""
-
-    entries: tuple[RaceEntry, ...]
-    seconds: float
-    """Seconds that the race took."""
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __getitem__(self, index: int) -> RaceEntry:
-        return self.entries[index]
-
-    def as_dicts(self) -> list[dict[str, object]]:
-        """The entries as plain dictionaries: `pandas.DataFrame(race.as_dicts())` is a table."""
-        return [entry.as_dict() for entry in self.entries]
-
-    def __str__(self) -> str:
-        lines = ["   held-out NLL   trial  seconds  candidate"]
-        for e in self.entries:
-            mark = "→" if e.chosen else " "
-            lines.append(
-                f"{mark} {e.log_loss:.4f} ± {e.standard_error:.4f}  {e.length:5d}  {e.seconds:7.1f}  "
-                f"{e.candidate}"
-            )
-        return "\n".join(lines)
 
 
 class Decision(NamedTuple):
@@ -228,88 +149,6 @@ class Prepared(NamedTuple):
     """Epochs of the whole fit, by which the trial's are counted."""
 
 
-class Trial(NamedTuple):
-    """The result of training a candidate for a short time."""
-
-    score: HeldOutScore
-    n_steps: int
-    seconds: float
-    theta: tuple[float, ...] = ()
-    """Kernel parameters that it has learned, on log scale; empty if it failed."""
-    end: Start | None = None
-    """Where it has ended; None if an earlier process has run it."""
-
-
-@dataclass
-class RaceLog:
-    """Trials that are finished, in a file beside a checkpoint, from which a killed race resumes.
-
-    With path None nothing is written.
-    """
-
-    path: Path | None
-    fingerprint: Fingerprint
-    trials: dict[str, list[float]]
-    seconds: float | None = None
-    """Seconds that the race has taken, once it is decided."""
-
-    @classmethod
-    def open(cls, checkpoint: Path | None, make_fingerprint: Callable[[], Fingerprint]) -> RaceLog:
-        """The log of a fit with this checkpoint; that of another fit is an error."""
-        if checkpoint is None:
-            return cls(None, Fingerprint(), {})
-        path, fingerprint = race_file(checkpoint), make_fingerprint()
-        stored: object = None
-        if path.exists():
-            try:
-                stored = json.loads(path.read_text("utf-8"))
-            except (OSError, ValueError):
-                stored = None
-        trials, seconds = {}, None
-        if isinstance(stored, dict) and "fingerprint" in stored:
-            difference = fingerprint.difference(stored["fingerprint"])
-            if difference is not None:
-                raise of_another_fit(checkpoint, difference)
-            found = stored.get("trials")
-            if isinstance(found, dict):
-                trials = {key: row for key, row in found.items() if _is_trial(row)}
-            seconds = stored.get("seconds")
-        return cls(path, fingerprint, trials, seconds if isinstance(seconds, float) else None)
-
-    def get(self, key: str) -> Trial | None:
-        """A trial that is finished."""
-        row = self.trials.get(key)
-        if row is None:
-            return None
-        return Trial(HeldOutScore(row[0], row[1], int(row[2])), int(row[3]), row[4], tuple(row[5:]))
-
-    def put(self, key: str, trial: Trial) -> None:
-        """Keep a trial."""
-        self.trials[key] = [*map(float, trial.score), float(trial.n_steps), trial.seconds, *trial.theta]
-        self._write()
-
-    def decided(self, seconds: float) -> float:
-        """Keep the seconds that the race has taken; those of the first time, if it was resumed."""
-        if self.seconds is None:
-            self.seconds = seconds
-            self._write()
-        return self.seconds
-
-    def _write(self) -> None:
-        if self.path is not None:
-            document = {
-                "fingerprint": self.fingerprint.as_json(),
-                "trials": self.trials,
-                "seconds": self.seconds,
-            }
-            with written_atomically(self.path) as file:
-                file.write(json.dumps(document).encode())
-
-
-def _is_trial(row: object) -> bool:
-    return isinstance(row, list) and len(row) >= 5 and all(isinstance(v, float) for v in row)
-
-
 @dataclass
 class _Runner:
     """Runs trials, each candidate and length once."""
@@ -353,7 +192,7 @@ class _Runner:
                 self.progress.stop()  # the other trials end, too
                 raise
         elif todo:
-            return _entry(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
+            return entry_of(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
         return min((self.entries[c, length] for c in candidates), key=_rank)
 
     def _trials(
@@ -376,13 +215,13 @@ class _Runner:
         return entry.n_steps >= DOUBLE_COST and self.progress.has_time(entry.seconds)
 
     def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
-        entry = _entry(candidate, length, trial)
+        entry = entry_of(candidate, length, trial)
         self.entries[candidate, length] = entry
         if self.best is None or _by_length(entry) < _by_length(self.best[0]):
             self.best = entry, trial
         if trial.theta:
             self.learned[candidate, length] = trial.theta
-        self.log.put(_key(candidate, length), trial)
+        self.log.put(trial_key(candidate, length), trial)
         self.progress.stage(
             f"race: held-out NLL {entry.log_loss:.4f} ± {entry.standard_error:.4f} in "
             f"{entry.seconds:.1f} s: {candidate}"
@@ -394,7 +233,7 @@ class _Runner:
         Trials side by side must not choose their inducing points at the same time: k-means changes
         settings of the whole process while it runs.
         """
-        known = self.log.get(_key(candidate, length))
+        known = self.log.get(trial_key(candidate, length))
         if known is not None:
             return known
         config = self.whole(candidate) if length > 1 else self.configure(candidate)
@@ -486,21 +325,6 @@ def _rank(entry: RaceEntry) -> tuple[object, ...]:
         SCALINGS.index(entry.scaling) if entry.scaling in SCALINGS else -1,
         KERNELS.index(entry.kernel_name) if entry.kernel_name in KERNELS else -1,
         entry.n_inducing,
-    )
-
-
-def _key(candidate: Candidate, length: int) -> str:
-    return json.dumps([*candidate, length])
-
-
-def _entry(candidate: Candidate, length: int, trial: Trial) -> RaceEntry:
-    return RaceEntry(
-        *candidate,
-        length,
-        trial.score.log_loss,
-        trial.score.standard_error,
-        trial.n_steps,
-        trial.seconds,
     )
 
 
