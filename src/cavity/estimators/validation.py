@@ -22,12 +22,12 @@ from cavity.data.source import ClassWeightedSource, RawRows, with_offset
 from cavity.data.weights import validated_sample_weight
 from cavity.errors import SourceError
 from cavity.estimators.mean_function import is_mean_function
-from cavity.inference.config import (
+from cavity.inference.config import TrainingConfig
+from cavity.inference.config_checks import (
     AUTO,
     NONE,
     SETTABLE,
     Condition,
-    TrainingConfig,
     any_of,
     check_fields,
     check_value,
