@@ -1,4 +1,4 @@
-"""What held-out rows decide for a classifier: whatever its parameters leave open, by a race."""
+"""Settings of a classifier that a race on held-out rows decides: those that its parameters leave open."""
 
 from __future__ import annotations
 
@@ -87,23 +87,25 @@ def decide(
     make_start: StartingPoint,
     progress: Progress,
     log: RaceLog,
-) -> tuple[Decision, TrainingConfig]:
+) -> Decision:
     """Let the held-out rows decide what the parameters leave open, and configure the fit that follows.
 
-    configure: makes the configuration of a whole fit with some fields given.
+    configure: makes the configuration of a whole fit with some fields given. The fit that follows has
+    the seconds that the race has left, and a clock that begins anew.
     """
 
     def of(candidate: Candidate) -> TrainingConfig:
         return configure(_fields(candidate, candidates))
 
     decision = race(source, held_out, backend, candidates, of, make_start, progress, log)
+    assert decision.race is not None
     progress.resume_at(0.0)
     config = decision.config
     if config.max_seconds < np.inf:
         # At least a step is taken, however long the race was.
         left = max(config.max_seconds - decision.race.seconds, 1e-3)
         config = replace(config, max_seconds=left)
-    return decision, config
+    return decision._replace(config=config)
 
 
 def _fields(candidate: Candidate, candidates: Entrants) -> dict[str, Any]:

@@ -72,15 +72,20 @@ SAFE, SHARP = (
 
 
 class Decision(NamedTuple):
-    """The outcome of a race."""
+    """What a fit is to do, and the race that has decided it, if there was one."""
 
     config: TrainingConfig
-    """The configuration of the whole fit; its seconds include those of the race."""
-    race: Race
+    """The configuration of the whole fit."""
+    race: Race | None = None
     stopped: Trial | None = None
     """The trial of the winner, if the user has stopped the race."""
     scaling: Scaling | None = None
     """The scaling of its inputs, if a trial has needed it."""
+
+    @property
+    def start(self) -> Start | None:
+        """Where the trial of the winner has ended, if the user has stopped the race in this process."""
+        return None if self.stopped is None else self.stopped.end
 
 
 Configure: TypeAlias = Callable[[Candidate], TrainingConfig]
