@@ -1,4 +1,4 @@
-"""Settings of a classifier that a race on held-out rows decides: those that its parameters leave open."""
+"""Settings that a race on held-out rows decides: those that a classifier's parameters leave open."""
 
 from __future__ import annotations
 
