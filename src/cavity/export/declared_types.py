@@ -57,9 +57,9 @@ def check_records(values: list[Any]) -> None:
     """Check every field of every record of cavity, at any depth, against the type that it declares."""
     for record in _records(values):
         record_type: type = type(record)
-        for name, kind in _declared(record_type).items():
-            value = getattr(record, name)
-            if not has_type(value, kind):
+        declared = _declared(record_type)
+        for name, value in _fields_of(record).items():
+            if not has_type(value, declared[name]):
                 raise ModelFileError(
                     f"its {record_type.__name__} has a {name} of the wrong kind, {type(value).__name__}"
                 )
@@ -72,11 +72,16 @@ def _records(values: list[Any]) -> Iterator[Any]:
         value = waiting.pop()
         if is_dataclass(value) and type(value).__module__.startswith("cavity."):
             yield value
-            waiting.extend(getattr(value, field.name) for field in fields(value))
+            waiting.extend(_fields_of(value).values())
         elif isinstance(value, (list, tuple)):
             waiting.extend(value)
         elif isinstance(value, dict):
             waiting.extend(value.values())
+
+
+def _fields_of(record: Any) -> dict[str, Any]:
+    """The fields of a record by name."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 @lru_cache(maxsize=256)
