@@ -88,7 +88,7 @@ class Scaling:
 
     def arrays(self) -> dict[str, Array]:
         """All numbers by name; parts that it does not have are left out."""
-        parts = {
+        parts: dict[str, Array | IntArray | None] = {
             "centre": self.centre,
             "scale": self.scale,
             "whitening_matrix": self.whitening_matrix,
