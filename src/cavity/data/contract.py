@@ -12,21 +12,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from cavity.data.shuffle import read_ahead
-from cavity.data.source import Block, LoadedBlock, RawRows, Source
+from cavity.data.source import Block, LoadedBlock, RawRows, Source, missing_members
 from cavity.data.weights import is_weight
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, Array, IntArray
 
-MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches")
-
-
 UserSource: TypeAlias = Any
 """An object with the members of a `Source`, which need not inherit from it."""
-
-
-def missing_members(source: object) -> list[str]:
-    """Names of the members of a source that an object lacks."""
-    return [name for name in MEMBERS if not hasattr(source, name)]
 
 
 def check_members(source: UserSource) -> None:

@@ -209,11 +209,12 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         source = self._with_feature_set(source, config.feature_set)
         held_out = None if held_out is None else held_out.leading(source.n_features)
         scaling = decision.scaling or learn_scaling(source, config, backend)
-        start = decision.start or make_start(scaling, config)
+        stopped = decision.stopped
+        learned = None if stopped is None else stopped.end
+        start = learned or make_start(scaling, config)
         problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
-        if decision.stopped is not None:
-            n_steps = decision.stopped.n_steps if decision.start else 0
-            result = stopped_in_race(problem, config, progress, n_steps)
+        if stopped is not None:
+            result = stopped_in_race(problem, config, progress, stopped.n_steps if learned else 0)
         else:
             make_fingerprint = self._fingerprint_of(source, config, problem, validation)
             saver = Checkpointer(checkpoint, config.checkpoint_interval, make_fingerprint)

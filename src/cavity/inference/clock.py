@@ -21,8 +21,13 @@ GRACE_SECONDS = 2.0
 class Interruptible:
     """A block of `Clock.until_interrupted`."""
 
-    interrupted: bool = False
-    """Whether Ctrl-C has ended it."""
+    interruption: KeyboardInterrupt | None = None
+    """What has ended it early, if anything has; to be raised again if nothing has been found."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C has ended it."""
+        return self.interruption is not None
 
 
 class Clock:
@@ -78,6 +83,6 @@ class Clock:
         block = Interruptible()
         try:
             yield block
-        except KeyboardInterrupt:
-            block.interrupted = True
+        except KeyboardInterrupt as error:
+            block.interruption = error.with_traceback(None)  # which would keep arrays in memory
             self.stop()

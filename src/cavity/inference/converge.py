@@ -192,8 +192,9 @@ def converge(
             last_change = point.change
             if not clock.has_time((1 + passes_after) * (clock.seconds - begun)):
                 break
-    if naturals is None or (block.interrupted and not naturals.precision.any()):
-        raise KeyboardInterrupt  # nothing has been learned yet
+    if block.interruption is not None and (naturals is None or not naturals.precision.any()):
+        raise block.interruption  # nothing has been learned yet
+    assert naturals is not None
     if point is None:
         q = Posterior.from_naturals(naturals)
         return FixedPoint(prior, q, np.nan, np.nan, 0, np.inf, converged=False, interrupted=True)

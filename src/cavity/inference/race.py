@@ -82,11 +82,6 @@ class Decision(NamedTuple):
     scaling: Scaling | None = None
     """The scaling of its inputs, if a trial has needed it."""
 
-    @property
-    def start(self) -> Start | None:
-        """Where the trial of the winner has ended, if the user has stopped the race in this process."""
-        return None if self.stopped is None else self.stopped.end
-
 
 Configure: TypeAlias = Callable[[Candidate], TrainingConfig]
 """Makes the configuration of a whole fit with the fields of a candidate."""
@@ -372,9 +367,9 @@ def race(
             if found == best:
                 break
             best, left = larger, left[1:]
-    if block.interrupted:
+    if block.interruption is not None:
         if runner.best is None:
-            raise KeyboardInterrupt
+            raise block.interruption
         best, stopped = runner.best[0].candidate, runner.best[1]
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (*_by_length(e), str(e.candidate)))
