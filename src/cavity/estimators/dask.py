@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import weakref
+from operator import methodcaller
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -129,7 +130,7 @@ def _call(model: TrainedGPClassifier, method: str, block: Array | pandas.DataFra
         return nothing[:0]
     bare = copy.copy(model)  # the names were compared above
     bare.__dict__.pop("feature_names_in_", None)
-    return getattr(bare, method)(block)
+    return methodcaller(method, block)(bare)
 
 
 def _check_names(model: TrainedGPClassifier, names: list[str]) -> None:
@@ -174,7 +175,7 @@ def _call_table(
 ) -> Prediction:
     """The method's result for a block of rows, which may be empty."""
     if len(block):
-        return getattr(model, method)(block)
+        return methodcaller(method, block)(model)
     return tuple(part[:0] for part in sample) if isinstance(sample, tuple) else sample[:0]
 
 
