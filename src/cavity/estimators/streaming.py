@@ -354,12 +354,12 @@ class TrainedGPClassifier(SparseGPClassifier):
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
         # A stream goes on with the model of its fit; without one it is the safe model.
         before = self.config_ if self.__sklearn_is_fitted__() else config
-        given = self.config or {}
-        if not _sets(given, "residual_scale"):
-            config = replace(config, residual_scale=before.residual_scale)
-        if not _sets(given, "trace_penalty"):
-            config = replace(config, trace_penalty=before.trace_penalty)
-        return replace(config, optimizer=optimizer, damping=1.0)
+        kept = {
+            name: getattr(before, name)
+            for name in ("residual_scale", "trace_penalty")
+            if not _sets(self.config or {}, name)
+        }
+        return replace(config, optimizer=optimizer, damping=1.0, **kept)
 
     def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:
         """How a stream that has m inducing points is learned."""
