@@ -280,20 +280,20 @@ def _is_points(value: object) -> bool:
     return value in POINT_STARTS if isinstance(value, str) else value is not None
 
 
-def _is_class_weight(value: object) -> bool:
-    return isinstance(value, Mapping) or one_of("balanced", None)(value)
-
-
-def _is_instance(*kinds: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kinds)
-
-
 def _is_mean_function(value: object) -> bool:
     """Whether a parameter is None, "linear" or a classifier as scikit-learn has them."""
     if value is None or isinstance(value, str):
         return value in (None, "linear")
     scored = hasattr(value, "decision_function") or hasattr(value, "predict_proba")
     return isinstance(value, BaseEstimator) and is_classifier(value) and scored
+
+
+def _is_class_weight(value: object) -> bool:
+    return isinstance(value, Mapping) or one_of("balanced", None)(value)
+
+
+def _is_instance(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds)
 
 
 _OTHER_NAMES = {"inducing_init": "inducing_points", "max_epochs": "max_iter", "seed": "random_state"}
