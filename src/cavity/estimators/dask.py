@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 import weakref
-from operator import methodcaller
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -130,7 +129,7 @@ def _call(model: TrainedGPClassifier, method: str, block: Array | pandas.DataFra
         return nothing[:0]
     bare = copy.copy(model)  # the names were compared above
     bare.__dict__.pop("feature_names_in_", None)
-    return methodcaller(method, block)(bare)
+    return getattr(bare, method)(block)
 
 
 def _check_names(model: TrainedGPClassifier, names: list[str]) -> None:
@@ -175,7 +174,7 @@ def _call_table(
 ) -> Prediction:
     """The method's result for a block of rows, which may be empty."""
     if len(block):
-        return methodcaller(method, block)(model)
+        return getattr(model, method)(block)
     return tuple(part[:0] for part in sample) if isinstance(sample, tuple) else sample[:0]
 
 
