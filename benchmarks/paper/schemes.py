@@ -42,7 +42,7 @@ from cavity.inference import (
     reporting,
     resolve,
 )
-from cavity.inference.converge import POLISHING_TOL, converge
+from cavity.inference.converge import EXACT_SWEEPS_TOL, converge
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import Evaluated, maximize
 from cavity.inference.sweep import SiteSum
@@ -184,7 +184,7 @@ def run_gfitc(trainer: Trainer, watch: Watch, iterations: int) -> None:
     space = problem.space
     x = _climb(evaluate, space.start, space.bounds, latest, iterations)
     if x is not None:
-        point = converge(problem.engine, problem.prior(x), problem.rule, tol=POLISHING_TOL)
+        point = converge(problem.engine, problem.prior(x), problem.rule, tol=EXACT_SWEEPS_TOL)
         latest.model = partial(model_at, problem, point)
     watch.end(latest.model)
 

@@ -1,6 +1,5 @@
-"""What people have in files and frames: odd cells, dialects, dates, labels, index columns, leaks."""
+"""What people have in the cells of files and frames: odd numbers, dates, text among numbers."""
 
-import io
 import warnings
 
 import numpy as np
@@ -9,19 +8,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from text_columns import NUMBERS, N, read_column
 
-from cavity.data import cells, dialect
+from cavity.data import cells
 from cavity.data.cells import COMMA, POINT
 from cavity.data.forms import TextTally, forms_of
-from cavity.data.labels import TableLabelScan
-from cavity.data.leaks import LabelledSample
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.scans import DistinctSample
 from cavity.data.table import open_table
-from cavity.errors import SourceError
 
-N = 40
-NUMBERS = [f"{(7 * i) % 31 + 0.5}" for i in range(N)]
 WHOLE = [f"{(7 * i) % 31}" for i in range(N)]
 DAYS = pd.Timestamp("2024-01-03") + pd.to_timedelta([(11 * i) % 60 for i in range(N)], "D")
 
@@ -135,16 +129,6 @@ CASES = {
 }
 
 
-def read_column(table, column="x"):
-    """The kind of a column, its values and the notes of it."""
-    preprocessor = TablePreprocessor()
-    preprocessor.learn(table, None)
-    encoder = next(e for e in preprocessor.encoders_ if e.column == column)
-    chunks = [encoder.form.read(chunk.column(0), column) for chunk in table.chunks([column])]
-    notes = [note for note in preprocessor.notes_ if note.startswith(f"{column!r} ")]
-    return encoder.kind, pa.chunked_array(chunks).to_pylist(), notes
-
-
 def frames(columns):
     """The same columns as data frames of every library that is installed."""
     yield pd.DataFrame(columns, dtype=object)
@@ -243,250 +227,6 @@ def test_days_that_the_calendar_lacks_are_no_dates(word):
     assert cells.dates(pa.array([word])).to_pylist() == [None]
 
 
-FRAME = pd.DataFrame(
-    {"größe": [1.5, 2.25, -3.0], "art": ["Bär", "Öl", "Bär"], "preis": [1_000.5, 2.0, 3.0]}
-)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252", "latin-1"])
-@pytest.mark.parametrize(
-    ("sep", "decimal"), [(";", ","), ("\t", "."), ("|", ","), (",", "."), (" ", ".")]
-)
-def test_dialects_are_found(tmp_path, encoding, sep, decimal):
-    path = tmp_path / "t.csv"
-    FRAME.to_csv(path, index=False, sep=sep, decimal=decimal, encoding=encoding)
-    table = open_table(path)
-    assert table.columns == list(FRAME)
-    kind, values, _ = read_column(table, "größe")
-    assert (kind, values) == ("numeric", FRAME["größe"].tolist())
-    assert read_column(table, "preis")[1] == FRAME["preis"].tolist()
-    assert next(table.chunks(["art"])).column(0).to_pylist() == FRAME["art"].tolist()
-
-
-def test_dialects_may_be_set(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_bytes("a:b:c\n1.234:-999:×\n2.500:7:÷\n3.000:8:÷\n".encode("cp1252"))
-    table = open_table(path, sep=":", decimal=",", encoding="latin-1", na_values=["-999"])
-    assert read_column(table, "a")[1] == [1234.0, 2500.0, 3000.0]
-    assert read_column(table, "b")[1] == [None, 7.0, 8.0]
-    assert next(table.chunks(["c"])).column(0).to_pylist() == ["×", "÷", "÷"]
-
-
-def test_what_is_set_holds_for_the_pieces_of_a_table(tmp_path):
-    (tmp_path / "t.csv").write_text("a:b\n1:x\n")
-    [piece] = open_table(tmp_path / "t.csv", sep=":", na_values=["1"]).pieces()
-    assert next(piece.chunks(["b", "a"])).to_pydict() == {"b": ["x"], "a": [None]}
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"sep": ";;"}, "a separator is one character"),
-        ({"decimal": "x"}, "the decimal sign is '.' or ','"),
-        ({"sep": ",", "decimal": ","}, "sep and decimal are both ','"),
-        ({"encoding": "utf-9"}, "encoding='utf-9' is unknown"),
-    ],
-)
-def test_dialects_that_cannot_be(tmp_path, options, words):
-    FRAME.to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(SourceError, match=words):
-        open_table(tmp_path / "t.csv", **options)
-
-
-def test_dialects_are_of_text_files(tmp_path):
-    FRAME.to_parquet(tmp_path / "t.parquet")
-    for data in (FRAME, tmp_path / "t.parquet", open_table(FRAME)):
-        with pytest.raises(SourceError, match="sep=';' is for text files"):
-            open_table(data, sep=";")
-
-
-@pytest.mark.parametrize(
-    ("text", "sep"),
-    [
-        ('a,"b;c;d"\n1,2\n', ","),
-        ("a;b\n1,5;2,5\n", ";"),
-        ("when;x\n1,2;3\n4,5;6\n", ";"),
-        ("my name\n1\n2\n", ","),
-        ('a,b\n"x,y,z",1\n"u\nv",2\n', ","),
-    ],
-)
-def test_separators_do_not_count_inside_of_cells(text, sep):
-    assert dialect._separator(text, ",") == sep
-
-
-@pytest.mark.parametrize("labels", [["0.0", "1.0"], ["0", "1"], ["0", "1.0"], [" 0", "1 "]])
-def test_whole_labels_of_files_are_numbers(tmp_path, labels):
-    pd.DataFrame({"x": NUMBERS, "y": labels * 20}).to_csv(tmp_path / "t.csv", index=False)
-    found = TablePreprocessor().learn(open_table(tmp_path / "t.csv"), "y").finish()
-    assert found.values.tolist() == [0, 1]
-    assert found.values.dtype == np.int64
-    assert found.counts.tolist() == [20, 20]
-    assert found.codes(pa.array([*labels, "1", " 1.0 ", None, ""])).tolist() == [0, 1, 1, 1, -1, -1]
-
-
-def test_whole_labels_of_frames_are_numbers():
-    found = TablePreprocessor().learn(open_table({"x": NUMBERS, "y": [0.0, 1.0] * 20}), "y").finish()
-    assert found.values.tolist() == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("labels", "classes"),
-    [
-        (["True", "false", "TRUE"], [False, True]),
-        (["1", "2", "b"], ["1", "2", "b"]),
-        (["2024-01-31", "2024-02-01", "2024-02-01"], ["2024-01-31", "2024-02-01"]),
-        (["1", "1.0", "2"], [1, 2]),
-        (["9223372036854775808", "1", "1"], [1, 2**63]),
-        (["1" * 30, "1", "1"], ["1", "1" * 30]),
-    ],
-)
-def test_labels_of_text_are_numbers_only_if_all_are(labels, classes):
-    scan = TableLabelScan("y", "t", is_typed=False)
-    codes = scan.add(pa.array(labels))
-    assert len(codes) == len(labels)
-    found = scan.finish()
-    assert found.values.tolist() == classes
-    assert found.counts.sum() == len(labels)
-
-
-def test_labels_of_a_type_of_pandas_alone_are_refused():
-    periods = pd.period_range("2024-01", periods=N, freq="M")
-    with pytest.raises(SourceError, match="classes are whole numbers, strings or truth values"):
-        TablePreprocessor().learn(open_table(pd.DataFrame({"x": NUMBERS, "y": periods})), "y")
-
-
-def test_labels_with_blanks_are_one_label(tmp_path):
-    frame = pd.DataFrame({"x": NUMBERS, "y": ["yes", "no ", " yes", "no"] * 10})
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    for data in (frame, tmp_path / "t.csv"):
-        preprocessor = TablePreprocessor()
-        found = preprocessor.learn(open_table(data), "y").finish()
-        assert found.values.tolist() == ["no", "yes"]
-        assert found.counts.tolist() == [20, 20]
-        assert "blanks at the ends of labels, such as 'no ', do not count" in preprocessor.notes_
-        assert found.codes(pa.array(["no  ", "yes"])).tolist() == [0, 1]
-
-
-RNG = np.random.default_rng(0)
-
-
-@pytest.mark.parametrize(
-    ("name", "column", "words"),
-    [
-        ("", range(50), "numbers the rows (from 0 to 49)"),
-        ("Unnamed: 0", range(1, 51), "numbers the rows (from 1 to 50)"),
-        ("Unnamed: 0", np.arange(50)[::-1] * 1_000, "numbers the rows (from 49000 to 0)"),
-        ("row", range(1, 51), "numbers the rows"),
-        ("row", [str(i) for i in range(50)], "numbers the rows"),
-        ("row", np.arange(50) + (np.arange(50) > 20), "numbers the rows"),
-        ("id", RNG.permutation(50), "looks like an identifier (every row has a number of its own"),
-        ("customer_id", RNG.permutation(50) * 7 + 1e6, "identifier"),
-        ("PassengerId", RNG.permutation(50), "identifier"),
-        (
-            "name",
-            [f"person {i}" for i in range(50)],
-            "every row has a value of its own, such as 'person 0'",
-        ),
-        ("time", np.arange(50) * 3_600, None),
-        ("size", np.sort(RNG.integers(0, 10_000, 50)), None),
-        ("size", RNG.permutation(50), None),
-        ("size", RNG.normal(size=50), None),
-        ("size", np.sort(RNG.normal(size=50)), None),
-        ("shop_id", RNG.integers(0, 20, 50), None),
-        ("humid", RNG.permutation(50), None),
-        ("id", RNG.normal(size=50), None),
-        ("Unnamed: 3", RNG.normal(size=50), None),
-        ("row", [*range(49), np.nan], None),
-    ],
-)
-def test_columns_that_only_name_the_rows_are_left_out(name, column, words):
-    preprocessor = TablePreprocessor().fit(pd.DataFrame({name: column, "x": RNG.normal(size=50)}))
-    assert (name in preprocessor.columns_) == (words is None)
-    notes = " ".join(note for note in preprocessor.notes_ if f"{name!r} " in note and "left out" in note)
-    assert words in notes if words else not notes
-
-
-def test_a_column_that_numbers_the_rows_is_used_if_there_is_no_other():
-    preprocessor = TablePreprocessor().fit({"row": list(range(50))})
-    assert preprocessor.columns_ == ["row"]
-    assert preprocessor.notes_ == []
-
-
-@given(st.lists(st.integers(0, 2_000), min_size=2, max_size=400), st.integers(1, 50))
-def test_repeated_numbers_are_found_whatever_is_dropped(values, size):
-    import cavity.data.scans as scans
-
-    limit, scans.SAMPLE = scans.SAMPLE, 30
-    sample = DistinctSample()
-    try:
-        for i in range(0, len(values), size):
-            sample.add(np.array(values[i : i + size], dtype=float))
-        for i in range(0, len(values), size):
-            sample.add(np.array(values[i : i + size], dtype=float))
-    finally:
-        scans.SAMPLE = limit
-    assert not sample.all_different or len(sample._kept) == 0
-    assert len(sample._kept) <= 60 or not sample.all_different
-
-
-def leaking(n=2_000, **columns):
-    rng = np.random.default_rng(1)
-    frame = pd.DataFrame({"x": rng.normal(size=n), "c": rng.choice(list("abc"), n)})
-    frame["y"] = np.where(frame["x"] + rng.normal(size=n) > 0, "yes", "no")
-    return frame.assign(**{name: values(frame, rng) for name, values in columns.items()})
-
-
-LEAKS = {
-    "copy": lambda f, rng: f["y"],
-    "code": lambda f, rng: (f["y"] == "yes") * 3 + 4,
-    "score": lambda f, rng: np.where(f["y"] == "yes", 1.0, -1.0) * rng.uniform(0.5, 1.0, len(f)),
-    "only if": lambda f, rng: [f"reason {i % 5}" if y == "yes" else None for i, y in enumerate(f["y"])],
-    "when": lambda f, rng: pd.Series(f["x"] * 1e15).where(f["y"] == "yes").astype("datetime64[ns]"),
-    "parts": lambda f, rng: np.where(f["y"] == "yes", "y", "n") + rng.integers(0, 9, len(f)).astype(str),
-}
-HONEST = {
-    "odor": lambda f, rng: np.where(rng.random(len(f)) < 0.985, f["y"], "none"),
-    "nearly": lambda f, rng: (f["y"] == "yes") ^ (rng.random(len(f)) < 0.01),
-    "noise": lambda f, rng: rng.normal(size=len(f)),
-    "city": lambda f, rng: rng.integers(0, len(f) // 3, len(f)).astype(str),
-}
-
-
-@pytest.mark.parametrize("name", LEAKS)
-def test_columns_that_give_the_answer_away_are_named(name):
-    frame = leaking(**{name: LEAKS[name]})
-    preprocessor = TablePreprocessor()
-    with pytest.warns(UserWarning, match=f"'{name}' alone tells the target of [12],"):
-        preprocessor.learn(open_table(frame), "y")
-    assert any(f"drop_features=['{name}']" in note for note in preprocessor.notes_)
-    assert name in preprocessor.columns_
-
-
-@pytest.mark.parametrize("name", HONEST)
-def test_strong_columns_that_are_honest_are_not(name):
-    TablePreprocessor().learn(open_table(leaking(**{name: HONEST[name]})), "y")
-
-
-def test_few_rows_and_few_of_a_class_may_agree_by_chance():
-    TablePreprocessor().learn(open_table(leaking(100, copy=LEAKS["copy"])), "y")
-    frame = leaking(5_000)
-    frame["y"] = ["rare"] * 20 + ["usual"] * 4_980
-    TablePreprocessor().learn(open_table(frame.assign(copy=frame["y"])), "y")
-
-
-def test_the_sample_of_rows_does_not_grow(monkeypatch):
-    monkeypatch.setattr("cavity.data.leaks.SAMPLE_ROWS", 50)
-    sample = LabelledSample()
-    for start in range(0, 3_000, 70):
-        numbers = np.arange(start, start + 70)
-        sample.add(pa.RecordBatch.from_pydict({"x": numbers}), np.where(numbers % 5, numbers % 2, -1))
-    assert 25 <= sample._n <= 100
-    rows = np.concatenate([batch.column("x").to_numpy() for batch in sample._rows])
-    assert (rows % 5 != 0).all()
-    assert rows[-1] > 2_500
-    assert (np.concatenate(sample._codes) == rows % 2).all()
-
-
 def test_new_rows_with_new_words_are_predicted(tmp_path):
     frame = pd.DataFrame(
         {"x": ["1,5", "2,5"] * 20, "d": ["31/01/2024", "01/02/2024"] * 20, "t": ["true", "false"] * 20}
@@ -520,10 +260,3 @@ def test_text_among_numbers_of_a_frame_is_one_bad_cell():
 def test_infinite_numbers_of_a_frame_are_noted():
     preprocessor = TablePreprocessor().fit({"x": [1.0, np.inf, 3.0]})
     assert preprocessor.notes_ == ["'x' has an infinite number in 1 cell, which counts as missing"]
-
-
-def test_a_text_file_in_memory_of_another_system(tmp_path):
-    text = io.BytesIO()
-    FRAME.to_csv(text, index=False, sep=";", decimal=",", encoding="utf-16")
-    (tmp_path / "t.txt").write_bytes(text.getvalue())
-    assert open_table(tmp_path / "t.txt").columns == list(FRAME)

@@ -148,7 +148,7 @@ SETTINGS = {
 @quietly
 @pytest.mark.parametrize("name", SETTINGS)
 def test_broken_off_anywhere_it_ends_where_it_would_have(tmp_path, monkeypatch, name):
-    """Also between windows of the monitor, during the cooling, and in the polishing."""
+    """Also between windows of the monitor, during the cooling, and in the exact sweeps."""
     kind, options = SETTINGS[name]
     options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **options}
     sweeps = 0

@@ -13,7 +13,8 @@ from cavity.data.labelled import labelled_rows
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.sampling import hashed_rows
 from cavity.data.table import open_table
-from cavity.inference.race import Candidate, Entrants
+from cavity.inference.race import Entrants
+from cavity.inference.race_records import Candidate
 
 
 def codes(n=2_100, seed=0, noise=1.0):

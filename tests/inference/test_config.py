@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.inference import Adadelta, Adam, SignRates, TrainingConfig, resolve
-from cavity.inference.config import SETTABLE, check_fields
+from cavity.inference.config_checks import SETTABLE, check_fields
 from support import make, table
 
 X, LABELS = table(200)

@@ -7,6 +7,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity.gp.likelihoods import Probit
 from cavity.gp.posterior import Naturals, Posterior, marginals
+from cavity.inference.clock import Clock
 from cavity.inference.converge import converge, score_fixed_posterior
 from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, Sweep, SweepOptions
@@ -263,6 +264,8 @@ class TestLeftAsItIs:
         prior = make_prior(KERNELS["noisy"], points(6))
         engine = make_engine(X, labels, rule=Variational())
         q = fixed_point(make_engine(X, labels, rule=Variational()), prior).posterior
-        point = score_fixed_posterior(engine, prior, q, engine.rule, seconds_left=lambda: 0.0)
+        clock = Clock()
+        clock.deadline = 0.0
+        point = score_fixed_posterior(engine, prior, q, engine.rule, clock)
         assert point.n_sweeps == 1
         assert np.isfinite(point.objective)

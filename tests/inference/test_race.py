@@ -15,7 +15,8 @@ from cavity import CheckpointError, SEPClassifier, SVIClassifier
 from cavity.data.sampling import hashed_rows
 from cavity.engines.local import LocalEngine
 from cavity.inference import race as race_module
-from cavity.inference.race import SAFE, SHARP, Candidate, Entrants, RaceEntry
+from cavity.inference.race import SAFE, SHARP, Entrants
+from cavity.inference.race_records import Candidate, RaceEntry
 from support import PINNED, make, replace_sweep
 
 X, Y = make_moons(2_000, noise=0.3, random_state=0)

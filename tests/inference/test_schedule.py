@@ -64,7 +64,7 @@ def test_an_early_end_starts_to_cool_now_and_is_never_longer(epochs, share):
 
 @given(amounts, amounts)
 def test_what_comes_after_training_is_kept_back_but_never_more_than_a_quarter(most, an_epoch):
-    training = Budget(10, max_seconds=most).without_polishing(an_epoch).max_seconds
+    training = Budget(10, max_seconds=most).without_exact_sweeps(an_epoch).max_seconds
     assert 0.75 * most <= training <= most
     assert training <= most - min(4.0 * an_epoch, 0.25 * most) or training == most
 
@@ -73,7 +73,7 @@ def test_what_comes_after_training_is_kept_back_but_never_more_than_a_quarter(mo
 @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])
 @pytest.mark.parametrize("batch_size", [100, None], ids=["stochastic", "batch"])
 def test_seconds_are_kept(monkeypatch, kind, batch_size):
-    """Training ends with the seconds, less what polishing and calibration will need.
+    """Training ends with the seconds, less what exact sweeps and calibration will need.
 
     Every look at the clock takes 2 ms, so that the machine's own speed has no say.
     """

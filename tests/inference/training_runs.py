@@ -73,11 +73,13 @@ def nowhere():
     return Checkpointer(None, 0.0, Fingerprint)
 
 
-def run(trainer, budget, *, monitor=None, checkpointer=None, position=None, seed=0, **fields):
+def run(
+    trainer, budget, *, monitor=None, checkpointer=None, position=None, progress=None, seed=0, **fields
+):
     """Train from the start, by `loop.run`; and the history. `fields` are those of the configuration."""
     wanted = {"batch_size": None, "optimizer": trainer.optimizer, "tol": -np.inf, **fields}
     config = replace(resolve(trainer.engine.n_rows, seed=seed), **wanted)
-    progress = Progress()
+    progress = Progress() if progress is None else progress
     trained = loop.run(
         trainer,
         config,

@@ -12,21 +12,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from cavity.data.shuffle import read_ahead
-from cavity.data.source import Block, LoadedBlock, RawRows, Source
+from cavity.data.source import Block, LoadedBlock, RawRows, Source, missing_members
 from cavity.data.weights import is_weight
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, Array, IntArray
 
-MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches")
-
-
 UserSource: TypeAlias = Any
 """An object with the members of a `Source`, which need not inherit from it."""
-
-
-def missing_members(source: object) -> list[str]:
-    """Names of the members of a source that an object lacks."""
-    return [name for name in MEMBERS if not hasattr(source, name)]
 
 
 def check_members(source: UserSource) -> None:
@@ -197,7 +189,7 @@ class GuardedSource(Source):
 
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values of all rows that the user passed, if the source has left some out."""
-        own = getattr(self.source, "expanded_to_input_rows", None)
+        own = _optional(self.source, "expanded_to_input_rows")
         return values if own is None else np.asarray(own(values))
 
     def blocks(self, size: int) -> Generator[Block, None, None]:
@@ -225,7 +217,7 @@ class GuardedSource(Source):
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """Rows drawn at random without replacement, by the source itself if it can."""
-        if not hasattr(self.source, "sample"):
+        if _optional(self.source, "sample") is None:
             return super().sample(size, rng)
         rows = self.source.sample(size, rng)
         check_rows(self.source, rows, min(size, self.n_rows), f"{self._name}.sample")
@@ -262,7 +254,7 @@ def check_source(source: Source, size: int | None = None) -> None:
     values = _check_blocks(source, size, probes)
     _check_batches(source, size, probes, values)
     _check_skip(source, size)
-    if hasattr(source, "sample"):
+    if _optional(source, "sample") is not None:
         _check_sample(source)
 
 

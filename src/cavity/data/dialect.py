@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from cavity.data.cells import COMMA, POINT
@@ -68,11 +68,9 @@ class Dialect:
 
     def refuse(self, what: str) -> None:
         """Raise if something was set, for what has no dialect."""
-        given = [f.name for f in fields(self) if getattr(self, f.name) is not None]
-        if given:
-            raise SourceError(
-                f"{given[0]}={getattr(self, given[0])!r} is for text files, not for {what}; leave it out"
-            )
+        for name, value in vars(self).items():
+            if value is not None:
+                raise SourceError(f"{name}={value!r} is for text files, not for {what}; leave it out")
 
     def completed(self, head: bytes, file: File) -> Dialect:
         """The dialect, with separator and encoding found in the beginning of a file."""

@@ -17,7 +17,6 @@ from cavity.data.contract import (
     UserSource,
     check_members,
     loaded,
-    missing_members,
     require,
 )
 from cavity.data.labels import check_classes, encode_labels, require_one_kind, whole_labels
@@ -28,7 +27,7 @@ from cavity.data.locations import (
     format_of,
     local_path,
 )
-from cavity.data.source import Source, rows_to_look_at
+from cavity.data.source import Source, missing_members, rows_to_look_at
 from cavity.data.weights import (
     check_total_weight,
     class_factors,
@@ -225,6 +224,17 @@ def _refuse_paths(X: InputRows, y: InputLabels) -> None:
 def is_source(X: object) -> bool:
     """Whether an object has the members of a `Source`; `check_source` tells whether they are right."""
     return not isinstance(X, type) and not missing_members(X)
+
+
+def described_source(X: object) -> str | None:
+    """A path, dataset, Arrow stream or source in words; None for rows in memory.
+
+    >>> described_source("flights.parquet"), described_source([[1.0, 2.0]])
+    ("'flights.parquet'", None)
+    """
+    if isinstance(X, (str, os.PathLike)):
+        return repr(str(X))
+    return f"a {type(X).__name__}" if is_dataset(X) or is_arrow_stream(X) or is_source(X) else None
 
 
 def class_values(source: UserSource) -> AnyArray:

@@ -86,6 +86,20 @@ class Scaling:
     def __getstate__(self) -> dict[str, object]:
         return {field.name: vars(self)[field.name] for field in fields(self)}  # no caches
 
+    def arrays(self) -> dict[str, Array]:
+        """All numbers by name; parts that it does not have are left out."""
+        parts: dict[str, Array | IntArray | None] = {
+            "centre": self.centre,
+            "scale": self.scale,
+            "whitening_matrix": self.whitening_matrix,
+            "bend": self.bend,
+        }
+        if self.knots is not None:
+            parts["knots.positions"] = self.knots.positions
+            parts["knots.values"] = self.knots.values
+            parts["knots.starts"] = self.knots.starts
+        return {name: np.asarray(part, np.float64) for name, part in parts.items() if part is not None}
+
     @classmethod
     def identity(cls, n_features: int) -> Scaling:
         """A scaling that leaves the inputs as they are."""

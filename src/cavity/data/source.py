@@ -161,6 +161,15 @@ class Source(RowSource):
 SomeSource = TypeVar("SomeSource", bound=RowSource)
 
 
+MEMBERS = ("n_rows", "n_features", "total_weight", "dtype", "blocks", "batches")
+"""What an object must have to be a source; the other members of `Source` are optional."""
+
+
+def missing_members(source: object) -> list[str]:
+    """Names of the members of a source that an object lacks."""
+    return [name for name in MEMBERS if not hasattr(source, name)]
+
+
 def with_offset(source: SomeSource, offset: Array) -> SomeSource:
     """The same rows with latent offsets [n, L]; the source itself is not changed.
 

@@ -50,7 +50,8 @@ from cavity.inference.config import TrainingConfig, resolve
 from cavity.inference.converge import NOT_SCORED, FitResult, HeldOutScore, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.history import Progress
-from cavity.inference.race import Race, RaceLog
+from cavity.inference.race import Decision
+from cavity.inference.race_records import Race, RaceLog
 from cavity.inference.start import (
     PreviousFit,
     Start,
@@ -121,18 +122,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
     ) -> SparseGPClassifier:
         """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
 
-        X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
-        column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
-        table, record batch or reader, or any object with Arrow's C interface (polars, pandas); or the
-        path of a .npy file; or an object that follows the `cavity.data.Source` contract, which has its
-        own labels and weights.
-
-        A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
-        `sample_weight`, and that column is then not a feature.
-
-        offset: [n], for three classes or more [n, C]: known parts of the latent values, to which the
-        Gaussian process is added, for example the log-odds of a model that you have. They must not have
-        seen the labels of their own rows. Predictions then need the offsets of their rows, too.
+        The arguments are those of `cavity.SEPClassifier.fit`, without validation rows.
         """
         self._fit_rows(X, y, sample_weight, offset)
         return self
@@ -195,7 +185,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         else:
             offset = None if mean is None else mean(validation.X).T
             held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
-        decision, every_feature = None, source
+        every_feature = source
         make_start = remembered(
             lambda scaling, one: self._start(
                 with_feature_set(every_feature, one.feature_set), scaling, one
@@ -203,8 +193,9 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         )
         sets = tuple(source.feature_sets)
         candidates = None if held_out is None else entrants(self, config, source.n_rows, sets)
+        decision = Decision(config)
         if held_out is not None and candidates is not None:
-            decision, config = decide(
+            decision = decide(
                 source,
                 held_out,
                 backend,
@@ -214,17 +205,16 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
                 progress,
                 RaceLog.open(checkpoint, self._fingerprint_of(source, config, None, validation)),
             )
+        config = decision.config
         source = self._with_feature_set(source, config.feature_set)
         held_out = None if held_out is None else held_out.leading(source.n_features)
-        scaling = None if decision is None else decision.scaling
-        if scaling is None:
-            scaling = learn_scaling(source, config, backend)
-        stopped = None if decision is None else decision.stopped
-        start = None if stopped is None else stopped.end
-        start = start or make_start(scaling, config)
+        scaling = decision.scaling or learn_scaling(source, config, backend)
+        stopped = decision.stopped
+        learned = None if stopped is None else stopped.end
+        start = learned or make_start(scaling, config)
         problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
         if stopped is not None:
-            result = stopped_in_race(problem, config, progress, stopped.n_steps if stopped.end else 0)
+            result = stopped_in_race(problem, config, progress, stopped.n_steps if learned else 0)
         else:
             make_fingerprint = self._fingerprint_of(source, config, problem, validation)
             saver = Checkpointer(checkpoint, config.checkpoint_interval, make_fingerprint)
@@ -232,7 +222,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             result = train(problem, config, progress, saver, chooses_predicting=asks)
             if asks:
                 config = replace(config, n_predicting=result.n_predicting)
-        self._store(problem, config, result, progress, None if decision is None else decision.race, mean)
+        self._store(problem, config, result, progress, decision.race, mean)
         progress.finish()
         return result
 

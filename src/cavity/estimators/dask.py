@@ -32,7 +32,7 @@ from cavity.data.preprocess import TablePreprocessor
 from cavity.data.source import tile_precision
 from cavity.data.table import Table
 from cavity.engines.dask.cluster import Cluster, cluster_for
-from cavity.engines.dask.collections import LazyTable, lazy_table
+from cavity.engines.dask.collections import LazyTable, lazy_table, plain_dtypes
 from cavity.engines.dask.engine import DaskBackend
 from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.dask.tables import DaskTable, dask_rows
@@ -134,9 +134,9 @@ def _call(
 ) -> Prediction:
     """The method's result for a block of rows, which may be empty."""
     if isinstance(block, pandas.DataFrame):
-        kinds = [getattr(kind, "numpy_dtype", kind) for kind in block.dtypes]
         names = list(block.columns)
-        values = block.to_numpy(dtype=tile_precision(np.result_type(*kinds)), na_value=np.nan)
+        precision = tile_precision(np.result_type(*plain_dtypes(block)))
+        values = block.to_numpy(dtype=precision, na_value=np.nan)
         _check_names(model, names)
         block = values
     if len(block) == 0:

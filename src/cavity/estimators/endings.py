@@ -1,4 +1,4 @@
-"""What a fit says at its end, if it did not end well: interrupted, not converged, or at a bound."""
+"""Warnings at the end of a fit: interrupted, not converged, or a kernel parameter at a bound."""
 
 from __future__ import annotations
 

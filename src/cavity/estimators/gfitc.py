@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from cavity.estimators.base import ConfigFields, SparseGPClassifier
-from cavity.inference.config import TrainingConfig, check_value, one_of
+from cavity.inference.config import TrainingConfig
+from cavity.inference.config_checks import check_value, one_of
 from cavity.typing import ClassWeight, RandomSeed
 
 

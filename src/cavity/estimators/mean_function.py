@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.optimize import brentq
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import has_fit_parameter
 
 from cavity.data.arrays import ArraySource, mapping_of
@@ -42,14 +42,6 @@ square. It only matters where the scores separate the classes: the coefficient w
 
 Learner: TypeAlias = Callable[[AnyArray, AnyArray, Array | None], "LinearScore | BaseEstimator"]
 """Fits a classifier to rows X [t, d] with class values y [t] and weights [t] or None."""
-
-
-def is_mean_function(value: object) -> bool:
-    """Whether a parameter is None, "linear" or a classifier as scikit-learn has them."""
-    if value is None or isinstance(value, str):
-        return value in (None, "linear")
-    scored = hasattr(value, "decision_function") or hasattr(value, "predict_proba")
-    return isinstance(value, BaseEstimator) and is_classifier(value) and scored
 
 
 def fold_of(numbers: IntArray) -> IntArray:

@@ -1,4 +1,4 @@
-"""What held-out rows decide for a classifier: whatever its parameters leave open, by a race."""
+"""Settings that a race on held-out rows decides: those that a classifier's parameters leave open."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 from cavity.data.sampling import HeldOut
 from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
-from cavity.inference.config import FEWEST_ROWS_TO_SPARE, TrainingConfig
+from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT, TrainingConfig
 from cavity.inference.history import Progress
-from cavity.inference.race import SAFE, Candidate, Decision, Entrants, RaceLog, race
+from cavity.inference.race import SAFE, Decision, Entrants, race
+from cavity.inference.race_records import Candidate, RaceLog
 from cavity.inference.start import StartingPoint
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def entrants(
     """The candidates of a race for what the parameters leave open; None if that is nothing."""
     if isinstance(model.config, TrainingConfig) or model._continues or not config.learn_kernel:
         return None
-    if n_rows < FEWEST_ROWS_TO_SPARE:
+    if n_rows < FEWEST_ROWS_TO_HOLD_OUT:
         return None
     given = model._given_fields()
     free = {name for name in ("scaling", "n_inducing") if given.get(name) == "auto"}
@@ -73,7 +74,7 @@ def entrants(
         free.add("max_epochs")
     if "n_inducing" in free and given.get("n_predicting", "auto") == "auto":
         free.add("n_predicting")
-    start = Candidate(*(getattr(config, name) for name in Candidate._fields))
+    start = Candidate.of(config)
     return Entrants(start, frozenset(free), feature_sets)
 
 
@@ -86,23 +87,25 @@ def decide(
     make_start: StartingPoint,
     progress: Progress,
     log: RaceLog,
-) -> tuple[Decision, TrainingConfig]:
+) -> Decision:
     """Let the held-out rows decide what the parameters leave open, and configure the fit that follows.
 
-    configure: makes the configuration of a whole fit with some fields given.
+    configure: makes the configuration of a whole fit with some fields given. The fit that follows has
+    the seconds that the race has left, and a clock that begins anew.
     """
 
     def of(candidate: Candidate) -> TrainingConfig:
         return configure(_fields(candidate, candidates))
 
     decision = race(source, held_out, backend, candidates, of, make_start, progress, log)
+    assert decision.race is not None
     progress.resume_at(0.0)
     config = decision.config
     if config.max_seconds < np.inf:
         # At least a step is taken, however long the race was.
         left = max(config.max_seconds - decision.race.seconds, 1e-3)
         config = replace(config, max_seconds=left)
-    return decision, config
+    return decision._replace(config=config)
 
 
 def _fields(candidate: Candidate, candidates: Entrants) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from cavity.inference.history import Iteration
-from cavity.inference.race import Race, RaceEntry
+from cavity.inference.race_records import Race, RaceEntry
 
 State: TypeAlias = dict[str, Any]
 """Attributes of an estimator, by name."""

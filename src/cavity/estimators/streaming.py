@@ -16,9 +16,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.data.arrays import ArraySource
-from cavity.data.arrow import is_arrow_stream, is_dataset
 from cavity.data.labels import require_one_kind, whole_labels
-from cavity.data.opening import booleans_as_integers, is_source, weighted_arrays
+from cavity.data.opening import booleans_as_integers, described_source, weighted_arrays
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.local import LocalBackend, LocalEngine
 from cavity.engines.threads import compute_context, thread_count
@@ -80,8 +79,8 @@ def check_chunk(X: InputRows) -> None:
             f"X is a {type(X).__name__}; partial_fit takes the rows of one chunk: call it for each "
             "chunk that this yields"
         )
-    if isinstance(X, (str, PathLike)) or is_dataset(X) or is_arrow_stream(X) or is_source(X):
-        what = repr(str(X)) if isinstance(X, (str, PathLike)) else f"a {type(X).__name__}"
+    what = described_source(X)
+    if what is not None:
         raise TypeError(
             f"X is {what}; partial_fit takes the rows of a chunk as an array, data frame or sparse "
             "matrix: read them, or call fit, which goes over files and sources itself"

@@ -49,7 +49,7 @@ from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_colum
 from cavity.estimators.table_stream import absorb_chunk
 from cavity.export.model_file import save
 from cavity.gp.uncertainty import Uncertainty, check_level, predictive_uncertainty
-from cavity.inference.config import any_of, check_value, is_flag, one_of
+from cavity.inference.config_checks import any_of, check_value, is_flag, one_of
 from cavity.memory import peak_bytes
 from cavity.typing import (
     AnyArray,

@@ -10,24 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
 from cavity.data.arrays import ArraySource
-from cavity.data.arrow import is_arrow_stream, is_dataset
 from cavity.data.labels import require_one_kind, whole_labels
-from cavity.data.opening import booleans_as_integers, is_source, open_rows, weighted_arrays
+from cavity.data.opening import (
+    booleans_as_integers,
+    described_source,
+    open_rows,
+    weighted_arrays,
+)
 from cavity.data.source import ClassWeightedSource, RawRows, with_offset
 from cavity.data.weights import validated_sample_weight
 from cavity.errors import SourceError
-from cavity.estimators.mean_function import is_mean_function
-from cavity.inference.config import (
+from cavity.inference.config import TrainingConfig
+from cavity.inference.config_checks import (
     AUTO,
     NONE,
     SETTABLE,
     Condition,
-    TrainingConfig,
     any_of,
     check_fields,
     check_value,
@@ -127,8 +131,8 @@ def validation_rows(
         if names:
             raise ValueError(f"{' and '.join(names)} without X_val and y_val; pass both, or neither")
         return None
-    if isinstance(X, (str, PathLike)) or is_dataset(X) or is_arrow_stream(X) or is_source(X):
-        what = repr(str(X)) if isinstance(X, (str, PathLike)) else f"a {type(X).__name__}"
+    what = described_source(X)
+    if what is not None:
         raise TypeError(
             f"X_val is {what}; validation rows are an array, data frame or sparse matrix: read them, "
             "and pass these"
@@ -276,6 +280,14 @@ def _is_points(value: object) -> bool:
     return value in POINT_STARTS if isinstance(value, str) else value is not None
 
 
+def _is_mean_function(value: object) -> bool:
+    """Whether a parameter is None, "linear" or a classifier as scikit-learn has them."""
+    if value is None or isinstance(value, str):
+        return value in (None, "linear")
+    scored = hasattr(value, "decision_function") or hasattr(value, "predict_proba")
+    return isinstance(value, BaseEstimator) and is_classifier(value) and scored
+
+
 def _is_class_weight(value: object) -> bool:
     return isinstance(value, Mapping) or one_of("balanced", None)(value)
 
@@ -291,7 +303,7 @@ _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
     "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
     "max_iter": (whole_from(1), "a whole number from 1"),
-    "mean_function": (is_mean_function, 'None, "linear" or a classifier as scikit-learn has them'),
+    "mean_function": (_is_mean_function, 'None, "linear" or a classifier as scikit-learn has them'),
     "class_weight": (_is_class_weight, 'a dict, "balanced" or None'),
     "config": (
         any_of(NONE, _is_instance(dict, TrainingConfig)),

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import types
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
-from functools import lru_cache
-from inspect import signature
-from numbers import Integral, Real
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from collections.abc import Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
@@ -36,12 +33,13 @@ from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.scaling import Knots, Scaling
 from cavity.errors import ModelFileError
+from cavity.export.declared_types import agree, check_array, check_attributes, check_records, has_type
 from cavity.gp.mean_function import LinearScore, MeanFunction
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals
 from cavity.inference.config import TrainingConfig
 from cavity.inference.history import Iteration
-from cavity.inference.race import Race
+from cavity.inference.race_records import Race
 from cavity.typing import FLOAT64, Array, Dtype
 
 _PACKAGE = "cavity.estimators."
@@ -128,7 +126,7 @@ def _is_ours(estimator: BaseEstimator) -> bool:
 def _last_step(pipeline: Pipeline) -> Any:
     """Return the last step of a pipeline, whose steps are pairs of a name and an estimator."""
     steps = vars(pipeline).get("steps")
-    if not _has_type(steps, list[tuple[str, Any]]) or not steps:
+    if not has_type(steps, list[tuple[str, Any]]) or not steps:
         raise ModelFileError("the steps of its pipeline are not pairs of a name and an estimator")
     for _, step in steps[:-1]:
         if not (step is None or step == "passthrough" or hasattr(type(step), "transform")):
@@ -140,22 +138,22 @@ def _last_step(pipeline: Pipeline) -> Any:
 
 def _check_table(table: Any) -> None:
     """Check a classifier of tables: its columns against the inputs of its model, and its classes."""
-    _check_attributes(table, _TABLE)
+    check_attributes(table, _TABLE)
     preprocessor, labels, classifier = table.preprocessor_, table.labels_, table.estimator_
-    _check_attributes(preprocessor, _PREPROCESSOR)
+    check_attributes(preprocessor, _PREPROCESSOR)
     if not _is_ours(classifier):
         raise ModelFileError(f"its classifier is a {type(classifier).__name__}, not one of cavity's")
     _check_classifier(classifier)
-    _check_records(preprocessor.encoders_)
-    _check_records([labels])
-    _agree("features of the columns", preprocessor.n_features_out_, classifier.n_features_in_)
+    check_records(preprocessor.encoders_)
+    check_records([labels])
+    agree("features of the columns", preprocessor.n_features_out_, classifier.n_features_in_)
     if preprocessor.dtype_ not in ("float32", "float64"):
         raise ModelFileError(f"its features have the precision {preprocessor.dtype_!r}")
     n_classes = _check_classes(table.classes_)
-    _agree("classes", n_classes, len(classifier.classes_))
-    _agree("values of the classes", labels.values.tolist(), table.classes_.tolist())
-    for name in ("counts", "totals"):
-        _check_array(f"labels_.{name}", getattr(labels, name), (n_classes,), kinds="iuf")
+    agree("classes", n_classes, len(classifier.classes_))
+    agree("values of the classes", labels.values.tolist(), table.classes_.tolist())
+    check_array("labels_.counts", labels.counts, (n_classes,), kinds="iuf")
+    check_array("labels_.totals", labels.totals, (n_classes,), kinds="iuf")
     for encoder in preprocessor.encoders_:
         _check_encoder(encoder)
     kinds = {encoder.column: encoder.kind for encoder in preprocessor.encoders_}
@@ -178,7 +176,7 @@ def _check_encoder(encoder: NumericEncoder | CategoricalEncoder | DateEncoder) -
         raise ModelFileError(f"its column {encoder.column!r} fills missing cells with {encoder.fill}")
     if isinstance(encoder, DateEncoder):
         n_features = len(encoder.features) - encoder.marks_missing
-        _agree(f"features of {encoder.column!r}", len(encoder.fill), n_features)
+        agree(f"features of {encoder.column!r}", len(encoder.fill), n_features)
         if not (np.isfinite(encoder.first) and encoder.parts and set(encoder.parts) <= set(PARTS)):
             raise ModelFileError(f"its column {encoder.column!r} has unknown parts of dates")
 
@@ -187,50 +185,50 @@ def _check_effect(effect: EffectEncoder, kinds: dict[str, str], n_classes: int) 
     """Check value effects: their columns and values, and the table of effects."""
     for index in effect.indices:
         what = f"values of {index.column!r}"
-        _agree(f"kind of {index.column!r}", index.kind, kinds.get(index.column))
+        agree(f"kind of {index.column!r}", index.kind, kinds.get(index.column))
         if index.kind == CATEGORICAL:
-            if index.is_binned or not _has_type(index.keys.tolist(), list[str]):
+            if index.is_binned or not has_type(index.keys.tolist(), list[str]):
                 raise ModelFileError(f"its {what} are not all text")
         else:
-            _check_array(what, index.keys, index.keys.shape)
+            check_array(what, index.keys, index.keys.shape)
             if index.keys.ndim != 1 or not (np.diff(index.keys) > 0.0).all():
                 raise ModelFileError(f"its {what} do not increase")
         if len(set(index.keys.tolist())) < max(1, len(index.keys)):
             raise ModelFileError(f"its {what} are not all different")
     n_rows = effect.indices[0].n_values + 1
     if effect.cells is not None:
-        _check_array("pairs of values", effect.cells, (len(effect.cells),), kinds="i")
+        check_array("pairs of values", effect.cells, (len(effect.cells),), kinds="i")
         if not len(effect.cells) or not (np.diff(effect.cells) > 0).all():
             raise ModelFileError("its pairs of values do not increase")
         n_rows = len(effect.cells)
-    _agree("columns of an effect", len(effect.indices), 1 if effect.cells is None else 2)
+    agree("columns of an effect", len(effect.indices), 1 if effect.cells is None else 2)
     width = 1 if n_classes == 2 else n_classes
-    _agree("classes of an effect", len(effect.features), width)
-    _check_array("table of effects", effect.table, (n_rows + 1, width))
+    agree("classes of an effect", len(effect.features), width)
+    check_array("table of effects", effect.table, (n_rows + 1, width))
 
 
 def _check_classifier(classifier: Any) -> None:
     """Check a classifier of arrays: its model against its classes and inputs."""
-    _check_attributes(classifier, _CLASSIFIER)
-    _check_records([value for value in vars(classifier).values() if value is not classifier])
+    check_attributes(classifier, _CLASSIFIER)
+    check_records([value for value in vars(classifier).values() if value is not classifier])
     model = classifier.model_
     check_model(model)
     n_classes, (m, d) = _check_classes(classifier.classes_), model.Z.shape
-    _agree("number of latent functions", model.likelihood.n_latents, 1 if n_classes == 2 else n_classes)
-    _agree("number of features", classifier.n_features_in_, d)
-    _check_array("inducing_points_", classifier.inducing_points_, (m, d))
+    agree("number of latent functions", model.likelihood.n_latents, 1 if n_classes == 2 else n_classes)
+    agree("number of features", classifier.n_features_in_, d)
+    check_array("inducing_points_", classifier.inducing_points_, (m, d))
     if "loo_log_proba_" in vars(classifier):  # a fit on a cluster leaves them there
-        _check_array("loo_log_proba_", classifier.loo_log_proba_, None, finite=False)
-    _agree("inverse temperature", classifier.inverse_temperature_, model.inverse_temperature)
-    _agree("residual variance scale", classifier.residual_variance_scale_, model.residual_variance_scale)
-    _agree("hyperparameters", classifier.kernel_.theta.tolist(), model.kernel.theta.tolist())
+        check_array("loo_log_proba_", classifier.loo_log_proba_, None, finite=False)
+    agree("inverse temperature", classifier.inverse_temperature_, model.inverse_temperature)
+    agree("residual variance scale", classifier.residual_variance_scale_, model.residual_variance_scale)
+    agree("hyperparameters", classifier.kernel_.theta.tolist(), model.kernel.theta.tolist())
     if "feature_names_in_" in vars(classifier):
         names = classifier.feature_names_in_
-        _agree("names of the features", np.shape(names), (d,))
-        if not _has_type(names.tolist(), list[str]):
+        agree("names of the features", np.shape(names), (d,))
+        if not has_type(names.tolist(), list[str]):
             raise ModelFileError("the names of its features are not all text")
     if classifier._centre is not None:
-        _check_array("_centre", classifier._centre, None)
+        check_array("_centre", classifier._centre, None)
     if classifier._stream is not None:
         _check_stream(classifier._stream, model)
     _check_random_state(classifier.random_state)
@@ -248,21 +246,20 @@ def _check_stream(record: Any, model: Model) -> None:
     """Check where a stream stands against its model."""
     state, space = record.stream.state, record.space
     C, (m, d) = model.likelihood.n_latents, model.Z.shape
-    _check_array("_stream.space.Z", space.Z, (m, d))
+    check_array("_stream.space.Z", space.Z, (m, d))
     _check_kernel(space.kernel)
     for x, q in ((state.x, state.q), state.previous):
-        _check_array("_stream.state.x", x, state.x.shape)
+        check_array("_stream.state.x", x, state.x.shape)
         if not isinstance(q, Naturals):
             raise ModelFileError("its stream has a posterior of an unknown form")
-        _check_array("_stream.state.q.precision", q.precision, (C, m, m))
-        _check_array("_stream.state.q.shift", q.shift, (C, m))
+        check_array("_stream.state.q.precision", q.precision, (C, m, m))
+        check_array("_stream.state.q.shift", q.shift, (C, m))
     if state.x.ndim != 1 or not is_dataclass(state.optimizer_state):
         raise ModelFileError("its stream has parameters or an optimiser of an unknown form")
-    for field in fields(state.optimizer_state):
-        value = getattr(state.optimizer_state, field.name)
-        _check_array(f"_stream.state.{field.name}", np.asarray(value), None, kinds="iuf")
+    for name, value in vars(state.optimizer_state).items():
+        check_array(f"_stream.state.{name}", np.asarray(value), None, kinds="iuf")
         if isinstance(value, np.ndarray):
-            _agree(f"shape of the optimiser's {field.name}", value.shape, state.x.shape)
+            agree(f"shape of the optimiser's {name}", value.shape, state.x.shape)
 
 
 def check_model(model: Model) -> None:
@@ -285,7 +282,7 @@ def check_model(model: Model) -> None:
     posterior, likelihood = model.posterior, model.likelihood
     if model.dtype not in (np.float32, np.float64):
         raise ModelFileError(f"its precision is {model.dtype}, which is neither float32 nor float64")
-    _check_array("Z", model.Z, None)
+    check_array("Z", model.Z, None)
     if model.Z.ndim != 2 or 0 in model.Z.shape:
         raise ModelFileError(f"its inducing points have shape {model.Z.shape}, not [m, d]")
     C, (m, d) = likelihood.n_latents, model.Z.shape
@@ -298,7 +295,7 @@ def check_model(model: Model) -> None:
         ("posterior.naturals.shift", posterior.naturals.shift, (C, m)),
     ]
     for name, array, shape in shapes:
-        _check_array(name, array, shape)
+        check_array(name, array, shape)
     _check_scaling(model.scaling, d, model.dtype)
     if posterior.factors is not None:
         raise ModelFileError("its posterior is one for a variational pass, which is never saved")
@@ -306,8 +303,8 @@ def check_model(model: Model) -> None:
     for name, array in (("mean", posterior.mean), ("covariance", posterior.covariance)):
         if np.abs(array).max() > largest:
             raise ModelFileError(f"its posterior.{name} has numbers that are too large to compute with")
-    for name in ("jitter", "inverse_temperature"):
-        value = getattr(model, name)
+    positive = {"jitter": model.jitter, "inverse_temperature": model.inverse_temperature}
+    for name, value in positive.items():
         if not (np.isfinite(value) and 0 < value < largest):
             raise ModelFileError(f"its {name} is {value}, and should be positive")
     scale_of_residual = model.residual_variance_scale
@@ -329,8 +326,8 @@ def _check_mean_function(mean: MeanFunction, n_latents: int, d: int) -> None:
         raise ModelFileError(f"its mean function has the coefficient {mean.coefficient}")
     classifier = mean.classifier
     if isinstance(classifier, LinearScore):
-        _check_array("mean_function.weights", classifier.weights, (d, n_latents))
-        _check_array("mean_function.intercept", classifier.intercept, (n_latents,))
+        check_array("mean_function.weights", classifier.weights, (d, n_latents))
+        check_array("mean_function.intercept", classifier.intercept, (n_latents,))
         _check_scaling(classifier.scaling, d, FLOAT64)
     elif not is_classifier(classifier):
         raise ModelFileError(f"its mean function is a {type(classifier).__name__}, not a classifier")
@@ -346,7 +343,7 @@ def _check_scaling(scaling: Scaling, d: int, dtype: Dtype) -> None:
     ]
     for name, array, shape in shapes:
         if array is not None:
-            _check_array(f"scaling.{name}", array, shape)
+            check_array(f"scaling.{name}", array, shape)
     if not (scaling.scale > 0).all():
         raise ModelFileError("its scaling.scale has numbers that are not positive")
     bend = np.zeros(d) if scaling.bend is None else scaling.bend
@@ -360,9 +357,10 @@ def _check_scaling(scaling: Scaling, d: int, dtype: Dtype) -> None:
 
 def _check_knots(knots: Knots, d: int) -> None:
     """Check the piecewise linear functions of d columns: no knots or at least two, which increase."""
-    _check_array("scaling.knots.starts", knots.starts, (d + 1,), kinds="iu")
-    for name in ("positions", "values"):
-        _check_array(f"scaling.knots.{name}", getattr(knots, name), (int(knots.starts[-1]),))
+    check_array("scaling.knots.starts", knots.starts, (d + 1,), kinds="iu")
+    n_knots = int(knots.starts[-1])
+    check_array("scaling.knots.positions", knots.positions, (n_knots,))
+    check_array("scaling.knots.values", knots.values, (n_knots,))
     lengths = np.diff(knots.starts.astype(np.int64))
     if knots.starts[0] != 0 or not ((lengths == 0) | (lengths > 1)).all():
         raise ModelFileError("its scaling.knots.starts are not the starts of columns of knots")
@@ -382,7 +380,7 @@ def _check_kernel(kernel: Any) -> None:
     if not np.isfinite(theta).all():
         raise ModelFileError(f"its kernel has hyperparameters that are not finite: {kernel}")
     if len(theta):
-        _agree("shape of the kernel's bounds", np.asarray(kernel.bounds, float).shape, (len(theta), 2))
+        agree("shape of the kernel's bounds", np.asarray(kernel.bounds, float).shape, (len(theta), 2))
 
 
 def _check_predictions(model: Model) -> None:
@@ -411,106 +409,3 @@ def _check_classes(classes: Any) -> int:
     if any(value != value for value in values) or len(set(values)) < len(values):
         raise ModelFileError(f"its classes are {str(values)[:80]}, which are not all different")
     return len(values)
-
-
-def _check_array(
-    name: str, array: Any, shape: tuple[int, ...] | None, *, kinds: str = "f", finite: bool = True
-) -> None:
-    """Check type, dtype, shape and finiteness of an array; `shape` None accepts any shape."""
-    if type(array) is not np.ndarray:
-        raise ModelFileError(f"its {name} is a {type(array).__name__}, not an array")
-    wide = array.dtype.kind != "f" or array.dtype.itemsize in (4, 8)
-    if array.dtype.kind not in kinds or not array.dtype.isnative or not wide:
-        raise ModelFileError(f"its {name} has dtype {array.dtype}, which is not one that cavity saves")
-    if shape is not None and array.shape != shape:
-        raise ModelFileError(f"its {name} has shape {array.shape}, but the other parts need {shape}")
-    if finite and not np.isfinite(array).all():
-        raise ModelFileError(f"its {name} has numbers that are not finite")
-
-
-def _agree(what: str, one: Any, other: Any) -> None:
-    """Raise an error unless two values are equal."""
-    if one != other:
-        raise ModelFileError(f"its parts disagree about the {what}: {one!s:.60} and {other!s:.60}")
-
-
-def _check_attributes(estimator: BaseEstimator, wanted: dict[str, Any]) -> None:
-    """Check that an estimator has all its parameters, and these attributes of these types."""
-    held = vars(estimator)
-    for name, kind in {**dict.fromkeys(signature(type(estimator)).parameters, Any), **wanted}.items():
-        if name not in held:
-            raise ModelFileError(f"its {type(estimator).__name__} lacks {name}")
-        if not _has_type(held[name], kind):
-            raise ModelFileError(
-                f"its {type(estimator).__name__} has a {name} of the wrong kind, "
-                f"{type(held[name]).__name__}"
-            )
-
-
-def _check_records(values: list[Any]) -> None:
-    """Check every field of every record of cavity, at any depth, against the type that it declares."""
-    for record in _records(values):
-        record_type: type = type(record)
-        for name, kind in _declared(record_type).items():
-            value = getattr(record, name)
-            if not _has_type(value, kind):
-                raise ModelFileError(
-                    f"its {record_type.__name__} has a {name} of the wrong kind, {type(value).__name__}"
-                )
-
-
-def _records(values: list[Any]) -> Iterator[Any]:
-    """Iterate over the records (dataclasses) among values, and inside them."""
-    waiting = list(values)
-    while waiting:
-        value = waiting.pop()
-        if is_dataclass(value) and type(value).__module__.startswith("cavity."):
-            yield value
-            waiting.extend(getattr(value, field.name) for field in fields(value))
-        elif isinstance(value, (list, tuple)):
-            waiting.extend(value)
-        elif isinstance(value, dict):
-            waiting.extend(value.values())
-
-
-@lru_cache(maxsize=256)
-def _declared(kind: type) -> dict[str, Any]:
-    """Types of the fields of a record; a type that is imported for type checkers only is `Any`."""
-    unknown: dict[str, Any] = {}
-    while True:
-        try:
-            hints = get_type_hints(kind, localns=unknown)
-        except NameError as error:
-            unknown[error.name] = Any
-        else:
-            return {field.name: hints[field.name] for field in fields(kind)}
-
-
-def _has_type(value: Any, kind: Any) -> bool:
-    """Return whether a value is of a declared type; types that cannot be checked accept all values.
-
-    >>> _has_type(("a", "b"), tuple[str, ...]), _has_type([1.0, None], list[float])
-    (True, False)
-    """
-    if kind is Any:
-        return True
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return any(_has_type(value, one) for one in arguments)
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(arguments)
-            and all(map(_has_type, value, arguments))
-        )
-    if origin in (tuple, list, Sequence):
-        sequence = (list, tuple) if origin is Sequence else origin
-        return isinstance(value, sequence) and all(_has_type(item, arguments[0]) for item in value)
-    if kind is bool:
-        return isinstance(value, (bool, np.bool_))
-    if kind in (int, float):
-        number = Integral if kind is int else Real
-        return isinstance(value, number) and not isinstance(value, (bool, np.bool_))
-    plain = origin or kind
-    checkable = isinstance(plain, type) and not getattr(plain, "_is_protocol", False)
-    return isinstance(value, plain) if checkable else True

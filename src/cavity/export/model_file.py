@@ -284,7 +284,7 @@ def _reason(error: Exception, path: str | os.PathLike[str]) -> str:
     folder = Path(path).parent
     if isinstance(error, OSError) and not folder.exists():
         return f"there is no folder {str(folder)!r}"
-    return getattr(error, "strerror", None) or str(error)
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _skops() -> Any:

@@ -240,12 +240,12 @@ def _plain_data(name: str) -> type | None:
     """Return the class of that name if it is plain data of cavity, or a kernel."""
     module, _, attribute = name.rpartition(".")
     if module == kernels.__name__:
-        kind = getattr(kernels, attribute, None)
+        kind = vars(kernels).get(attribute)
         return kind if isinstance(kind, type) and issubclass(kind, Kernel) else None
     if module.partition(".")[0] != "cavity" or "__" in module:  # a __main__ runs when it is imported
         return None
     try:
-        kind = getattr(import_module(module), attribute, None)
+        kind = vars(import_module(module)).get(attribute)
     except ImportError:
         return None
     if not isinstance(kind, type) or full_name(kind) != name:

@@ -94,8 +94,10 @@ class ScoreSums:
         self.nll += other.nll
         self.brier += other.brier
         self.weighted |= other.weighted
-        for name in ("bins", "rows", "confusion", "ranks"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.bins = self.bins + other.bins
+        self.rows = self.rows + other.rows
+        self.confusion = self.confusion + other.confusion
+        self.ranks = self.ranks + other.ranks
 
     @property
     def _ranked(self) -> Sequence[int]:

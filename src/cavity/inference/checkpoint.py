@@ -320,14 +320,8 @@ def _start_arrays(trainer: Trainer) -> dict[str, AnyArray]:
 
 
 def _scaling_arrays(scaling: Scaling) -> dict[str, AnyArray]:
-    """All numbers of a scaling."""
-    parts = {field.name: getattr(scaling, field.name) for field in fields(scaling)}
-    knots = parts.pop("knots")
-    if knots is not None:
-        parts |= {f"knots.{field.name}": getattr(knots, field.name) for field in fields(knots)}
-    return {
-        f"scaling.{name}": np.asarray(part, _FLOAT) for name, part in parts.items() if part is not None
-    }
+    """All numbers of a scaling, by their names in a checkpoint."""
+    return {f"scaling.{name}": array for name, array in scaling.arrays().items()}
 
 
 def _with_start(trainer: Trainer, arrays: Mapping[str, AnyArray]) -> Trainer:

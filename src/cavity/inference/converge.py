@@ -6,7 +6,6 @@ calibrate the predictions.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sums
+from cavity.inference.clock import Clock
 from cavity.inference.history import Progress, StepInfo
 from cavity.inference.rule import Rule
 from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, SiteSum, Sweep, SweepOptions
@@ -112,6 +112,7 @@ class FixedPoint(NamedTuple):
     """Root mean square change that an undamped sweep would still make, in units of the marginals."""
     converged: bool
     interrupted: bool = False
+    """Whether the user has stopped the sweeps."""
     calibration: Calibration = Calibration()
     """The two numbers of the predictions."""
     seconds_per_sweep: float | None = None
@@ -127,7 +128,8 @@ class FitResult(NamedTuple):
     """The final parameters and posterior."""
     n_iter: int
     converged: bool
-    interrupted: bool
+    interrupted: bool = False
+    """Whether the user has stopped the run."""
     validation: HeldOutScore | None = None
     """The score on held-out rows, if there are any."""
     engine: Engine | None = None
@@ -141,7 +143,7 @@ class FitResult(NamedTuple):
 _COUPLED_DAMPING = 0.6
 """Largest damping when a row has several sites, since each is refined as if the others were fixed."""
 _PLAIN = SweepOptions()
-POLISHING_TOL = 1e-4
+EXACT_SWEEPS_TOL = 1e-4
 """Tolerance of the sweeps after training: smaller changes of the sites do not matter to predictions."""
 
 
@@ -155,32 +157,34 @@ def converge(
     max_sweeps: int = 100,
     start: Naturals | None = None,
     callback: Callable[[FixedPoint], object] | None = None,
-    has_time: Callable[[float], bool] | None = None,
+    clock: Clock | None = None,
+    passes_after: int = 0,
 ) -> FixedPoint:
     """Iterate the sites of an engine's rows to the fixed point of a rule.
 
     Every sweep begins with the q that is the sum of the sites under this prior, so leverage and
     objective are exact. Only the first sweep may begin with another q, `start`. The damping begins with
     that of the options; it is halved when a sweep overshoots and grows by a tenth when it does not.
-    `callback` is called after every sweep. Another sweep begins only if `has_time(seconds of the last)`
-    is true.
+    `callback` is called after every sweep. Another sweep begins only if the clock has time for it, and
+    for some `passes_after` it. Ctrl-C ends the sweeps, unless nothing is known about the sites yet.
     """
+    clock = Clock() if clock is None else clock
     point, last_change, leverage = None, np.inf, EXACT_LEVERAGE
     most = 1.0 if rule.n_latents == 1 else _COUPLED_DAMPING
     damping = min(options.damping, most)
     options = replace(options, gradient=False, trace_penalty=0.0)  # the objective is the evidence
     naturals = start
-    try:
+    with clock.until_interrupted() as block:
         if naturals is None:
             naturals = engine.run(SiteSum(prior)).naturals
         else:
             leverage = LAGGING_LEVERAGE
         for n_sweeps in range(1, max_sweeps + 1):
-            begun = time.perf_counter()
+            begun = clock.seconds
             now = replace(options, damping=damping, max_leverage=leverage)
             point, sums = _sweep(engine, prior, rule, naturals, now, n_sweeps, tol)
             naturals, leverage = sums.naturals, EXACT_LEVERAGE
-            point = point._replace(seconds_per_sweep=time.perf_counter() - begun)
+            point = point._replace(seconds_per_sweep=clock.seconds - begun)
             if callback is not None:
                 callback(point)
             engine.commit()
@@ -189,17 +193,15 @@ def converge(
             overshot = point.change > last_change
             damping = max(0.05, 0.5 * damping) if overshot else min(most, 1.1 * damping)
             last_change = point.change
-            if has_time is not None and not has_time(time.perf_counter() - begun):
+            if not clock.has_time((1 + passes_after) * (clock.seconds - begun)):
                 break
-    except KeyboardInterrupt:
-        if naturals is None or not naturals.precision.any():  # nothing has been learned yet
-            raise
-        if point is not None:
-            return _as_far_as_known(point, naturals, start)._replace(interrupted=True)
+    if block.interruption is not None and (naturals is None or not naturals.precision.any()):
+        raise block.interruption  # nothing has been learned yet
+    assert naturals is not None
+    if point is None:
         q = Posterior.from_naturals(naturals)
         return FixedPoint(prior, q, np.nan, np.nan, 0, np.inf, converged=False, interrupted=True)
-    assert point is not None
-    return _as_far_as_known(point, naturals, start)
+    return _as_far_as_known(point, naturals, start)._replace(interrupted=block.interrupted)
 
 
 def _as_far_as_known(point: FixedPoint, found: Naturals, start: Naturals | None) -> FixedPoint:
@@ -246,18 +248,19 @@ def score_fixed_posterior(
     prior: Prior,
     posterior: Posterior,
     rule: Rule,
-    seconds_left: Callable[[], float] = lambda: np.inf,
+    clock: Clock | None = None,
 ) -> FixedPoint:
     """Score a posterior that does not change; the rows are given the sites that it implies.
 
-    A first sweep finds the sites. A second one, if the seconds suffice, leaves them out to score the
-    rows.
+    A first sweep finds the sites. A second one, if the clock has time for it, leaves them out to score
+    the rows.
     """
+    clock = Clock() if clock is None else clock
     leverage = LAGGING_LEVERAGE
     point = FixedPoint(prior, posterior, np.nan, np.nan, 0, np.nan, converged=True)
-    try:
+    with clock.until_interrupted() as block:
         for n_sweeps in (1, 2):
-            begun = time.perf_counter()
+            begun = clock.seconds
             options = SweepOptions(1.0, leverage, gradient=False)
             sums = engine.run(Sweep(prior, posterior, rule, options))
             engine.commit()
@@ -269,11 +272,9 @@ def score_fixed_posterior(
                 change=float(np.sqrt(sums.site_change / sums.weight)),
                 max_leverage=leverage,
             )
-            if seconds_left() < time.perf_counter() - begun:
+            if not clock.has_time(clock.seconds - begun):
                 break
-    except KeyboardInterrupt:
-        return point._replace(interrupted=True)
-    return point
+    return point._replace(interrupted=block.interrupted)
 
 
 def _credible_leverage(sites: Naturals, posterior: Posterior) -> float:

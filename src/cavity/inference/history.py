@@ -1,4 +1,4 @@
-"""The history of a fit, its clock, and its messages to the user.
+"""The history of a fit and its messages to the user.
 
 All methods record the same numbers, so that their curves can be compared. A progress bar or a log can
 follow a fit: ``with reporting(reporter): model.fit(…)``.
@@ -7,7 +7,6 @@ follow a fit: ``with reporting(reporter): model.fit(…)``.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +15,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from cavity.inference.clock import Clock
 from cavity.inference.notebook import notebook_bar
 
 
@@ -138,7 +138,7 @@ class RunningInfo:
         return StepInfo(*(float(value) for value in means))
 
 
-class Progress:
+class Progress(Clock):
     """Clock and history of a fit; if `verbose`, it prints lines to standard error, or shows a bar in a
     notebook.
 
@@ -152,13 +152,14 @@ class Progress:
         *,
         n_rows: int = 0,
         status: Callable[[float], str] | None = None,
-        reporter: Reporter | None = None,
+        within: Clock | None = None,
     ) -> None:
         """Start the clock.
 
-        status: text to add to a line, given the rows visited per second; reporter: None is that of the
-        context.
+        status: text to add to a line, given the rows visited per second; within: the clock of the fit
+        that this is a part of, whose own reporter is the one to call.
         """
+        super().__init__(within)
         self.verbose = verbose
         self._n_rows = n_rows
         self._status = status
@@ -167,19 +168,9 @@ class Progress:
         self.history: list[Iteration] = []
         self.pending: list[StepInfo] = []
         """Minibatch steps since the last record."""
-        self._started = time.perf_counter()
         self._last_line = -1.0
-        self._reporter = current_reporter() if reporter is None else reporter
+        self._reporter = current_reporter() if within is None else None
         self._bar = notebook_bar(continues=iterations_before > 0) if verbose else None
-
-    def resume_at(self, seconds: float) -> None:
-        """Set the clock to the seconds that the fit had taken when it was interrupted."""
-        self._started = time.perf_counter() - seconds
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the fit began."""
-        return time.perf_counter() - self._started
 
     def record(self, info: StepInfo, epochs: float, share: float | None = None) -> Iteration:
         """Add an iteration to the history; share: part of the budget that is used, if any."""

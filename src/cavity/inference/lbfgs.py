@@ -8,6 +8,7 @@ N(m, R Rᵀ), and the parameters together.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from cavity.errors import NumericalError
-from cavity.inference.converge import POLISHING_TOL, FitResult, converge, score_fixed_posterior
+from cavity.inference.converge import EXACT_SWEEPS_TOL, FitResult, converge, score_fixed_posterior
 from cavity.inference.history import Progress, StepInfo
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Problem, Trainer
@@ -48,13 +49,12 @@ class Maximum(NamedTuple):
 
     x: Array
     converged: bool
-    interrupted: bool
     stuck: bool = False
     """Whether the line search failed where the gradient is not zero."""
 
 
 class _StopError(Exception):
-    """Ends SciPy's loop: the objective has converged, or the time is over."""
+    """Ends SciPy's loop: the objective has converged, the time is over, or the user has stopped it."""
 
 
 @dataclass
@@ -67,7 +67,6 @@ class _Ascent:
     """The best point."""
     tol: float
     window: int
-    max_seconds: float
     best: Evaluated | None = None
     passes: int = 0
     values: list[float] = field(default_factory=list)
@@ -77,7 +76,7 @@ class _Ascent:
 
     def negative(self, x: Array) -> tuple[float, Array]:
         """The negative objective and its gradient, which SciPy minimises."""
-        if self.best is not None and self.progress.seconds >= self.max_seconds:
+        if self.best is not None and self.progress.seconds_left <= 0.0:
             raise _StopError
         try:
             now = self.evaluate(x)
@@ -103,7 +102,7 @@ class _Ascent:
         if len(self.values) > self.window:
             before = self.values[-1 - self.window]
             self.still = self.values[-1] - before < self.tol * max(1.0, abs(before))
-        if self.still or self.progress.seconds >= self.max_seconds:
+        if self.still or self.progress.seconds_left <= 0.0:
             raise _StopError
 
     def record(self) -> None:
@@ -130,18 +129,17 @@ def maximize(
     max_iter: int,
     tol: float,
     window: int = 1,
-    max_seconds: float = np.inf,
 ) -> Maximum:
     """Maximise `info.objective` from `start` [p] within `bounds` [p, 2], and return the best point.
 
     It converges when the last `window` iterations together have raised the objective by less than
     tol·max(1, |objective|). A point where the evaluation fails numerically counts as bad, so that the
     line search steps back. If a line search fails, L-BFGS starts again from the best point without its
-    memory, as long as that helps.
+    memory, as long as that helps. It ends early when the time of `progress` is over, or by Ctrl-C.
     """
-    ascent = _Ascent(evaluate, progress, start, tol, window, max_seconds)
-    result, height = OptimizeResult(status=_LINE_SEARCH_FAILED), -np.inf
-    try:
+    ascent = _Ascent(evaluate, progress, start, tol, window)
+    result, height, stopped = OptimizeResult(status=_LINE_SEARCH_FAILED), -np.inf, True
+    with progress.until_interrupted(), suppress(_StopError):
         if not len(start):  # no free parameters; SciPy refuses an empty vector
             ascent.negative(start)
             result.status = _CONVERGED
@@ -160,27 +158,22 @@ def maximize(
             if ascent.best.info.objective <= height:
                 break
             height = ascent.best.info.objective
-    except _StopError:
-        if not progress.history:
-            ascent.record()
-        return Maximum(ascent.x, converged=ascent.still, interrupted=False)
-    except KeyboardInterrupt:
-        return Maximum(ascent.x, converged=False, interrupted=True)
-    if not progress.history:
+        stopped = False
+    if ascent.best is not None and not progress.history:
         ascent.record()
+    if stopped:
+        return Maximum(ascent.x, converged=ascent.still)
     if result.status != _LINE_SEARCH_FAILED:
-        return Maximum(ascent.x, result.status != _OUT_OF_ITERATIONS, interrupted=False)
+        return Maximum(ascent.x, converged=result.status != _OUT_OF_ITERATIONS)
     flat = ascent.is_flat(bounds)
-    return Maximum(ascent.x, converged=flat, interrupted=False, stuck=not flat)
+    return Maximum(ascent.x, converged=flat, stuck=not flat)
 
 
 _WINDOW = 10
 """Window of the test of convergence when q is part of the vector: single iterations are slow then."""
 
 
-def fit_bound_by_lbfgs(
-    trainer: Trainer, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
-) -> FitResult:
+def fit_bound_by_lbfgs(trainer: Trainer, progress: Progress, *, max_iter: int, tol: float) -> FitResult:
     """Maximise the variational bound over q and the parameters as one vector."""
     problem, state = trainer.problem, trainer.init()
     split = len(state.x)
@@ -200,14 +193,11 @@ def fit_bound_by_lbfgs(
         max_iter=max_iter,
         tol=tol,
         window=_WINDOW,
-        max_seconds=max_seconds,
     )
     prior = problem.prior(maximum.x[:split])
-    point = score_fixed_posterior(
-        problem.engine, prior, trainer.update.posterior(maximum.x[split:], prior), problem.rule
-    )
-    interrupted = maximum.interrupted or point.interrupted
-    return FitResult(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)
+    posterior = trainer.update.posterior(maximum.x[split:], prior)
+    point = score_fixed_posterior(problem.engine, prior, posterior, problem.rule, progress)
+    return FitResult(point, len(progress.history), maximum.converged, stuck=maximum.stuck)
 
 
 _EP_TOL = 1e-6
@@ -215,7 +205,7 @@ _EP_TOL = 1e-6
 
 
 def fit_evidence_by_lbfgs(
-    problem: Problem, progress: Progress, *, max_iter: int, tol: float, max_seconds: float = np.inf
+    problem: Problem, progress: Progress, *, max_iter: int, tol: float
 ) -> FitResult:
     """Maximise the evidence over the parameters, with q at its fixed point in every evaluation.
 
@@ -224,14 +214,11 @@ def fit_evidence_by_lbfgs(
     """
     engine, rule, hyperprior = problem.engine, problem.rule, problem.hyperprior
 
-    def has_time(taken: float) -> bool:
-        return progress.seconds + taken <= max_seconds
-
     def evaluate(x: Array) -> Evaluated:
         prior = problem.prior(x)
-        point = converge(engine, prior, rule, tol=_EP_TOL, has_time=has_time)
+        point = converge(engine, prior, rule, tol=_EP_TOL, clock=progress)
         if point.interrupted:
-            raise KeyboardInterrupt
+            raise _StopError
         sums = engine.run(Sweep(prior, point.posterior, rule, SweepOptions(damping=0.0)))
         slope = problem.space.pack_gradient(gradient(sums, prior, point.posterior))
         slope = slope + hyperprior.gradient(x)
@@ -241,20 +228,11 @@ def fit_evidence_by_lbfgs(
         value += hyperprior.log_density(x)
         norm = float(np.linalg.norm(slope))
         info = StepInfo(value, point.mean_log_predictive, norm, point.change)
-        complete = point.converged or has_time(0.0)
+        complete = point.converged or progress.has_time()
         return Evaluated(slope, info, passes=point.n_sweeps + 1, complete=complete)
 
     space = problem.space
-    maximum = maximize(
-        evaluate,
-        space.start,
-        space.bounds,
-        progress,
-        max_iter=max_iter,
-        tol=tol,
-        max_seconds=max_seconds,
-    )
+    maximum = maximize(evaluate, space.start, space.bounds, progress, max_iter=max_iter, tol=tol)
     prior = problem.prior(maximum.x)
-    point = converge(engine, prior, rule, tol=POLISHING_TOL, has_time=has_time)
-    interrupted = maximum.interrupted or point.interrupted
-    return FitResult(point, len(progress.history), maximum.converged, interrupted, stuck=maximum.stuck)
+    point = converge(engine, prior, rule, tol=EXACT_SWEEPS_TOL, clock=progress)
+    return FitResult(point, len(progress.history), maximum.converged, stuck=maximum.stuck)

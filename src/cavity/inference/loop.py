@@ -33,7 +33,6 @@ class LoopResult:
     state: TrainingState
     n_steps: int
     converged: bool
-    interrupted: bool
     seconds_per_epoch: float | None = None
     """Seconds of one pass over all rows, if a step has been timed."""
 
@@ -68,11 +67,11 @@ def run(
     plan = StepPlan(config, budget, trainer.engine.n_rows, position.step, progress.seconds)
     plan.ending = position.ending
     every = max(1, math.ceil(1.0 / (plan.share * _RECORDS_PER_EPOCH)))
-    window, interrupted = RunningInfo(every, progress.pending), False
-    try:
+    window = RunningInfo(every, progress.pending)
+    with progress.until_interrupted():
         for before, rows in draws(trainer, config, position):
             batch = plan.batch(before, rows, progress.seconds)
-            if batch is None:
+            if batch is None or progress.interrupted:
                 break
             state, info = trainer.step(state, batch)
             position = before.after_step(whole)
@@ -89,15 +88,12 @@ def run(
                 plan.ending = now
             position = replace(position, ending=plan.ending)
             checkpointer.after_step(state, position, trainer, progress, monitor)
-    except KeyboardInterrupt:
-        interrupted = True
     if not progress.history and (mean := window.rest()) is not None:
         progress.record(mean, position.epochs(plan.share))
     return LoopResult(
         monitor.best_or(state),
         position.step,
-        converged=not interrupted and (not whole or plan.ending is not None),
-        interrupted=interrupted,
+        converged=not progress.interrupted and (not whole or plan.ending is not None),
         seconds_per_epoch=plan.seconds_per_epoch(progress.seconds),
     )
 
@@ -143,7 +139,7 @@ class StepPlan:
         pace = self.seconds_per_epoch(seconds)
         if pace is None or not np.isfinite(self.whole_budget.max_seconds):
             return self.whole_budget
-        return self.whole_budget.without_polishing(pace)
+        return self.whole_budget.without_exact_sweeps(pace)
 
     def _rate_boost(self, planned: Budget, position: Position, seconds: float) -> float:
         """Factor on the optimiser's steps: a run of few minibatches must take longer ones."""

@@ -12,7 +12,6 @@ more than a hundredth.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +21,8 @@ from cavity.engines.protocol import Engine
 from cavity.gp.calibration import LogLoss
 from cavity.gp.inducing import initial_inducing_points, sample_size, starting_rows
 from cavity.gp.prior import Prior
-from cavity.inference.converge import POLISHING_TOL, FixedPoint, HeldOutMoments, converge
+from cavity.inference.clock import Clock
+from cavity.inference.converge import EXACT_SWEEPS_TOL, FixedPoint, HeldOutMoments, converge
 from cavity.inference.history import Progress
 from cavity.inference.rule import Rule
 from cavity.inference.sweep import SweepOptions
@@ -91,9 +91,9 @@ def chosen_points(
     number = affordable_points(m, engine.n_rows, rule.n_latents, passes)
     if number is None:
         return None
-    found = with_points(engine, rule, start, options, number, seed)
+    found = with_points(engine, rule, start, options, number, seed, progress)
     if found.point.interrupted:
-        raise KeyboardInterrupt
+        return None
     before, counts = _losses(engine, rule, start, scale)
     now, _ = _losses(engine, rule, found.point, scale)
     gain = LogLoss.of(before - now, counts)
@@ -112,7 +112,7 @@ def with_points(
     options: SweepOptions,
     n_points: int,
     seed: int,
-    has_time: Callable[[float], bool] | None = None,
+    clock: Clock,
 ) -> MorePoints:
     """The posterior with so many inducing points at the same kernel, from the sites of an engine.
 
@@ -126,10 +126,10 @@ def with_points(
         another,
         Prior(prior.kernel, Z, prior.dtype),
         rule,
-        tol=POLISHING_TOL,
+        tol=EXACT_SWEEPS_TOL,
         options=replace(options, damping=1.0),
         max_sweeps=SWEEPS,
-        has_time=has_time,
+        clock=clock,
     )
     return MorePoints(n_points, point, another)
 

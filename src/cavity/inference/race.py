@@ -21,12 +21,9 @@ candidates.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from threading import Event
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,17 +33,15 @@ from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource, with_feature_set
 from cavity.engines.local import LocalBackend
 from cavity.errors import NumericalError
-from cavity.files import written_atomically
-from cavity.inference.checkpoint import Checkpointer, of_another_fit
-from cavity.inference.checkpoint_file import race_file
-from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
+from cavity.inference.checkpoint import Checkpointer
+from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import NOT_SCORED, HeldOutScore
 from cavity.inference.fingerprint import Fingerprint
-from cavity.inference.history import Iteration, Progress
+from cavity.inference.history import Progress
+from cavity.inference.race_records import Candidate, Race, RaceEntry, RaceLog, Trial, entry_of, trial_key
 from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score
 from cavity.inference.trainer import Trainer, TrainingState
-from cavity.text import html_table
 
 SCALINGS = ("robust", "standard", "quantile")
 KERNELS = ("matern32", "rbf", "matern12")
@@ -70,109 +65,18 @@ START_DIGITS = 3
 """Decimals of the kernel parameters, on log scale, at which later training begins."""
 
 
-class Candidate(NamedTuple):
-    """What a race decides about a configuration."""
-
-    residual_scale: float = 1.0
-    trace_penalty: float = 1.0
-    scaling: str | None = "robust"
-    kernel_name: str | None = "matern32"
-    n_inducing: int = DEFAULT_POINTS
-    feature_set: str | None = None
-
-    def __str__(self) -> str:
-        named = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp", (1.0, 0.0): "full residual"}
-        model = named.get(self[:2], f"κ={self.residual_scale:g}, penalty {self.trace_penalty:g}")
-        inputs, kernel = self.scaling or "unscaled", self.kernel_name or "own kernel"
-        features = "" if self.feature_set is None else f"{self.feature_set}, "
-        return f"{features}{model}, {inputs}, {kernel}, m={self.n_inducing}"
-
-
 SAFE, SHARP = (
     {"residual_scale": 1.0, "trace_penalty": 1.0},
     {"residual_scale": 0.0, "trace_penalty": 0.0},
 )
 
 
-@dataclass(frozen=True)
-class RaceEntry:
-    """A candidate of a race, with its score on the held-out rows."""
-
-    residual_scale: float
-    trace_penalty: float
-    scaling: str | None
-    kernel_name: str | None
-    n_inducing: int
-    feature_set: str | None
-    length: int
-    """Length of the trial: 1, or more for the last question."""
-    log_loss: float
-    """Mean negative log probability of the held-out labels; infinite if training failed."""
-    standard_error: float
-    n_steps: int
-    seconds: float
-    chosen: bool = False
-
-    @property
-    def candidate(self) -> Candidate:
-        """The candidate alone."""
-        return Candidate(*(getattr(self, name) for name in Candidate._fields))
-
-    def as_dict(self) -> dict[str, object]:
-        """The entry as a plain dictionary, ready for JSON or a data frame."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, repr=False)
-class Race:
-    """The candidates of a race, best first within each length of trial, longest trials first."""
-
-    entries: tuple[RaceEntry, ...]
-    seconds: float
-    """Seconds that the race took."""
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __getitem__(self, index: int) -> RaceEntry:
-        return self.entries[index]
-
-    def as_dicts(self) -> list[dict[str, object]]:
-        """The entries as plain dictionaries: `pandas.DataFrame(race.as_dicts())` is a table."""
-        return [entry.as_dict() for entry in self.entries]
-
-    def __str__(self) -> str:
-        lines = ["   held-out NLL   trial  seconds  candidate"]
-        for e in self.entries:
-            mark = "→" if e.chosen else " "
-            lines.append(
-                f"{mark} {e.log_loss:.4f} ± {e.standard_error:.4f}  {e.length:5d}  {e.seconds:7.1f}  "
-                f"{e.candidate}"
-            )
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        rows = [
-            [
-                "→" if e.chosen else "",
-                f"{e.log_loss:.4f} ± {e.standard_error:.4f}",
-                str(e.length),
-                f"{e.seconds:.1f}",
-                str(e.candidate),
-            ]
-            for e in self.entries
-        ]
-        return html_table(["", "held-out NLL", "trial", "seconds", "candidate"], rows)
-
-
 class Decision(NamedTuple):
-    """The outcome of a race."""
+    """What a fit is to do, and the race that has decided it, if there was one."""
 
     config: TrainingConfig
-    """The configuration of the whole fit; its seconds include those of the race."""
-    race: Race
+    """The configuration of the whole fit."""
+    race: Race | None = None
     stopped: Trial | None = None
     """The trial of the winner, if the user has stopped the race."""
     scaling: Scaling | None = None
@@ -235,22 +139,6 @@ def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(dict.fromkeys(candidates))
 
 
-class _StoppedError(Exception):
-    """The user has stopped the race."""
-
-
-@dataclass(frozen=True)
-class _StopWhenAsked:
-    """A reporter that ends a trial at its next record once the user has stopped the race."""
-
-    asked: Event
-
-    def update(self, iteration: Iteration, share: float | None) -> None:
-        """Called after an iteration."""
-        if self.asked.is_set():
-            raise _StoppedError
-
-
 class Prepared(NamedTuple):
     """Where the trial of a candidate begins."""
 
@@ -259,88 +147,6 @@ class Prepared(NamedTuple):
     start: Start
     epochs: float
     """Epochs of the whole fit, by which the trial's are counted."""
-
-
-class Trial(NamedTuple):
-    """The result of training a candidate for a short time."""
-
-    score: HeldOutScore
-    n_steps: int
-    seconds: float
-    theta: tuple[float, ...] = ()
-    """Kernel parameters that it has learned, on log scale; empty if it failed."""
-    end: Start | None = None
-    """Where it has ended; None if an earlier process has run it."""
-
-
-@dataclass
-class RaceLog:
-    """Trials that are finished, in a file beside a checkpoint, from which a killed race resumes.
-
-    With path None nothing is written.
-    """
-
-    path: Path | None
-    fingerprint: Fingerprint
-    trials: dict[str, list[float]]
-    seconds: float | None = None
-    """Seconds that the race has taken, once it is decided."""
-
-    @classmethod
-    def open(cls, checkpoint: Path | None, make_fingerprint: Callable[[], Fingerprint]) -> RaceLog:
-        """The log of a fit with this checkpoint; that of another fit is an error."""
-        if checkpoint is None:
-            return cls(None, Fingerprint(), {})
-        path, fingerprint = race_file(checkpoint), make_fingerprint()
-        stored: object = None
-        if path.exists():
-            try:
-                stored = json.loads(path.read_text("utf-8"))
-            except (OSError, ValueError):
-                stored = None
-        trials, seconds = {}, None
-        if isinstance(stored, dict) and "fingerprint" in stored:
-            difference = fingerprint.difference(stored["fingerprint"])
-            if difference is not None:
-                raise of_another_fit(checkpoint, difference)
-            found = stored.get("trials")
-            if isinstance(found, dict):
-                trials = {key: row for key, row in found.items() if _is_trial(row)}
-            seconds = stored.get("seconds")
-        return cls(path, fingerprint, trials, seconds if isinstance(seconds, float) else None)
-
-    def get(self, key: str) -> Trial | None:
-        """A trial that is finished."""
-        row = self.trials.get(key)
-        if row is None:
-            return None
-        return Trial(HeldOutScore(row[0], row[1], int(row[2])), int(row[3]), row[4], tuple(row[5:]))
-
-    def put(self, key: str, trial: Trial) -> None:
-        """Keep a trial."""
-        self.trials[key] = [*map(float, trial.score), float(trial.n_steps), trial.seconds, *trial.theta]
-        self._write()
-
-    def decided(self, seconds: float) -> float:
-        """Keep the seconds that the race has taken; those of the first time, if it was resumed."""
-        if self.seconds is None:
-            self.seconds = seconds
-            self._write()
-        return self.seconds
-
-    def _write(self) -> None:
-        if self.path is not None:
-            document = {
-                "fingerprint": self.fingerprint.as_json(),
-                "trials": self.trials,
-                "seconds": self.seconds,
-            }
-            with written_atomically(self.path) as file:
-                file.write(json.dumps(document).encode())
-
-
-def _is_trial(row: object) -> bool:
-    return isinstance(row, list) and len(row) >= 5 and all(isinstance(v, float) for v in row)
 
 
 @dataclass
@@ -360,12 +166,10 @@ class _Runner:
         self.entries: dict[tuple[Candidate, int], RaceEntry] = {}
         self.learned: dict[tuple[Candidate, int], tuple[float, ...]] = {}
         """Kernel parameters at the end of each trial."""
-        self.asked = Event()
         self.scalings: dict[tuple[str | None, str | None], Scaling] = {}
         self.best: tuple[RaceEntry, Trial] | None = None
         self.n_side_by_side = self.backend.n_side_by_side(self.source)
-        self.seconds = SHARE * self.configure(self.entrants.start).max_seconds
-        """Seconds that the race may take."""
+        self.progress.deadline = SHARE * self.configure(self.entrants.start).max_seconds
 
     def best_of(self, candidates: Sequence[Candidate], length: int, rounds_left: float) -> RaceEntry:
         """The best of some candidates after trials of a length.
@@ -377,7 +181,7 @@ class _Runner:
         if len(candidates) > 1:
             try:
                 prepared = [self._prepared(c, length) for c in todo]
-                seconds = length * max(0.0, self.seconds - self.progress.seconds) / max(1.0, rounds_left)
+                seconds = length * max(0.0, self.progress.seconds_left) / max(1.0, rounds_left)
                 if length > 1:  # no trial is shorter than those that it is compared with
                     known = (self.entries.get((c, length)) for c in candidates)
                     seconds = max([seconds, *(entry.seconds for entry in known if entry is not None)])
@@ -385,10 +189,10 @@ class _Runner:
                 for candidate, trial in zip(todo, trials, strict=True):
                     self._enter(candidate, length, trial)
             except BaseException:
-                self.asked.set()  # the other trials end, too
+                self.progress.stop()  # the other trials end, too
                 raise
         elif todo:
-            return _entry(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
+            return entry_of(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
         return min((self.entries[c, length] for c in candidates), key=_rank)
 
     def _trials(
@@ -400,10 +204,6 @@ class _Runner:
             self.source, lambda backend, one: self._trial(backend, one, length, seconds), prepared
         )
 
-    def has_time(self) -> bool:
-        """Whether the race has not yet used up its seconds."""
-        return self.progress.seconds < self.seconds
-
     def can_double(self, candidate: Candidate) -> bool:
         """Whether a trial with twice as many points has time for a step, as long as the last one took.
 
@@ -412,16 +212,16 @@ class _Runner:
         entry = self.entries.get((candidate, LAST_LENGTH))
         if entry is None:
             return False
-        return entry.n_steps >= DOUBLE_COST and self.progress.seconds + entry.seconds <= self.seconds
+        return entry.n_steps >= DOUBLE_COST and self.progress.has_time(entry.seconds)
 
     def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
-        entry = _entry(candidate, length, trial)
+        entry = entry_of(candidate, length, trial)
         self.entries[candidate, length] = entry
         if self.best is None or _by_length(entry) < _by_length(self.best[0]):
             self.best = entry, trial
         if trial.theta:
             self.learned[candidate, length] = trial.theta
-        self.log.put(_key(candidate, length), trial)
+        self.log.put(trial_key(candidate, length), trial)
         self.progress.stage(
             f"race: held-out NLL {entry.log_loss:.4f} ± {entry.standard_error:.4f} in "
             f"{entry.seconds:.1f} s: {candidate}"
@@ -433,7 +233,7 @@ class _Runner:
         Trials side by side must not choose their inducing points at the same time: k-means changes
         settings of the whole process while it runs.
         """
-        known = self.log.get(_key(candidate, length))
+        known = self.log.get(trial_key(candidate, length))
         if known is not None:
             return known
         config = self.whole(candidate) if length > 1 else self.configure(candidate)
@@ -486,7 +286,7 @@ class _Runner:
             max_seconds=max(seconds, SHORTEST_TRIAL),
             early_stopping=None,
         )
-        progress = Progress(reporter=_StopWhenAsked(self.asked))
+        progress = Progress(within=self.progress)
         source = with_feature_set(self.source, config.feature_set)
         held_out = self.held_out.leading(source.n_features)
         problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
@@ -496,7 +296,7 @@ class _Runner:
             score = validation_score(trainer, trained.state)
         except (NumericalError, np.linalg.LinAlgError):
             return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds)
-        if trained.interrupted:
+        if progress.interrupted:
             raise KeyboardInterrupt
         theta = trained.state.x[: trainer.problem.space.n_theta]
         # A start need not be exact, and a configuration is for reading, too.
@@ -528,21 +328,6 @@ def _rank(entry: RaceEntry) -> tuple[object, ...]:
     )
 
 
-def _key(candidate: Candidate, length: int) -> str:
-    return json.dumps([*candidate, length])
-
-
-def _entry(candidate: Candidate, length: int, trial: Trial) -> RaceEntry:
-    return RaceEntry(
-        *candidate,
-        length,
-        trial.score.log_loss,
-        trial.score.standard_error,
-        trial.n_steps,
-        trial.seconds,
-    )
-
-
 def race(
     source: RowSource,
     held_out: HeldOut,
@@ -568,12 +353,12 @@ def race(
         entrants.further_features,  # scaled well, columns may not need them
         entrants.kernels,
     )
-    try:
+    with progress.until_interrupted() as block:
         for i, question in enumerate(questions):
-            if i == 0 or runner.has_time():
+            if i == 0 or progress.has_time():
                 best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
         sizes, left = rounds[len(questions) :], rounds[len(questions) + 1 :]
-        if runner.has_time():
+        if progress.has_time():
             best = runner.best_of(entrants.sizes(best), LAST_LENGTH, sum(sizes)).candidate
         while best != (larger := entrants.doubled(best)) and larger.n_inducing <= source.n_rows:
             if not runner.can_double(best):
@@ -582,9 +367,9 @@ def race(
             if found == best:
                 break
             best, left = larger, left[1:]
-    except KeyboardInterrupt:
+    if block.interruption is not None:
         if runner.best is None:
-            raise
+            raise block.interruption
         best, stopped = runner.best[0].candidate, runner.best[1]
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (*_by_length(e), str(e.candidate)))

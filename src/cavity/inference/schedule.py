@@ -15,9 +15,9 @@ _LAST_RATE = 0.01
 """Factor on the optimiser's steps at the end of the budget."""
 _LAST_GAIN = 0.05
 """Factor on the smallest gain at the end of the budget."""
-_POLISHING_EPOCHS = 4.0
+_EXACT_SWEEPS_EPOCHS = 4.0
 """Time that is reserved for the exact sweeps after training, in epochs."""
-_POLISHING_SHARE = 0.25
+_EXACT_SWEEPS_SHARE = 0.25
 """Most of max_seconds that is reserved for these sweeps."""
 _LATER_SHARE = 0.2
 """Share of max_seconds that is reserved for more inducing points after these sweeps."""
@@ -71,7 +71,7 @@ class Budget:
         soon = min(self.max_epochs, longer * epochs)
         return replace(self, max_epochs=soon, cooling_starts=1.0 / longer)
 
-    def without_polishing(self, seconds_per_epoch: float) -> Budget:
+    def without_exact_sweeps(self, seconds_per_epoch: float) -> Budget:
         """The budget of the training steps alone, without the time that is reserved for what follows.
 
         The exact sweeps get the time of four epochs, if that is at most a quarter of all seconds. If
@@ -79,13 +79,13 @@ class Budget:
         minibatches. What may follow them gets a fifth of all seconds, if that is enough for it.
 
         >>> budget = Budget(max_epochs=10, max_seconds=100.0)
-        >>> budget.without_polishing(5.0).max_seconds, budget.without_polishing(10.0).max_seconds
+        >>> budget.without_exact_sweeps(5.0).max_seconds, budget.without_exact_sweeps(10.0).max_seconds
         (80.0, 100.0)
-        >>> replace(budget, later=4.0).without_polishing(5.0).max_seconds
+        >>> replace(budget, later=4.0).without_exact_sweeps(5.0).max_seconds
         60.0
         """
-        reserve = _POLISHING_EPOCHS * seconds_per_epoch
-        if reserve > _POLISHING_SHARE * self.max_seconds:
+        reserve = _EXACT_SWEEPS_EPOCHS * seconds_per_epoch
+        if reserve > _EXACT_SWEEPS_SHARE * self.max_seconds:
             return self
         if 0.0 < self.later * seconds_per_epoch <= _LATER_SHARE * self.max_seconds:
             reserve += _LATER_SHARE * self.max_seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +16,7 @@ from cavity.gp.prior import Prior
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import (
-    POLISHING_TOL,
+    EXACT_SWEEPS_TOL,
     FitResult,
     FixedPoint,
     HeldOutMoments,
@@ -56,8 +55,6 @@ _SWEEPS_WITH_HELD_OUT_ROWS = 2
 _MONITORED_ROWS = 5_000
 """Held-out rows that score a state during training; with C latent functions, a C-th of them."""
 _FEWEST_MONITORED = 500
-GRACE_SECONDS = 2.0
-"""Seconds that an interrupted fit may still take to make its posterior exact."""
 LIKELIHOODS: dict[str, Likelihood] = {"probit": Probit(), "logit": Logit()}
 
 
@@ -121,12 +118,15 @@ def train(
 
     chooses_predicting: whether the held-out rows decide on more inducing points for predictions.
     """
+    progress.deadline = config.max_seconds
     if config.schedule == "converge":
-        return _converge_only(problem, config, progress)
-    if config.schedule == "lbfgs":
-        return _train_by_lbfgs(problem, config, progress)
-    with checkpointer.explaining_failures():
-        return _train_by_steps(problem, config, progress, checkpointer, chooses_predicting)
+        result = _converge_only(problem, config, progress)
+    elif config.schedule == "lbfgs":
+        result = _train_by_lbfgs(problem, config, progress)
+    else:
+        with checkpointer.explaining_failures():
+            result = _train_by_steps(problem, config, progress, checkpointer, chooses_predicting)
+    return result._replace(interrupted=progress.interrupted)
 
 
 def stopped_in_race(
@@ -136,11 +136,13 @@ def stopped_in_race(
 
     That is where the best trial has ended, after `n_steps` steps.
     """
-    trainer, deadline = make_trainer(problem, config), progress.seconds + GRACE_SECONDS
+    progress.deadline = config.max_seconds
+    progress.stop()
+    trainer = make_trainer(problem, config)
     prior, posterior = _final_prior_and_posterior(problem, trainer, trainer.init(), config)
-    point = _polish(problem, config, prior, posterior, None, progress, deadline)
+    point = _exact_sweeps(problem, config, prior, posterior, None, progress)
     result = FitResult(point, n_steps, converged=False, interrupted=True)
-    return _calibrated(problem, config, result, progress, deadline)
+    return _calibrated(problem, config, result, progress)
 
 
 def _converge_only(problem: Problem, config: TrainingConfig, progress: Progress) -> FitResult:
@@ -153,18 +155,18 @@ def _converge_only(problem: Problem, config: TrainingConfig, progress: Progress)
         tol=config.tol,
         max_sweeps=max(1, int(config.max_epochs)),
         callback=partial(record_sweep, progress),
-        has_time=_time_until(config.max_seconds, progress),
+        clock=progress,
     )
-    return FitResult(point, point.n_sweeps, point.converged, point.interrupted)
+    return FitResult(point, point.n_sweeps, point.converged)
 
 
 def _train_by_lbfgs(problem: Problem, config: TrainingConfig, progress: Progress) -> FitResult:
     """L-BFGS over all rows: EP converges at every evaluation, or the posterior is part of the vector."""
-    steps, tol, seconds = max(1, int(config.max_epochs)), config.tol, config.max_seconds
+    steps = max(1, int(config.max_epochs))
     if config.posterior_update == "gradient":
         trainer = make_trainer(problem, config)
-        return fit_bound_by_lbfgs(trainer, progress, max_iter=steps, tol=tol, max_seconds=seconds)
-    return fit_evidence_by_lbfgs(problem, progress, max_iter=steps, tol=tol, max_seconds=seconds)
+        return fit_bound_by_lbfgs(trainer, progress, max_iter=steps, tol=config.tol)
+    return fit_evidence_by_lbfgs(problem, progress, max_iter=steps, tol=config.tol)
 
 
 def train_steps(
@@ -201,27 +203,19 @@ def _train_by_steps(
     trainer, trained = train_steps(problem, config, progress, checkpointer, later)
     started = trainer.problem
     problem = replace(problem, space=started.space, hyperprior=started.hyperprior)
-    try:
+    with progress.until_interrupted() as block:
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
-    except KeyboardInterrupt:  # the state is kept, and its posterior still computed
-        trained = replace(trained, interrupted=True)
+    if block.interrupted:  # they are needed all the same
         prior, posterior = _final_prior_and_posterior(problem, trainer, trained.state, config)
-    deadline = config.max_seconds
-    if trained.interrupted:
-        deadline = min(deadline, progress.seconds + GRACE_SECONDS)
-    result = FitResult(
-        _polish(problem, config, prior, posterior, trained.seconds_per_epoch, progress, deadline),
-        trained.n_steps,
-        trained.converged,
-        trained.interrupted,
-    )
+    point = _exact_sweeps(problem, config, prior, posterior, trained.seconds_per_epoch, progress)
+    result = FitResult(point, trained.n_steps, trained.converged)
     if chooses_predicting and problem.engine.held_out is not None:
         epochs = trained.n_steps * (config.batch_size or problem.engine.n_rows) / problem.engine.n_rows
-        result = _with_chosen_points(problem, config, result, progress, deadline, epochs)
+        result = _with_chosen_points(problem, config, result, progress, epochs)
     elif config.n_predicting is not None:
-        result = _with_more_points(problem, config, result, progress, deadline)
-    result = _calibrated(problem, config, result, progress, deadline)
-    if not result.interrupted:
+        result = _with_more_points(problem, config, result, progress)
+    result = _calibrated(problem, config, result, progress)
+    if not progress.interrupted:
         checkpointer.finish(problem.engine)
     return result
 
@@ -230,11 +224,11 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     """The model of a state after exact sweeps over all rows at its parameters, calibrated if wanted."""
     problem, progress = trainer.problem, Progress()
     prior, posterior = _final_prior_and_posterior(problem, trainer, state, config)
-    point = _polish(problem, config, prior, posterior, None, progress, np.inf)
-    result = FitResult(point, 0, converged=True, interrupted=False)
+    point = _exact_sweeps(problem, config, prior, posterior, None, progress)
+    result = FitResult(point, 0, converged=True)
     if config.n_predicting is not None:
-        result = _with_more_points(problem, config, result, progress, np.inf)
-    point = _calibrated(problem, config, result, progress, np.inf).point
+        result = _with_more_points(problem, config, result, progress)
+    point = _calibrated(problem, config, result, progress).point
     return Model.from_prior(
         point.prior,
         point.posterior,
@@ -258,37 +252,34 @@ def _final_prior_and_posterior(
     return prior, trainer.update.posterior(state.q, prior)
 
 
-def _polish(
+def _exact_sweeps(
     problem: Problem,
     config: TrainingConfig,
     prior: Prior,
     posterior: Posterior,
     pace: float | None,
     progress: Progress,
-    deadline: float,
 ) -> FixedPoint:
     """Exact sweeps at the final parameters, as far as time allows: the posterior of all rows.
 
     pace: seconds of an epoch, if there was one.
     """
     # Without a single step, one sweep at least gives the rows their sites.
-    if progress.history and pace is not None and deadline - progress.seconds < pace:
+    if progress.history and pace is not None and progress.seconds_left < pace:
         score = progress.history[-1].leave_one_out
         return FixedPoint(prior, posterior, np.nan, score, 0, np.nan, converged=False)
     if config.posterior_update == "gradient":
-        return score_fixed_posterior(
-            problem.engine, prior, posterior, problem.rule, lambda: deadline - progress.seconds
-        )
+        return score_fixed_posterior(problem.engine, prior, posterior, problem.rule, progress)
     return converge(
         problem.engine,
         prior,
         problem.rule,
-        tol=POLISHING_TOL,
+        tol=EXACT_SWEEPS_TOL,
         options=replace(sweep_options(config), damping=1.0),
         start=posterior.naturals,
         max_sweeps=_MOST_SWEEPS,
         callback=lambda point: progress.swept(point.n_sweeps, point.change),
-        has_time=_time_until(deadline, progress),
+        clock=progress,
     )
 
 
@@ -302,19 +293,18 @@ def _with_chosen_points(
     config: TrainingConfig,
     result: FitResult,
     progress: Progress,
-    deadline: float,
     epochs: float,
 ) -> FitResult:
     """The result with as many inducing points for predictions as the held-out rows choose.
 
     Without a budget in seconds, that is at most as much work as the training was.
     """
-    point = result.point
+    point, found = result.point, None
     sweep_seconds = point.seconds_per_sweep
-    if result.interrupted or point.interrupted or sweep_seconds is None:
+    if progress.interrupted or sweep_seconds is None:
         return result
-    passes = min(epochs, (deadline - progress.seconds) / sweep_seconds)
-    try:
+    passes = min(epochs, progress.seconds_left / sweep_seconds)
+    with progress.until_interrupted():
         found = chosen_points(
             problem.engine,
             problem.rule,
@@ -324,19 +314,18 @@ def _with_chosen_points(
             progress,
             passes,
         )
-    except KeyboardInterrupt:
-        return result._replace(interrupted=True)
     return result if found is None else _replaced(result, found)
 
 
 def _with_more_points(
-    problem: Problem, config: TrainingConfig, result: FitResult, progress: Progress, deadline: float
+    problem: Problem, config: TrainingConfig, result: FitResult, progress: Progress
 ) -> FitResult:
     """The result with as many inducing points for predictions as the configuration says."""
-    if result.interrupted or result.point.interrupted:
-        return result
+    found = None
     assert config.n_predicting is not None
-    try:
+    if progress.interrupted:
+        return result
+    with progress.until_interrupted():
         found = with_points(
             problem.engine,
             problem.rule,
@@ -344,26 +333,17 @@ def _with_more_points(
             sweep_options(config),
             config.n_predicting,
             config.seed,
-            _time_until(deadline, progress),
+            progress,
         )
-    except KeyboardInterrupt:
-        return result._replace(interrupted=True)
-    if found.point.interrupted:
-        return result._replace(interrupted=True)
-    return _replaced(result, found)
+    return result if found is None or found.point.interrupted else _replaced(result, found)
 
 
 def _replaced(result: FitResult, found: MorePoints) -> FitResult:
     return result._replace(point=found.point, engine=found.engine, n_predicting=found.n_points)
 
 
-def _time_until(deadline: float, progress: Progress) -> Callable[[float], bool]:
-    """Whether there is time for a sweep, given the seconds of the last."""
-    return lambda taken: progress.seconds + taken <= deadline
-
-
 def _calibrated(
-    problem: Problem, config: TrainingConfig, result: FitResult, progress: Progress, deadline: float
+    problem: Problem, config: TrainingConfig, result: FitResult, progress: Progress
 ) -> FitResult:
     """Calibrate on the held-out rows, if there are any; then let these rows take part as well.
 
@@ -372,46 +352,47 @@ def _calibrated(
     engine, point, likelihood = result.engine or problem.engine, result.point, problem.rule.likelihood
     own = Calibration(residual_variance_scale=config.residual_scale)
     result = result._replace(engine=engine, point=point._replace(calibration=own))
-    try:
+    with progress.until_interrupted():
         if config.batch_size is not None:
             return_freed_memory()  # the sites of all rows took it
-        if engine.held_out is None or point.interrupted:
-            return result._replace(interrupted=result.interrupted or point.interrupted)
+        if engine.held_out is None:
+            return result
         moments = HeldOutMoments.of(engine, likelihood, point.prior, point.posterior)
         calibration = moments.calibration(config.residual_scale)
         result = result._replace(
             validation=moments.score(config.residual_scale),
             point=point._replace(calibration=calibration),
         )
-        return _with_all_rows(problem, config, result, progress, deadline)
-    except KeyboardInterrupt:
-        return result._replace(interrupted=True)
+        return _with_all_rows(problem, config, result, progress)
+    return result
 
 
 def _with_all_rows(
-    problem: Problem, config: TrainingConfig, result: FitResult, progress: Progress, deadline: float
+    problem: Problem, config: TrainingConfig, result: FitResult, progress: Progress
 ) -> FitResult:
     """Sweeps over all rows, the held-out ones included, as far as time allows.
 
     The last sweep scores the rows by their cavities, with the calibration of the predictions.
     """
     point, sweep_seconds = result.point, result.point.seconds_per_sweep
-    has_time = _time_until(deadline, progress)
-    if config.posterior_update == "gradient" or sweep_seconds is None or not has_time(2 * sweep_seconds):
+    if config.posterior_update == "gradient" or sweep_seconds is None:
+        return result
+    if not progress.has_time(2 * sweep_seconds):
         return result
     engine = (result.engine or problem.engine).with_held_out_rows()
     found = converge(
         engine,
         point.prior,
         problem.rule,
-        tol=POLISHING_TOL,
+        tol=EXACT_SWEEPS_TOL,
         options=replace(sweep_options(config), damping=1.0),
         start=point.posterior.naturals,
         max_sweeps=_SWEEPS_WITH_HELD_OUT_ROWS,
-        has_time=lambda taken: has_time(2 * taken),
+        clock=progress,
+        passes_after=1,
     )
     if found.interrupted:
-        return result._replace(interrupted=True)
+        return result
     options = SweepOptions(
         0.0,
         found.max_leverage,

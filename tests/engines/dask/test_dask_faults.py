@@ -176,7 +176,7 @@ def test_a_gradient_at_convergence_is_the_same_after_a_loss(client, undisturbed,
     assert_allclose(disturbed, slope, rtol=1e-8, atol=1e-8)
 
 
-def test_a_worker_killed_while_polishing(client, undisturbed, monkeypatch):
+def test_a_worker_killed_in_the_exact_sweeps(client, undisturbed, monkeypatch):
     in_pass(monkeypatch, {2}, lambda: kill_a_worker(client), gradient=False)
     model = make(DaskSEPClassifier, **TRAINED, client=client).fit(*DATA)
     assert_same_model(model, undisturbed["trained"])

@@ -230,10 +230,14 @@ def _checked_labels(labels: AnyArray, number: int) -> AnyArray:
     return labels
 
 
+def plain_dtypes(frame: dask.dataframe.DataFrame | pd.DataFrame) -> list[AnyDtype]:
+    """The types of the columns of a data frame, those of pandas as NumPy's where there is one."""
+    return [getattr(kind, "numpy_dtype", kind) for kind in frame.dtypes]
+
+
 def _frame_precision(X: dask.dataframe.DataFrame) -> AnyDtype:
     dtypes, refused = [], []
-    for name, kind in zip(X.columns, X.dtypes, strict=True):
-        plain = getattr(kind, "numpy_dtype", kind)
+    for name, kind, plain in zip(X.columns, X.dtypes, plain_dtypes(X), strict=True):
         if isinstance(plain, np.dtype) and plain.kind in "biuf":
             dtypes.append(np.dtype(np.uint8) if plain.kind == "b" else plain)
         else:

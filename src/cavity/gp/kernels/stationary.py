@@ -1,4 +1,4 @@
-"""Kernels of a scaled distance: squared exponential, Matérn and rational quadratic, a curve each.
+"""Kernels of a scaled distance: squared exponential, Matérn and rational quadratic.
 
 Write E_ij = −½ Σ_k (x_ik − z_jk)²/l_k², the exponent of an RBF kernel, and K = c f(E). With x and z
 scaled by l, W = G∘∂K/∂E and P = WᵀX, the gradients need no array larger than [n, m]:

@@ -1,0 +1,220 @@
+"""What a race knows: its candidates, their trials and scores, and the log from which it resumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from cavity.files import written_atomically
+from cavity.inference.checkpoint import of_another_fit
+from cavity.inference.checkpoint_file import race_file
+from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
+from cavity.inference.converge import HeldOutScore
+from cavity.inference.fingerprint import Fingerprint
+from cavity.inference.start import Start
+from cavity.text import html_table
+
+
+class Candidate(NamedTuple):
+    """What a race decides about a configuration."""
+
+    residual_scale: float = 1.0
+    trace_penalty: float = 1.0
+    scaling: str | None = "robust"
+    kernel_name: str | None = "matern32"
+    n_inducing: int = DEFAULT_POINTS
+    feature_set: str | None = None
+
+    @classmethod
+    def of(cls, settings: TrainingConfig | RaceEntry) -> Candidate:
+        """What a configuration or an entry says about these fields."""
+        return cls(
+            settings.residual_scale,
+            settings.trace_penalty,
+            settings.scaling,
+            settings.kernel_name,
+            settings.n_inducing,
+            settings.feature_set,
+        )
+
+    def __str__(self) -> str:
+        named = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp", (1.0, 0.0): "full residual"}
+        model = named.get(self[:2], f"κ={self.residual_scale:g}, penalty {self.trace_penalty:g}")
+        inputs, kernel = self.scaling or "unscaled", self.kernel_name or "own kernel"
+        features = "" if self.feature_set is None else f"{self.feature_set}, "
+        return f"{features}{model}, {inputs}, {kernel}, m={self.n_inducing}"
+
+
+@dataclass(frozen=True)
+class RaceEntry:
+    """A candidate of a race, with its score on the held-out rows."""
+
+    residual_scale: float
+    trace_penalty: float
+    scaling: str | None
+    kernel_name: str | None
+    n_inducing: int
+    feature_set: str | None
+    length: int
+    """Length of the trial: 1, or more for the last question."""
+    log_loss: float
+    """Mean negative log probability of the held-out labels; infinite if training failed."""
+    standard_error: float
+    n_steps: int
+    seconds: float
+    chosen: bool = False
+
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate alone."""
+        return Candidate.of(self)
+
+    def as_dict(self) -> dict[str, object]:
+        """The entry as a plain dictionary, ready for JSON or a data frame."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Race:
+    """The candidates of a race, best first within each length of trial, longest trials first."""
+
+    entries: tuple[RaceEntry, ...]
+    seconds: float
+    """Seconds that the race took."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, index: int) -> RaceEntry:
+        return self.entries[index]
+
+    def as_dicts(self) -> list[dict[str, object]]:
+        """The entries as plain dictionaries: `pandas.DataFrame(race.as_dicts())` is a table."""
+        return [entry.as_dict() for entry in self.entries]
+
+    def __str__(self) -> str:
+        lines = ["   held-out NLL   trial  seconds  candidate"]
+        for e in self.entries:
+            mark = "→" if e.chosen else " "
+            lines.append(
+                f"{mark} {e.log_loss:.4f} ± {e.standard_error:.4f}  {e.length:5d}  {e.seconds:7.1f}  "
+                f"{e.candidate}"
+            )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                "→" if e.chosen else "",
+                f"{e.log_loss:.4f} ± {e.standard_error:.4f}",
+                str(e.length),
+                f"{e.seconds:.1f}",
+                str(e.candidate),
+            ]
+            for e in self.entries
+        ]
+        return html_table(["", "held-out NLL", "trial", "seconds", "candidate"], rows)
+
+
+class Trial(NamedTuple):
+    """The result of training a candidate for a short time."""
+
+    score: HeldOutScore
+    n_steps: int
+    seconds: float
+    theta: tuple[float, ...] = ()
+    """Kernel parameters that it has learned, on log scale; empty if it failed."""
+    end: Start | None = None
+    """Where it has ended; None if an earlier process has run it."""
+
+
+def entry_of(candidate: Candidate, length: int, trial: Trial) -> RaceEntry:
+    """The entry of a candidate after its trial."""
+    return RaceEntry(
+        *candidate,
+        length,
+        trial.score.log_loss,
+        trial.score.standard_error,
+        trial.n_steps,
+        trial.seconds,
+    )
+
+
+def trial_key(candidate: Candidate, length: int) -> str:
+    """The name of a trial in the log."""
+    return json.dumps([*candidate, length])
+
+
+@dataclass
+class RaceLog:
+    """Trials that are finished, in a file beside a checkpoint, from which a killed race resumes.
+
+    With path None nothing is written.
+    """
+
+    path: Path | None
+    fingerprint: Fingerprint
+    trials: dict[str, list[float]]
+    seconds: float | None = None
+    """Seconds that the race has taken, once it is decided."""
+
+    @classmethod
+    def open(cls, checkpoint: Path | None, make_fingerprint: Callable[[], Fingerprint]) -> RaceLog:
+        """The log of a fit with this checkpoint; that of another fit is an error."""
+        if checkpoint is None:
+            return cls(None, Fingerprint(), {})
+        path, fingerprint = race_file(checkpoint), make_fingerprint()
+        stored: object = None
+        if path.exists():
+            try:
+                stored = json.loads(path.read_text("utf-8"))
+            except (OSError, ValueError):
+                stored = None
+        trials, seconds = {}, None
+        if isinstance(stored, dict) and "fingerprint" in stored:
+            difference = fingerprint.difference(stored["fingerprint"])
+            if difference is not None:
+                raise of_another_fit(checkpoint, difference)
+            found = stored.get("trials")
+            if isinstance(found, dict):
+                trials = {key: row for key, row in found.items() if _is_trial(row)}
+            seconds = stored.get("seconds")
+        return cls(path, fingerprint, trials, seconds if isinstance(seconds, float) else None)
+
+    def get(self, key: str) -> Trial | None:
+        """A trial that is finished."""
+        row = self.trials.get(key)
+        if row is None:
+            return None
+        return Trial(HeldOutScore(row[0], row[1], int(row[2])), int(row[3]), row[4], tuple(row[5:]))
+
+    def put(self, key: str, trial: Trial) -> None:
+        """Keep a trial."""
+        self.trials[key] = [*map(float, trial.score), float(trial.n_steps), trial.seconds, *trial.theta]
+        self._write()
+
+    def decided(self, seconds: float) -> float:
+        """Keep the seconds that the race has taken; those of the first time, if it was resumed."""
+        if self.seconds is None:
+            self.seconds = seconds
+            self._write()
+        return self.seconds
+
+    def _write(self) -> None:
+        if self.path is not None:
+            document = {
+                "fingerprint": self.fingerprint.as_json(),
+                "trials": self.trials,
+                "seconds": self.seconds,
+            }
+            with written_atomically(self.path) as file:
+                file.write(json.dumps(document).encode())
+
+
+def _is_trial(row: object) -> bool:
+    return isinstance(row, list) and len(row) >= 5 and all(isinstance(v, float) for v in row)
