@@ -25,6 +25,21 @@ MOST_CLASSES = 1_000
 """More different labels than this are refused, unless the classes were listed by the user."""
 FEW_CLASSES = 20
 """Up to this many classes are accepted, however few rows there are."""
+_POSITIVE_OF = {
+    frozenset(pair): pair[1]
+    for pair in (
+        ("no", "yes"),
+        ("n", "y"),
+        ("false", "true"),
+        ("f", "t"),
+        ("0", "1"),
+        ("-1", "1"),
+        ("negative", "positive"),
+        ("neg", "pos"),
+        ("-", "+"),
+    )
+}
+"""The positive one of two labels that are opposites, in lower case."""
 
 
 def code_type(n_classes: int) -> AnyDtype:
@@ -62,6 +77,26 @@ def encode_labels(y: AnyArray, classes: AnyArray | None = None) -> tuple[AnyArra
     else:
         codes = np.searchsorted(classes, y)
     return classes, codes.astype(code_type(len(classes)))
+
+
+def positive_class(classes: AnyArray, counts: AnyArray) -> int:
+    """Code of the positive one of two classes [2], which have these numbers of training rows [2].
+
+    It is the one that says so, as in yes and no, true and false, 1 and 0, positive and negative; of
+    other labels the rarer one, and of equally many the second.
+
+    >>> positive_class(np.array(["No", "Yes"]), np.array([10, 90]))
+    1
+    >>> positive_class(np.array([-1, 1]), np.array([10, 90]))
+    1
+    >>> positive_class(np.array(["late", "on time"]), np.array([10, 90]))
+    0
+    """
+    if len(classes) != 2:
+        raise ValueError(f"there are {len(classes)} classes; a positive one is defined for two")
+    words = [_text(value).strip().lower() for value in classes.tolist()]
+    word = _POSITIVE_OF.get(frozenset(words))
+    return words.index(word) if word is not None else int(counts[1] <= counts[0])
 
 
 def require_two_classes(classes: Sequence[object], name: str) -> None:
