@@ -13,13 +13,13 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavity.cli.guard import CommandError, Settings, SignalledError, say
+from cavity.cli.guard import CommandError, Settings, SignalledError, ending_early, say
 from cavity.cli.holdout import cross_validated, holdout_parts, in_a_line, scores_of
 from cavity.cli.inspect import description, score_line
 from cavity.cli.io import checked_output, print_json
 from cavity.cli.predict import evaluation
 from cavity.cli.progress import progress_shown
-from cavity.data.table import open_table
+from cavity.data.table import Table, open_table
 from cavity.errors import ModelFileError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.gfitc import GFITCClassifier
@@ -91,14 +91,15 @@ class FitRequest:
 
 def run_fit(request: FitRequest, settings: Settings) -> None:
     """Fit a classifier, save it and print a summary."""
-    output = checked_output(request.output, settings.force)
     if request.target in request.drop:
         raise CommandError(f"--drop {request.target!r} would leave the target out; drop another column")
     parameters = _parameters(request, settings.force)
+    # A fit that was interrupted has written its model as far as it had come.
+    goes_on = request.resume and bool(request.unfinished)
+    output = checked_output(request.output, settings.force or goes_on)
     table, held_out = open_table(request.data), None
     if request.holdout is not None:
         table, held_out = holdout_parts(table, request.holdout, request.seed)
-    scores: JsonObject = {}
     model = TableClassifier(
         drop_features=request.drop,
         categorical_features=request.categorical,
@@ -110,31 +111,58 @@ def run_fit(request: FitRequest, settings: Settings) -> None:
             watcher.stage(f"reading {request.data}")
             model.learn_columns(table, request.target, request.weight)
             parameters["class_weight"] = parsed_class_weight(request.class_weight, model.labels_.values)
-            if request.cv is not None:
-                model.estimator = _CLASSIFIERS[request.method](**parameters)
-                watcher.stage(f"cross-validation in {request.cv} folds")
-                scores["cross_validation"] = cross_validated(model, table, request.cv, request.seed)
             if not request.resume:
                 request.remove_unfinished()  # those of an earlier fit, with --force
             watcher.n_rows = int(model.labels_.counts.sum())
             watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
             with reporting(watcher), _estimator(request, parameters) as model.estimator:
-                model.train(table)
-        if held_out is not None:
-            sums = evaluation(model, held_out, request.weight, settings.quiet)
-            scores["holdout"] = scores_of(model, sums)
-        model.note_costs(time.perf_counter() - started)
-        _save(model, output)
-        request.remove_unfinished()
+                stopped = _train_and_save(model, table, output, started)
         for note in model.notes_:
             say(note)
-        summary = {"model": request.output, **description(model), **scores}
-        if settings.json:
-            print_json(summary)
-        else:
+        summary = {"model": request.output, **description(model)}
+        if not settings.json:
             say(as_text(summary))
+        if stopped is not None:
+            raise SignalledError(stopped, _how_to_go_on(request, summary), summary)
+        request.remove_unfinished()
+        scores: dict[str, JsonObject] = {}
+        if held_out is not None:
+            with progress_shown(settings.quiet) as watcher:
+                sums = evaluation(model, held_out, request.weight, watcher)
+            scores["holdout"] = scores_of(model, sums)
+        if request.cv is not None:
+            with progress_shown(settings.quiet) as watcher:
+                watcher.stage(f"cross-validation in {request.cv} folds")
+                scores["cross_validation"] = cross_validated(model, table, request.cv, request.seed)
+        if settings.json:
+            print_json({**summary, **scores})
+        else:
             for name, found in scores.items():
                 say(f"{name.replace('_', '-')}, {in_a_line(found)}")
+
+
+def _train_and_save(model: TableClassifier, table: Table, output: Path, started: float) -> int | None:
+    """Train a model and write it; if a signal ends the training early, as far as it has come.
+
+    Returns the number of the signal.
+    """
+    with ending_early() as first:
+        model.train(table)
+        first.is_only_noted = True  # nothing that was learned is lost any more
+        stopped = first.number
+        model.note_costs(time.perf_counter() - started)
+        _save(model, output)
+    if stopped is None and first.number is not None:
+        raise SignalledError(first.number)  # at the end of a fit that is complete
+    return stopped
+
+
+def _how_to_go_on(request: FitRequest, summary: JsonObject) -> str:
+    """What a fit that was stopped has written, and how it is continued."""
+    words = f"the model of {summary['training']['iterations']:,} iterations is {request.output}"
+    if not request.unfinished:
+        return f"{words}; there is no checkpoint from which this fit could go on"
+    return f"{words}; the same command with --resume goes on, also with another --budget"
 
 
 def as_text(summary: JsonObject) -> str:
@@ -301,7 +329,9 @@ def _signals_explained(request: FitRequest) -> Iterator[None]:
     try:
         yield
     except SignalledError as error:
-        words = str(error)
+        if error.words is not None:
+            raise
+        words = "nothing was written"
         if _version(request.output) != before:
             words = f"the model was written to {request.output}"
         elif request.unfinished:

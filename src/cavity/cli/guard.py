@@ -10,15 +10,19 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
 from cavity.memory import keep_freed_memory
 from cavity.text import printable, printable_lines
 
+if TYPE_CHECKING:
+    from cavity.typing import JsonObject
+
 FAILED, BAD_INPUT, BROKEN_PIPE = 1, 2, 141
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+_NUMBERS = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
 """Signals that end a command: Ctrl-C, `kill`, and a terminal that closes."""
 
 
@@ -41,15 +45,26 @@ class CommandError(Exception):
 
 
 class SignalledError(BaseException):
-    """A signal that asks the command to end; the message says what has been written.
+    """A signal that ends the command at once; the message says what has been written.
 
-    It is no `KeyboardInterrupt`, after which a fit would return what it has learned so far: a command
-    does not keep that, so it ends at once.
+    It is no `KeyboardInterrupt`, after which a fit would return what it has learned so far.
     """
 
-    def __init__(self, number: int, words: str = "nothing was written") -> None:
-        super().__init__(words)
-        self.number = number
+    def __init__(
+        self, number: int, words: str | None = None, document: JsonObject | None = None
+    ) -> None:
+        """document: what the command has come to, for `--json`."""
+        super().__init__(words or "nothing was written")
+        self.number, self.words, self.document = number, words, document or {}
+
+
+@dataclass
+class FirstSignal:
+    """The first signal during a block of `ending_early`, if there was one."""
+
+    number: int | None = None
+    is_only_noted: bool = False
+    """Whether the block does not end early any more, because what is left is to be done in any case."""
 
 
 def say(words: str) -> None:
@@ -91,7 +106,7 @@ def _exit_status(error: BaseException, settings: Settings) -> int:
     if isinstance(error, SignalledError):
         words = f"{'interrupted' if error.number == signal.SIGINT else 'terminated'}; {error}"
         # The status is that which a shell reports for a process that the signal has ended.
-        return failed(words, 128 + error.number, settings.json)
+        return failed(words, 128 + error.number, settings.json, error.document)
     if settings.debug:
         import traceback
 
@@ -99,12 +114,15 @@ def _exit_status(error: BaseException, settings: Settings) -> int:
     return failed(_sentence(error), BAD_INPUT if _is_bad_input(error) else FAILED, settings.json)
 
 
-def failed(words: str, status: int, json: bool) -> int:
-    """Say why a command fails and return its exit status; if `json`, also print both as JSON."""
+def failed(words: str, status: int, json: bool, document: JsonObject | None = None) -> int:
+    """Say why a command fails and return its exit status; if `json`, also print both as JSON.
+
+    document: what the command has come to all the same.
+    """
     if json:
         from cavity.cli.io import print_json
 
-        print_json({"error": words, "status": status})
+        print_json({**(document or {}), "error": words, "status": status})
         sys.stdout.flush()
     say(words)
     return status
@@ -138,6 +156,8 @@ def _warnings_in_a_line() -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         if category.__name__ == "ConvergenceWarning":  # by name: scikit-learn may not be loaded
+            if "was interrupted" in str(message):
+                return  # the command says so itself
             message = "training ended before it converged; a larger --budget may do better"
         elif category.__name__ == "BoundWarning":
             message = f"{str(message).partition('. ')[0]}; from Python, a kernel can have wider bounds"
@@ -157,15 +177,11 @@ def _signals_raised() -> Iterator[None]:
     Temporary files are then removed. Signals that this process was started to ignore stay ignored.
     """
 
-    def end(number: int, _: object) -> None:
-        raise SignalledError(number)
-
-    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
-    handled = [number for number in numbers if before[number] != signal.SIG_IGN]
+    before = {number: signal.getsignal(number) for number in _NUMBERS}
+    handled = [number for number in _NUMBERS if before[number] != signal.SIG_IGN]
     try:
         for number in handled:
-            signal.signal(number, end)
+            signal.signal(number, _end)
     except ValueError:  # not in the main thread
         handled = []
     try:
@@ -173,3 +189,39 @@ def _signals_raised() -> Iterator[None]:
     finally:
         for number in handled:
             signal.signal(number, before[number])
+
+
+def _end(number: int, _: object) -> None:
+    raise SignalledError(number)
+
+
+@contextmanager
+def ending_early() -> Iterator[FirstSignal]:
+    """A block that the first signal stops as Ctrl-C stops a fit, which keeps what it has learned.
+
+    Inside, the signal is a `KeyboardInterrupt`. If that leaves the block, nothing had been learned. The
+    second signal ends the command at once.
+    """
+    first = FirstSignal()
+    handled = [number for number in _NUMBERS if signal.getsignal(number) is _end]
+
+    def stop(number: int, _: object) -> None:
+        first.number = number
+        for each in handled:
+            signal.signal(each, _end)
+        if not first.is_only_noted:
+            raise KeyboardInterrupt
+
+    for number in handled:
+        signal.signal(number, stop)
+    try:
+        yield first
+    except KeyboardInterrupt:
+        if first.number is None:
+            raise
+        words = "nothing had been learned yet, and nothing was written"
+        raise SignalledError(first.number, words) from None
+    finally:
+        first.is_only_noted = True
+        for number in handled:
+            signal.signal(number, _end)

@@ -78,8 +78,11 @@ def cross_validated(model: TableClassifier, table: Table, n_folds: int, seed: in
         part = TableClassifier(**{**model.get_params(deep=False), "estimator": estimator})
         part.fit(Part(table, seed, span, inside=False), model.labels_.target, model.weight_)
         if part.classes_.tolist() != model.labels_.values.tolist():
-            raise CommandError(f"--cv {n_folds}: a fold lacks one of the classes; use fewer folds")
-        sums = evaluation(part, Part(table, seed, span), model.weight_, quiet=True)
+            raise CommandError(
+                f"--cv {n_folds}: a fold lacks one of the classes, so that only the model was written; "
+                "use fewer folds"
+            )
+        sums = evaluation(part, Part(table, seed, span), model.weight_, None)
         losses.append(sums.nll / float(sums.confusion.sum()))
         total.merge(sums)
         say(f"fold {fold + 1} of {n_folds}: NLL {losses[-1]:.4f}")

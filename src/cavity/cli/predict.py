@@ -19,7 +19,7 @@ from cavity.cli.io import (
     warn_if_training_rows,
     with_target,
 )
-from cavity.cli.progress import progress_shown
+from cavity.cli.progress import Watcher, progress_shown
 from cavity.data.locations import DELIMITERS, FORMAT_OF, PARQUET
 from cavity.data.table import Table, open_table
 from cavity.estimators.table import TableClassifier
@@ -154,7 +154,8 @@ def run_evaluate(
     model = loaded_model(model_path, jobs)
     table = with_target(model, model_path, open_table(data), data)
     _check_weight(model, table, weight)
-    sums = evaluation(model, table, weight, settings.quiet)
+    with progress_shown(settings.quiet) as watcher:
+        sums = evaluation(model, table, weight, watcher)
     warn_if_training_rows(model, data, sums.rows)
     classes = [str(value) for value in model.labels_.values]
     scores = {"classes": classes, **sums.scores(model.labels_.totals)}
@@ -174,13 +175,16 @@ def _check_weight(model: TableClassifier, table: Table, weight: str | None) -> N
         raise CommandError(f"{weight!r} is named as the weight column, but it is the target")
 
 
-def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: bool) -> ScoreSums:
-    """Sum the scores of a model over a table, in one streaming pass."""
+def evaluation(
+    model: TableClassifier, table: Table, weight: str | None, watcher: Watcher | None
+) -> ScoreSums:
+    """Sum the scores of a model over a table, in one streaming pass; watcher: shows the progress."""
     labels = model.labels_
     sums, read, missing, weightless = ScoreSums(len(labels.values)), 0, 0, 0
     warn_of_new_columns(model.preprocessor_, table, weight)
-    with progress_shown(quiet) as watcher, model.compute_context() as threads:
+    if watcher is not None:
         watcher.stage(f"evaluating on {table.name}")
+    with model.compute_context() as threads:
         for chunk in encoded_chunks(model.preprocessor_, table, [labels.target], weight):
             codes = labels.codes(chunk.rows.column(labels.target))
             known = codes >= 0
@@ -191,7 +195,8 @@ def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: 
             missing += len(codes) - int(known.sum())
             weightless += chunk.n_read - len(codes)
             read += chunk.n_read
-            watcher.rows(read, table.n_rows)
+            if watcher is not None:
+                watcher.rows(read, table.n_rows)
     if missing:
         say(f"{missing:,} rows without a target are left out")
     if weightless:

@@ -212,7 +212,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
                 configure,
                 make_start,
                 progress,
-                RaceLog.open(checkpoint, self._fingerprint_of(source, config, None, validation)),
+                RaceLog.open(checkpoint, config, self._fingerprint_of(source, config, None, validation)),
             )
         source = self._with_feature_set(source, config.feature_set)
         held_out = None if held_out is None else held_out.leading(source.n_features)

@@ -23,7 +23,7 @@ import numpy as np
 from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
-from cavity.errors import CheckpointError, NumericalError
+from cavity.errors import CheckpointError, NumericalError, warn_user
 from cavity.files import written_atomically
 from cavity.inference.checkpoint_file import (
     Archive,
@@ -131,6 +131,27 @@ class Checkpointer:
             return
         self.save(self.path, state, position, trainer, progress, monitor)
         self._last = time.monotonic()
+
+    def at_interruption(
+        self,
+        state: TrainingState,
+        position: Position,
+        trainer: Trainer,
+        progress: Progress,
+        monitor: Monitor,
+    ) -> None:
+        """Save the state of a run that the user has stopped, so that nothing of it is lost.
+
+        Sites and state are those after the last step, unless the run was stopped in the moment in which
+        a step is entered into its records: then one step is a little off, and training makes up for it.
+        If the file cannot be written, that is a warning, since the run has a result.
+        """
+        if self.path is None or not position.step:
+            return
+        try:
+            self.save(self.path, state, position, trainer, progress, monitor)
+        except CheckpointError as error:
+            warn_user(str(error))
 
     def save(
         self,

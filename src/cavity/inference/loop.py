@@ -91,6 +91,7 @@ def run(
             checkpointer.after_step(state, position, trainer, progress, monitor)
     except KeyboardInterrupt:
         interrupted = True
+        checkpointer.at_interruption(state, position, trainer, progress, monitor)
     if not progress.history and (mean := window.rest()) is not None:
         progress.record(mean, position.epochs(plan.share))
     return LoopResult(

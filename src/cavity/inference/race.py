@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from threading import Event
+from threading import Condition, Event
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -219,25 +219,22 @@ def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(dict.fromkeys(candidates))
 
 
-class _StoppedError(Exception):
-    """The user has stopped the race."""
-
-
 @dataclass(frozen=True)
 class _StopWhenAsked:
-    """A reporter that ends a trial at its next record once the user has stopped the race."""
+    """A reporter that stops a trial at its next record once the user has stopped the race."""
 
     asked: Event
 
     def update(self, iteration: Iteration, share: float | None) -> None:
         """Called after an iteration."""
         if self.asked.is_set():
-            raise _StoppedError
+            raise KeyboardInterrupt
 
 
 class Prepared(NamedTuple):
     """Where the trial of a candidate begins."""
 
+    candidate: Candidate
     config: TrainingConfig
     scaling: Scaling
     start: Start
@@ -266,15 +263,28 @@ class RaceLog:
 
     path: Path | None
     fingerprint: Fingerprint
+    limits: list[float]
+    """Epochs and seconds of the whole fit, by which the length of a trial is chosen."""
     trials: dict[str, list[float]]
     seconds: float | None = None
     """Seconds that the race has taken, once it is decided."""
+    winner: Candidate | None = None
+    """The best candidate, once the race is decided."""
 
     @classmethod
-    def open(cls, checkpoint: Path | None, make_fingerprint: Callable[[], Fingerprint]) -> RaceLog:
-        """The log of a fit with this checkpoint; that of another fit is an error."""
+    def open(
+        cls,
+        checkpoint: Path | None,
+        config: TrainingConfig,
+        make_fingerprint: Callable[[], Fingerprint],
+    ) -> RaceLog:
+        """The log of a fit with this checkpoint; that of another fit is an error.
+
+        If the fit has other limits now, a decision stays, and an undecided race begins anew.
+        """
+        limits = [config.max_epochs, config.max_seconds]
         if checkpoint is None:
-            return cls(None, Fingerprint(), {})
+            return cls(None, Fingerprint(), limits, {})
         path, fingerprint = race_file(checkpoint), make_fingerprint()
         stored: object = None
         if path.exists():
@@ -282,16 +292,18 @@ class RaceLog:
                 stored = json.loads(path.read_text("utf-8"))
             except (OSError, ValueError):
                 stored = None
-        trials, seconds = {}, None
+        log = cls(path, fingerprint, limits, {})
         if isinstance(stored, dict) and "fingerprint" in stored:
             difference = fingerprint.difference(stored["fingerprint"])
             if difference is not None:
                 raise of_another_fit(checkpoint, difference)
+            seconds, winner = stored.get("seconds"), _as_candidate(stored.get("winner"))
+            if isinstance(seconds, float) and winner is not None:
+                log.seconds, log.winner = seconds, winner
             found = stored.get("trials")
-            if isinstance(found, dict):
-                trials = {key: row for key, row in found.items() if _is_trial(row)}
-            seconds = stored.get("seconds")
-        return cls(path, fingerprint, trials, seconds if isinstance(seconds, float) else None)
+            if isinstance(found, dict) and (log.winner is not None or stored.get("limits") == limits):
+                log.trials = {key: row for key, row in found.items() if _is_trial(row) and _is_key(key)}
+        return log
 
     def get(self, key: str) -> Trial | None:
         """A trial that is finished."""
@@ -305,10 +317,10 @@ class RaceLog:
         self.trials[key] = [*map(float, trial.score), float(trial.n_steps), trial.seconds, *trial.theta]
         self._write()
 
-    def decided(self, seconds: float) -> float:
-        """Keep the seconds that the race has taken; those of the first time, if it was resumed."""
+    def decided(self, winner: Candidate, seconds: float) -> float:
+        """Keep the winner and the seconds that the race has taken; those of the first time count."""
         if self.seconds is None:
-            self.seconds = seconds
+            self.seconds, self.winner = seconds, winner
             self._write()
         return self.seconds
 
@@ -316,8 +328,10 @@ class RaceLog:
         if self.path is not None:
             document = {
                 "fingerprint": self.fingerprint.as_json(),
+                "limits": self.limits,
                 "trials": self.trials,
                 "seconds": self.seconds,
+                "winner": self.winner,
             }
             with written_atomically(self.path) as file:
                 file.write(json.dumps(document).encode())
@@ -325,6 +339,26 @@ class RaceLog:
 
 def _is_trial(row: object) -> bool:
     return isinstance(row, list) and len(row) >= 5 and all(isinstance(v, float) for v in row)
+
+
+def _is_key(key: str) -> bool:
+    """Whether a key is that of a trial: a candidate and a length."""
+    try:
+        *row, length = json.loads(key)
+    except (TypeError, ValueError):
+        return False
+    return _as_candidate(row) is not None and isinstance(length, int)
+
+
+def _as_candidate(row: object) -> Candidate | None:
+    """The candidate that a log names; None if it names none."""
+    if not isinstance(row, list) or len(row) != len(Candidate._fields):
+        return None
+    candidate = Candidate(*row)
+    whole = isinstance(candidate.n_inducing, int) and candidate.n_inducing > 0
+    numbers = all(isinstance(value, float) for value in candidate[:2])
+    names = (candidate.scaling, candidate.kernel_name, candidate.feature_set)
+    return candidate if whole and numbers and all(isinstance(n, str | None) for n in names) else None
 
 
 @dataclass
@@ -345,6 +379,9 @@ class _Runner:
         self.learned: dict[tuple[Candidate, int], tuple[float, ...]] = {}
         """Kernel parameters at the end of each trial."""
         self.asked = Event()
+        self.ran: list[tuple[Candidate, int, Trial]] = []
+        """Trials that were run, with their lengths; if the user has stopped one, as far as it has come."""
+        self._n_running, self._one_ended = 0, Condition()
         self.scalings: dict[tuple[str | None, str | None], Scaling] = {}
         self.best: tuple[RaceEntry, Trial] | None = None
         self.n_side_by_side = self.backend.n_side_by_side(self.source)
@@ -398,13 +435,25 @@ class _Runner:
             return False
         return entry.n_steps >= DOUBLE_COST and self.progress.seconds + entry.seconds <= self.seconds
 
-    def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
+    def recall(self) -> None:
+        """Enter all trials of the log."""
+        for key in self.log.trials:
+            *candidate, length = json.loads(key)
+            trial = self.log.get(key)
+            assert trial is not None
+            self._note(Candidate(*candidate), length, trial)
+
+    def _note(self, candidate: Candidate, length: int, trial: Trial) -> RaceEntry:
         entry = _entry(candidate, length, trial)
         self.entries[candidate, length] = entry
         if self.best is None or _by_length(entry) < _by_length(self.best[0]):
             self.best = entry, trial
         if trial.theta:
             self.learned[candidate, length] = trial.theta
+        return entry
+
+    def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
+        entry = self._note(candidate, length, trial)
         self.log.put(_key(candidate, length), trial)
         self.progress.stage(
             f"race: held-out NLL {entry.log_loss:.4f} ± {entry.standard_error:.4f} in "
@@ -426,7 +475,8 @@ class _Runner:
             source = with_feature_set(self.source, config.feature_set)
             self.scalings[key] = learn_scaling(source, config, self.backend)
         scaling = self.scalings[key]
-        return Prepared(config, scaling, self.make_start(scaling, config), self.epochs(candidate))
+        start = self.make_start(scaling, config)
+        return Prepared(candidate, config, scaling, start, self.epochs(candidate))
 
     def whole(self, candidate: Candidate) -> TrainingConfig:
         """The configuration of the whole fit of a candidate."""
@@ -463,7 +513,35 @@ class _Runner:
     ) -> Trial:
         if isinstance(prepared, Trial):
             return prepared
-        config, scaling, start, epochs = prepared
+        with self._one_ended:
+            self._n_running += 1
+        try:
+            if self.asked.is_set():
+                raise KeyboardInterrupt
+            trial, is_whole = self._trained(backend, prepared, length, seconds)
+            self.ran.append((prepared.candidate, length, trial))
+            if not is_whole:
+                raise KeyboardInterrupt
+            return trial
+        finally:
+            with self._one_ended:
+                self._n_running -= 1
+                self._one_ended.notify_all()
+
+    def stop(self) -> None:
+        """Enter the trials that were run, as far as they have come, if none was entered before."""
+        if self.best is None:
+            with self._one_ended:
+                self._one_ended.wait_for(lambda: not self._n_running)
+            for candidate, length, trial in self.ran:
+                if trial.n_steps:
+                    self._note(candidate, length, trial)
+
+    def _trained(
+        self, backend: LocalBackend, prepared: Prepared, length: int, seconds: float
+    ) -> tuple[Trial, bool]:
+        """A trial, and whether it has come to its end."""
+        _, config, scaling, start, epochs = prepared
         config = replace(
             config,
             max_epochs=EPOCHS_SHARE * length * epochs,
@@ -479,13 +557,13 @@ class _Runner:
             trainer, trained = train_steps(problem, config, progress, nowhere)
             score = validation_score(trainer, trained.state)
         except (NumericalError, np.linalg.LinAlgError):
-            return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds)
-        if trained.interrupted:
-            raise KeyboardInterrupt
+            return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds), True
         theta = trained.state.x[: trainer.problem.space.n_theta]
         # A start need not be exact, and a configuration is for reading, too.
         learned = tuple(round(float(value), START_DIGITS) for value in theta)
-        return Trial(score, trained.n_steps, progress.seconds, learned, _end(trainer, trained.state))
+        end = _end(trainer, trained.state)
+        trial = Trial(score, trained.n_steps, progress.seconds, learned, end)
+        return trial, not trained.interrupted
 
 
 def _end(trainer: Trainer, state: TrainingState) -> Start:
@@ -544,6 +622,9 @@ def race(
     pilot = entrants.varied(entrants.start, n_inducing=PILOT_POINTS)
     entrants = replace(entrants, start=pilot)
     runner = _Runner(source, held_out, backend, configure, make_start, entrants, log, progress)
+    if log.winner is not None:
+        runner.recall()
+        return _decision(runner, log.winner)
     best, stopped = pilot, None
     rounds = _rounds(entrants, runner.n_side_by_side)
     questions = (
@@ -567,12 +648,19 @@ def race(
                 break
             best, left = larger, left[1:]
     except KeyboardInterrupt:
+        runner.stop()
         if runner.best is None:
             raise
         best, stopped = runner.best[0].candidate, runner.best[1]
+    return _decision(runner, best, stopped)
+
+
+def _decision(runner: _Runner, best: Candidate, stopped: Trial | None = None) -> Decision:
+    """The decision for a candidate; stopped: its trial, if the user has stopped the race."""
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (*_by_length(e), str(e.candidate)))
-    seconds = log.decided(progress.seconds) if stopped is None else progress.seconds
+    seconds = runner.progress.seconds
+    seconds = runner.log.decided(best, seconds) if stopped is None else seconds
     config, race = runner.whole(best), Race(tuple(entries), seconds)
     return Decision(config, race, stopped, runner.scalings.get((config.scaling, config.feature_set)))
 
