@@ -9,8 +9,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_type_hints
 
 import typer
 
@@ -28,16 +29,30 @@ _NUMBERS = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
 
 @dataclass(frozen=True)
 class Settings:
-    """Options that all commands share."""
+    """Options that all commands share; they may stand before the command's name or after it."""
 
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print one JSON document on standard output."""
-    debug: bool = False
-    """Show the traceback of an error."""
-    force: bool = False
-    """Replace an output file that exists."""
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
+
+    @property
+    def force(self) -> bool:
+        """Whether an output file that exists is replaced; most commands write none."""
+        return False
+
+    def together(self, other: Settings | None) -> Settings:
+        """The settings with what others set as well, which stood before the command's name."""
+        given = {f.name: True for f in fields(self) if getattr(other, f.name, False)}
+        return replace(self, **given)
+
+
+@dataclass(frozen=True)
+class OutputSettings(Settings):
+    """Options that all commands share which write a file."""
+
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace an output file that exists.")] = (
+        False
+    )
 
 
 class CommandError(Exception):
@@ -77,20 +92,55 @@ def show(text: str, file: TextIO | None = None) -> None:
     print(printable_lines(text), file=file, flush=True)
 
 
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a command end with an exit status and, after an error, with one sentence."""
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of those of its parameters that are data classes."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, type[Any]] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[Parameter] = []
+    for parameter in signature(command).parameters.values():
+        name, kind = parameter.name, Parameter.KEYWORD_ONLY
+        if name not in groups:
+            parameters.append(parameter.replace(annotation=hints[name], kind=kind))
+            continue
+        types = get_type_hints(groups[name], include_extras=True)
+        for field in fields(groups[name]):
+            default = Parameter.empty if field.default is MISSING else field.default
+            one = Parameter(field.name, kind, default=default, annotation=types[field.name])
+            parameters.append(one)
 
     @functools.wraps(command)
-    def run(context: typer.Context, **options: object) -> None:
+    def run(**options: Any) -> None:
+        for name, group in groups.items():
+            options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
+        command(**options)
+
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a command end with an exit status and, after an error, with one sentence.
+
+    A parameter that is a data class stands for the options that are its fields.
+    """
+
+    @functools.wraps(command)
+    def run(context: typer.Context, settings: Settings, **options: object) -> None:
+        settings = settings.together(context.obj)
         with _warnings_in_a_line(), _signals_raised():
             keep_freed_memory()
             try:
-                command(context, **options)
+                command(settings=settings, **options)
                 sys.stdout.flush()
             except BaseException as error:
-                raise typer.Exit(_exit_status(error, context.obj)) from error
+                raise typer.Exit(_exit_status(error, settings)) from error
 
-    return run
+    of_context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in signature(command).parameters.values()]
+    run.__signature__ = Signature([of_context, *own])  # type: ignore[attr-defined]
+    run.__annotations__ = {**get_type_hints(command, include_extras=True), "context": typer.Context}
+    return expanded(run)
 
 
 def _exit_status(error: BaseException, settings: Settings) -> int:

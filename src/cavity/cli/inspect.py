@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cavity.cli.deciding import positive_code
 from cavity.cli.guard import Settings, say, show
 from cavity.cli.io import checked_output, loaded_model, print_json
 from cavity.estimators.facts import fit_facts
@@ -59,8 +60,10 @@ def _in_lines(value: Any) -> Any:
 def description(model: TableClassifier) -> JsonObject:
     """Describe a model as plain data."""
     facts, labels = fit_facts(model), model.labels_
+    code = positive_code(None, labels)
     return {
         "target": model.target_,
+        "positive": None if code is None else labels.values.tolist()[code],
         "classes": [
             {"value": value, "rows": count}
             for value, count in zip(labels.values.tolist(), labels.counts.tolist(), strict=True)
@@ -119,8 +122,10 @@ def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
     """Format the description of a model."""
     training = what["training"]
     classes = ", ".join(f"{c['value']} ({c['rows']:,} rows)" for c in what["classes"])
-    lines = [
-        f"{path}: predicts {what['target']!r}: {classes}",
+    lines = [f"{path}: predicts {what['target']!r}: {classes}"]
+    if what["positive"] is not None:
+        lines.append(f"positive class: {str(what['positive'])!r}")
+    lines += [
         "",
         f"{training['method']}, {training['likelihood']}, {training['inducing_points']} inducing "
         f"points, {training['iterations']:,} iterations, {training['seconds']:.1f} s",

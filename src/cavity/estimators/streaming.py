@@ -360,6 +360,8 @@ class TrainedGPClassifier(SparseGPClassifier):
             for name in ("residual_scale", "trace_penalty")
             if not _sets(self.config or {}, name)
         }
+        if self.n_inducing == "auto" and self._given_points is None:
+            kept["n_inducing"] = before.n_predicting or before.n_inducing
         return replace(config, optimizer=optimizer, damping=1.0, **kept)
 
     def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:

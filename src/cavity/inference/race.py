@@ -380,7 +380,7 @@ class _Runner:
         """Kernel parameters at the end of each trial."""
         self.asked = Event()
         self.ran: list[tuple[Candidate, int, Trial]] = []
-        """Trials that were run, with their lengths; if the user has stopped one, as far as it has come."""
+        """Trials that were run, with their lengths; those that the user has stopped are shorter."""
         self._n_running, self._one_ended = 0, Condition()
         self.scalings: dict[tuple[str | None, str | None], Scaling] = {}
         self.best: tuple[RaceEntry, Trial] | None = None
