@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 PARQUET, FEATHER, TEXT, JSON, EXCEL = "Parquet", "Feather", "CSV", "JSON lines", "Excel"
-FORMATS = (TEXT, JSON, PARQUET, FEATHER, EXCEL)
-"""Formats of files that can be read."""
+FORMATS = (TEXT, JSON, PARQUET, FEATHER)
+"""Formats of the files of a folder; an Excel file is read if it is named."""
 FORMAT_OF = {
     ".parquet": PARQUET,
     ".parq": PARQUET,
