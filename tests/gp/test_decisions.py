@@ -21,7 +21,9 @@ def test_costs_lead_to_the_label_of_least_expected_cost(n_classes):
     costs = np.random.default_rng(0).uniform(0.1, 9.0, (n_classes, n_classes))
     np.fill_diagonal(costs, 0.0)
     for row, code in zip(log_proba, Decision(costs=costs).codes(log_proba), strict=True):
-        expected = [sum(np.exp(row[i]) * costs[i, j] for i in range(n_classes)) for j in range(n_classes)]
+        expected = [
+            sum(np.exp(row[i]) * costs[i, j] for i in range(n_classes)) for j in range(n_classes)
+        ]
         assert code == int(np.argmin(expected))
 
 

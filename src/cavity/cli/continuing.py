@@ -77,7 +77,7 @@ def _learn(model: TableClassifier, table: Table, weight: str | None, watcher: Wa
     labels = model.labels_
     sums, n_learned = ScoreSums(len(labels.values), decision_of(Deciding(), labels)), 0
     try:
-        for rows in encoded_rows(table, model.preprocessor_, labels, weight):
+        for rows in encoded_rows(table, model.preprocessor_.reading(table), labels, weight):
             if not len(rows.X):
                 continue
             with model.compute_context() as threads:

@@ -90,8 +90,9 @@ def some_rows(model: TableClassifier, table: Table) -> pa.Table:
     pa, _ = import_arrow()
     rng = np.random.default_rng(0)
     kept, keys = None, np.empty(0)
+    preprocessor = model.preprocessor_.reading(table)
     for chunk in table.chunks(model.columns_):
-        rows = pa.Table.from_batches([chunk])
+        rows = pa.Table.from_batches([preprocessor.typed(chunk)])
         rows = rows if kept is None else pa.concat_tables([kept, rows])
         keys = np.concatenate([keys, rng.random(chunk.num_rows)])
         chosen = np.sort(np.argsort(keys)[:_MOST_ROWS])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cavity.cli.guard import CommandError, Settings, SignalledError, ending_early, say
 from cavity.cli.holdout import cross_validated, held_out_scores, holdout_parts, in_a_line
-from cavity.cli.inspect import description, score_line
+from cavity.cli.inspect import course, description, score_line
 from cavity.cli.io import STDIN, checked_output, opened_table, print_json
 from cavity.cli.options import FitRequest, KernelName, Method, Reading, ScalingName
 from cavity.cli.progress import progress_shown
@@ -144,7 +144,7 @@ def _train_and_save(model: TableClassifier, table: Table, output: Path, started:
 
 def _how_to_go_on(request: FitRequest, summary: JsonObject) -> str:
     """What a fit that was stopped has written, and how it is continued."""
-    words = f"the model of {summary['training']['iterations']:,} iterations is {request.output}"
+    words = f"the model of {course(summary['training'])} is {request.output}"
     if not _unfinished(request):
         return f"{words}; there is no checkpoint from which this fit could go on"
     return f"{words}; the same command with --resume goes on, also with another --budget"

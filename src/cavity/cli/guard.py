@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import signal
 import sys
 import warnings
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from inspect import Parameter, Signature, signature
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, get_type_hints
 
 import typer
@@ -83,8 +85,12 @@ class FirstSignal:
 
 
 def say(words: str) -> None:
-    """Print a line for the user on standard error."""
-    print(f"cavity: {printable(words)}", file=sys.stderr, flush=True)
+    """Print a line for the user on standard error; on a terminal, it is broken between words."""
+    line = f"cavity: {printable(words)}"
+    if sys.stderr.isatty():
+        width = max(40, shutil.get_terminal_size().columns)
+        line = fill(line, width, subsequent_indent="  ", break_on_hyphens=False)
+    print(line, file=sys.stderr, flush=True)
 
 
 def show(text: str, file: TextIO | None = None) -> None:

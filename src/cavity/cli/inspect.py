@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from cavity.cli.deciding import positive_code
@@ -80,6 +81,7 @@ def description(model: TableClassifier) -> JsonObject:
             "inducing_points": facts.inducing_points,
             "likelihood": facts.likelihood,
             "iterations": facts.iterations,
+            "epochs": None if facts.streamed else facts.epochs,
             "seconds": facts.fit_seconds,
             "log_marginal_likelihood": facts.log_marginal_likelihood,
             "inverse_temperature": facts.inverse_temperature,
@@ -118,6 +120,16 @@ def score_line(training: JsonObject) -> str:
     return f"leave-one-out NLL {training['leave_one_out_nll']:.4f} (optimistic: no rows were held out)"
 
 
+def course(training: JsonObject) -> str:
+    """How far a training has come: in epochs, as the progress bar counts, and in iterations.
+
+    >>> course({"iterations": 1_200, "epochs": 12.5}), course({"iterations": 3, "epochs": None})
+    ('12.5 epochs (1,200 iterations)', '3 iterations')
+    """
+    steps = f"{training['iterations']:,} iterations"
+    return steps if training["epochs"] is None else f"{training['epochs']:.1f} epochs ({steps})"
+
+
 def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
     """Format the description of a model."""
     training = what["training"]
@@ -128,7 +140,7 @@ def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
     lines += [
         "",
         f"{training['method']}, {training['likelihood']}, {training['inducing_points']} inducing "
-        f"points, {training['iterations']:,} iterations, {training['seconds']:.1f} s",
+        f"points, {course(training)}, {training['seconds']:.1f} s",
         f"kernel, on scaled features: {what['kernel']}",
     ]
     if training["log_marginal_likelihood"] is not None:
@@ -150,4 +162,12 @@ def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
         lines += ["", *(f"note: {note}" for note in what["notes"])]
     versions = ", ".join(f"{name} {file[name]}" for name in ("cavity", "python", "numpy", "sklearn"))
     lines += ["", f"written with {versions}"]
-    return "\n".join(lines)
+    return "\n".join(_folded(line) for line in lines)
+
+
+def _folded(line: str) -> str:
+    """A line, broken between words if it is longer than 80 characters."""
+    if len(line) <= 80:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return fill(line, 80, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)

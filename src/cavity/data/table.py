@@ -201,8 +201,8 @@ def open_table(
     name, files = os.fspath(data), find_files(data)
     if format_of(files[0].name) is None:
         raise SourceError(
-            f"{name}: its name does not say what it is; {', '.join((*FORMATS, EXCEL))} files can be read "
-            "(.csv, .tsv, .jsonl, .parquet, .feather, .xlsx)"
+            f"{name}: its name does not say what it is; {', '.join((*FORMATS, EXCEL))} files can be "
+            "read (.csv, .tsv, .jsonl, .parquet, .feather, .xlsx)"
         )
     for file in files:
         _require_bytes(file)

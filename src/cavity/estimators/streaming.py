@@ -360,14 +360,15 @@ class TrainedGPClassifier(SparseGPClassifier):
             for name in ("residual_scale", "trace_penalty")
             if not _sets(self.config or {}, name)
         }
-        if self.n_inducing == "auto" and self._given_points is None:
-            kept["n_inducing"] = before.n_predicting or before.n_inducing
         return replace(config, optimizer=optimizer, damping=1.0, **kept)
 
     def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:
         """How a stream that has m inducing points is learned."""
         given = self.config.batch_size if isinstance(self.config, TrainingConfig) else self.batch_size
-        m = config.n_inducing if self._given_points is None else m
+        if self._given_points is None:
+            m = max(
+                m, config.n_inducing
+            )  # a fit may have chosen more, and a small first chunk gave fewer
         return StreamSettings(
             batch_size=int(given)
             if isinstance(given, Integral)

@@ -61,12 +61,13 @@ class LabelledRows:
         """The rows with these numbers, in their order."""
         pa, _ = import_arrow()
         wanted: IntArray = np.unique(numbers)
-        unseen, parts, first = UnseenLevels(self.model.preprocessor_), [], 0
+        preprocessor = self.model.preprocessor_.reading(self.table)
+        unseen, parts, first = UnseenLevels(preprocessor), [], 0
         places: list[IntArray] = []
         for chunk, codes, at in self._chunks(self.model.columns_):
             unseen.look_at(chunk)
             inside = wanted[(wanted >= first) & (wanted < first + len(codes))] - first
-            some = self.model.preprocessor_.typed(chunk.take(pa.array(inside)))
+            some = preprocessor.typed(chunk.take(pa.array(inside)))
             parts.append(pa.Table.from_batches([some]))
             places.append(at[inside])
             first += len(codes)
@@ -154,6 +155,7 @@ def encoded_chunks(
 
     warn_unseen: whether to warn, in the end, of categories that did not occur in training.
     """
+    preprocessor = preprocessor.reading(table)
     weights = [] if weight is None else [weight]
     columns = list(dict.fromkeys([*preprocessor.columns_, *others, *weights]))
     unseen = UnseenLevels(preprocessor)
