@@ -228,14 +228,15 @@ def test_ctrl_c_keeps_what_the_best_trial_has_learned(monkeypatch, kind):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_ctrl_c_in_the_first_trials_keeps_them_as_far_as_they_have_come(monkeypatch, n_jobs):
-    interrupt_at(monkeypatch, 9)
+    interrupt_at(monkeypatch, 9, by_signal=n_jobs > 1)  # trials are then in other threads
     model = SEPClassifier(max_epochs=60, random_state=0, n_jobs=n_jobs)
     with pytest.warns(ConvergenceWarning, match=r"interrupted after \d+ iterations"):
         model.fit(X, Y)
     best = model.race_[0]
-    assert 0 < model.n_iter_ == best.n_steps < 10
+    assert 0 < model.n_iter_ == best.n_steps
     assert best.log_loss == min(entry.log_loss for entry in model.race_.entries)
-    assert len(model.race_) <= n_jobs
+    if n_jobs == 1:
+        assert [entry.n_steps for entry in model.race_.entries] == [8]
     assert np.isfinite(model.predict_log_proba(X)).all()
 
 

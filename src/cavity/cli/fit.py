@@ -98,6 +98,8 @@ def _fit(
         watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
         with reporting(watcher), _estimator(request, parameters) as model.estimator:
             stopped = _train_and_save(model, table, output, started)
+    for note in model.notes_:
+        say(note)
     summary = told(model, request.output, settings)
     if stopped is not None:
         raise SignalledError(stopped, _how_to_go_on(request, summary), summary)
@@ -118,8 +120,6 @@ def _fit(
 
 def told(model: TableClassifier, path: str, settings: Settings) -> JsonObject:
     """The summary of a model that was written, as plain data and, unless as JSON, on standard error."""
-    for note in model.notes_:
-        say(note)
     summary = {"model": path, **description(model)}
     if not settings.json:
         say(as_text(summary))

@@ -101,7 +101,9 @@ def show(text: str, file: TextIO | None = None) -> None:
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """The command with an option for each field of those of its parameters that are data classes."""
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, type[Any]] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups: dict[str, type[Any]] = {
+        name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)
+    }
     parameters: list[Parameter] = []
     for parameter in signature(command).parameters.values():
         name, kind = parameter.name, Parameter.KEYWORD_ONLY
