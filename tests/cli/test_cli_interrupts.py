@@ -183,7 +183,7 @@ def test_signals_end_a_fit_and_keep_what_it_has_learned(folder, number, word):
     status, said, _ = ended_by(number, NO_CHECKPOINT, FIT_FEW, folder)
     assert status == 128 + number
     assert said[-1] == (
-        f"cavity: {word}; the model of 4.0 epochs (4 iterations) is m.cavity; the same command with "
+        f"cavity: {word}; the model of 0.3 epochs (4 iterations) is m.cavity; the same command with "
         "--resume goes on, also with another --budget"
     )
     assert said[-2].startswith("cavity: m.cavity: 1,500 rows, ")
@@ -280,7 +280,7 @@ def test_ctrl_c_ends_a_fit_on_workers_which_ignore_it(folder):
     pytest.importorskip("distributed")
     status, said, _ = ended_by(signal.SIGINT, NO_CHECKPOINT, [*FIT_FEW, "--workers", "1"], folder)
     assert status == 130
-    assert "the model of 4.0 epochs (4 iterations) is m.cavity" in said[-1]
+    assert "the model of 0.3 epochs (4 iterations) is m.cavity" in said[-1]
     assert written(folder) >= {"m.cavity", CHECKPOINT}
 
 

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from cavity import CheckpointError, GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference.checkpoint import Checkpointer
+from cavity.inference.history import Progress
 from cavity.inference.optimizers import Adadelta, Adam, SignRates
 from support import PINNED, interrupt_at, make, replace_sweep, table
 
@@ -299,14 +300,15 @@ class TestCtrlC:
         assert_allclose(model.predict_proba(X_STAR), whole, atol=0.05)
 
     @quietly
+    @pytest.mark.parametrize("number", [1, 20])
     @pytest.mark.parametrize("options", [STOCHASTIC, BATCH], ids=["minibatches", "all rows"])
-    def test_saves_the_last_step_whenever_it_comes(self, tmp_path, monkeypatch, options):
+    def test_saves_the_last_step_whenever_it_comes(self, tmp_path, monkeypatch, options, number):
         """No checkpoint was due yet, and the resumed fit is the same as one that was not stopped."""
         path = tmp_path / "fit.ckpt"
         options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **options}
         model = make(SEPClassifier, checkpoint=path, checkpoint_interval=3600.0, **options)
         with monkeypatch.context() as patch:
-            interrupt_at(patch, 20)
+            interrupt_at(patch, number)
             survive(model)
         stopped_at = model.n_iter_
         begun_at = []
@@ -323,6 +325,27 @@ class TestCtrlC:
         assert begun_at == [0, stopped_at]
         assert_allclose(again.predict_proba(X_STAR), whole.predict_proba(X_STAR), atol=1e-12)
         assert not path.exists()
+
+    @quietly
+    def test_while_a_step_is_recorded_an_exact_checkpoint_stays(self, tmp_path, monkeypatch):
+        path = tmp_path / "fit.ckpt"
+        options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **STOCHASTIC}
+        model = make(SEPClassifier, checkpoint=path, checkpoint_interval=0.0, **options)
+        record = Progress.record
+
+        def stopped(self, *args, **kwargs):
+            entry = record(self, *args, **kwargs)
+            if len(self.history) == 5:
+                raise KeyboardInterrupt
+            return entry
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Progress, "record", stopped)
+            survive(model)
+        whole = make(SEPClassifier, **options).fit(X, LABELS)
+        assert_allclose(
+            model.fit(X, LABELS).predict_proba(X_STAR), whole.predict_proba(X_STAR), atol=1e-12
+        )
 
     @quietly
     def test_a_checkpoint_that_cannot_be_written_costs_no_model(self, tmp_path, monkeypatch):

@@ -139,14 +139,16 @@ class Checkpointer:
         trainer: Trainer,
         progress: Progress,
         monitor: Monitor,
+        exact: bool,
     ) -> None:
         """Save the state of a run that the user has stopped, so that nothing of it is lost.
 
-        Sites and state are those after the last step, unless the run was stopped in the moment in which
-        a step is entered into its records: then one step is a little off, and training makes up for it.
-        If the file cannot be written, that is a warning, since the run has a result.
+        exact: whether rows, state and records are those after the same step. If not, because the run was
+        stopped while a step was being recorded, an earlier checkpoint stays; without one, the state is
+        saved all the same, and training makes up for the difference. If the file cannot be written, that
+        is a warning, since the run has a result.
         """
-        if self.path is None or not position.step:
+        if self.path is None or (self._writer is not None and not exact):
             return
         try:
             self.save(self.path, state, position, trainer, progress, monitor)
