@@ -269,6 +269,7 @@ def test_inspect_for_people_and_for_machines(folder):
     assert facts["training"] == fit["training"]
     assert facts["written_with"]["cavity"] == cavity.__version__
     text = run("inspect", folder / "flights.cavity").stdout
+    assert max(len(line) for line in text.splitlines()[1:]) <= 80  # the first has a path
     for words in ("SEPClassifier", "8 inducing points", "Matern", "carrier=AA", "relevance", "numpy"):
         assert words in text
 

@@ -29,13 +29,23 @@ _NUMBERS = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
 """Signals that end a command: Ctrl-C, `kill`, and a terminal that closes."""
 
 
+_SHARED = "Shared by all commands"
+"""Title of their group in the help."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Options that all commands share; they may stand before the command's name or after it."""
 
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", rich_help_panel=_SHARED, help="Show no progress.")
+    ] = False
+    json: Annotated[
+        bool, typer.Option("--json", rich_help_panel=_SHARED, help="Print one JSON document.")
+    ] = False
+    debug: Annotated[
+        bool, typer.Option("--debug", rich_help_panel=_SHARED, help="Show the traceback of an error.")
+    ] = False
 
     @property
     def force(self) -> bool:
@@ -52,9 +62,12 @@ class Settings:
 class OutputSettings(Settings):
     """Options that all commands share which write a file."""
 
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace an output file that exists.")] = (
-        False
-    )
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", "-f", rich_help_panel=_SHARED, help="Replace an output file that exists."
+        ),
+    ] = False
 
 
 class CommandError(Exception):

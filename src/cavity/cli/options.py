@@ -48,6 +48,9 @@ class ScalingName(str, Enum):
     none = "none"
 
 
+_TEXT, _DECISIONS = "Text files", "Decisions"
+"""Titles of groups of options in the help."""
+
 Model = Annotated[str, typer.Argument(help="A model file written by [bold]cavity fit[/bold].")]
 Data = Annotated[
     str,
@@ -66,6 +69,7 @@ Positive = Annotated[
     str | None,
     typer.Option(
         metavar="CLASS",
+        rich_help_panel=_DECISIONS,
         help="The positive one of two classes; default: yes, true or 1, else the rarer one in training.",
     ),
 ]
@@ -118,17 +122,28 @@ class Reading:
 
     sep: Annotated[
         str | None,
-        typer.Option(help="Separator of the cells of a text file, such as ; or tab; default: found."),
+        typer.Option(
+            rich_help_panel=_TEXT,
+            help="Separator of the cells of a text file, such as ; or tab; default: found.",
+        ),
     ] = None
     decimal: Annotated[
-        str | None, typer.Option(help="Decimal sign of a text file, . or , ; default: found.")
+        str | None,
+        typer.Option(
+            rich_help_panel=_TEXT, help="Decimal sign of a text file, . or , ; default: found."
+        ),
     ] = None
     encoding: Annotated[
-        str | None, typer.Option(help="Encoding of a text file, such as cp1252; default: found.")
+        str | None,
+        typer.Option(
+            rich_help_panel=_TEXT, help="Encoding of a text file, such as cp1252; default: found."
+        ),
     ] = None
     na: Annotated[
         list[str] | None,
-        typer.Option(help="A word for missing cells of a text file; may be repeated."),
+        typer.Option(
+            rich_help_panel=_TEXT, help="A word for missing cells of a text file; may be repeated."
+        ),
     ] = None
 
 
@@ -139,12 +154,16 @@ class Deciding:
     positive: Positive = None
     threshold: Annotated[
         float | None,
-        typer.Option(help="Predict the positive class from this probability on, instead of 0.5."),
+        typer.Option(
+            rich_help_panel=_DECISIONS,
+            help="Predict the positive class from this probability on, instead of 0.5.",
+        ),
     ] = None
     cost: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TRUE:PREDICTED=COST",
+            rich_help_panel=_DECISIONS,
             help="Cost of a mistake, as in yes:no=5, where others cost 1; the label is the one of least "
             "expected cost. May be repeated.",
         ),

@@ -57,6 +57,8 @@ _NAMES = {
     "cost": "mean cost",
 }
 """Names of the scores, for people."""
+_COLUMNS = 80
+"""Width of the text of scores."""
 MOST_ROWS = 20_000
 """Most rows in a report; from a larger table this many are drawn at random."""
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -259,12 +261,13 @@ def as_text(scores: JsonObject) -> str:
     for name, key in (("probability", "confidence"), ("was right", "accuracy")):
         numbers = (f"{100 * part[key]:4.0f}" for part in scores["reliability"])
         lines.append(f"{name:14}" + "".join(numbers))
+    width = min(14, max(5, (_COLUMNS - 14) // len(words)))
     classes = [word if len(word) <= 12 else f"{word[:11]}…" for word in words]
     what = "weight of the rows" if weighted else "rows"
     lines += ["", f"{what} of each class (lines), by predicted label (columns):"]
-    lines.append(" " * 14 + "".join(f"{word:>14}" for word in classes))
+    lines.append(" " * 14 + "".join(f"{word[: width - 1]:>{width}}" for word in classes))
     for word, counts in zip(classes, scores["confusion"], strict=True):
-        lines.append(f"{word:14}" + "".join(f"{count:14,.15g}" for count in counts))
+        lines.append(f"{word:14}" + "".join(f"{count:{width},.15g}" for count in counts))
     return "\n".join(lines)
 
 
