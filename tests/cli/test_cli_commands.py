@@ -346,6 +346,21 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_model(folder, tmp_path, monk
     assert np.array_equal(ours.predict_proba(frame), whole.predict_proba(frame))
 
 
+def test_a_fit_that_is_stopped_twice_keeps_the_better_model(folder, tmp_path, monkeypatch):
+    args = ["fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity"]
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 20, by_signal=True)
+        assert run(*args).exit_code == 130
+    before = (tmp_path / "m.cavity").read_bytes()
+    (tmp_path / "m.cavity.checkpoint").rename(tmp_path / "m.cavity.checkpoint.race")  # not readable
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 1, by_signal=True)
+        result = run(*args, "--resume")
+    assert result.exit_code == 130
+    assert f"{tmp_path / 'm.cavity'} stays as it was; --resume goes on" in result.stderr
+    assert (tmp_path / "m.cavity").read_bytes() == before
+
+
 def test_a_fit_that_was_stopped_goes_on_to_another_limit(folder, tmp_path, monkeypatch):
     args = ["fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity"]
     with monkeypatch.context() as patch:

@@ -136,6 +136,9 @@ def _train_and_save(model: TableClassifier, table: Table, output: Path, started:
         first.is_only_noted = True  # nothing that was learned is lost any more
         stopped = first.number
         model.note_costs(time.perf_counter() - started)
+        if stopped is not None and not model.estimator_.n_iter_ and output.exists():
+            # A model of an earlier process is there, and this one has not come as far.
+            raise SignalledError(stopped, f"{output} stays as it was; --resume goes on")
         save_model(model, output)
     if stopped is None and first.number is not None:
         raise SignalledError(first.number)  # at the end of a fit that is complete
