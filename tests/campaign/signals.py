@@ -96,7 +96,9 @@ def predictions(name, folder):
 def wrong_words(code, said, files):
     """Whether the words of the command do not tell the truth about what is left."""
     truth = "nothing was written"
-    if MODEL in files:
+    if {MODEL, CHECKPOINT} <= files:
+        truth = "the same command with --resume goes on"
+    elif MODEL in files:
         truth = "the model was written"
     elif CHECKPOINT in files:
         truth = f"--resume continues from {CHECKPOINT}"

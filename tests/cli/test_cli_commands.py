@@ -13,7 +13,6 @@ from scipy.special import ndtr, ndtri
 from typer.testing import CliRunner
 
 import cavity
-from cavity.cli import fit as fitting
 from cavity.cli.app import app
 from cavity.errors import ModelFileError
 from cavity.estimators import endings
@@ -270,6 +269,7 @@ def test_inspect_for_people_and_for_machines(folder):
     assert facts["training"] == fit["training"]
     assert facts["written_with"]["cavity"] == cavity.__version__
     text = run("inspect", folder / "flights.cavity").stdout
+    assert max(len(line) for line in text.splitlines()[1:]) <= 80  # the first has a path
     for words in ("SEPClassifier", "8 inducing points", "Matern", "carrier=AA", "relevance", "numpy"):
         assert words in text
 
@@ -334,15 +334,13 @@ def test_force_replaces_a_model(folder, tmp_path):
 
 
 def test_a_fit_that_was_stopped_goes_on_to_the_same_model(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "CHECKPOINT_SECONDS", 0.0)
     args = ("fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity")
     with monkeypatch.context() as patch:
         interrupt_at(patch, 20, by_signal=True)
         result = run(*args)
     assert result.exit_code == 130
-    checkpoint = tmp_path / "m.cavity.checkpoint"
-    assert f"--resume continues from {checkpoint}" in result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.name]
+    assert "the same command with --resume goes on" in result.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"m.cavity", "m.cavity.checkpoint"}
 
     result = run(*args)
     assert result.exit_code == 2
@@ -356,12 +354,34 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_model(folder, tmp_path, monk
     assert np.array_equal(ours.predict_proba(frame), whole.predict_proba(frame))
 
 
-def test_ctrl_c_before_any_checkpoint_leaves_nothing(folder, tmp_path, monkeypatch):
-    interrupt_at(monkeypatch, 5, by_signal=True)
-    result = run("fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity")
+def test_a_fit_that_is_stopped_twice_keeps_the_better_model(folder, tmp_path, monkeypatch):
+    args = ["fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity"]
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 20, by_signal=True)
+        assert run(*args).exit_code == 130
+    before = (tmp_path / "m.cavity").read_bytes()
+    (tmp_path / "m.cavity.checkpoint").rename(tmp_path / "m.cavity.checkpoint.race")  # not readable
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 1, by_signal=True)
+        result = run(*args, "--resume")
     assert result.exit_code == 130
-    assert result.stderr.splitlines()[-1] == "cavity: interrupted; nothing was written"
-    assert list(tmp_path.iterdir()) == []
+    assert f"{tmp_path / 'm.cavity'} stays as it was; --resume goes on" in result.stderr
+    assert (tmp_path / "m.cavity").read_bytes() == before
+
+
+def test_a_fit_that_was_stopped_goes_on_to_another_limit(folder, tmp_path, monkeypatch):
+    args = ["fit", folder / "flights.csv", *FIT, "-o", tmp_path / "m.cavity"]
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 20, by_signal=True)
+        assert run(*args).exit_code == 130
+    before = cavity.load(tmp_path / "m.cavity").estimator_
+    result = run(*args, "--resume", "--budget", "35 iterations", "--json")
+    assert result.exit_code == 0, result.stderr
+    after = cavity.load(tmp_path / "m.cavity").estimator_
+    assert before.n_iter_ < 20
+    assert after.n_iter_ == 35
+    objectives = [[record.objective for record in model.history_] for model in (before, after)]
+    assert objectives[1][: len(objectives[0])] == objectives[0]
 
 
 def test_resuming_nothing_is_said(folder, tmp_path):

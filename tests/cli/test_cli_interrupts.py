@@ -3,6 +3,7 @@
 The commands run in processes of their own, which say where they are and wait there for the signal.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -63,7 +64,52 @@ def watched(lines, iteration, share):
 progress.Lines.update = watched
 main()
 """
+WAITS_AGAIN_AT_THE_END = WAITS_AT_THE_FOURTH_ITERATION.replace(
+    "main()", "progress.Lines.sweep = wait; main()"
+)
+WAITS_BEFORE_TRAINING = f"""{WAITING}
+from cavity.estimators import table
+table.training_rows = wait
+main()
+"""
+WAITS_WHILE_READING = f"""{WAITING}
+from cavity.estimators import table
+table.TableClassifier.learn_columns = wait
+main()
+"""
+WAITS_IN_THE_SIXTH_PASS = f"""{WAITING}
+from cavity.engines.local import LocalEngine
+run, passes = LocalEngine.run, []
+def watched(*args, **options):
+    passes.append(1)
+    if len(passes) == 6:
+        wait()
+    return run(*args, **options)
+LocalEngine.run = watched
+main()
+"""
+WAITS_WHILE_SAVING = f"""{WAITING}
+from cavity.estimators.table import TableClassifier
+save = TableClassifier.save
+def watched(*args):
+    print("waiting", file=sys.stderr, flush=True)
+    sys.stdin.readline()
+    save(*args)
+TableClassifier.save = watched
+main()
+"""
 NO_CHECKPOINT = WAITS_AT_THE_FOURTH_ITERATION.replace("= CHECKPOINT_SECONDS", "= 3600.0")
+NO_CHECKPOINT_IN_A_PASS = NO_CHECKPOINT.replace(
+    "        wait()\n",
+    """        from cavity.engines.local import LocalEngine
+        run = LocalEngine.run
+        def once(*args, **options):
+            LocalEngine.run = run
+            wait()
+        LocalEngine.run = once
+""",
+)
+"""The signal comes in the pass after the fourth iteration."""
 CHECKPOINT_AT_EVERY_STEP = WAITS_AT_THE_FOURTH_ITERATION.replace("= CHECKPOINT_SECONDS", "= 0.0")
 FIT = ["fit", "big.csv", "--target", "delayed", "-o", "m.cavity", "--n-inducing", "5"]
 FIT += ["--budget", "3 epochs"]
@@ -106,22 +152,23 @@ def assert_same_model(folder, model):
     assert_array_equal(ours.predict_proba(frame), whole.predict_proba(frame))
 
 
-def ended_by(number, code, arguments, folder):
-    """Status and last lines of a command that gets a signal, with its children, when it waits."""
+def ended_by(number, code, arguments, folder, times=1):
+    """Status and last lines of a command that gets a signal, with its children, whenever it waits."""
     command = [sys.executable, "-c", code, *arguments]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True
-    ) as process:
-        before = []
-        for line in process.stderr:
-            before.append(line)
-            if line == "waiting\n":
-                break
-        assert before[-1] == "waiting\n", before
-        os.killpg(process.pid, number)
-        said = process.stderr.read()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, cwd=folder, start_new_session=True) as process:
+        for _ in range(times):
+            before = []
+            for line in process.stderr:
+                before.append(line)
+                if line == "waiting\n":
+                    break
+            assert before[-1] == "waiting\n", before
+            os.killpg(process.pid, number)
+        out, said = process.communicate("\n")
     assert "Traceback" not in said
-    return process.returncode, said.splitlines()
+    lines = [line for line in said.splitlines() if line.startswith("cavity:")]
+    return process.returncode, lines, out
 
 
 @pytest.mark.parametrize(
@@ -132,21 +179,75 @@ def ended_by(number, code, arguments, folder):
         (signal.SIGHUP, "terminated"),
     ],
 )
-def test_signals_end_a_fit_and_leave_nothing(folder, number, word):
-    status, said = ended_by(number, NO_CHECKPOINT, FIT_FEW, folder)
+def test_signals_end_a_fit_and_keep_what_it_has_learned(folder, number, word):
+    status, said, _ = ended_by(number, NO_CHECKPOINT, FIT_FEW, folder)
     assert status == 128 + number
-    assert said == [f"cavity: {word}; nothing was written"]
+    assert said[-1] == (
+        f"cavity: {word}; the model of 0.3 epochs (4 iterations) is m.cavity; the same command with "
+        "--resume goes on, also with another --budget"
+    )
+    assert said[-2].startswith("cavity: m.cavity: 1,500 rows, ")
+    assert written(folder) == {"m.cavity", CHECKPOINT}
+    model = cavity.load(folder / "m.cavity")
+    assert model.estimator_.n_iter_ == 4
+    assert model.predict_proba(str(folder / "few.csv")).shape == (1_500, 2)
+
+
+def test_json_tells_what_an_interrupted_fit_has_come_to(folder):
+    _, _, out = ended_by(signal.SIGINT, NO_CHECKPOINT, [*FIT_FEW, "--json"], folder)
+    document = json.loads(out)
+    assert document["status"] == 130
+    assert document["training"]["iterations"] == 4
+    assert "--resume goes on" in document["error"]
+
+
+def test_a_second_signal_ends_a_fit_at_once(folder):
+    code = WAITS_AGAIN_AT_THE_END.replace("= CHECKPOINT_SECONDS", "= 3600.0")
+    status, said, _ = ended_by(signal.SIGINT, code, FIT_FEW, folder, times=2)
+    assert status == 130
+    assert said == [f"cavity: interrupted; no model was written; --resume continues from {CHECKPOINT}"]
+    assert written(folder) == {CHECKPOINT}
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (WAITS_WHILE_READING, "nothing was written"),
+        (WAITS_BEFORE_TRAINING, "nothing had been learned yet, and nothing was written"),
+    ],
+)
+def test_before_anything_is_learned_nothing_is_written(folder, code, words):
+    status, said, _ = ended_by(signal.SIGINT, code, FIT_FEW, folder)
+    assert status == 130
+    assert said == [f"cavity: interrupted; {words}"]
     assert written(folder) == set()
 
 
+def test_a_signal_while_the_model_is_written_waits_for_it(folder):
+    status, said, _ = ended_by(signal.SIGINT, WAITS_WHILE_SAVING, FIT_FEW, folder)
+    assert status == 130
+    assert said[-1] == "cavity: interrupted; the model was written to m.cavity"
+    assert written(folder) == {"m.cavity"}
+    assert cavity.load(folder / "m.cavity").estimator_.n_iter_ > 4
+
+
+def test_the_first_trial_of_a_race_is_kept_as_far_as_it_has_come(folder):
+    status, said, _ = ended_by(signal.SIGINT, WAITS_IN_THE_SIXTH_PASS, [*FIT, "--jobs", "1"], folder)
+    assert status == 130
+    assert "the model of 5 iterations is m.cavity" in said[-1]
+    assert "there is no checkpoint" in said[-1]
+    assert written(folder) == {"m.cavity"}
+
+
 def test_the_trials_of_a_race_are_kept(folder, model):
-    status, said = ended_by(signal.SIGTERM, NO_CHECKPOINT, FIT, folder)
+    status, said, _ = ended_by(signal.SIGTERM, NO_CHECKPOINT, FIT, folder)
     assert status == 128 + signal.SIGTERM
-    assert said == [f"cavity: terminated; no model was written; --resume continues from {TRIALS}"]
-    assert written(folder) == {TRIALS}
+    assert "the same command with --resume goes on" in said[-1]
+    assert written(folder) == {"m.cavity", CHECKPOINT, TRIALS}
     again = subprocess.run([*CAVITY, *FIT], capture_output=True, text=True, cwd=folder)
     assert again.returncode == 2
-    assert f"{TRIALS}: exists already" in again.stderr
+    assert f"{CHECKPOINT}: exists already" in again.stderr
+    (folder / CHECKPOINT).unlink()
     resumed = subprocess.run([*CAVITY, *FIT, "--resume"], capture_output=True, text=True, cwd=folder)
     assert resumed.returncode == 0, resumed.stderr
     assert "from scratch" not in resumed.stderr
@@ -163,7 +264,7 @@ def test_force_discards_the_trials_of_another_fit(folder):
 
 
 def test_a_signal_after_the_model_was_written_says_so(folder):
-    status, said = ended_by(signal.SIGINT, WAITS_AFTER_THE_MODEL, FIT_FEW, folder)
+    status, said, _ = ended_by(signal.SIGINT, WAITS_AFTER_THE_MODEL, FIT_FEW, folder)
     assert status == 130
     assert said == ["cavity: interrupted; the model was written to m.cavity"]
     assert written(folder) == {"m.cavity"}
@@ -171,28 +272,24 @@ def test_a_signal_after_the_model_was_written_says_so(folder):
 
 @pytest.mark.parametrize("code", [WAITS_TO_IMPORT, WAITS_AT_EXIT])
 def test_ctrl_c_outside_of_a_command_ends_it_without_words(folder, code):
-    assert ended_by(signal.SIGINT, code, ["--version"], folder) == (-signal.SIGINT, [])
+    status, said, _ = ended_by(signal.SIGINT, code, ["--version"], folder)
+    assert (status, said) == (-signal.SIGINT, [])
 
 
 def test_ctrl_c_ends_a_fit_on_workers_which_ignore_it(folder):
     pytest.importorskip("distributed")
-    status, said = ended_by(signal.SIGINT, NO_CHECKPOINT, [*FIT_FEW, "--workers", "1"], folder)
+    status, said, _ = ended_by(signal.SIGINT, NO_CHECKPOINT, [*FIT_FEW, "--workers", "1"], folder)
     assert status == 130
-    assert said == ["cavity: interrupted; nothing was written"]
-    assert written(folder) == set()
+    assert "the model of 0.3 epochs (4 iterations) is m.cavity" in said[-1]
+    assert written(folder) >= {"m.cavity", CHECKPOINT}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_fit_continues_to_the_same_model(folder, model, number):
-    status, said = ended_by(number, CHECKPOINT_AT_EVERY_STEP, FIT, folder)
+    code = NO_CHECKPOINT_IN_A_PASS if number == signal.SIGINT else CHECKPOINT_AT_EVERY_STEP
+    ended_by(number, code, FIT, folder)
     assert written(folder) >= {CHECKPOINT, TRIALS}
-    assert "m.cavity" not in written(folder)
-    if number == signal.SIGINT:
-        assert status == 130
-        assert said == [
-            f"cavity: interrupted; no model was written; --resume continues from {CHECKPOINT}"
-        ]
-        assert written(folder) == {CHECKPOINT, TRIALS}
+    assert ("m.cavity" in written(folder)) == (number == signal.SIGINT)
     done = subprocess.run([*CAVITY, *FIT, "--resume"], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert not written(folder) & {CHECKPOINT, TRIALS}
@@ -209,7 +306,7 @@ def test_an_interrupted_fit_continues_to_the_same_model(folder, model, number):
 )
 def test_ctrl_c_ends_the_other_commands(folder, model, command, code, output):
     arguments = [command, str(model), "big.csv", *output]
-    status, said = ended_by(signal.SIGINT, code, arguments, folder)
+    status, said, _ = ended_by(signal.SIGINT, code, arguments, folder)
     assert status == 130
     assert said == ["cavity: interrupted; nothing was written"]
     assert written(folder) == set()

@@ -39,7 +39,7 @@ def test_the_bar_takes_one_line_of_eighty_columns():
         reporter.update(LATER, 0.5)
         (line,) = terminal.render_lines(live.get_renderable())
         text = "".join(segment.text for segment in line)
-    for part in ("50%", "iteration 9", "NLL 0.6000", "6 s left"):
+    for part in ("50%", "epoch 2.0", "NLL 0.6000", "6 s left"):
         assert part in text
     assert len(text) <= 80
     assert text.rstrip().endswith("…")
@@ -52,7 +52,7 @@ def test_a_wide_bar_shows_everything():
         reporter.n_rows = 1_000
         reporter.update(LATER, 0.5)
         live.refresh()
-    for part in ("50%", "iteration 9", "NLL 0.6000", "6 s left", "333 rows/s", "objective -800"):
+    for part in ("50%", "epoch 2.0", "NLL 0.6000", "6 s left", "333 rows/s", "objective -800"):
         assert part in shown(terminal)
 
 
@@ -67,7 +67,7 @@ def test_the_bar_shows_sweeps_and_rows():
         reporter.stage("predicting")
         reporter.rows(10, 40)
         live.refresh()
-    for part in ("iteration 1", "exact sweep 2", "10 of 40 rows", "25%"):
+    for part in ("epoch 0.1", "exact sweep 2", "10 of 40 rows", "25%"):
         assert part in shown(terminal)
 
 
@@ -79,7 +79,7 @@ def test_lines_are_seconds_apart(capsys):
     for number in (1, 2, 3):
         lines.sweep(number, 0.1)
     printed = [line.split(",")[0] for line in capsys.readouterr().err.splitlines()]
-    assert printed == ["iteration 1", "iteration 9", "exact sweep 1"]
+    assert printed == ["epoch 0.1", "epoch 2.0", "exact sweep 1"]
 
 
 def test_lines_about_rows_come_later_than_the_stage(capsys):

@@ -145,7 +145,7 @@ def write(path, text):
         ("t.csv", "a,a\n1,2\n", "more than one column named 'a'"),
         ("t.csv", b"a,b\n" + b"1,2\n" * 400_000 + b"1,caf\xe9\n", 'encoding="cp1252"'),
         ("t.parquet", b"PAR1 and then nothing", "Parquet"),
-        ("t.xlsx", "x", "does not say what it is"),
+        ("t.ods", "x", "does not say what it is"),
     ],
 )
 def test_files_that_are_no_tables_are_named(tmp_path, name, content, words):
@@ -171,7 +171,7 @@ def test_a_missing_file_suggests_the_nearest(tmp_path):
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"notes.md": "x"}, "has no CSV, Parquet or Feather files"),
+        ({"notes.md": "x"}, "has no CSV, JSON lines, Parquet or Feather files"),
         ({"a.csv": "x\n1\n", "b.parquet": "x"}, "files of several formats"),
         ({"a.csv": "x,y\n1,2\n", "b.csv": "x\n1\n"}, "b.csv has no column 'y', unlike a.csv"),
         ({"a.csv": "x\n1\n", "b.csv": "x,y\n1,2\n"}, "b.csv has a column 'y' more, unlike a.csv"),

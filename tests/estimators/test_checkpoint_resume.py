@@ -13,9 +13,10 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity import CheckpointError, GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference.checkpoint import Checkpointer
+from cavity.inference.history import Progress
 from cavity.inference.optimizers import Adadelta, Adam, SignRates
 from support import PINNED, interrupt_at, make, replace_sweep, table
 
@@ -297,6 +298,82 @@ class TestCtrlC:
         with pytest.warns(ConvergenceWarning):
             survive(model)
         assert_allclose(model.predict_proba(X_STAR), whole, atol=0.05)
+
+    @quietly
+    @pytest.mark.parametrize("number", [1, 20])
+    @pytest.mark.parametrize("options", [STOCHASTIC, BATCH], ids=["minibatches", "all rows"])
+    def test_saves_the_last_step_whenever_it_comes(self, tmp_path, monkeypatch, options, number):
+        """No checkpoint was due yet, and the resumed fit is the same as one that was not stopped."""
+        path = tmp_path / "fit.ckpt"
+        options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **options}
+        model = make(SEPClassifier, checkpoint=path, checkpoint_interval=3600.0, **options)
+        with monkeypatch.context() as patch:
+            interrupt_at(patch, number)
+            survive(model)
+        stopped_at = model.n_iter_
+        begun_at = []
+        original = Checkpointer.resume
+
+        def noted(*args):
+            resumed = original(*args)
+            begun_at.append(resumed.position.step)
+            return resumed
+
+        monkeypatch.setattr(Checkpointer, "resume", noted)
+        whole = make(SEPClassifier, **options).fit(X, LABELS)
+        again = model.fit(X, LABELS)
+        assert begun_at == [0, stopped_at]
+        assert_allclose(again.predict_proba(X_STAR), whole.predict_proba(X_STAR), atol=1e-12)
+        assert not path.exists()
+
+    @quietly
+    def test_while_a_step_is_recorded_an_exact_checkpoint_stays(self, tmp_path, monkeypatch):
+        path = tmp_path / "fit.ckpt"
+        options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **STOCHASTIC}
+        model = make(SEPClassifier, checkpoint=path, checkpoint_interval=0.0, **options)
+        record = Progress.record
+
+        def stopped(self, *args, **kwargs):
+            entry = record(self, *args, **kwargs)
+            if len(self.history) == 5:
+                raise KeyboardInterrupt
+            return entry
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Progress, "record", stopped)
+            survive(model)
+        whole = make(SEPClassifier, **options).fit(X, LABELS)
+        assert_allclose(
+            model.fit(X, LABELS).predict_proba(X_STAR), whole.predict_proba(X_STAR), atol=1e-12
+        )
+
+    @quietly
+    def test_a_checkpoint_that_cannot_be_written_costs_no_model(self, tmp_path, monkeypatch):
+        path = tmp_path / "fit.ckpt"
+        options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **STOCHASTIC}
+        model = make(SEPClassifier, checkpoint=path, **options)
+        interrupt_at(monkeypatch, 20)
+
+        def full(*_):
+            raise CheckpointError("could not write the checkpoint")
+
+        monkeypatch.setattr(Checkpointer, "save", full)
+        with pytest.warns(UserWarning, match="could not write the checkpoint"):
+            survive(model)
+        assert np.isfinite(model.predict_proba(X_STAR)).all()
+
+    @quietly
+    def test_another_budget_goes_on_from_the_same_step(self, tmp_path, monkeypatch):
+        path = tmp_path / "fit.ckpt"
+        options = {"n_inducing": 8, "random_state": 0, "n_jobs": 1, **STOCHASTIC}
+        model = make(SEPClassifier, checkpoint=path, **options)
+        with monkeypatch.context() as patch:
+            interrupt_at(patch, 20)
+            survive(model)
+        before = [record.objective for record in model.history_]
+        model.set_params(max_epochs=20).fit(X, LABELS)
+        assert [record.objective for record in model.history_][: len(before)] == before
+        assert model.history_[-1].epochs == 20.0
 
     @quietly
     def test_can_be_resumed_from_the_last_checkpoint(self, tmp_path, monkeypatch):

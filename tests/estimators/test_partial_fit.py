@@ -105,6 +105,14 @@ def test_a_fit_goes_on_as_a_stream(kind):
     assert model.predict(X_STAR).shape == (1000,)
 
 
+def test_a_stream_keeps_the_points_that_a_fit_has_chosen_for_predictions():
+    model = classifier(n_predicting=30, batch_size=100, max_epochs=3, validation_fraction=None)
+    model.fit(X[:600], LABELS[:600])
+    assert len(model.model_.Z) == 30
+    model.partial_fit(X[600:900], LABELS[600:900])
+    assert len(model.model_.Z) == 30
+
+
 @both
 @pytest.mark.parametrize("batch_size", [50, None])
 def test_a_stream_after_a_fit_starts_from_its_predictions(kind, batch_size):

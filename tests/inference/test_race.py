@@ -17,7 +17,7 @@ from cavity.engines.local import LocalEngine
 from cavity.inference import race as race_module
 from cavity.inference.race import SAFE, SHARP, Entrants
 from cavity.inference.race_records import Candidate, RaceEntry
-from support import PINNED, make, replace_sweep
+from support import PINNED, interrupt_at, make, replace_sweep
 
 X, Y = make_moons(2_000, noise=0.3, random_state=0)
 QUICK = {"max_epochs": 3, "random_state": 0}
@@ -225,6 +225,56 @@ def test_ctrl_c_keeps_what_the_best_trial_has_learned(monkeypatch, kind):
     assert_array_equal(model.model_.Z, ends[best.log_loss].space.Z)
     assert model.validation_log_loss_ == pytest.approx(best.log_loss, abs=0.02)
     assert model.inverse_temperature_ != 1.0
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_ctrl_c_in_the_first_trials_keeps_them_as_far_as_they_have_come(monkeypatch, n_jobs):
+    interrupt_at(monkeypatch, 9)
+    model = SEPClassifier(max_epochs=60, random_state=0, n_jobs=n_jobs)
+    with pytest.warns(ConvergenceWarning, match=r"interrupted after \d+ iterations"):
+        model.fit(X, Y)
+    best = model.race_[0]
+    assert 0 < model.n_iter_ == best.n_steps < 10
+    assert best.log_loss == min(entry.log_loss for entry in model.race_.entries)
+    assert len(model.race_) <= n_jobs
+    assert np.isfinite(model.predict_log_proba(X)).all()
+
+
+def killed_in_training(monkeypatch, model):
+    """A fit that ends after its race, when the training begins."""
+
+    def raised(*_, **__):
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cavity.estimators.base.train", raised)
+        with pytest.raises(SystemExit):
+            model.fit(X, Y)
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_with_another_budget_a_decision_stays_and_an_undecided_race_begins_anew(
+    tmp_path, monkeypatch, decided
+):
+    path, run, steps = tmp_path / "fit.ckpt", [], race_module.train_steps
+    model = SEPClassifier(**QUICK, n_jobs=1, checkpoint=path)
+    killed_in_training(monkeypatch, model)
+    place = tmp_path / "fit.ckpt.race"
+    stored = json.loads(place.read_text())
+    if not decided:
+        stored["winner"] = stored["seconds"] = None
+        place.write_text(json.dumps(stored))
+    monkeypatch.setattr(
+        race_module, "train_steps", lambda problem, *rest: (run.append(1), steps(problem, *rest))[1]
+    )
+    model.set_params(max_epochs=4).fit(X, Y)
+    assert len(run) == (0 if decided else len(model.race_))
+    assert model.config_.max_epochs == 4.0
+    if decided:
+        assert list(Candidate(*stored["winner"])) == [
+            getattr(model.config_, name) for name in Candidate._fields
+        ]
+        assert len(model.race_) == len(stored["trials"])
 
 
 def test_ctrl_c_in_a_race_that_was_resumed_fits_where_training_would_begin(tmp_path, monkeypatch):

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cavity.cli.deciding import positive_code
 from cavity.cli.guard import Settings, show
-from cavity.cli.io import loaded_model, print_json
+from cavity.cli.io import loaded_model, opened_table, print_json
+from cavity.cli.options import Reading
 from cavity.cli.progress import progress_shown
 from cavity.data.parts import import_arrow
-from cavity.data.table import Table, open_table
+from cavity.data.table import Table
 from cavity.estimators.table import TableClassifier
 from cavity.plot.columns import columns_of
 from cavity.plot.features import Effect, partial_effect
@@ -29,18 +31,25 @@ _MOST_CLASSES = 4
 
 
 def run_explain(
-    model_path: str, data: str | None, top: int, jobs: int | None, settings: Settings
+    model_path: str,
+    data: str | None,
+    top: int,
+    positive: str | None,
+    jobs: int | None,
+    reading: Reading,
+    settings: Settings,
 ) -> None:
     """Show the relevance of the columns and, on a table, their effects."""
     model = loaded_model(model_path, jobs)
-    table = None if data is None else open_table(data)
+    code = positive_code(positive, model.labels_)
+    words = [str(value) for value in model.classes_]
     ranked = model.relevance_.ranked()[:top]
     effects: list[JsonObject] = []
     n_rows = 0
-    if table is not None:
-        model.preprocessor_.check_columns(table.columns, table.name)
-        with progress_shown(settings.quiet) as watcher:
-            watcher.stage(f"reading {data}")
+    if data is not None:
+        with opened_table(data, reading) as table, progress_shown(settings.quiet) as watcher:
+            model.preprocessor_.check_columns(table.columns, table.name)
+            watcher.stage(f"reading {table.name}")
             rows = some_rows(model, table)
             n_rows = rows.num_rows
             watcher.stage("computing effects")
@@ -51,7 +60,8 @@ def run_explain(
                 effects.append({"column": one.name, **_as_document(effect, cells)})
     document = {
         "model": model_path,
-        "classes": [str(value) for value in model.classes_],
+        "classes": words,
+        "positive": None if code is None else words[code],
         "relevance": [
             {"column": one.name, "share": one.value, "lower": one.lower, "upper": one.upper}
             for one in ranked
@@ -80,8 +90,9 @@ def some_rows(model: TableClassifier, table: Table) -> pa.Table:
     pa, _ = import_arrow()
     rng = np.random.default_rng(0)
     kept, keys = None, np.empty(0)
+    preprocessor = model.preprocessor_.reading(table)
     for chunk in table.chunks(model.columns_):
-        rows = pa.Table.from_batches([chunk])
+        rows = pa.Table.from_batches([preprocessor.typed(chunk)])
         rows = rows if kept is None else pa.concat_tables([kept, rows])
         keys = np.concatenate([keys, rng.random(chunk.num_rows)])
         chosen = np.sort(np.argsort(keys)[:_MOST_ROWS])
@@ -96,7 +107,7 @@ def as_text(document: JsonObject) -> str:
     classes = [printable(word) for word in document["classes"]]
     for effect in document["effects"]:
         probability = np.array(effect["probability"]).reshape(-1, len(classes))
-        codes = _classes_shown(probability)
+        codes = _classes_shown(probability, document["positive"], document["classes"])
         lines += ["", f"{printable(effect['column'])}, mean over {document['rows']:,} rows:"]
         lines.append(" " * 22 + "".join(f"{f'p({classes[c][:11]})':>14}" for c in codes))
         for value, row in zip(effect["values"], probability, strict=True):
@@ -106,9 +117,9 @@ def as_text(document: JsonObject) -> str:
     return "\n".join(lines)
 
 
-def _classes_shown(probability: Array) -> list[int]:
-    """The second of two classes, or of more those whose probabilities vary most."""
-    if probability.shape[1] == 2:
-        return [1]
+def _classes_shown(probability: Array, positive: str | None, classes: list[str]) -> list[int]:
+    """The positive one of two classes, or of more those whose probabilities vary most."""
+    if positive is not None:
+        return [classes.index(positive)]
     span = np.ptp(probability, axis=0) if len(probability) else np.zeros(probability.shape[1])
     return sorted(np.argsort(-span, kind="stable")[:_MOST_CLASSES].tolist())

@@ -8,18 +8,17 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavity.cli.guard import CommandError, Settings, SignalledError, say
-from cavity.cli.holdout import cross_validated, holdout_parts, in_a_line, scores_of
-from cavity.cli.inspect import description, score_line
-from cavity.cli.io import checked_output, print_json
-from cavity.cli.predict import evaluation
+from cavity.cli.guard import CommandError, Settings, SignalledError, ending_early, say
+from cavity.cli.holdout import cross_validated, held_out_scores, holdout_parts, in_a_line
+from cavity.cli.inspect import course, description, score_line
+from cavity.cli.io import STDIN, checked_output, opened_table, print_json
+from cavity.cli.options import FitRequest, KernelName, Method, Reading, ScalingName
 from cavity.cli.progress import progress_shown
-from cavity.data.table import open_table
+from cavity.data.table import Table
 from cavity.errors import ModelFileError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.gfitc import GFITCClassifier
@@ -41,119 +40,146 @@ _SCHEDULER_TIMEOUT = "10s"
 _CLASSIFIERS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
 
 
-@dataclass(frozen=True)
-class FitRequest:
-    """Arguments and options of `cavity fit`."""
-
-    data: str
-    target: str
-    output: str
-    method: str = "sep"
-    n_inducing: str = "auto"
-    budget: str | None = None
-    likelihood: str = "probit"
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    weight: str | None = None
-    scaling: str = "auto"
-    kernel: str = "auto"
-    batch_size: str = "auto"
-    class_weight: tuple[str, ...] = ()
-    holdout: float | None = None
-    cv: int | None = None
-    workers: int | None = None
-    scheduler: str | None = None
-    resume: bool = False
-    seed: int = 0
-    jobs: int | None = None
-
-    @property
-    def distributed(self) -> bool:
-        """Whether the fit runs on a Dask cluster."""
-        return self.workers is not None or self.scheduler is not None
-
-    @property
-    def checkpoint(self) -> Path:
-        """File from which an interrupted fit continues."""
-        return Path(f"{self.output}.checkpoint")
-
-    @property
-    def unfinished(self) -> list[Path]:
-        """Files of an interrupted fit: its checkpoint, and the finished trials of its race."""
-        files = (self.checkpoint, race_file(self.checkpoint))
-        return [path for path in files if self.method != "gfitc" and path.exists()]
-
-    def remove_unfinished(self) -> None:
-        """Remove the files of an interrupted fit."""
-        for path in self.unfinished:
-            path.unlink(missing_ok=True)
+def _checkpoint(request: FitRequest) -> Path:
+    """File from which an interrupted fit continues."""
+    return Path(f"{request.output}.checkpoint")
 
 
-def run_fit(request: FitRequest, settings: Settings) -> None:
-    """Fit a classifier, save it and print a summary."""
-    output = checked_output(request.output, settings.force)
-    if request.target in request.drop:
+def _unfinished(request: FitRequest) -> list[Path]:
+    """Files of an interrupted fit: its checkpoint, and the finished trials of its race."""
+    checkpoint = _checkpoint(request)
+    files = (checkpoint, race_file(checkpoint))
+    return [path for path in files if request.method is not Method.gfitc and path.exists()]
+
+
+def _remove_unfinished(request: FitRequest) -> None:
+    for path in _unfinished(request):
+        path.unlink(missing_ok=True)
+
+
+def run_fit(request: FitRequest, reading: Reading, settings: Settings) -> None:
+    """Fit a classifier to a table, save it and print a summary."""
+    if request.target is None:
+        raise CommandError("--target is missing: name the column to predict")
+    if request.target in (request.drop or ()):
         raise CommandError(f"--drop {request.target!r} would leave the target out; drop another column")
     parameters = _parameters(request, settings.force)
-    table, held_out = open_table(request.data), None
+    # A fit that was interrupted has written its model as far as it had come.
+    goes_on = request.resume and bool(_unfinished(request))
+    output = checked_output(request.output, settings.force or goes_on)
+    with opened_table(request.data, reading) as table, signals_explained(request):
+        _fit(request, request.target, parameters, table, output, settings)
+
+
+def _fit(
+    request: FitRequest,
+    target: str,
+    parameters: dict[str, Any],
+    table: Table,
+    output: Path,
+    settings: Settings,
+) -> None:
+    held_out, started = None, time.perf_counter()
     if request.holdout is not None:
         table, held_out = holdout_parts(table, request.holdout, request.seed)
-    scores: JsonObject = {}
     model = TableClassifier(
-        drop_features=request.drop,
-        categorical_features=request.categorical,
+        drop_features=tuple(request.drop or ()),
+        categorical_features=tuple(request.categorical or ()),
         cache_dir=str(output.parent),
     )
-    with _signals_explained(request):
-        started = time.perf_counter()
+    with progress_shown(settings.quiet) as watcher:
+        watcher.stage(f"reading {table.name}")
+        model.learn_columns(table, target, request.weight)
+        classes = model.labels_.values
+        parameters["class_weight"] = parsed_class_weight(request.class_weight or (), classes)
+        if not request.resume:
+            _remove_unfinished(request)  # those of an earlier fit, with --force
+        watcher.n_rows = int(model.labels_.counts.sum())
+        watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
+        with reporting(watcher), _estimator(request, parameters) as model.estimator:
+            stopped = _train_and_save(model, table, output, started)
+    for note in model.notes_:
+        say(note)
+    summary = told(model, request.output, settings)
+    if stopped is not None:
+        raise SignalledError(stopped, _how_to_go_on(request, summary), summary)
+    _remove_unfinished(request)
+    scores: dict[str, JsonObject] = {}
+    if held_out is not None:
+        scores["holdout"] = held_out_scores(model, held_out, request.weight, settings.quiet)
+    if request.cv is not None:
         with progress_shown(settings.quiet) as watcher:
-            watcher.stage(f"reading {request.data}")
-            model.learn_columns(table, request.target, request.weight)
-            parameters["class_weight"] = parsed_class_weight(request.class_weight, model.labels_.values)
-            if request.cv is not None:
-                model.estimator = _CLASSIFIERS[request.method](**parameters)
-                watcher.stage(f"cross-validation in {request.cv} folds")
-                scores["cross_validation"] = cross_validated(model, table, request.cv, request.seed)
-            if not request.resume:
-                request.remove_unfinished()  # those of an earlier fit, with --force
-            watcher.n_rows = int(model.labels_.counts.sum())
-            watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
-            with reporting(watcher), _estimator(request, parameters) as model.estimator:
-                model.train(table)
-        if held_out is not None:
-            sums = evaluation(model, held_out, request.weight, settings.quiet)
-            scores["holdout"] = scores_of(model, sums)
+            watcher.stage(f"cross-validation in {request.cv} folds")
+            scores["cross_validation"] = cross_validated(model, table, request.cv, request.seed)
+    if settings.json:
+        print_json({**summary, **scores})
+    else:
+        for name, found in scores.items():
+            say(f"{name.replace('_', '-')}, {in_a_line(found)}")
+
+
+def told(model: TableClassifier, path: str, settings: Settings) -> JsonObject:
+    """The summary of a model that was written, as plain data and, unless as JSON, on standard error."""
+    summary = {"model": path, **description(model)}
+    if not settings.json:
+        say(as_text(summary))
+    return summary
+
+
+def _train_and_save(model: TableClassifier, table: Table, output: Path, started: float) -> int | None:
+    """Train a model and write it; if a signal ends the training early, as far as it has come.
+
+    Returns the number of the signal.
+    """
+    with ending_early() as first:
+        model.train(table)
+        first.is_only_noted = True  # nothing that was learned is lost any more
+        stopped = first.number
         model.note_costs(time.perf_counter() - started)
-        _save(model, output)
-        request.remove_unfinished()
-        for note in model.notes_:
-            say(note)
-        summary = {"model": request.output, **description(model), **scores}
-        if settings.json:
-            print_json(summary)
-        else:
-            say(as_text(summary))
-            for name, found in scores.items():
-                say(f"{name.replace('_', '-')}, {in_a_line(found)}")
+        if stopped is not None and not model.estimator_.n_iter_ and output.exists():
+            # A model of an earlier process is there, and this one has not come as far.
+            raise SignalledError(stopped, f"{output} stays as it was; --resume goes on")
+        save_model(model, output)
+    if stopped is None and first.number is not None:
+        raise SignalledError(first.number)  # at the end of a fit that is complete
+    return stopped
+
+
+def _how_to_go_on(request: FitRequest, summary: JsonObject) -> str:
+    """What a fit that was stopped has written, and how it is continued."""
+    words = f"the model of {course(summary['training'])} is {request.output}"
+    if not _unfinished(request):
+        return f"{words}; there is no checkpoint from which this fit could go on"
+    return f"{words}; the same command with --resume goes on, also with another --budget"
 
 
 def as_text(summary: JsonObject) -> str:
     """Format the summary of a fit as one line."""
-    training = summary["training"]
+    training, positive = summary["training"], ""
+    if summary["positive"] is not None:
+        positive = f"; positive class {str(summary['positive'])!r}"
     return (
         f"{summary['model']}: {training['rows']:,} rows, {len(summary['columns'])} columns, "
         f"{summary['features']} features, {training['inducing_points']} inducing points, "
-        f"{training['seconds']:.1f} s; {score_line(training)}"
+        f"{training['seconds']:.1f} s; {score_line(training)}{positive}"
     )
 
 
 def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     """Parameters of the classifier; options that contradict each other are refused."""
+    if request.workers is not None and request.scheduler is not None:
+        raise CommandError(
+            "--workers starts a cluster and --scheduler uses one that is running; give only one of them"
+        )
+    if request.scheduler is not None and request.data == STDIN:
+        raise CommandError(
+            "a cluster cannot read standard input; write it to a file that its workers see"
+        )
     budget = parsed_budget(request.budget)
     parameters: dict[str, Any] = {
         "n_inducing": _number_or_auto("--n-inducing", request.n_inducing),
-        "scaling": None if request.scaling == "none" else request.scaling,
-        "likelihood": request.likelihood,
+        "scaling": None if request.scaling is ScalingName.none else request.scaling.value,
+        "likelihood": request.likelihood.value,
         "random_state": request.seed,
         "n_jobs": request.jobs,
         **budget,
@@ -165,9 +191,9 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
         )
     if request.cv is not None and request.cv < 2:
         raise CommandError(f"--cv {request.cv} is too few; give 2 folds or more")
-    kernel = {} if request.kernel == "auto" else {"kernel_name": request.kernel}
+    kernel = {} if request.kernel is KernelName.auto else {"kernel_name": request.kernel.value}
     batch_size = _number_or_auto("--batch-size", request.batch_size)
-    if request.method == "gfitc":
+    if request.method is Method.gfitc:
         if kernel or batch_size != "auto":
             raise CommandError(
                 f"{'--kernel' if kernel else '--batch-size'} cannot be used with --method gfitc; choose "
@@ -190,7 +216,7 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     return {
         **parameters,
         "batch_size": batch_size,
-        "checkpoint": str(request.checkpoint),
+        "checkpoint": str(_checkpoint(request)),
         "config": {"checkpoint_interval": CHECKPOINT_SECONDS, **kernel},
     }
 
@@ -233,12 +259,12 @@ def parsed_class_weight(
 
 def _check_checkpoint(request: FitRequest, force: bool) -> None:
     """Refuse to overwrite the checkpoint of an interrupted fit unless `force`."""
-    unfinished = request.unfinished
+    unfinished = _unfinished(request)
     if request.resume:
         if not unfinished:
             say(
-                f"{request.checkpoint}: there is no such checkpoint to resume from; the fit starts from "
-                "scratch"
+                f"{_checkpoint(request)}: there is no such checkpoint to resume from; the fit starts "
+                "from scratch"
             )
     elif unfinished and not force:
         raise CommandError(
@@ -277,7 +303,7 @@ def parsed_budget(words: str | None) -> dict[str, float]:
     )
 
 
-def _save(model: TableClassifier, output: Path) -> None:
+def save_model(model: TableClassifier, output: Path) -> None:
     """Write the model; if that fails, save it to a temporary folder and raise the error."""
     try:
         model.save(output)
@@ -295,17 +321,19 @@ def _save(model: TableClassifier, output: Path) -> None:
 
 
 @contextmanager
-def _signals_explained(request: FitRequest) -> Iterator[None]:
+def signals_explained(request: FitRequest) -> Iterator[None]:
     """Let a signal that ends the fit say what it leaves: a model, a checkpoint or nothing."""
     before = _version(request.output)
     try:
         yield
     except SignalledError as error:
-        words = str(error)
+        if error.words is not None:
+            raise
+        words = "nothing was written"
         if _version(request.output) != before:
             words = f"the model was written to {request.output}"
-        elif request.unfinished:
-            words = f"no model was written; --resume continues from {request.unfinished[0]}"
+        elif _unfinished(request):
+            words = f"no model was written; --resume continues from {_unfinished(request)[0]}"
         raise SignalledError(error.number, words) from None
 
 
@@ -322,11 +350,11 @@ def _version(path: str) -> tuple[int, int] | None:
 def _estimator(request: FitRequest, parameters: dict[str, Any]) -> Iterator[SparseGPClassifier]:
     """The classifier that is trained, on this machine or on a cluster for as long as the block lasts."""
     if not request.distributed:
-        yield _CLASSIFIERS[request.method](**parameters)
+        yield _CLASSIFIERS[request.method.value](**parameters)
         return
     from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
 
-    kind = {"sep": DaskSEPClassifier, "svi": DaskSVIClassifier}[request.method]
+    kind = {"sep": DaskSEPClassifier, "svi": DaskSVIClassifier}[request.method.value]
     with _client(request) as client:
         yield kind(client=client, **parameters)
 

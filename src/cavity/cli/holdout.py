@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
+from cavity.cli.deciding import decision_of
 from cavity.cli.guard import CommandError, say
-from cavity.cli.predict import evaluation
+from cavity.cli.options import Deciding
+from cavity.cli.predict import evaluation, scores_of
+from cavity.cli.progress import progress_shown
 from cavity.data.parts import import_arrow
 from cavity.data.sampling import row_hash
 from cavity.data.table import Table
@@ -71,15 +74,19 @@ def cross_validated(model: TableClassifier, table: Table, n_folds: int, seed: in
     estimator = clone(model.estimator)
     if "checkpoint" in estimator.get_params():  # that of the fit to all rows
         estimator.set_params(checkpoint=None)
-    total = ScoreSums(len(model.labels_.values))
+    total = ScoreSums(len(model.labels_.values), decision_of(Deciding(), model.labels_))
     losses = []
     for fold in range(n_folds):
         span = (fold / n_folds, (fold + 1) / n_folds)
         part = TableClassifier(**{**model.get_params(deep=False), "estimator": estimator})
         part.fit(Part(table, seed, span, inside=False), model.labels_.target, model.weight_)
         if part.classes_.tolist() != model.labels_.values.tolist():
-            raise CommandError(f"--cv {n_folds}: a fold lacks one of the classes; use fewer folds")
-        sums = evaluation(part, Part(table, seed, span), model.weight_, quiet=True)
+            raise CommandError(
+                f"--cv {n_folds}: a fold lacks one of the classes, so that only the model was written; "
+                "use fewer folds"
+            )
+        rows = Part(table, seed, span)
+        sums = evaluation(part, rows, model.weight_, None, total.decision)
         losses.append(sums.nll / float(sums.confusion.sum()))
         total.merge(sums)
         say(f"fold {fold + 1} of {n_folds}: NLL {losses[-1]:.4f}")
@@ -88,9 +95,10 @@ def cross_validated(model: TableClassifier, table: Table, n_folds: int, seed: in
     return {**scores, "folds": n_folds, "nll_of_folds": losses, "nll_standard_error": error}
 
 
-def scores_of(model: TableClassifier, sums: ScoreSums) -> JsonObject:
-    """The scores, and those of a forecast by the class frequencies of training."""
-    return {"classes": [str(v) for v in model.labels_.values], **sums.scores(model.labels_.totals)}
+def held_out_scores(model: TableClassifier, table: Table, weight: str | None, quiet: bool) -> JsonObject:
+    """Scores of a model on rows that took no part in its fit."""
+    with progress_shown(quiet) as watcher:
+        return scores_of(model, evaluation(model, table, weight, watcher))
 
 
 def in_a_line(scores: dict[str, Any]) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
+from cavity.cli.deciding import positive_code
 from cavity.cli.guard import Settings, say, show
 from cavity.cli.io import checked_output, loaded_model, print_json
 from cavity.estimators.facts import fit_facts
@@ -59,8 +61,10 @@ def _in_lines(value: Any) -> Any:
 def description(model: TableClassifier) -> JsonObject:
     """Describe a model as plain data."""
     facts, labels = fit_facts(model), model.labels_
+    code = positive_code(None, labels)
     return {
         "target": model.target_,
+        "positive": None if code is None else labels.values.tolist()[code],
         "classes": [
             {"value": value, "rows": count}
             for value, count in zip(labels.values.tolist(), labels.counts.tolist(), strict=True)
@@ -77,6 +81,8 @@ def description(model: TableClassifier) -> JsonObject:
             "inducing_points": facts.inducing_points,
             "likelihood": facts.likelihood,
             "iterations": facts.iterations,
+            "epochs": None if facts.streamed else facts.epochs,
+            "streamed": facts.streamed,
             "seconds": facts.fit_seconds,
             "log_marginal_likelihood": facts.log_marginal_likelihood,
             "inverse_temperature": facts.inverse_temperature,
@@ -112,18 +118,32 @@ def score_line(training: JsonObject) -> str:
         )
     if training["leave_one_out_nll"] is None:
         return "no score"
+    if training["streamed"]:
+        return f"NLL {training['leave_one_out_nll']:.4f} of the last rows when they were learned"
     return f"leave-one-out NLL {training['leave_one_out_nll']:.4f} (optimistic: no rows were held out)"
+
+
+def course(training: JsonObject) -> str:
+    """How far a training has come: in epochs, as the progress bar counts, and in iterations.
+
+    >>> course({"iterations": 1_200, "epochs": 12.5}), course({"iterations": 3, "epochs": None})
+    ('12.5 epochs (1,200 iterations)', '3 iterations')
+    """
+    steps = f"{training['iterations']:,} iterations"
+    return steps if training["epochs"] is None else f"{training['epochs']:.1f} epochs ({steps})"
 
 
 def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
     """Format the description of a model."""
     training = what["training"]
     classes = ", ".join(f"{c['value']} ({c['rows']:,} rows)" for c in what["classes"])
-    lines = [
-        f"{path}: predicts {what['target']!r}: {classes}",
+    lines = [f"{path}: predicts {what['target']!r}: {classes}"]
+    if what["positive"] is not None:
+        lines.append(f"positive class: {str(what['positive'])!r}")
+    lines += [
         "",
         f"{training['method']}, {training['likelihood']}, {training['inducing_points']} inducing "
-        f"points, {training['iterations']:,} iterations, {training['seconds']:.1f} s",
+        f"points, {course(training)}, {training['seconds']:.1f} s",
         f"kernel, on scaled features: {what['kernel']}",
     ]
     if training["log_marginal_likelihood"] is not None:
@@ -145,4 +165,12 @@ def as_text(path: str, what: JsonObject, file: JsonObject) -> str:
         lines += ["", *(f"note: {note}" for note in what["notes"])]
     versions = ", ".join(f"{name} {file[name]}" for name in ("cavity", "python", "numpy", "sklearn"))
     lines += ["", f"written with {versions}"]
-    return "\n".join(lines)
+    return "\n".join(_folded(line) for line in lines)
+
+
+def _folded(line: str) -> str:
+    """A line, broken between words if it is longer than 80 characters."""
+    if len(line) <= 80:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return fill(line, 80, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)

@@ -7,9 +7,12 @@ import io
 import json
 import operator
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -19,6 +22,7 @@ from cavity.text import printable_json, printable_lines
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from cavity.cli.options import Reading
     from cavity.data.table import Table
     from cavity.estimators.table import TableClassifier
     from cavity.typing import IntArray, JsonObject
@@ -44,6 +48,52 @@ def loaded_model(path: str, jobs: int | None = None) -> TableClassifier:
     if jobs is not None:
         model.estimator_.set_params(n_jobs=jobs)
     return model
+
+
+STDIN = "-"
+"""Name of a table that means standard input."""
+_SUFFIXES = {b"PAR1": ".parquet", b"ARROW1": ".feather", b"\x1f\x8b": ".csv.gz", b"{": ".jsonl"}
+"""Suffixes of files by their first bytes; others are text."""
+
+
+@contextmanager
+def opened_table(data: str, reading: Reading) -> Iterator[Table]:
+    """The table that an argument means, for as long as the block lasts.
+
+    Standard input is kept in a temporary file, since most commands go over the rows several times.
+    """
+    from cavity.data.table import open_table
+
+    tab = reading.sep is not None and reading.sep.lower() in ("tab", "\\t")
+    opened = partial(
+        open_table,
+        sep="\t" if tab else reading.sep,
+        decimal=reading.decimal,
+        encoding=reading.encoding,
+        na_values=reading.na or None,
+    )
+    if data != STDIN:
+        yield opened(data)
+        return
+    if sys.stdin.isatty():
+        raise CommandError(
+            "- is standard input, and that is this terminal; pipe a table into the command, as in "
+            "zcat flights.csv.gz | cavity predict flights.cavity -"
+        )
+    with tempfile.TemporaryDirectory(prefix="cavity-") as folder:
+        start = sys.stdin.buffer.read(_FIRST_BYTES)
+        suffix = next((end for mark, end in _SUFFIXES.items() if start.startswith(mark)), ".csv")
+        path = Path(folder, f"standard-input{suffix}")
+        with path.open("wb") as file:
+            file.write(start)
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        table = opened(path)
+        table.name = "standard input"
+        yield table
+
+
+_FIRST_BYTES = 16
+"""Bytes of standard input that tell what it is."""
 
 
 def with_target(model: TableClassifier, model_path: str, table: Table, data: str) -> Table:

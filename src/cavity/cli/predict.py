@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
+from cavity.cli.deciding import decision_line, decision_of
 from cavity.cli.guard import CommandError, Settings, say, show
 from cavity.cli.io import (
     STDOUT,
     checked_output,
     loaded_model,
+    opened_table,
     output_stream,
     print_json,
     warn_if_training_rows,
     with_target,
 )
-from cavity.cli.progress import progress_shown
+from cavity.cli.options import Deciding, Reading
+from cavity.cli.progress import Watcher, progress_shown
 from cavity.data.locations import DELIMITERS, FORMAT_OF, PARQUET
-from cavity.data.table import Table, open_table
+from cavity.data.table import Table
 from cavity.estimators.table import TableClassifier
 from cavity.estimators.table_prediction import (
     LabelledRows,
@@ -29,6 +33,7 @@ from cavity.estimators.table_prediction import (
     predictions,
     warn_of_new_columns,
 )
+from cavity.gp.decisions import Decision
 from cavity.gp.metrics import ScoreSums
 from cavity.text import printable, suggestion
 from cavity.typing import JsonObject
@@ -45,10 +50,15 @@ _NAMES = {
     "calibration_error": "calibration error (ECE)",
     "auc": "area under the ROC curve",
     "average_precision": "average precision",
+    "precision": "precision",
+    "recall": "recall",
     "f1": "F1",
     "lift_10": "lift at 10 %",
+    "cost": "mean cost",
 }
 """Names of the scores, for people."""
+_COLUMNS = 80
+"""Width of the text of scores."""
 MOST_ROWS = 20_000
 """Most rows in a report; from a larger table this many are drawn at random."""
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -61,6 +71,8 @@ def run_predict(
     keep: tuple[str, ...],
     level: float | None,
     jobs: int | None,
+    reading: Reading,
+    deciding: Deciding,
     settings: Settings,
 ) -> None:
     """Predict all rows of a table, chunk by chunk; with a `level`, say how uncertain each is."""
@@ -70,24 +82,25 @@ def run_predict(
     if output != STDOUT:
         checked_output(output, settings.force)
     model = loaded_model(model_path, jobs)
-    table = open_table(data)
-    for name in keep:
-        if name not in table.columns:
-            raise CommandError(
-                f"{data}: has no column {name!r} to keep{suggestion(name, table.columns)}"
-            )
-    started, n_rows, writer = time.perf_counter(), 0, None
-    with progress_shown(settings.quiet) as watcher, output_stream(output, settings.force) as stream:
-        watcher.stage(f"predicting {data}")
-        try:
-            for batch in predictions(model, table, keep, level):
-                writer = _writer(stream, suffix, batch.schema) if writer is None else writer
-                writer.write_batch(batch)
-                n_rows += batch.num_rows
-                watcher.rows(n_rows, table.n_rows)
-        finally:
-            if writer is not None:
-                writer.close()
+    decision = decision_of(deciding, model.labels_)
+    with opened_table(data, reading) as table:
+        for name in keep:
+            if name not in table.columns:
+                raise CommandError(
+                    f"{table.name}: has no column {name!r} to keep{suggestion(name, table.columns)}"
+                )
+        started, n_rows, writer = time.perf_counter(), 0, None
+        with progress_shown(settings.quiet) as watcher, output_stream(output, settings.force) as stream:
+            watcher.stage(f"predicting {table.name}")
+            try:
+                for batch in predictions(model, table, keep, level, decision):
+                    writer = _writer(stream, suffix, batch.schema) if writer is None else writer
+                    writer.write_batch(batch)
+                    n_rows += batch.num_rows
+                    watcher.rows(n_rows, table.n_rows)
+            finally:
+                if writer is not None:
+                    writer.close()
     seconds = time.perf_counter() - started
     if settings.json:
         rate = n_rows / seconds
@@ -148,23 +161,30 @@ def _writer(
 
 
 def run_evaluate(
-    model_path: str, data: str, weight: str | None, jobs: int | None, settings: Settings
+    model_path: str,
+    data: str,
+    weight: str | None,
+    jobs: int | None,
+    reading: Reading,
+    deciding: Deciding,
+    settings: Settings,
 ) -> None:
     """Score a model on the rows of a table that have a target."""
     model = loaded_model(model_path, jobs)
-    table = with_target(model, model_path, open_table(data), data)
-    _check_weight(model, table, weight)
-    sums = evaluation(model, table, weight, settings.quiet)
-    warn_if_training_rows(model, data, sums.rows)
-    classes = [str(value) for value in model.labels_.values]
-    scores = {"classes": classes, **sums.scores(model.labels_.totals)}
+    decision = decision_of(deciding, model.labels_)
+    with opened_table(data, reading) as table, progress_shown(settings.quiet) as watcher:
+        with_target(model, model_path, table, table.name)
+        check_weight(model, table, weight)
+        sums = evaluation(model, table, weight, watcher, decision)
+        warn_if_training_rows(model, table.name, sums.rows)
+    scores = scores_of(model, sums)
     if settings.json:
         print_json({"model": model_path, "data": data, **scores})
     else:
         show(as_text(scores))
 
 
-def _check_weight(model: TableClassifier, table: Table, weight: str | None) -> None:
+def check_weight(model: TableClassifier, table: Table, weight: str | None) -> None:
     """Refuse the weight columns that a fit refuses."""
     if weight is not None and weight not in table.columns:
         raise CommandError(
@@ -174,13 +194,24 @@ def _check_weight(model: TableClassifier, table: Table, weight: str | None) -> N
         raise CommandError(f"{weight!r} is named as the weight column, but it is the target")
 
 
-def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: bool) -> ScoreSums:
-    """Sum the scores of a model over a table, in one streaming pass."""
+def evaluation(
+    model: TableClassifier,
+    table: Table,
+    weight: str | None,
+    watcher: Watcher | None,
+    decision: Decision | None = None,
+) -> ScoreSums:
+    """Sum the scores of a model over a table, in one streaming pass.
+
+    watcher: shows the progress; decision: how labels are predicted, by default the likeliest ones.
+    """
     labels = model.labels_
-    sums, read, missing, weightless = ScoreSums(len(labels.values)), 0, 0, 0
+    decision = decision_of(Deciding(), labels) if decision is None else decision
+    sums, read, missing, weightless = ScoreSums(len(labels.values), decision), 0, 0, 0
     warn_of_new_columns(model.preprocessor_, table, weight)
-    with progress_shown(quiet) as watcher, model.compute_context() as threads:
+    if watcher is not None:
         watcher.stage(f"evaluating on {table.name}")
+    with model.compute_context() as threads:
         for chunk in encoded_chunks(model.preprocessor_, table, [labels.target], weight):
             codes = labels.codes(chunk.rows.column(labels.target))
             known = codes >= 0
@@ -191,7 +222,8 @@ def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: 
             missing += len(codes) - int(known.sum())
             weightless += chunk.n_read - len(codes)
             read += chunk.n_read
-            watcher.rows(read, table.n_rows)
+            if watcher is not None:
+                watcher.rows(read, table.n_rows)
     if missing:
         say(f"{missing:,} rows without a target are left out")
     if weightless:
@@ -202,33 +234,50 @@ def evaluation(model: TableClassifier, table: Table, weight: str | None, quiet: 
     return sums
 
 
+def scores_of(model: TableClassifier, sums: ScoreSums) -> JsonObject:
+    """The scores, and those of a forecast by the class frequencies of training."""
+    words, decision = [str(value) for value in model.labels_.values], sums.decision
+    about: JsonObject = {"classes": words}
+    if len(words) == 2:
+        about["positive"] = words[decision.positive]
+        about["threshold"] = decision.least_probability
+    about["decision"] = decision_line(decision, words)
+    return {**about, **sums.scores(model.labels_.totals)}
+
+
 def as_text(scores: JsonObject) -> str:
     """Format the scores as a table."""
     weighted = isinstance(scores["confusion"][0][0], float)
     total = f" with a total weight of {scores['weight']:,.15g}" if weighted else ""
     lines = [f"{scores['rows']:,} rows{total}", "", f"{'':26}{'model':>10}{'class frequencies':>20}"]
     for key, name in _NAMES.items():
-        value, base = scores[key], scores["baseline"].get(key)
+        value, base = scores.get(key), scores["baseline"].get(key)
         if value is not None:
             lines.append(f"{name:26}{value:10.4f}{'' if base is None else f'{base:20.4f}'}")
     words = [printable(word) for word in scores["classes"]]
-    if len(words) == 2:
-        lines.append(f"precision, F1 and lift are those of {words[1]!r}")
+    if scores["decision"] is not None:
+        lines.append(printable(scores["decision"]))
     lines += ["", "reliability: how often the likeliest class was right, by its probability in %"]
     for name, key in (("probability", "confidence"), ("was right", "accuracy")):
         numbers = (f"{100 * part[key]:4.0f}" for part in scores["reliability"])
         lines.append(f"{name:14}" + "".join(numbers))
+    width = min(14, max(5, (_COLUMNS - 14) // len(words)))
     classes = [word if len(word) <= 12 else f"{word[:11]}…" for word in words]
     what = "weight of the rows" if weighted else "rows"
     lines += ["", f"{what} of each class (lines), by predicted label (columns):"]
-    lines.append(" " * 14 + "".join(f"{word:>14}" for word in classes))
+    lines.append(" " * 14 + "".join(f"{word[: width - 1]:>{width}}" for word in classes))
     for word, counts in zip(classes, scores["confusion"], strict=True):
-        lines.append(f"{word:14}" + "".join(f"{count:14,.15g}" for count in counts))
+        lines.append(f"{word:14}" + "".join(f"{count:{width},.15g}" for count in counts))
     return "\n".join(lines)
 
 
 def run_report(
-    model_path: str, data: str, output: str, training: str | None, settings: Settings
+    model_path: str,
+    data: str,
+    output: str,
+    training: str | None,
+    reading: Reading,
+    settings: Settings,
 ) -> None:
     """Write the report on a model and the rows of a table."""
     path = checked_output(output, settings.force)
@@ -237,15 +286,19 @@ def run_report(
 
     check_path(path)
     model = loaded_model(model_path)
-    table = with_target(model, model_path, open_table(data), data)
-    with progress_shown(settings.quiet) as watcher:
-        watcher.stage(f"reading {data}")
+    with ExitStack() as stack:
+        watcher = stack.enter_context(progress_shown(settings.quiet))
+        table = stack.enter_context(opened_table(data, reading))
+        with_target(model, model_path, table, table.name)
+        watcher.stage(f"reading {table.name}")
         rows = LabelledRows(model, table)
-        warn_if_training_rows(model, data, np.bincount(rows.codes, minlength=len(model.classes_)))
+        counts = np.bincount(rows.codes, minlength=len(model.classes_))
+        warn_if_training_rows(model, table.name, counts)
         fitted = None
         if training is not None:
-            watcher.stage(f"reading {training}")
-            whole = with_target(model, model_path, open_table(training), training)
+            whole = stack.enter_context(opened_table(training, reading))
+            watcher.stage(f"reading {whole.name}")
+            with_target(model, model_path, whole, whole.name)
             fitted = LabelledRows(model, whole, model.weight_)
         watcher.stage("writing the report")
         title = f"Predicting {model.target_}"

@@ -110,9 +110,9 @@ def status(iteration: Iteration, share: float | None, n_rows: int) -> str:
     """Describe an iteration in one line, the most important first.
 
     >>> status(Iteration(40, -150_000.0, -0.61, 9.0, seconds=10.0, epochs=2.0), 0.25, n_rows=1_000)
-    'iteration 40, leave-one-out NLL 0.6100, 30 s left, 200 rows/s, objective -150,000'
+    'epoch 2.0, leave-one-out NLL 0.6100, 30 s left, 200 rows/s, objective -150,000'
     """
-    words = f"iteration {iteration.iteration}, leave-one-out NLL {-iteration.leave_one_out:.4f}"
+    words = f"epoch {iteration.epochs:.1f}, leave-one-out NLL {-iteration.leave_one_out:.4f}"
     if share:
         left = iteration.seconds * (1.0 / share - 1.0)
         words += f", {left:.0f} s left" if left >= 1.0 else ", final exact sweeps"

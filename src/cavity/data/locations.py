@@ -21,9 +21,9 @@ from cavity.text import suggestion
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-PARQUET, FEATHER, TEXT = "Parquet", "Feather", "CSV"
-FORMATS = (TEXT, PARQUET, FEATHER)
-"""Formats of files that can be read."""
+PARQUET, FEATHER, TEXT, JSON, EXCEL = "Parquet", "Feather", "CSV", "JSON lines", "Excel"
+FORMATS = (TEXT, JSON, PARQUET, FEATHER)
+"""Formats of the files of a folder; an Excel file is read if it is named."""
 FORMAT_OF = {
     ".parquet": PARQUET,
     ".parq": PARQUET,
@@ -35,6 +35,9 @@ FORMAT_OF = {
     ".tsv": TEXT,
     ".tab": TEXT,
     ".txt": TEXT,
+    ".jsonl": JSON,
+    ".ndjson": JSON,
+    ".xlsx": EXCEL,
 }
 """The format of files, by the suffix of their names."""
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -48,7 +51,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:// i
 def format_of(name: str) -> str | None:
     """The format that the name of a file stands for, or None.
 
-    >>> format_of("flights.csv.gz"), format_of("flights.pq"), format_of("flights.xlsx")
+    >>> format_of("flights.csv.gz"), format_of("flights.pq"), format_of("flights.ods")
     ('CSV', 'Parquet', None)
     """
     return FORMAT_OF.get(_suffix(name))

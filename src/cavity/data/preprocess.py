@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from cavity.data.columns import (
     CATEGORICAL,
     Encoder,
     Form,
+    NumericEncoder,
     encoders_as_text,
     encoders_from_text,
     kind_of_type,
@@ -336,6 +339,17 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
                 found[column] += range(first, first + len(names))
             first += len(names)
         return found
+
+    def reading(self, table: Table) -> TablePreprocessor:
+        """This preprocessor for another table, whose decimal sign may be known to be another one."""
+        if table.decimal is None:
+            return self
+        other = copy(self)
+        other.encoders_ = [
+            replace(encoder, decimal=table.decimal) if isinstance(encoder, NumericEncoder) else encoder
+            for encoder in self.encoders_
+        ]
+        return other
 
     def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Those columns of a batch that are used, with text as the numbers and dates that it holds."""

@@ -17,7 +17,9 @@ import numpy as np
 
 from cavity.data.dialect import HEAD_BYTES, Dialect
 from cavity.data.locations import (
+    EXCEL,
     FORMATS,
+    JSON,
     TEXT,
     File,
     RemoteFile,
@@ -175,9 +177,10 @@ def open_table(
 ) -> Table:
     """The table that a path, URL, pattern or data frame means.
 
-    A path, URL or pattern is that of a CSV, TSV, Parquet or Feather file, or of a folder of files of one
-    of these formats, which are read in the order of their names. Text files may be compressed (.csv.gz).
-    The keys of a hive folder (``year=2013/part-0.parquet``) are columns.
+    A path, URL or pattern is that of a CSV, TSV, JSON lines, Parquet or Feather file, or of a folder of
+    files of one of these formats, which are read in the order of their names; or that of one Excel file.
+    Text files and JSON lines may be compressed (.csv.gz). The keys of a hive folder
+    (``year=2013/part-0.parquet``) are columns.
 
     The other arguments are those of a `cavity.data.dialect.Dialect` of text files; what is not given is
     found in the beginning of the first file, and the decimal sign in each column. A model remembers the
@@ -198,15 +201,23 @@ def open_table(
     name, files = os.fspath(data), find_files(data)
     if format_of(files[0].name) is None:
         raise SourceError(
-            f"{name}: its name does not say what it is; {', '.join(FORMATS)} files can be read (.csv, "
-            ".tsv, .parquet, .feather)"
+            f"{name}: its name does not say what it is; {', '.join((*FORMATS, EXCEL))} files can be "
+            "read (.csv, .tsv, .jsonl, .parquet, .feather, .xlsx)"
         )
     for file in files:
         _require_bytes(file)
-    keys = [hive_keys(data, file) for file in files]
-    if format_of(files[0].name) == TEXT:
+    keys, kind = [hive_keys(data, file) for file in files], format_of(files[0].name)
+    if kind == TEXT:
         return TextTable(files, name, dialect, keys)
     dialect.refuse(f"{name}, which is no text")
+    if kind in (JSON, EXCEL):
+        from cavity.data.records import JsonTable, excel_table
+
+        if kind == JSON:
+            return JsonTable(files, name, keys)
+        if len(files) > 1:
+            raise SourceError(f"{name}: there are {len(files)} Excel files; pass one of them")
+        return excel_table(files[0], name)
     return ArrowTable(parts_of_files(files, keys), name)
 
 
@@ -264,7 +275,7 @@ class TextTable(Table):
         self.keys = [dict(some) for some in keys] or [{} for _ in files]
         """Values of the keys of a hive folder, for each file."""
         self.name = name
-        with _reading_text(self.files[0]), _stream(self.files[0]) as stream:
+        with _reading_text(self.files[0]), unpacked_stream(self.files[0]) as stream:
             head = stream.read(HEAD_BYTES)
         self.dialect = dialect.completed(head, self.files[0])
         self.decimal = self.dialect.decimal
@@ -311,7 +322,7 @@ class TextTable(Table):
                 quoted_strings_can_be_null=True,
             )
         return csv.open_csv(
-            _stream(path),
+            unpacked_stream(path),
             read_options=csv.ReadOptions(
                 block_size=_BLOCK_BYTES, use_threads=False, encoding=dialect.encoding
             ),
@@ -327,7 +338,7 @@ class TextTable(Table):
         return names
 
 
-def _stream(path: File) -> NativeFile:
+def unpacked_stream(path: File) -> NativeFile:
     """The bytes of a file, unpacked if its name says that they are packed."""
     if isinstance(path, RemoteFile):
         return path.filesystem.open_input_stream(path.path, compression="detect")

@@ -115,6 +115,7 @@ class LocalEngine(Engine):
 
     def commit(self) -> None:
         """Let the rows keep the sites and scores of the last pass."""
+        self.n_commits += 1
         for index, refined in self._pending:
             if refined.sites is not None:
                 self.sites.put(index, refined.sites)

@@ -95,6 +95,8 @@ class Engine(ABC):
         """Rows that take no part in training, if there are any."""
         self.n_directions = n_directions
         """Length m of the vector that every site stores in the paper's scheme; 0 if sites store none."""
+        self.n_commits = 0
+        """How often the rows were given new sites; a commit counts from its beginning."""
 
     @property
     def n_rows(self) -> int:

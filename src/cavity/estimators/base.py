@@ -203,7 +203,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
                 configure,
                 make_start,
                 progress,
-                RaceLog.open(checkpoint, self._fingerprint_of(source, config, None, validation)),
+                RaceLog.open(checkpoint, config, self._fingerprint_of(source, config, None, validation)),
             )
         config = decision.config
         source = self._with_feature_set(source, config.feature_set)

@@ -365,7 +365,10 @@ class TrainedGPClassifier(SparseGPClassifier):
     def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:
         """How a stream that has m inducing points is learned."""
         given = self.config.batch_size if isinstance(self.config, TrainingConfig) else self.batch_size
-        m = config.n_inducing if self._given_points is None else m
+        if self._given_points is None:
+            m = max(
+                m, config.n_inducing
+            )  # a fit may have chosen more, and a small first chunk gave fewer
         return StreamSettings(
             batch_size=int(given)
             if isinstance(given, Integral)

@@ -14,6 +14,7 @@ from cavity.data.preprocess import TablePreprocessor, warn_of_words
 from cavity.data.shuffle import read_ahead
 from cavity.data.table import Table
 from cavity.errors import SourceError, warn_user
+from cavity.gp.decisions import Decision
 from cavity.gp.uncertainty import predictive_uncertainty
 from cavity.text import listed, suggestion
 from cavity.typing import Array, IntArray
@@ -76,13 +77,14 @@ class LabelledRows:
         """The rows with these numbers, in their order."""
         pa, _ = import_arrow()
         wanted: IntArray = np.unique(numbers)
-        unseen, parts, first = UnseenLevels(self.model.preprocessor_), [], 0
+        preprocessor = self.model.preprocessor_.reading(self.table)
+        unseen, parts, first = UnseenLevels(preprocessor), [], 0
         places: list[IntArray] = []
         for chunk, codes, at in self._chunks(list(dict.fromkeys([*self.model.columns_, *self.ids]))):
             unseen.look_at(chunk)
             inside = wanted[(wanted >= first) & (wanted < first + len(codes))] - first
             rows = chunk.take(pa.array(inside))
-            some = self.model.preprocessor_.typed(rows)
+            some = preprocessor.typed(rows)
             for name in self.ids:
                 if name not in some.schema.names:
                     some = some.append_column(name, rows.column(name))
@@ -117,20 +119,25 @@ class LabelledRows:
 
 
 def predictions(
-    model: TableClassifier, table: Table, keep: Sequence[str] = (), level: float | None = None
+    model: TableClassifier,
+    table: Table,
+    keep: Sequence[str] = (),
+    level: float | None = None,
+    decision: Decision | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Arrow record batches of predictions for all rows of a table, in order.
 
-    Columns: those named in `keep`, copied; `label`, the most probable class; `probability_<class>` (of
-    the second class alone, if there are two); `latent_mean` and `latent_variance` (`…_<class>` for more
-    than two). With a `level`, also `lower_<class>` and `upper_<class>`, the ends of the interval that
-    holds the probability with that posterior probability, and `aleatoric`, `epistemic` and `ood_score`,
-    as those of `predict_uncertainty` and `ood_score` of the classifiers.
+    Columns: those named in `keep`, copied; `label`, the class that the decision predicts, by default the
+    most probable one; `probability_<class>`, `latent_mean` and `latent_variance` (of the positive class
+    alone, if there are two, by default the second; `latent_…_<class>` for more). With a `level`, also
+    `lower_<class>` and `upper_<class>`, the ends of the interval that holds the probability with that
+    posterior probability, and `aleatoric`, `epistemic` and `ood_score`, as those of
+    `predict_uncertainty` and `ood_score` of the classifiers.
 
     The next chunk is read and encoded while this one is computed, and computed while the last is used.
     """
     warn_of_new_columns(model.preprocessor_, table)
-    return read_ahead(_predicted(model, table, keep, level))
+    return read_ahead(_predicted(model, table, keep, level, decision or Decision()))
 
 
 def warn_of_new_columns(
@@ -168,6 +175,7 @@ def encoded_chunks(
 
     warn_unseen: whether to warn, in the end, of categories that did not occur in training.
     """
+    preprocessor = preprocessor.reading(table)
     weights = [] if weight is None else [weight]
     columns = list(dict.fromkeys([*preprocessor.columns_, *others, *weights]))
     unseen = UnseenLevels(preprocessor)
@@ -184,21 +192,26 @@ def encoded_chunks(
 
 
 def _predicted(
-    model: TableClassifier, table: Table, keep: Sequence[str], level: float | None
+    model: TableClassifier,
+    table: Table,
+    keep: Sequence[str],
+    level: float | None,
+    decision: Decision,
 ) -> Iterator[pyarrow.RecordBatch]:
     pa, _ = import_arrow()
     words = [str(value) for value in model.classes_]
     with model.compute_context() as threads:
         for features, chunk, _, _ in encoded_chunks(model.preprocessor_, table, keep):
             mean, variance, log_proba = model.moments_and_log_proba(features, threads)
-            codes = log_proba.argmax(axis=1)
-            columns = {"label": pa.array(model.classes_[codes])}
+            columns = {"label": pa.array(model.classes_[decision.codes(log_proba)])}
             probability = np.exp(log_proba)
-            shown = [1] if len(words) == 2 else range(len(words))
+            shown = [decision.positive] if len(words) == 2 else range(len(words))
             columns |= {f"probability_{words[c]}": pa.array(probability[:, c]) for c in shown}
             for name, values in (("latent_mean", mean), ("latent_variance", variance)):
                 if len(values) == 1:
-                    columns[name] = pa.array(values[0])
+                    # The latent function of two classes is that of the second; the first has minus it.
+                    flips = name == "latent_mean" and decision.positive == 0
+                    columns[name] = pa.array(-values[0] if flips else values[0])
                 else:
                     columns |= {f"{name}_{words[c]}": pa.array(values[c]) for c in range(len(values))}
             if level is not None:

@@ -56,8 +56,15 @@ def absorb_chunk(
         else np.concatenate([part.weight for part in parts if part.weight is not None]),
     )
     if first or len(rows.X):
-        model.keep(_continued(model, rows, classes, first))
-        model.labels_ = _with_rows(model.labels_, rows)
+        absorb_rows(model, rows, classes)
+
+
+def absorb_rows(model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None = None) -> None:
+    """Let a table classifier learn from rows of a stream that are encoded with its columns."""
+    classifier = _continued(model, rows, classes)
+    labels = _with_rows(model.labels_, rows)
+    model.keep(classifier)
+    model.labels_ = labels
 
 
 def _learn(
@@ -99,10 +106,10 @@ def _learn(
 
 
 def _continued(
-    model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None, first: bool
+    model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None
 ) -> TrainedGPClassifier:
     """The classifier after some more rows; the one before stays as it is."""
-    if first:
+    if "estimator_" not in vars(model):
         before = SEPClassifier(random_state=0) if model.estimator is None else clone(model.estimator)
     else:
         before = copy(model.estimator_)

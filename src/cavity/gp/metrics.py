@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from cavity.gp.decisions import Decision
 from cavity.typing import Array, IntArray, JsonObject
 
 BINS = 15
@@ -53,6 +54,8 @@ class ScoreSums:
     """Sums from which the scores of any number of rows are computed, in constant memory."""
 
     n_classes: int
+    decision: Decision = field(default_factory=Decision)
+    """How labels are predicted, and which of two classes is the positive one."""
     nll: float = 0.0
     brier: float = 0.0
     bins: Array = field(default_factory=lambda: np.zeros((3, BINS)))
@@ -84,7 +87,7 @@ class ScoreSums:
         bin_of = np.minimum((confidence * BINS).astype(int), BINS - 1)
         for sums, values in zip(self.bins, (w, w * confidence, w * ~of_rows.error), strict=True):
             sums += np.bincount(bin_of, values, minlength=BINS)
-        np.add.at(self.confusion, (labels, log_proba.argmax(axis=1)), w)
+        np.add.at(self.confusion, (labels, self.decision.codes(log_proba)), w)
         for counts, c in zip(self.ranks, self._ranked, strict=True):
             grade = _grades(log_proba, c) + _GRADES * (labels == c)
             counts += np.bincount(grade, weights, minlength=2 * _GRADES).reshape(2, _GRADES)
@@ -101,8 +104,8 @@ class ScoreSums:
 
     @property
     def _ranked(self) -> Sequence[int]:
-        """Classes whose log odds rank the rows: the second of two, or all."""
-        return (1,) if self.n_classes == 2 else range(self.n_classes)
+        """Classes whose log odds rank the rows: the positive one of two, or all."""
+        return (self.decision.positive,) if self.n_classes == 2 else range(self.n_classes)
 
     def scores(self, training_counts: Array | IntArray) -> JsonObject:
         """Compute the scores by name, and those of a baseline.
@@ -114,6 +117,8 @@ class ScoreSums:
         counts = self.confusion.sum(axis=1)
         # Laplace's rule: without it a class that training has not seen costs the baseline infinitely.
         smoothed = (training_counts + 1) / (training_counts.sum() + len(training_counts))
+        with np.errstate(divide="ignore"):
+            usual = int(self.decision.codes(np.log(frequency)[None])[0])
         squared_distance = float(np.square(frequency).sum() - 2 * counts @ frequency / n + 1.0)
         return {
             "rows": int(self.rows.sum()),
@@ -124,28 +129,51 @@ class ScoreSums:
             "calibration_error": float(np.abs(self.bins[2] - self.bins[1]).sum()) / n,
             "auc": self._ranking(_area),
             "average_precision": self._ranking(_average_precision),
+            "precision": self._share_right(axis=0),
+            "recall": self._share_right(axis=1),
             "f1": self._f1(),
             "lift_10": self._ranking(_lift) if self.n_classes == 2 else None,
             "baseline": {
                 "nll": float(-(counts @ np.log(smoothed)) / n),
-                "error": 1.0 - float(counts[int(np.argmax(frequency))]) / n,
+                "error": 1.0 - float(counts[usual]) / n,
                 "brier": _brier_scale(self.n_classes) * squared_distance,
+                **self._mean_cost(counts[:, None] * (np.arange(self.n_classes) == usual)),
             },
+            **self._mean_cost(self.confusion),
             "confusion": (self.confusion if self.weighted else self.confusion.astype(int)).tolist(),
             "reliability": self._reliability(),
         }
 
     def _ranking(self, of: Callable[[Array, Array], float]) -> float | None:
-        """A score of the ranking: of the second class, or the mean over all classes that occur."""
+        """A score of the ranking: of the positive class, or the mean over all classes that occur."""
         known = [of(*counts) for counts in self.ranks if counts.any(axis=1).all()]
         return float(np.mean(known)) if known else None
 
     def _f1(self) -> float:
-        """Harmonic mean of precision and recall: of the second class, or the mean over all classes."""
+        """Harmonic mean of precision and recall: of the positive class, or the mean over all."""
         found, wanted = self.confusion.sum(axis=0), self.confusion.sum(axis=1)
         both = np.where(found + wanted > 0.0, found + wanted, 1.0)
         f1 = 2.0 * np.diag(self.confusion) / both
-        return float(f1[1] if self.n_classes == 2 else f1[found + wanted > 0.0].mean())
+        if self.n_classes == 2:
+            return float(f1[self.decision.positive])
+        return float(f1[found + wanted > 0.0].mean())
+
+    def _share_right(self, axis: int) -> float | None:
+        """Share of the rows that are predicted as positive (axis 0), or are it (1), which are both.
+
+        It is None without any such rows, and for more than two classes.
+        """
+        if self.n_classes > 2:
+            return None
+        positive = self.decision.positive
+        total = float(self.confusion.sum(axis=axis)[positive])
+        return float(self.confusion[positive, positive]) / total if total else None
+
+    def _mean_cost(self, confusion: Array) -> JsonObject:
+        """The mean cost of a row, if mistakes have costs, for rows by true and predicted class."""
+        if self.decision.costs is None:
+            return {}
+        return {"cost": float((confusion * self.decision.costs).sum() / confusion.sum())}
 
     def _reliability(self) -> list[JsonObject]:
         """Mean confidence, share of right answers and weight of the rows, in each bin that has rows."""

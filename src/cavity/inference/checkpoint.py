@@ -23,7 +23,7 @@ import numpy as np
 from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.protocol import Engine
-from cavity.errors import CheckpointError, NumericalError
+from cavity.errors import CheckpointError, NumericalError, warn_user
 from cavity.files import written_atomically
 from cavity.inference.checkpoint_file import (
     Archive,
@@ -131,6 +131,29 @@ class Checkpointer:
             return
         self.save(self.path, state, position, trainer, progress, monitor)
         self._last = time.monotonic()
+
+    def at_interruption(
+        self,
+        state: TrainingState,
+        position: Position,
+        trainer: Trainer,
+        progress: Progress,
+        monitor: Monitor,
+        exact: bool,
+    ) -> None:
+        """Save the state of a run that the user has stopped, so that nothing of it is lost.
+
+        exact: whether rows, state and records are those after the same step. If not, because the run was
+        stopped while a step was being recorded, an earlier checkpoint stays; without one, the state is
+        saved all the same, and training makes up for the difference. If the file cannot be written, that
+        is a warning, since the run has a result.
+        """
+        if self.path is None or (self._writer is not None and not exact):
+            return
+        try:
+            self.save(self.path, state, position, trainer, progress, monitor)
+        except CheckpointError as error:
+            warn_user(str(error))
 
     def save(
         self,

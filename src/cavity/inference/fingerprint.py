@@ -108,7 +108,8 @@ def fingerprint(
     return Fingerprint(
         {
             **{name: plain(value) for name, value in config.as_dict().items()},
-            "checkpoint_interval": None,  # how often a run is saved does not change it
+            # How often a run is saved does not change it, and it may go on to another limit.
+            **dict.fromkeys(("checkpoint_interval", "max_epochs", "max_seconds")),
             "kernel": plain(kernel),
             "inducing_points": plain(inducing_points),
             "class_weight": plain(class_weight),

@@ -68,6 +68,7 @@ def run(
     plan.ending = position.ending
     every = max(1, math.ceil(1.0 / (plan.share * _RECORDS_PER_EPOCH)))
     window = RunningInfo(every, progress.pending)
+    n_recorded = trainer.engine.n_commits
     with progress.until_interrupted():
         for before, rows in draws(trainer, config, position):
             batch = plan.batch(before, rows, progress.seconds)
@@ -77,6 +78,7 @@ def run(
             position = before.after_step(whole)
             plan.visited += plan.share * (1.0 if info is None else info.visited)
             if info is None:
+                n_recorded = trainer.engine.n_commits
                 continue
             now = position.epochs(plan.share)
             if (mean := window.add(info, position.step)) is not None:
@@ -87,7 +89,11 @@ def run(
             if plateau and plan.ending is None:
                 plan.ending = now
             position = replace(position, ending=plan.ending)
+            n_recorded = trainer.engine.n_commits
             checkpointer.after_step(state, position, trainer, progress, monitor)
+    if progress.interrupted:
+        exact = n_recorded == trainer.engine.n_commits
+        checkpointer.at_interruption(state, position, trainer, progress, monitor, exact)
     if not progress.history and (mean := window.rest()) is not None:
         progress.record(mean, position.epochs(plan.share))
     return LoopResult(

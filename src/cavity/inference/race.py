@@ -21,9 +21,11 @@ candidates.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from threading import Condition
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -142,6 +144,7 @@ def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
 class Prepared(NamedTuple):
     """Where the trial of a candidate begins."""
 
+    candidate: Candidate
     config: TrainingConfig
     scaling: Scaling
     start: Start
@@ -166,6 +169,9 @@ class _Runner:
         self.entries: dict[tuple[Candidate, int], RaceEntry] = {}
         self.learned: dict[tuple[Candidate, int], tuple[float, ...]] = {}
         """Kernel parameters at the end of each trial."""
+        self.ran: list[tuple[Candidate, int, Trial]] = []
+        """Trials that were run, with their lengths; those that the user has stopped are shorter."""
+        self._n_running, self._one_ended = 0, Condition()
         self.scalings: dict[tuple[str | None, str | None], Scaling] = {}
         self.best: tuple[RaceEntry, Trial] | None = None
         self.n_side_by_side = self.backend.n_side_by_side(self.source)
@@ -214,13 +220,25 @@ class _Runner:
             return False
         return entry.n_steps >= DOUBLE_COST and self.progress.has_time(entry.seconds)
 
-    def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
+    def recall(self) -> None:
+        """Enter all trials of the log."""
+        for key in self.log.trials:
+            *candidate, length = json.loads(key)
+            trial = self.log.get(key)
+            assert trial is not None
+            self._note(Candidate(*candidate), length, trial)
+
+    def _note(self, candidate: Candidate, length: int, trial: Trial) -> RaceEntry:
         entry = entry_of(candidate, length, trial)
         self.entries[candidate, length] = entry
         if self.best is None or _by_length(entry) < _by_length(self.best[0]):
             self.best = entry, trial
         if trial.theta:
             self.learned[candidate, length] = trial.theta
+        return entry
+
+    def _enter(self, candidate: Candidate, length: int, trial: Trial) -> None:
+        entry = self._note(candidate, length, trial)
         self.log.put(trial_key(candidate, length), trial)
         self.progress.stage(
             f"race: held-out NLL {entry.log_loss:.4f} ± {entry.standard_error:.4f} in "
@@ -242,7 +260,8 @@ class _Runner:
             source = with_feature_set(self.source, config.feature_set)
             self.scalings[key] = learn_scaling(source, config, self.backend)
         scaling = self.scalings[key]
-        return Prepared(config, scaling, self.make_start(scaling, config), self.epochs(candidate))
+        start = self.make_start(scaling, config)
+        return Prepared(candidate, config, scaling, start, self.epochs(candidate))
 
     def whole(self, candidate: Candidate) -> TrainingConfig:
         """The configuration of the whole fit of a candidate."""
@@ -279,7 +298,35 @@ class _Runner:
     ) -> Trial:
         if isinstance(prepared, Trial):
             return prepared
-        config, scaling, start, epochs = prepared
+        with self._one_ended:
+            self._n_running += 1
+        try:
+            if self.progress.interrupted:
+                raise KeyboardInterrupt
+            trial, is_whole = self._trained(backend, prepared, length, seconds)
+            self.ran.append((prepared.candidate, length, trial))
+            if not is_whole:
+                raise KeyboardInterrupt
+            return trial
+        finally:
+            with self._one_ended:
+                self._n_running -= 1
+                self._one_ended.notify_all()
+
+    def stop(self) -> None:
+        """Enter the trials that were run, as far as they have come, if none was entered before."""
+        if self.best is None:
+            with self._one_ended:
+                self._one_ended.wait_for(lambda: not self._n_running)
+            for candidate, length, trial in self.ran:
+                if trial.n_steps:
+                    self._note(candidate, length, trial)
+
+    def _trained(
+        self, backend: LocalBackend, prepared: Prepared, length: int, seconds: float
+    ) -> tuple[Trial, bool]:
+        """A trial, and whether it has come to its end."""
+        _, config, scaling, start, epochs = prepared
         config = replace(
             config,
             max_epochs=EPOCHS_SHARE * length * epochs,
@@ -295,13 +342,13 @@ class _Runner:
             trainer, trained = train_steps(problem, config, progress, nowhere)
             score = validation_score(trainer, trained.state)
         except (NumericalError, np.linalg.LinAlgError):
-            return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds)
-        if progress.interrupted:
-            raise KeyboardInterrupt
+            return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds), True
         theta = trained.state.x[: trainer.problem.space.n_theta]
         # A start need not be exact, and a configuration is for reading, too.
         learned = tuple(round(float(value), START_DIGITS) for value in theta)
-        return Trial(score, trained.n_steps, progress.seconds, learned, _end(trainer, trained.state))
+        end = _end(trainer, trained.state)
+        trial = Trial(score, trained.n_steps, progress.seconds, learned, end)
+        return trial, not progress.interrupted
 
 
 def _end(trainer: Trainer, state: TrainingState) -> Start:
@@ -345,6 +392,9 @@ def race(
     pilot = entrants.varied(entrants.start, n_inducing=PILOT_POINTS)
     entrants = replace(entrants, start=pilot)
     runner = _Runner(source, held_out, backend, configure, make_start, entrants, log, progress)
+    if log.winner is not None:
+        runner.recall()
+        return _decision(runner, log.winner)
     best, stopped = pilot, None
     rounds = _rounds(entrants, runner.n_side_by_side)
     questions = (
@@ -368,12 +418,19 @@ def race(
                 break
             best, left = larger, left[1:]
     if block.interruption is not None:
+        runner.stop()
         if runner.best is None:
             raise block.interruption
         best, stopped = runner.best[0].candidate, runner.best[1]
+    return _decision(runner, best, stopped)
+
+
+def _decision(runner: _Runner, best: Candidate, stopped: Trial | None = None) -> Decision:
+    """The decision for a candidate; stopped: its trial, if the user has stopped the race."""
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (*_by_length(e), str(e.candidate)))
-    seconds = log.decided(progress.seconds) if stopped is None else progress.seconds
+    seconds = runner.progress.seconds
+    seconds = runner.log.decided(best, seconds) if stopped is None else seconds
     config, race = runner.whole(best), Race(tuple(entries), seconds)
     return Decision(config, race, stopped, runner.scalings.get((config.scaling, config.feature_set)))
 

@@ -159,15 +159,28 @@ class RaceLog:
 
     path: Path | None
     fingerprint: Fingerprint
+    limits: list[float]
+    """Epochs and seconds of the whole fit, by which the length of a trial is chosen."""
     trials: dict[str, list[float]]
     seconds: float | None = None
     """Seconds that the race has taken, once it is decided."""
+    winner: Candidate | None = None
+    """The best candidate, once the race is decided."""
 
     @classmethod
-    def open(cls, checkpoint: Path | None, make_fingerprint: Callable[[], Fingerprint]) -> RaceLog:
-        """The log of a fit with this checkpoint; that of another fit is an error."""
+    def open(
+        cls,
+        checkpoint: Path | None,
+        config: TrainingConfig,
+        make_fingerprint: Callable[[], Fingerprint],
+    ) -> RaceLog:
+        """The log of a fit with this checkpoint; that of another fit is an error.
+
+        If the fit has other limits now, a decision stays, and an undecided race begins anew.
+        """
+        limits = [config.max_epochs, config.max_seconds]
         if checkpoint is None:
-            return cls(None, Fingerprint(), {})
+            return cls(None, Fingerprint(), limits, {})
         path, fingerprint = race_file(checkpoint), make_fingerprint()
         stored: object = None
         if path.exists():
@@ -175,16 +188,18 @@ class RaceLog:
                 stored = json.loads(path.read_text("utf-8"))
             except (OSError, ValueError):
                 stored = None
-        trials, seconds = {}, None
+        log = cls(path, fingerprint, limits, {})
         if isinstance(stored, dict) and "fingerprint" in stored:
             difference = fingerprint.difference(stored["fingerprint"])
             if difference is not None:
                 raise of_another_fit(checkpoint, difference)
+            seconds, winner = stored.get("seconds"), _as_candidate(stored.get("winner"))
+            if isinstance(seconds, float) and winner is not None:
+                log.seconds, log.winner = seconds, winner
             found = stored.get("trials")
-            if isinstance(found, dict):
-                trials = {key: row for key, row in found.items() if _is_trial(row)}
-            seconds = stored.get("seconds")
-        return cls(path, fingerprint, trials, seconds if isinstance(seconds, float) else None)
+            if isinstance(found, dict) and (log.winner is not None or stored.get("limits") == limits):
+                log.trials = {key: row for key, row in found.items() if _is_trial(row) and _is_key(key)}
+        return log
 
     def get(self, key: str) -> Trial | None:
         """A trial that is finished."""
@@ -198,10 +213,10 @@ class RaceLog:
         self.trials[key] = [*map(float, trial.score), float(trial.n_steps), trial.seconds, *trial.theta]
         self._write()
 
-    def decided(self, seconds: float) -> float:
-        """Keep the seconds that the race has taken; those of the first time, if it was resumed."""
+    def decided(self, winner: Candidate, seconds: float) -> float:
+        """Keep the winner and the seconds that the race has taken; those of the first time count."""
         if self.seconds is None:
-            self.seconds = seconds
+            self.seconds, self.winner = seconds, winner
             self._write()
         return self.seconds
 
@@ -209,8 +224,10 @@ class RaceLog:
         if self.path is not None:
             document = {
                 "fingerprint": self.fingerprint.as_json(),
+                "limits": self.limits,
                 "trials": self.trials,
                 "seconds": self.seconds,
+                "winner": self.winner,
             }
             with written_atomically(self.path) as file:
                 file.write(json.dumps(document).encode())
@@ -218,3 +235,23 @@ class RaceLog:
 
 def _is_trial(row: object) -> bool:
     return isinstance(row, list) and len(row) >= 5 and all(isinstance(v, float) for v in row)
+
+
+def _is_key(key: str) -> bool:
+    """Whether a key is that of a trial: a candidate and a length."""
+    try:
+        *row, length = json.loads(key)
+    except (TypeError, ValueError):
+        return False
+    return _as_candidate(row) is not None and isinstance(length, int)
+
+
+def _as_candidate(row: object) -> Candidate | None:
+    """The candidate that a log names; None if it names none."""
+    if not isinstance(row, list) or len(row) != len(Candidate._fields):
+        return None
+    candidate = Candidate(*row)
+    whole = isinstance(candidate.n_inducing, int) and candidate.n_inducing > 0
+    numbers = all(isinstance(value, float) for value in candidate[:2])
+    names = (candidate.scaling, candidate.kernel_name, candidate.feature_set)
+    return candidate if whole and numbers and all(isinstance(n, str | None) for n in names) else None

@@ -118,6 +118,7 @@ class DaskEngine(Engine):
 
     def commit(self) -> None:
         """Let the rows keep the sites and scores of the last pass."""
+        self.n_commits += 1
         if self._pending is not None:
             keys, result, whole = self._pending
             self._pending = None

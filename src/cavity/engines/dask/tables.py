@@ -14,6 +14,7 @@ from distributed import Client
 from cavity.data.encoded import encoded_rows
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
+from cavity.data.records import JsonTable
 from cavity.data.table import ArrowTable, FrameTable, Table, TextTable, check_column_names
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, AnyDtype, Array
@@ -91,7 +92,7 @@ def _pieces(table: Table) -> Sequence[Table | Delayed]:
         return list(table.frame.to_delayed())
     if isinstance(table, ArrowTable):
         return [*table.pieces(_PIECE_ROWS)]
-    if isinstance(table, TextTable):
+    if isinstance(table, (TextTable, JsonTable)):
         return [*table.pieces()]
     raise SourceError(
         f"{table.name} is in memory, and a cluster reads files and Dask data frames: pass the path of "
