@@ -126,7 +126,7 @@ def test_a_terminal_sees_the_bar(folder):
     os.close(leader)
     assert process.wait() == 0
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
-    for words in ("iteration", "objective", "leave-one-out NLL", "rows/s", "exact sweep"):
+    for words in ("epoch", "objective", "leave-one-out NLL", "rows/s", "exact sweep"):
         assert words in text, words
     assert len(set(re.findall(r"(\d+)%", text))) > 3
     assert "━" in text
