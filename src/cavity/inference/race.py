@@ -306,6 +306,7 @@ class _Runner:
             trial, is_whole = self._trained(backend, prepared, length, seconds)
             self.ran.append((prepared.candidate, length, trial))
             if not is_whole:
+                self.progress.stop()  # the trials beside it end, too
                 raise KeyboardInterrupt
             return trial
         finally:
