@@ -14,7 +14,8 @@ import pytest
 from matplotlib import pyplot
 
 from commands_elsewhere import CHECKS
-from doc_pages import PAGES, ROOT, Block, Reader
+from doc_blocks import Block
+from doc_pages import PAGES, ROOT, Reader
 from flights_table import flights
 
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
