@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import RECORDS, RESULTS
+from benchmarks.__main__ import README, RECORDS, RESULTS
 from benchmarks.drawing import mean_curve
 from benchmarks.progress import Bar
 from benchmarks.records import Repetition
@@ -21,6 +21,9 @@ def repetition(label, seconds, nll, budget=None, **rest):
 def test_the_committed_page_is_what_the_records_say():
     text = Path(RESULTS).read_text(encoding="utf-8")
     assert text == results.page(RECORDS), "run: python -m benchmarks results"
+    front = README.read_text(encoding="utf-8")
+    assert front.count("<!-- records of tables -->") == 1
+    assert front == results.readme(front, RECORDS), "run: python -m benchmarks results"
 
 
 def test_a_benchmark_without_records_says_how_to_get_them(tmp_path):
