@@ -22,7 +22,7 @@ def orders(n, seed):
     rows = []
     for i in range(n):
         weight, town = round(rng.uniform(0.1, 12.0), 2), rng.choice(_TOWNS)
-        score = 2.0 * math.sin(weight / 2.0) + 1.5 * (town == "Bern") - 0.5 + rng.gauss(0.0, 0.5)
+        score = 2.0 * math.sin(weight / 2.0) + 1.5 * (town == "Bern") - 1.2 + rng.gauss(0.0, 0.5)
         rows.append(
             {
                 IDENTIFIER: f"R{seed}-{i:05d}",
