@@ -38,16 +38,15 @@ USER, DEVELOPER = "cli,serve,onnx", "dev"
 """Extras of somebody who uses all of the command line, and of somebody who runs the tests."""
 WHEEL_TESTS = [
     "tests/test_types_for_users.py",
-    "tests/test_memory.py",
     "tests/cli/test_cli_commands.py",
     "tests/cli/test_explain_export.py",
     "tests/cli/test_serve.py",
-    "tests/estimators/test_sklearn_contract.py",
     "tests/estimators/test_table_surface.py",
-    "tests/export",
+    "tests/export/test_model_file.py",
+    "tests/export/onnx/test_export.py",
     "tests/report",
 ]
-"""Tests that run against the installed wheel: the estimators' contract, and whatever ships as a file."""
+"""Tests that run against the installed wheel: types, commands, files and pages, which ship with it."""
 
 
 class StepError(Exception):
