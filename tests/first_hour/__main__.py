@@ -44,7 +44,7 @@ WHEEL_TESTS = [
     "tests/estimators/test_table_surface.py",
     "tests/export/test_model_file.py",
     "tests/export/onnx/test_export.py",
-    "tests/report",
+    "tests/report/test_in_a_browser.py",
 ]
 """Tests that run against the installed wheel: types, commands, files and pages, which ship with it."""
 
