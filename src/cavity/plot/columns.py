@@ -151,12 +151,6 @@ class TableColumns(Columns):
         labels = label_values(table, y)
         self.labels = None if labels is None else labels[chosen]
 
-    def _as_learned(self, table: pa.Table) -> pa.Table:
-        """Text as the numbers and dates that the model has learned to read in it."""
-        pa, _ = import_arrow()
-        batches = [self.preprocessor.typed(batch) for batch in table.to_batches()]
-        return pa.Table.from_batches(batches) if batches else table
-
     def numbers(self, j: int) -> Array:
         """Values [n] of a numeric column, NaN where they are missing."""
         if self.encoders[j].kind != NUMERIC:
@@ -207,6 +201,12 @@ class TableColumns(Columns):
         for j, cells in changed.items():
             table = table.set_column(j, self.names[j], [pa.array(cells)])
         return self.preprocessor.transform(table)
+
+    def _as_learned(self, table: pa.Table) -> pa.Table:
+        """Text as the numbers and dates that the model has learned to read in it."""
+        pa, _ = import_arrow()
+        batches = [self.preprocessor.typed(batch) for batch in table.to_batches()]
+        return pa.Table.from_batches(batches) if batches else table
 
     def _typical(self) -> pa.Table:
         """A single row: medians of numbers and dates, and the commonest of other values."""
