@@ -8,21 +8,17 @@ is replaced. Nothing is measured here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from math import exp, log
 from pathlib import Path
-from statistics import mean, median
 from typing import Any
 
-from benchmarks.records import Repetition, read
+from benchmarks import readme_table
+from benchmarks.records import read
 from benchmarks.registry import Benchmark, benchmarks
-from benchmarks.tables import markdown
 
 TEMPLATE = Path(__file__).parent / "results.template.md"
 FIGURES = "../benchmarks/figures"  # as seen from docs/
 _PLACE = re.compile(r"^\{\{ ([\w-]+) \}\}$", re.MULTILINE)
-_SHORT = re.compile(r"(?<=<!-- records of tables -->\n).*?(?=<!-- end -->)", re.DOTALL)
-_METHODS = ("cavity", "LightGBM", "CatBoost", "logistic regression")
+_README = re.compile(r"(?<=<!-- results: begin -->\n).*(?=<!-- results: end -->)", re.DOTALL)
 
 
 def page(records: Path, template: str | None = None) -> str:
@@ -67,58 +63,7 @@ def machine(facts: dict[str, Any]) -> str:
 
 
 def readme(text: str, records: Path) -> str:
-    """The README's text with its table, which sums up the benchmark of tables, made anew."""
-    stored = read(records / "tables.jsonl")
-    short = in_short(stored.repetitions) + "\n\n*" + machine(stored.machines[-1]) + "*\n"
-    return _SHORT.sub(lambda _: short, text)
-
-
-def in_short(repetitions: Sequence[Repetition]) -> str:
-    """Means over the tables that every method has fitted, and the tables where ours is not the best.
-
-    >>> def fit(label, nll, ece):
-    ...     scores = {"nll": nll, "ece": ece, "error": 0.1}
-    ...     return Repetition("tables", label, label, "crabs", 0, {}, seconds=2.0, metrics=scores)
-    >>> scores = {"cavity": (0.3, 0.02), "LightGBM": (0.2, 0.03), "CatBoost": (0.4, 0.03)}
-    >>> scores["logistic regression"] = (0.5, 0.01)
-    >>> print(in_short([fit(label, *pair) for label, pair in scores.items()]).rpartition("|")[2].strip())
-    NLL higher than the better tree's: crabs; than logistic regression's: none.
-    ECE higher than logistic regression's: crabs.
-    """
-    fits: dict[str, dict[str, Repetition]] = {}
-    for r in repetitions:
-        if r.failure is None:
-            fits.setdefault(r.dataset, {})[r.label] = r
-    shared = {name: here for name, here in fits.items() if set(_METHODS) <= set(here)}
-
-    def metric(label: str, name: str) -> list[float]:
-        return [here[label].metrics[name] for here in shared.values()]
-
-    def line(words: str, value: Callable[[str], str]) -> list[str]:
-        return [words, *(value(label) for label in _METHODS)]
-
-    def where(name: str, *others: str) -> str:
-        worse = [
-            table
-            for table, here in shared.items()
-            if here[_METHODS[0]].metrics[name] > min(here[label].metrics[name] for label in others)
-        ]
-        return ", ".join(worse) or "none"
-
-    lowest = [min(_METHODS, key=lambda label: here[label].metrics["nll"]) for here in shared.values()]
-    rows = [
-        line("NLL, geometric mean", lambda m: f"{exp(mean(map(log, metric(m, 'nll')))):.4f}"),
-        line("tables with the lowest NLL", lambda m: str(lowest.count(m))),
-        line("error, mean", lambda m: f"{mean(metric(m, 'error')):.2%}"),
-        line("calibration error (ECE), mean", lambda m: f"{mean(metric(m, 'ece')):.4f}"),
-        line(
-            "seconds a fit, median",
-            lambda m: f"{median(here[m].seconds or 0.0 for here in shared.values()):.1f}",
-        ),
-    ]
-    table = markdown([f"{len(shared)} tables, test rows", *_METHODS], rows)
-    return (
-        f"{table}\n\nNLL higher than the better tree's: {where('nll', *_METHODS[1:3])}; than logistic "
-        f"regression's: {where('nll', _METHODS[3])}.\nECE higher than logistic regression's: "
-        f"{where('ece', _METHODS[3])}."
-    )
+    """The README with its table made anew."""
+    if not _README.search(text):
+        raise ValueError("the README lacks <!-- results: begin --> and <!-- results: end -->")
+    return _README.sub(lambda place: readme_table.table(records) + "\n", text)

@@ -10,7 +10,7 @@ from benchmarks.drawing import mean_curve
 from benchmarks.progress import Bar
 from benchmarks.records import Repetition
 
-from benchmarks import compare, progress, records, results, same_results, tables
+from benchmarks import compare, progress, readme_table, records, results, same_results, tables
 
 
 def repetition(label, seconds, nll, budget=None, **rest):
@@ -21,9 +21,13 @@ def repetition(label, seconds, nll, budget=None, **rest):
 def test_the_committed_page_is_what_the_records_say():
     text = Path(RESULTS).read_text(encoding="utf-8")
     assert text == results.page(RECORDS), "run: python -m benchmarks results"
-    front = README.read_text(encoding="utf-8")
-    assert front.count("<!-- records of tables -->") == 1
-    assert front == results.readme(front, RECORDS), "run: python -m benchmarks results"
+
+
+def test_the_readmes_table_is_what_the_records_say():
+    text = README.read_text(encoding="utf-8")
+    assert text == results.readme(text, RECORDS), "run: python -m benchmarks results"
+    with pytest.raises(ValueError, match="lacks <!-- results"):
+        results.readme("# A page", RECORDS)
 
 
 def test_a_benchmark_without_records_says_how_to_get_them(tmp_path):
@@ -33,7 +37,7 @@ def test_a_benchmark_without_records_says_how_to_get_them(tmp_path):
         results.page(tmp_path, "{{ table9 }}\n")
 
 
-@pytest.mark.parametrize("module", [compare, progress, records, results, same_results])
+@pytest.mark.parametrize("module", [compare, progress, readme_table, records, results, same_results])
 def test_examples(module):
     assert doctest.testmod(module).failed == 0
 

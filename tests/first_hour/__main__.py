@@ -303,8 +303,8 @@ def every_extra(place):
     ask = "from importlib.metadata import metadata as m; print(*m('cavity').get_all('Provides-Extra'))"
     declared = {*place.run("python", "-c", ask)[0].split()} - {"docs", "dev"}
     tried = place.run("python", script, "--list")[0].split()
-    expect(set(tried) == declared, f"extras {sorted(declared)}; tried are {sorted(tried)}")
-    for extra in ("", *tried):
+    expect(declared <= set(tried), f"nothing here uses the extras {sorted(declared - set(tried))}")
+    for extra in ("", *sorted(declared)):
         place.run("python", script, extra)
 
 

@@ -171,6 +171,21 @@ def cli():
     _command("report", "m.cavity", "moons.csv", "-o", "m.html", "-q")
 
 
+def excel():
+    """Sheets of Excel."""
+    import openpyxl
+
+    from cavity import SEPClassifier, TableClassifier
+
+    _, X, y = moons()
+    book = openpyxl.Workbook()
+    for row in [("east", "moon"), *zip(X[:, 0].tolist(), map(str, y), strict=True)]:
+        book.active.append(row)
+    book.save("moons.xlsx")
+    small = SEPClassifier(n_inducing=8, max_epochs=10, random_state=0, n_jobs=1)
+    assert TableClassifier(small).fit("moons.xlsx", "moon").n_features_in_ == 1
+
+
 def serve():
     """The service, up to its first answer."""
     import cavity
@@ -194,7 +209,7 @@ def _command(*arguments):
 
 FEATURES = {
     "": alone,
-    **{use.__name__: use for use in (parquet, plot, report, save, onnx, dask, cli, serve)},
+    **{use.__name__: use for use in (parquet, excel, plot, report, save, onnx, dask, cli, serve)},
 }
 """What each extra is for; the extras `docs` and `dev` are for those who work on cavity."""
 
