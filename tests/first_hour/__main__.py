@@ -343,6 +343,8 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m first_hour", description=__doc__.partition("\n")[0])
     parser.add_argument("dist", type=Path, help="folder with the wheel and the source distribution")
     (wheel,) = parser.parse_args().dist.resolve().glob("*.whl")
+    # A shell lets what it starts in the background ignore Ctrl-C, and then so would the commands.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="first-hour-") as folder:
         place = Place(Path(folder).resolve(), wheel)
