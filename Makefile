@@ -4,7 +4,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 MINIMUM := .venv-minimum
 
-.PHONY: install test lint types contract unit test-all test-minimum demo docs pictures reproduce campaign bench-micro bench-check dist clean
+.PHONY: install test lint types contract unit test-all test-minimum demo docs pictures reproduce campaign bench-micro bench-check dist first-hour clean
 
 install: $(VENV)/.installed
 
@@ -89,6 +89,10 @@ bench-check: install
 dist: install
 	rm -rf dist
 	$(BIN)/python -m build
+
+# What a stranger does with the wheel and a fresh environment, and tests of the installed wheel.
+first-hour: dist
+	cd tests && ../$(BIN)/python -m first_hour ../dist
 
 clean:
 	rm -rf $(VENV) $(MINIMUM) dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

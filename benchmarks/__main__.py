@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 RECORDS = HERE / "records"
 FIGURES = HERE / "figures"
 RESULTS = HERE.parent / "docs" / "results.md"
+README = HERE.parent / "README.md"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,9 +50,12 @@ def parser() -> argparse.ArgumentParser:
             "--stand-ins", action="store_true", help="small sets of scikit-learn's for CAVITY_DATA"
         )
 
-    results = commands.add_parser("results", help="write docs/results.md from the records")
+    results = commands.add_parser(
+        "results", help="write results.md and the README's table from the records"
+    )
     results.add_argument("--out", type=Path, default=RECORDS, metavar="DIR", help="record folder")
     results.add_argument("--page", type=Path, default=RESULTS)
+    results.add_argument("--readme", type=Path, default=README)
 
     table = commands.add_parser("table", help="print a record file as a Markdown table")
     table.add_argument("file", type=Path)
@@ -166,6 +170,8 @@ def _recorded(item: Benchmark, arguments: argparse.Namespace) -> Path:
 
 def _results(arguments: argparse.Namespace) -> int:
     arguments.page.write_text(results.page(arguments.out), encoding="utf-8")
+    front = arguments.readme.read_text(encoding="utf-8")
+    arguments.readme.write_text(results.readme(front, arguments.out), encoding="utf-8")
     return 0
 
 

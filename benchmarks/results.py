@@ -1,7 +1,8 @@
-"""docs/results.md, from the template beside this file and the stored records.
+"""docs/results.md and the table of the README, from the stored records.
 
-The template holds the words. A line `{{ NAME }}` becomes the table, the figure and the machine of that
-benchmark's record file. Nothing is measured here.
+The template beside this file holds the words of the page. A line `{{ NAME }}` becomes the table, the
+figure and the machine of that benchmark's record file. In the README, what stands between two comments
+is replaced. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+from benchmarks import readme_table
 from benchmarks.records import read
 from benchmarks.registry import Benchmark, benchmarks
 
 TEMPLATE = Path(__file__).parent / "results.template.md"
 FIGURES = "../benchmarks/figures"  # as seen from docs/
 _PLACE = re.compile(r"^\{\{ ([\w-]+) \}\}$", re.MULTILINE)
+_README = re.compile(r"(?<=<!-- results: begin -->\n).*(?=<!-- results: end -->)", re.DOTALL)
 
 
 def page(records: Path, template: str | None = None) -> str:
@@ -57,3 +60,10 @@ def machine(facts: dict[str, Any]) -> str:
     names = {"numpy": "NumPy", "sklearn": "scikit-learn", "blas": "BLAS", "commit": "commit"}
     versions = [f"{name} {facts[key]}" for key, name in names.items() if facts.get(key)]
     return ", ".join(parts) + "; " + ", ".join([*versions, *filter(None, [facts.get("date")])])
+
+
+def readme(text: str, records: Path) -> str:
+    """The README with its table made anew."""
+    if not _README.search(text):
+        raise ValueError("the README lacks <!-- results: begin --> and <!-- results: end -->")
+    return _README.sub(lambda place: readme_table.table(records) + "\n", text)

@@ -1,7 +1,6 @@
 """The pages of the documentation, and a reader that executes their code blocks in order."""
 
 import argparse
-import doctest
 import json
 import re
 import shlex
@@ -10,13 +9,13 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 from typer.testing import CliRunner
 
 from cavity.cli.app import app
 from commands_elsewhere import CHECKS
+from doc_blocks import blocks, run_python
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -25,23 +24,9 @@ PAGES = sorted(
         *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts),
     ]
 )
-FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NUMBERED = {"command-line.md"}
 """Pages whose numbers are compared with what the commands print."""
 LOOKS_LIKE_SHELL = re.compile(r"^(\$|cavity|make|pip|python|export) [\w-]", re.MULTILINE)
-
-
-class Block(NamedTuple):
-    language: str
-    text: str
-    line: int
-    """Line of the page where the text begins."""
-
-
-def blocks(page):
-    """The fenced blocks of a page."""
-    text = page.read_text(encoding="utf-8")
-    return [Block(m[1], m[2], text[: m.start(2)].count("\n") + 1) for m in FENCED.finditer(text)]
 
 
 class Reader:
@@ -67,8 +52,7 @@ class Reader:
     def execute(self, block):
         """Run a block, or check it if it cannot be run here."""
         if block.language == "python":
-            session = block.text.startswith(">>>")
-            (self._python_session if session else self._python)(block)
+            run_python(self.page, block, self.names)
         elif block.language == "console":
             self._console(block)
         elif block.language == "sh":
@@ -82,19 +66,6 @@ class Reader:
             assert not LOOKS_LIKE_SHELL.search(block.text), f"{self.page}: commands belong into ```sh"
         elif block.language not in ("{eval-rst}", "{toctree}"):  # Sphinx executes these
             raise AssertionError(f"{self.page.name}:{block.line}: {block.language!r} is never run")
-
-    def _python(self, block):
-        code = "\n" * (block.line - 1) + block.text
-        exec(compile(code, self.page, "exec"), self.names)
-
-    def _python_session(self, block):
-        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-        name = self.page.name
-        session = doctest.DocTestParser().get_doctest(block.text, self.names, name, name, block.line - 1)
-        report = []
-        runner.run(session, out=report.append, clear_globs=False)
-        self.names.update(session.globs)
-        assert runner.failures == 0, "".join(report)
 
     def _console(self, block):
         """Run the commands after `$` and compare what they print.

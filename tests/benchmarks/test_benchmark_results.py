@@ -5,12 +5,12 @@ import io
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import RECORDS, RESULTS
+from benchmarks.__main__ import README, RECORDS, RESULTS
 from benchmarks.drawing import mean_curve
 from benchmarks.progress import Bar
 from benchmarks.records import Repetition
 
-from benchmarks import compare, progress, records, results, same_results, tables
+from benchmarks import compare, progress, readme_table, records, results, same_results, tables
 
 
 def repetition(label, seconds, nll, budget=None, **rest):
@@ -23,6 +23,13 @@ def test_the_committed_page_is_what_the_records_say():
     assert text == results.page(RECORDS), "run: python -m benchmarks results"
 
 
+def test_the_readmes_table_is_what_the_records_say():
+    text = README.read_text(encoding="utf-8")
+    assert text == results.readme(text, RECORDS), "run: python -m benchmarks results"
+    with pytest.raises(ValueError, match="lacks <!-- results"):
+        results.readme("# A page", RECORDS)
+
+
 def test_a_benchmark_without_records_says_how_to_get_them(tmp_path):
     text = results.page(tmp_path, "{{ table1 }}\n")
     assert text == "*Not recorded yet; `python -m benchmarks run table1` measures it.*\n"
@@ -30,7 +37,7 @@ def test_a_benchmark_without_records_says_how_to_get_them(tmp_path):
         results.page(tmp_path, "{{ table9 }}\n")
 
 
-@pytest.mark.parametrize("module", [compare, progress, records, results, same_results])
+@pytest.mark.parametrize("module", [compare, progress, readme_table, records, results, same_results])
 def test_examples(module):
     assert doctest.testmod(module).failed == 0
 

@@ -64,7 +64,7 @@ def test_killed_again_and_again_it_ends_where_it_would_have(tmp_path, how):
     undisturbed = start(how, "", tmp_path / "whole.npy")
     kills = 0
     said = (tmp_path / "said.txt").open("w+")
-    while kills < 3:
+    while kills < 2:
         moment = time.time_ns()
         process = start(how, checkpoint, out, said)
         while process.poll() is None and not written_since(checkpoint, moment):

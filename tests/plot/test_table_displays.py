@@ -122,3 +122,20 @@ def test_rows_without_a_label_do_not_count_for_calibration(model, ax):
     frame = pd.concat([FRAME, flights(30, seed=3).assign(delayed=None)])
     assert CalibrationDisplay.from_estimator(model, frame, "delayed", ax=ax).bins.count.sum() == 300
     assert whole.bins.count.sum() == 300
+
+
+def test_numbers_and_dates_in_text_have_the_effects_of_what_they_mean():
+    def as_people_write(frame):
+        hours = frame["hour"].map("{:.2f}".format).str.replace(".", ",").replace("nan", "n/a")
+        return frame.assign(hour=hours, date=frame["date"].dt.strftime("%d.%m.%Y"))
+
+    small = SEPClassifier(n_inducing=8, random_state=0, config={"tol": 1e-2})
+    plain, text = (TableClassifier(small).fit(f, "delayed") for f in (FRAME, as_people_write(FRAME)))
+    for column in ("hour", "date"):
+        position = plain.columns_.index(column)
+        wanted, found = (
+            partial_effect(fit, frame, position, n_rows=5, n_draws=10)
+            for fit, frame in ((plain, FRAME), (text, as_people_write(FRAME)))
+        )
+        assert (found.grid == wanted.grid).all()
+        assert np.allclose(found.probability, wanted.probability, atol=1e-6)

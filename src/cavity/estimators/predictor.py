@@ -95,7 +95,7 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
         mean, variance = self._latent_moments(X, offset)
         return self.model_.likelihood.decision_score(mean, variance)
 
-    def predict(self, X: InputRows, *, offset: InputOffset = None) -> Array:
+    def predict(self, X: InputRows, *, offset: InputOffset = None) -> AnyArray:
         """The most probable class of each row [n]."""
         scores = self.decision_function(X, offset=offset)
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)

@@ -320,7 +320,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         return self._at(X)[2]
 
     @lazy_on_dask
-    def predict(self, X: InputRows) -> Array:
+    def predict(self, X: InputRows) -> AnyArray:
         """The most probable class of each row [n]."""
         codes = self._at(X)[2].argmax(axis=1)
         return np.asarray(self.classes_[codes])

@@ -156,7 +156,7 @@ class TableColumns(Columns):
         table = frame_of({name: [] for name in self.names} if X is None else X)
         self.preprocessor.check_columns(table.schema.names, "the data frame")
         chosen = spaced(table.num_rows, max_rows)
-        self.table = table.select(self.names).take(chosen).combine_chunks()
+        self.table = self._as_learned(table.select(self.names).take(chosen).combine_chunks())
         self.n_rows = len(chosen)
         labels = label_values(table, y)
         self.labels = None if labels is None else labels[chosen]
@@ -222,6 +222,12 @@ class TableColumns(Columns):
         for j, cells in changed.items():
             table = table.set_column(j, self.names[j], [pa.array(cells)])
         return self.preprocessor.transform(table)
+
+    def _as_learned(self, table: pa.Table) -> pa.Table:
+        """Text as the numbers and dates that the model has learned to read in it."""
+        pa, _ = import_arrow()
+        batches = [self.preprocessor.typed(batch) for batch in table.to_batches()]
+        return pa.Table.from_batches(batches) if batches else table
 
     def _typical(self) -> pa.Table:
         """A single row: medians of numbers and dates, and the commonest of other values."""

@@ -54,13 +54,6 @@ def client(cluster):
     return cluster
 
 
-@pytest.fixture
-def own_client():
-    """Of a cluster of its own, for tests that change its size."""
-    with started(2) as client:
-        yield client
-
-
 @pytest.fixture(scope="module")
 def undisturbed(cluster):
     wait_for_workers(cluster, 2)
@@ -212,14 +205,14 @@ def test_a_message_is_not_kept_up_by_a_worker_that_is_gone(client, monkeypatch):
     assert time.monotonic() - begin < 0.5 * comm.PATIENCE
 
 
-def test_a_worker_added_and_one_paused(own_client, undisturbed):
+def test_a_worker_added_and_one_paused(undisturbed):
     def pause():
-        pid = next(iter(worker_pids(own_client).values()))
+        pid = next(iter(worker_pids(client).values()))
         os.kill(pid, signal.SIGSTOP)
         threading.Timer(1.5, os.kill, (pid, signal.SIGCONT)).start()
 
-    with At(3, do=lambda: own_client.cluster.scale(3)), At(5, do=pause):
-        model = make(DaskSEPClassifier, **FIXED, client=own_client).fit(*DATA)
+    with started(2) as client, At(3, do=lambda: client.cluster.scale(3)), At(5, do=pause):
+        model = make(DaskSEPClassifier, **FIXED, client=client).fit(*DATA)
     assert_allclose(model.predict_proba(X), undisturbed["fixed"].predict_proba(X), atol=1e-9)
 
 
@@ -287,20 +280,17 @@ def _number_held():
     return sum(len(keys) for keys in _held.values())
 
 
-def test_all_workers_gone_is_an_error_that_names_the_checkpoint(own_client, tmp_path):
+def test_all_workers_gone_is_an_error_that_names_the_checkpoint(tmp_path):
     path = tmp_path / "fit.ckpt"
-
-    def everybody_leaves():
-        own_client.cluster.scale(0)
-
-    settings = {**TRAINED, "client": own_client, "checkpoint": path, "checkpoint_interval": 0.0}
-    with (
-        dask.config.set({"cavity.worker-timeout": 1.0}),
-        pytest.raises(ClusterError, match=r"no worker for 1 s .*fit\.ckpt"),
-        At(5, do=everybody_leaves),
-    ):
+    with started(1) as client:
+        settings = {**TRAINED, "client": client, "checkpoint": path, "checkpoint_interval": 0.0}
+        with (
+            dask.config.set({"cavity.worker-timeout": 1.0}),
+            pytest.raises(ClusterError, match=r"no worker for 1 s .*fit\.ckpt"),
+            At(5, do=lambda: client.cluster.scale(0)),
+        ):
+            make(DaskSEPClassifier, **settings).fit(*DATA)
+        client.cluster.scale(1)
+        wait_for_workers(client, 1)
         make(DaskSEPClassifier, **settings).fit(*DATA)
-    own_client.cluster.scale(2)
-    wait_for_workers(own_client, 2)
-    make(DaskSEPClassifier, **settings).fit(*DATA)
     assert not path.exists()

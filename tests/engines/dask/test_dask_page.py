@@ -6,7 +6,8 @@ import pytest
 import yaml
 from dask_clusters import QUIET, started
 
-from doc_pages import ROOT, Reader, blocks
+from doc_blocks import blocks
+from doc_pages import ROOT, Reader
 
 PAGE = ROOT / "docs" / "cluster.md"
 ELSEWHERE = re.compile(r"tcp://(first-machine|localhost):8786")
