@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.columns import CATEGORICAL, DATE, NUMERIC, CategoricalEncoder, Encoder
+from cavity.data.effect_counts import (
+    MOST_CELLS,
+    ColumnCounts,
+    Folds,
+    PairCounts,
+    Pass,
+    Sample,
+    joint_cells,
+)
 from cavity.data.effects import (
     N_FOLDS,
     Codes,
@@ -19,16 +28,13 @@ from cavity.data.effects import (
     Gain,
     base_rates,
     concentration,
-    folds_of,
     gain,
     gain_over_base,
     gain_over_bins,
-    joint_codes,
 )
 from cavity.data.labelled import TrainingRows
 from cavity.data.parts import import_arrow
-from cavity.data.sampling import row_hash
-from cavity.data.values import ValueCounts, ValueIndex, cells_of, values_as_keys
+from cavity.data.values import DATE_PARTS, WHOLE, ValueCounts, ValueIndex, Values, values_as_keys
 from cavity.text import listed
 from cavity.typing import AnyDtype, Array, IntArray
 
@@ -37,9 +43,6 @@ if TYPE_CHECKING:
 
 COLUMNS, EFFECTS, PAIRS = "columns", "effects", "pairs"
 """Names of sets of features: the columns alone, with effects of values, with those of pairs too."""
-MOST_CELLS = 20_000_000
-"""Most numbers that the counts of all columns take together; the rarest values of columns with very many
-are left out beyond."""
 SAMPLE_ROWS = 30_000
 """Rows on which pairs of columns are compared."""
 PAIR_COLUMNS = 20
@@ -49,23 +52,6 @@ PAIR_BINS = 16
 FINALISTS = 24
 """Pairs that are compared with the sum of the effects of their columns."""
 MOST_PAIRS = 8
-_SAMPLE_SEED = 0x5A3B1E0F2D47
-
-
-@dataclass(frozen=True)
-class Folds:
-    """Which fold each row is in: one of five by a hash of its number, or the last if it is held out."""
-
-    held_out: IntArray
-    """Sorted numbers of the held-out rows."""
-
-    def of(self, numbers: IntArray) -> IntArray:
-        """Folds [t] of rows with these numbers [t], which increase."""
-        folds = folds_of(numbers)
-        if len(self.held_out) and len(numbers):
-            low, high = np.searchsorted(self.held_out, [numbers[0], numbers[-1] + 1])
-            folds[self.held_out[low:high] - numbers[0]] = N_FOLDS
-        return folds
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +61,8 @@ class Effect:
     encoder: EffectEncoder
     tables: Array
     """[F + 2, K + 1, k]: what the rows of each fold see, held-out rows, and new rows."""
+    counts: Array
+    """[K, F + 1, C], times the factors of the classes; of a column with one more, of missing cells."""
     gain: Gain
     """Over what a model knows without it: a smooth function of the column, or effects of its columns."""
 
@@ -114,6 +102,16 @@ class LearnedEffects:
         kept = {COLUMNS: (), EFFECTS: self.singles}.get(feature_set or "", self.singles + self.pairs)
         return [effect.encoder for effect in kept]
 
+    def for_stream(self) -> LearnedEffects:
+        """The same effects, which remember their counts, so that `refined` can add to them."""
+
+        def kept(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+            return tuple(
+                replace(one, encoder=replace(one.encoder, counts=one.counts)) for one in effects
+            )
+
+        return replace(self, singles=kept(self.singles), pairs=kept(self.pairs), optional=False)
+
     def encode(self, rows: TrainingRows, dtype: AnyDtype) -> Array:
         """The effects [t, k] that training rows see."""
         out = np.empty((len(rows.codes), len(self.features)), dtype)
@@ -138,12 +136,8 @@ class _Column:
     over_bins: Gain
 
 
-ReadRows = Callable[[Sequence[str]], Iterator[TrainingRows]]
-"""Reads all rows of a table, with some of its columns."""
-
-
 def learn_effects(
-    read: ReadRows,
+    over_rows: Pass,
     encoders: Sequence[Encoder],
     n_rows: int,
     class_factors: Array,
@@ -151,15 +145,19 @@ def learn_effects(
     held_out: IntArray,
     mode: str | bool = "auto",
 ) -> LearnedEffects | None:
-    """Learn the effects of columns and pairs in two or three passes over a table.
+    """Learn the effects of columns and pairs in one or two passes over a table.
 
-    encoders: those of the columns; n_rows: number of labelled rows; class_factors: [C], by which weights
-    are multiplied; held_out: numbers of rows whose labels must not be used in training; mode: "auto" for
-    useful effects, which training may leave out; True for those of all columns whose values repeat; and
-    "pairs" for these and pairs. None is returned if there are none.
+    over_rows: makes such a pass; encoders: those of the columns; n_rows: number of labelled rows;
+    class_factors: [C], by which weights are multiplied; held_out: numbers of rows whose labels must not
+    be used in training; mode: "auto" for useful effects, which training may leave out; True for those
+    of all columns whose values repeat; and "pairs" for these and pairs. None is returned if there are
+    none.
     """
     folds, names = Folds(held_out), tuple(class_names) if len(class_names) > 2 else ()
-    columns, sample = _counted(read, encoders, n_rows, class_factors, folds)
+    share = 0.0 if mode is True else min(1.0, SAMPLE_ROWS / max(n_rows, 1))
+    empty = ColumnCounts(_values_of(encoders), folds, class_factors, share)
+    counted = over_rows(empty)
+    columns, sample = _repeating(counted), counted.sample()
     # The features of strings that have one for every level can add up to any effect already.
     spanned = {e.column for e in encoders if isinstance(e, CategoricalEncoder) and not e.has_other}
     chosen = [
@@ -168,10 +166,11 @@ def learn_effects(
         if mode != "auto" or (_is_useful(column) and column.index.column not in spanned)
     ]
     singles = tuple(_single(column, names) for column in chosen)
-    found: list[tuple[tuple[ValueIndex, ValueIndex], Gain]] = []
-    if mode is not True and len(columns) > 1 and sample is not None:
-        found = best_pairs(columns, chosen, sample)
-    pairs = tuple(_pairs(read, found, class_factors, folds, names))
+    found = best_pairs(columns, chosen, sample) if len(columns) > 1 and len(sample.codes) else []
+    pairs: tuple[Effect, ...] = ()
+    if found:
+        cells = over_rows(PairCounts([pair for pair, _ in found], folds, class_factors))
+        pairs = tuple(_pair_effects(found, cells.counts, class_factors, names))
     return LearnedEffects(singles, pairs, folds, mode == "auto") if singles or pairs else None
 
 
@@ -182,59 +181,28 @@ def _is_useful(column: _Column) -> bool:
 def _single(column: _Column, names: tuple[str, ...]) -> Effect:
     tables = column.fit.tables()
     encoder = EffectEncoder((column.index,), None, tables[-1], names)
-    return Effect(encoder, tables, column.over_bins)
+    return Effect(encoder, tables, column.counts, column.over_bins)
 
 
-class _Sample(NamedTuple):
-    """Some training rows."""
+def _values_of(encoders: Sequence[Encoder]) -> list[Values]:
+    """What may have effects: each column, and the parts of dates."""
+    values = []
+    for encoder in encoders:
+        parts = DATE_PARTS if encoder.kind == DATE else ()
+        values += [Values(encoder.column, encoder.kind, part) for part in (WHOLE, *parts)]
+    return values
 
-    batches: list[pa.RecordBatch]
-    folds: IntArray
-    codes: IntArray
-    weight: Array
 
-
-def _counted(
-    read: ReadRows,
-    encoders: Sequence[Encoder],
-    n_rows: int,
-    class_factors: Array,
-    folds: Folds,
-) -> tuple[list[_Column], _Sample | None]:
-    """Counts of the columns whose values repeat, and a sample of rows."""
-    pa, _ = import_arrow()
-    n_classes = len(class_factors)
-    most = max(1_000, MOST_CELLS // ((N_FOLDS + 1) * n_classes * len(encoders)))
-    counts = {e.column: ValueCounts(N_FOLDS + 1, n_classes, most) for e in encoders}
-    kinds = {e.column: e.kind for e in encoders}
-    bound = min(1.0, SAMPLE_ROWS / max(n_rows, 1)) * 2.0**64
-    parts: list[tuple[Any, IntArray, IntArray, Array]] = []
-    for rows in read(list(counts)):
-        fold = folds.of(rows.numbers)
-        for name, counted in counts.items():
-            cells = cells_of(rows.batch.column(name), kinds[name], name)
-            counted.add(cells, fold, rows.codes, rows.weight)
-        chosen = row_hash(rows.numbers, _SAMPLE_SEED) < bound
-        chosen &= fold < N_FOLDS
-        weight = class_factors[rows.codes] * (1.0 if rows.weight is None else rows.weight)
-        parts.append(
-            (rows.batch.filter(pa.array(chosen)), fold[chosen], rows.codes[chosen], weight[chosen])
-        )
-    columns = [
-        column
-        for name, counted in counts.items()
-        if (column := _column(name, kinds[name], counted, class_factors)) is not None
-    ]
-    if not parts:
-        return columns, None
-    batches, fold_parts, codes, weights = zip(*parts, strict=True)
-    sample = _Sample(
-        list(batches), np.concatenate(fold_parts), np.concatenate(codes), np.concatenate(weights)
+def _repeating(counted: ColumnCounts) -> list[_Column]:
+    """The columns that have more than two values, and whose values repeat."""
+    found = (
+        _column(values, counts, counted.factors)
+        for values, counts in zip(counted.values, counted.counts, strict=True)
     )
-    return columns, sample
+    return [column for column in found if column is not None]
 
 
-def _column(name: str, kind: str, counted: ValueCounts, class_factors: Array) -> _Column | None:
+def _column(values: Values, counted: ValueCounts, class_factors: Array) -> _Column | None:
     """A column, if it has more than two values and they repeat."""
     if counted.keys is None or counted.is_distinct:
         return None
@@ -242,10 +210,10 @@ def _column(name: str, kind: str, counted: ValueCounts, class_factors: Array) ->
     if len(keys) < 3 or 2 * len(keys) > counted.n_rows:
         return None
     counts = counts * class_factors
-    index = ValueIndex(name, kind, values_as_keys(keys))
+    index = ValueIndex(values, values_as_keys(keys))
     fit = CrossFit.of(counts)
     over_base, over_bins = gain_over_base(counts, fit), Gain(np.inf, 0.0)
-    if kind in (NUMERIC, DATE) and over_base.exceeds(2.0):
+    if values.kind in (NUMERIC, DATE) and over_base.exceeds(2.0):
         over_bins = gain_over_bins(counts, fit)
     return _Column(index, counts, fit, over_base, over_bins)
 
@@ -255,11 +223,11 @@ def binned(column: _Column, n_bins: int) -> ValueIndex:
     totals, keys = column.counts[:-1].sum(axis=(1, 2)), column.index.keys
     middle = (np.cumsum(totals) - 0.5 * totals) / totals.sum()
     starts = np.flatnonzero(np.diff(np.floor(n_bins * middle))) + 1
-    return ValueIndex(column.index.column, column.index.kind, keys[starts], is_binned=True)
+    return ValueIndex(column.index.values, keys[starts], is_binned=True)
 
 
 def best_pairs(
-    columns: Sequence[_Column], exact: Sequence[_Column], sample: _Sample
+    columns: Sequence[_Column], exact: Sequence[_Column], sample: Sample
 ) -> list[tuple[tuple[ValueIndex, ValueIndex], Gain]]:
     """The pairs whose effects say most beyond the effects of their columns, best first."""
     ranked = sorted(columns, key=lambda column: -column.over_base.mean)[:PAIR_COLUMNS]
@@ -267,7 +235,7 @@ def best_pairs(
     indices = [
         column.index
         if id(column) in by_value
-        or column.index.kind == CATEGORICAL
+        or column.index.values.kind == CATEGORICAL
         or column.index.n_values <= 2 * PAIR_BINS
         else binned(column, PAIR_BINS)
         for column in ranked
@@ -315,7 +283,7 @@ def _same(a: Array, b: Array) -> bool:
     return bool(np.abs(a - b).mean() < 0.05 * np.abs(a - a.mean()).mean())
 
 
-def _quick_log_proba(codes: IntArray, sample: _Sample, base: Array) -> Array:
+def _quick_log_proba(codes: IntArray, sample: Sample, base: Array) -> Array:
     """Cross-fitted log probabilities [s, C] of sampled rows with these codes [s]."""
     n_classes = len(base)
     _, positions = np.unique(codes, return_inverse=True)
@@ -360,41 +328,83 @@ def combined(parts: Array, base: Array, codes: IntArray, weight: Array, n_steps:
     raise AssertionError
 
 
-def _pairs(
-    read: ReadRows,
+def _pair_effects(
     found: Sequence[tuple[tuple[ValueIndex, ValueIndex], Gain]],
+    counts: Sequence[ValueCounts],
     class_factors: Array,
-    folds: Folds,
     names: tuple[str, ...],
 ) -> Iterator[Effect]:
-    """Count the cells of pairs in one pass."""
-    if not found:
-        return
-    pa, _ = import_arrow()
-    n_classes = len(class_factors)
-    most = max(1_000, MOST_CELLS // ((N_FOLDS + 1) * n_classes * len(found)))
-    counts = [ValueCounts(N_FOLDS + 1, n_classes, most) for _ in found]
-    indices = {id(index): index for pair, _ in found for index in pair}
-    for rows in read(sorted({index.column for index in indices.values()})):
-        fold = folds.of(rows.numbers)
-        codes = {key: index.codes(rows.batch.column(index.column)) for key, index in indices.items()}
-        for (pair, _), counted in zip(found, counts, strict=True):
-            joint = joint_codes(pair, [codes[id(index)] for index in pair])
-            cells = pa.array(joint, mask=joint < 0)
-            counted.add(cells, fold, rows.codes, rows.weight)
+    """The effects of the pairs whose values repeat."""
     for (pair, over), counted in zip(found, counts, strict=True):
-        if counted.is_distinct:
-            continue
-        cells, cell_counts = counted.sorted()
-        tables = CrossFit.of(cell_counts[:-1] * class_factors).tables()
-        keys: NDArray[np.int64] = cells.to_numpy()
-        yield Effect(EffectEncoder(pair, keys, tables[-1], names), tables, over)
+        if not counted.is_distinct:
+            keys, cells = counted.sorted()
+            yield _pair(pair, keys, cells[:-1] * class_factors, names, over)
+
+
+def _pair(
+    pair: tuple[ValueIndex, ...], keys: pa.Array, counts: Array, names: tuple[str, ...], over: Gain
+) -> Effect:
+    """The effects of a pair with the cells keys [K], which have these counts [K, F + 1, C]."""
+    tables = CrossFit.of(counts).tables()
+    cells: NDArray[np.int64] = keys.to_numpy()
+    return Effect(EffectEncoder(pair, cells, tables[-1], names), tables, counts, over)
+
+
+def refined(
+    encoders: Sequence[EffectEncoder], rows: Sequence[TrainingRows], class_factors: Array, kept: float
+) -> LearnedEffects:
+    """The effects of a stream after some more rows, which see each other but not themselves.
+
+    encoders: with the counts of the rows before; kept: the share of these counts that is not forgotten.
+    """
+    folds, effects = Folds(np.zeros(0, dtype=np.int64)), []
+    known: list[Codes] = [{} for _ in rows]
+    for encoder in encoders:
+        index, counted = encoder.indices[0], _counts_of(encoder, kept)
+        for some, codes in zip(rows, known, strict=True):
+            if encoder.cells is None:
+                cells = index.values.cells(some.batch.column(index.column))
+            else:
+                cells = joint_cells(encoder.indices, some.batch, codes)
+            weight = class_factors[some.codes] * (1.0 if some.weight is None else some.weight)
+            counted.add(cells, folds.of(some.numbers), some.codes, weight)
+        keys, counts = counted.sorted()
+        nothing = Gain(0.0, 0.0)
+        if encoder.cells is None:
+            tables = CrossFit.of(counts).tables()
+            after = EffectEncoder(
+                (replace(index, keys=values_as_keys(keys)),), None, tables[-1], encoder.classes
+            )
+            effects.append(Effect(after, tables, counts, nothing))
+        else:
+            pair = encoder.indices
+            effects.append(_pair(pair, keys, counts[:-1], encoder.classes, nothing))
+    singles = tuple(effect for effect in effects if effect.encoder.cells is None)
+    pairs = tuple(effect for effect in effects if effect.encoder.cells is not None)
+    return LearnedEffects(singles, pairs, folds, optional=False).for_stream()
+
+
+def _counts_of(encoder: EffectEncoder, kept: float) -> ValueCounts:
+    """The counts of an encoder, times a number, as counts that can be added to."""
+    pa, _ = import_arrow()
+    assert encoder.counts is not None
+    _, n_folds, n_classes = encoder.counts.shape
+    if encoder.cells is not None:
+        keys = pa.array(encoder.cells)
+    else:
+        words = encoder.indices[0].keys
+        kind = pa.string() if words.dtype == object else pa.float64()
+        keys = pa.concat_arrays([pa.array(words, kind), pa.nulls(1, kind)])
+    counted = ValueCounts(n_folds, n_classes, max(1_000, MOST_CELLS // (n_folds * n_classes)))
+    counted.keys, counted.counts = keys, encoder.counts * kept
+    counted.n_rows = round(float(counted.counts.sum()))
+    return counted
 
 
 def effect_notes(effects: Sequence[EffectEncoder]) -> list[str]:
     """What the user should know about effects that are used, in words."""
-    singles = [effect.columns[0] for effect in effects if len(effect.columns) == 1]
-    pairs = [" × ".join(effect.columns) for effect in effects if len(effect.columns) > 1]
+    singles = [effect.name for effect in effects if effect.cells is None]
+    pairs = [effect.name for effect in effects if effect.cells is not None]
     return [
         f"effects of the {words} of {listed(names)} on the target are further features"
         for words, names in (("values", singles), ("pairs of values", pairs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -49,20 +49,29 @@ def encoded_rows(
     classes: Classes,
     weight: str | None = None,
     effects: LearnedEffects | None = None,
+    first: int = 0,
 ) -> Iterator[EncodedRows]:
     """The rows that have a target, and a weight if there is a column of weights, chunk by chunk.
 
-    effects: value effects, which become further features.
+    effects: value effects, which become further features; first: number of the first row.
     """
+    read = preprocessor.columns_, preprocessor.typed, classes, weight, first
 
     def encoded() -> Iterator[EncodedRows]:
-        for rows in labelled_rows(table, preprocessor.columns_, preprocessor.typed, classes, weight):
+        for rows in labelled_rows(table, *read):
             X = preprocessor.encode(rows.batch)
             if effects is not None:
                 X = np.hstack([X, effects.encode(rows, X.dtype)])
             yield EncodedRows(X, rows.codes, rows.weight)
 
     return read_ahead(encoded())
+
+
+def joined_rows(parts: Iterable[EncodedRows]) -> EncodedRows:
+    """Rows that were encoded in parts, at least one, as one."""
+    X, codes, weights = zip(*parts, strict=True)
+    weight = None if weights[0] is None else np.concatenate(weights)
+    return EncodedRows(np.concatenate(X), np.concatenate(codes), weight)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data.cells import is_text
 from cavity.data.columns import (
     CATEGORICAL,
+    CategoricalEncoder,
     Encoder,
     Form,
     encoders_as_text,
@@ -64,9 +65,10 @@ class TableScan:
         max_categories: int,
         forms: Mapping[str, Form] | None = None,
         decimal: str | None = None,
+        missing_words: tuple[str, ...] = (),
     ) -> None:
         self.names, self.categorical, self.max_categories = names, categorical, max_categories
-        self.decimal = decimal
+        self.decimal, self.missing_words = decimal, missing_words
         self.columns: dict[str, ColumnScan] = {}
         self.labels: TableLabelScan | None = None
         self.sample = LabelledSample()
@@ -123,7 +125,7 @@ class TableScan:
                 return
             form = Form(kind)
         if name not in self.columns:
-            self.columns[name] = scan_of(name, form, self.max_categories)
+            self.columns[name] = scan_of(name, form, self.max_categories, self.missing_words)
             if is_text_column:
                 self._forms[name] = form
             if name in self._missing:
@@ -246,7 +248,14 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         forms: Mapping[str, Form] | None = None,
     ) -> TableScan:
         """One pass over some columns of a table."""
-        scan = TableScan(names, self.categorical_features, self.max_categories, forms, table.decimal)
+        scan = TableScan(
+            names,
+            self.categorical_features,
+            self.max_categories,
+            forms,
+            table.decimal,
+            table.missing_words,
+        )
         scan.labels = None if target is None else TableLabelScan(target, table.name, table.typed)
         for whole in table.chunks([*names, *(name for name in (target, weight) if name is not None)]):
             chunk, weights = weighted_rows(whole, weight)
@@ -334,13 +343,18 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return found
 
     def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those columns of a batch that are used, with text as the numbers and dates that it holds."""
+        """Those columns of a batch that are used, with text as the numbers and dates that it holds.
+
+        Words come with a dictionary, so that the next steps look at each different word once.
+        """
         pa, _ = import_arrow()
         there = set(batch.schema.names)
         encoders = [encoder for encoder in self.encoders_ if encoder.column in there]
         arrays = [batch.column(encoder.column) for encoder in encoders]
         for i, encoder in enumerate(encoders):
-            if encoder.kind != CATEGORICAL and text_of(arrays[i]) is not None:
+            if isinstance(encoder, CategoricalEncoder):
+                arrays[i] = encoder.words(arrays[i])
+            elif text_of(arrays[i]) is not None:
                 arrays[i] = encoder.form.read(arrays[i], encoder.column)
         return pa.RecordBatch.from_arrays(arrays, names=[encoder.column for encoder in encoders])
 

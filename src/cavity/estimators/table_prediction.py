@@ -66,7 +66,8 @@ class LabelledRows:
             unseen.look_at(chunk)
             inside = wanted[(wanted >= first) & (wanted < first + len(codes))] - first
             some = self.model.preprocessor_.typed(chunk.take(pa.array(inside)))
-            parts.append(pa.Table.from_batches([some]))
+            plain = [c.dictionary_decode() if isinstance(c, pa.DictionaryArray) else c for c in some]
+            parts.append(pa.Table.from_arrays(plain, names=some.schema.names))
             places.append(at[inside])
             first += len(codes)
         if not self._warned:
@@ -113,12 +114,10 @@ def predictions(
     return read_ahead(_predicted(model, table, keep, level))
 
 
-def warn_of_new_columns(
-    preprocessor: TablePreprocessor, table: Table, weight: str | None = None
-) -> None:
-    """Raise if columns are missing; warn of columns that are ignored, except that of the weights."""
+def warn_of_new_columns(preprocessor: TablePreprocessor, table: Table, *known: str | None) -> None:
+    """Raise if columns are missing; warn of columns that are ignored, except those that are known."""
     unknown = preprocessor.check_columns(table.columns, table.name)
-    more = [name for name in unknown if name != weight]
+    more = [name for name in unknown if name not in known]
     if more:
         warn_user(f"{table.name} has columns that the model does not know and ignores: {listed(more)}")
 
