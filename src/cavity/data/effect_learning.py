@@ -246,27 +246,27 @@ def best_pairs(
     ]
     n_classes = ranked[0].counts.shape[2]
     base = base_rates(np.bincount(sample.codes, sample.weight, n_classes).astype(np.float64))
-    tables = [_quick_log_proba(code, sample, base) for code in codes]
-    own = sample.codes[:, None]
-    losses = [-float(sample.weight @ np.take_along_axis(t, own, axis=1)[:, 0]) for t in tables]
+    singles = [_QuickFit.of(code, sample, base) for code in codes]
+    losses = [single.loss(sample) for single in singles]
     trials = []
     for i, j in combinations(range(len(indices)), 2):
         if indices[i].is_binned and indices[j].is_binned:
             continue  # a smooth function of two numbers, which needs no effects
-        joint = codes[i] * (indices[j].n_values + 2) + codes[j]
-        log_proba = _quick_log_proba(joint, sample, base)
-        loss = -float(sample.weight @ np.take_along_axis(log_proba, own, axis=1)[:, 0])
-        trials.append((min(losses[i], losses[j]) - loss, i, j))
+        pair = _QuickFit.of(codes[i] * (indices[j].n_values + 2) + codes[j], sample, base)
+        trials.append((min(losses[i], losses[j]) - pair.loss(sample), i, j))
     trials.sort(reverse=True)
     found: list[tuple[Gain, tuple[ValueIndex, ValueIndex], Array]] = []
+    tables: dict[int, Array] = {}
     for screened, i, j in trials[:FINALISTS]:
         if screened <= 0.0:
             break
-        joint = codes[i] * (indices[j].n_values + 2) + codes[j]
-        pair = _quick_log_proba(joint, sample, base)
-        parts = np.stack([tables[i], tables[j], pair], axis=2) - np.log(base)[:, None]
+        for k in (i, j):
+            if k not in tables:
+                tables[k] = singles[k].log_proba()
+        pair = _QuickFit.of(codes[i] * (indices[j].n_values + 2) + codes[j], sample, base)
+        parts = np.stack([tables[i], tables[j], pair.log_proba()], axis=1) - np.log(base)[:, None, None]
         with_pair = combined(parts, base, sample.codes, sample.weight)
-        without = combined(parts[:, :, :2], base, sample.codes, sample.weight)
+        without = combined(parts[:, :2], base, sample.codes, sample.weight)
         over = gain(sample.weight, with_pair, without)
         if over.exceeds(3.0):  # the best of many pairs is good by chance, too
             found.append((over, (indices[i], indices[j]), with_pair))
@@ -283,46 +283,76 @@ def _same(a: Array, b: Array) -> bool:
     return bool(np.abs(a - b).mean() < 0.05 * np.abs(a - a.mean()).mean())
 
 
-def _quick_log_proba(codes: IntArray, sample: Sample, base: Array) -> Array:
-    """Cross-fitted log probabilities [s, C] of sampled rows with these codes [s]."""
-    n_classes = len(base)
-    _, positions = np.unique(codes, return_inverse=True)
-    size = int(positions.max(initial=0)) + 1
-    cell = (positions * N_FOLDS + sample.folds) * n_classes
-    counts = np.bincount(cell + sample.codes, sample.weight, size * N_FOLDS * n_classes)
-    counts = counts.reshape(size, N_FOLDS, n_classes)
-    whole = counts.sum(axis=1)
-    a = concentration(whole, base)
-    rest = np.maximum(whole[:, None] - counts, 0.0)
-    log_proba = np.log((rest + a * base) / (rest.sum(axis=2, keepdims=True) + a))
-    return np.asarray(log_proba.reshape(-1, n_classes)[cell // n_classes])
+@dataclass(frozen=True)
+class _QuickFit:
+    """Cross-fitted probabilities of the classes at the values that sampled rows have."""
+
+    cells: IntArray
+    """[s, 2]: the number of the value of each row, and of the value and the fold together."""
+    counts: Array
+    """[K, C]: total weight of the rows with each value and class."""
+    of_folds: Array
+    """[K·F, C]: the same, for each fold."""
+    prior: Array
+    """[C]: what is added to the counts, the base rates times the concentration."""
+
+    @classmethod
+    def of(cls, codes: IntArray, sample: Sample, base: Array) -> _QuickFit:
+        """From the codes [s] of the values."""
+        encoded = import_arrow()[0].array(codes).dictionary_encode()  # quicker than to sort them
+        value = encoded.indices.to_numpy().astype(np.int64)
+        cells = np.stack([value, value * N_FOLDS + sample.folds])
+        sizes = len(encoded.dictionary) * np.array([1, N_FOLDS])
+        counts, of_folds = (
+            np.bincount(cell * len(base) + sample.codes, sample.weight, size * len(base)).reshape(
+                size, -1
+            )
+            for cell, size in zip(cells, sizes, strict=True)
+        )
+        return cls(cells, counts, of_folds, concentration(counts, base) * base)
+
+    def loss(self, sample: Sample) -> float:
+        """The total log loss of the rows, each of which sees the other folds."""
+        (value, cell), own, ones = self.cells, sample.codes, np.ones(len(self.prior))
+        rest = self.counts[value, own] - self.of_folds[cell, own]
+        total = (self.counts @ ones)[value] - (self.of_folds @ ones)[cell]
+        p = (np.maximum(rest, 0.0) + self.prior[own]) / (np.maximum(total, 0.0) + self.prior.sum())
+        return -float(sample.weight @ np.log(p))
+
+    def log_proba(self) -> Array:
+        """Log probabilities [C, s] of the classes."""
+        value, cell = self.cells
+        rest = [
+            np.maximum(of_value[value] - of_fold[cell], 0.0) + prior
+            for of_value, of_fold, prior in zip(self.counts.T, self.of_folds.T, self.prior, strict=True)
+        ]
+        return np.asarray(np.log(np.array(rest) / np.sum(rest, axis=0)))
 
 
 def combined(parts: Array, base: Array, codes: IntArray, weight: Array, n_steps: int = 4) -> Array:
     """Log probabilities [s] of labels if effects are added up, each times the best coefficient.
 
-    parts: [s, C, q], q effects on the log probability of each class. Newton's method.
+    parts: [C, q, s], q effects on the log probability of each class. Newton's method.
     """
-    n_classes, q = parts.shape[1:]
-    X = [parts[:, c] - parts[:, 0] for c in range(1, n_classes)]  # log-odds to the first class
+    n_classes, q, _ = parts.shape
+    X = parts[1:] - parts[0]  # log-odds to the first class
     offsets = np.log(base[1:] / base[0])
-    own = [codes == c for c in range(1, n_classes)]
+    own = codes == np.arange(1, n_classes)[:, None]
     coefficients = np.full(q, 1.0 / q)
     for step in range(n_steps + 1):
-        scores = [x @ coefficients + offset for x, offset in zip(X, offsets, strict=True)]
-        total = np.zeros(len(codes))
-        for score in scores:
-            total = np.logaddexp(total, score)
+        scores = np.array([coefficients @ x + offset for x, offset in zip(X, offsets, strict=True)])
+        largest = np.maximum(scores.max(axis=0), 0.0)
+        odds = np.exp(scores - largest)
+        total = odds.sum(axis=0) + np.exp(-largest)
         if step == n_steps:
-            return np.asarray(sum(o * s for o, s in zip(own, scores, strict=True)) - total)
-        slope, curve, mean = np.zeros(q), np.zeros((q, q)), np.zeros((len(codes), q))
-        for x, score, is_own in zip(X, scores, own, strict=True):
-            proba = np.exp(score - total)
-            slope += x.T @ (weight * (is_own - proba))
-            expected = proba[:, None] * x
-            curve += x.T @ (weight[:, None] * expected)
+            return np.asarray((own * scores).sum(axis=0) - largest - np.log(total))
+        slope, curve, mean = np.zeros(q), np.zeros((q, q)), np.zeros((q, len(codes)))
+        for x, proba, is_own in zip(X, odds / total, own, strict=True):
+            slope += x @ (weight * (is_own - proba))
+            expected = x * proba
+            curve += (expected * weight) @ x.T
             mean += expected
-        curve -= mean.T @ (weight[:, None] * mean)
+        curve -= (mean * weight) @ mean.T
         ridge = 1e-6 * np.trace(curve) / q + 1e-9
         coefficients = coefficients + np.linalg.solve(curve + ridge * np.eye(q), slope)
     raise AssertionError

@@ -98,7 +98,7 @@ def test_a_wrong_place_is_said_before_work_starts(client):
         DaskSEPClassifier(client=client).fit(rows.drop(columns="delayed"), rows["delayed"])
 
 
-def coded(n=2_400, seed=0):
+def coded(n=2_900, seed=0):
     """A code that decides the label, some rows without a label, and some of weight 0."""
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame({"code": rng.integers(0, 40, n), "word": rng.choice(list("abcde"), n)})
