@@ -100,6 +100,7 @@ def prepared(frame: pd.DataFrame, effects: bool) -> None:
     assert scan is not None
     classes, found = scan.finish(), None
     if effects:
+        table = preprocessor.read_once(table)
         found = learn_effects(
             TablePass(table, preprocessor.typed, classes),
             preprocessor.encoders_,

@@ -57,8 +57,14 @@ def learned(data, mode=True, held_out=NONE, weight=None, factors=None, target="y
     if found is None:
         return None, None
     rows = labelled_rows(table, preprocessor.columns_, preprocessor.typed, classes, weight)
-    X = [found.encode(some, np.float64) for some in rows]
-    return found, np.concatenate(X)
+    return found, np.concatenate([seen(found, some) for some in rows])
+
+
+def seen(found, rows):
+    """The effects [t, k] that training rows see."""
+    out = np.empty((len(rows.codes), len(found.features)))
+    found.encode(rows, out)
+    return out
 
 
 def new_effects(found, frame):
@@ -198,7 +204,7 @@ def streamed(data, cuts, mode, kept=1.0):
         if encoders is not None:
             found = refined(encoders, rows, np.ones(n_classes), kept)
         encoders = found.chosen(None)
-        X += [found.encode(some, np.float64) for some in rows]
+        X += [seen(found, some) for some in rows]
         first = stop
     return encoders, np.concatenate(X)
 

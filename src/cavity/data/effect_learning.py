@@ -36,7 +36,7 @@ from cavity.data.labelled import TrainingRows
 from cavity.data.parts import import_arrow
 from cavity.data.values import DATE_PARTS, WHOLE, ValueCounts, ValueIndex, Values, values_as_keys
 from cavity.text import listed
-from cavity.typing import AnyDtype, Array, IntArray
+from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,16 +112,14 @@ class LearnedEffects:
 
         return replace(self, singles=kept(self.singles), pairs=kept(self.pairs), optional=False)
 
-    def encode(self, rows: TrainingRows, dtype: AnyDtype) -> Array:
-        """The effects [t, k] that training rows see."""
-        out = np.empty((len(rows.codes), len(self.features)), dtype)
+    def encode(self, rows: TrainingRows, out: Array) -> None:
+        """Write the effects that training rows see into out [t, k]."""
         folds, first = self.folds.of(rows.numbers), 0
         known: Codes = {}
         for effect in self.singles + self.pairs:
             width = len(effect.encoder.features)
             effect.encode(rows.batch, folds, out[:, first : first + width], known)
             first += width
-        return out
 
 
 @dataclass(frozen=True, eq=False)

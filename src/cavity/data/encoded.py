@@ -56,12 +56,15 @@ def encoded_rows(
     effects: value effects, which become further features; first: number of the first row.
     """
     read = preprocessor.columns_, preprocessor.typed, classes, weight, first
+    d, dtype = preprocessor.n_features_out_, np.dtype(preprocessor.dtype_)
+    k = 0 if effects is None else len(effects.features)
 
     def encoded() -> Iterator[EncodedRows]:
         for rows in labelled_rows(table, *read):
-            X = preprocessor.encode(rows.batch)
+            X = np.empty((len(rows.codes), d + k), dtype)
+            preprocessor.encode(rows.batch, X[:, :d])
             if effects is not None:
-                X = np.hstack([X, effects.encode(rows, X.dtype)])
+                effects.encode(rows, X[:, d:])
             yield EncodedRows(X, rows.codes, rows.weight)
 
     return read_ahead(encoded())

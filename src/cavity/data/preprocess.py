@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from cavity.data.labels import LabelScan, TableLabelScan
 from cavity.data.leaks import LabelledSample
 from cavity.data.parts import import_arrow
 from cavity.data.scans import ColumnScan, Decision, scan_of
-from cavity.data.table import Table, as_arrow, open_table
+from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.data.weights import check_total_weight
 from cavity.errors import SourceError, warn_user
 from cavity.text import listed, suggestion
@@ -49,6 +50,13 @@ def warn_of_words(encoder: Encoder, words: set[str], table: str) -> None:
 
 _LONGEST = 60
 """Characters of a cell that are shown at most."""
+
+
+def _typed(array: pa.Array, encoder: Encoder) -> pa.Array:
+    """The cells of a column with words as a dictionary, and other text as what it holds."""
+    if isinstance(encoder, CategoricalEncoder):
+        return encoder.words(array)
+    return array if text_of(array) is None else encoder.form.read(array, encoder.column)
 
 
 class TableScan:
@@ -221,7 +229,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         """
         names = self._chosen(table, target, weight)
         scan = self._scan(table, names, target, weight)
-        again = [name for name in names if name in scan.outdated]
+        outdated = scan.outdated
+        again = [name for name in names if name in outdated]
         if again:
             scan.replace(self._scan(table, again, None, weight, scan.forms))
         if scan.labels is not None and scan.labels.weightless and scan.labels.is_empty:
@@ -350,13 +359,25 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         pa, _ = import_arrow()
         there = set(batch.schema.names)
         encoders = [encoder for encoder in self.encoders_ if encoder.column in there]
-        arrays = [batch.column(encoder.column) for encoder in encoders]
-        for i, encoder in enumerate(encoders):
-            if isinstance(encoder, CategoricalEncoder):
-                arrays[i] = encoder.words(arrays[i])
-            elif text_of(arrays[i]) is not None:
-                arrays[i] = encoder.form.read(arrays[i], encoder.column)
+        arrays = [_typed(batch.column(encoder.column), encoder) for encoder in encoders]
         return pa.RecordBatch.from_arrays(arrays, names=[encoder.column for encoder in encoders])
+
+    def read_once(self, table: Table) -> Table:
+        """The table; one in memory with its text read, so that several passes need not read it again."""
+        if not isinstance(table, FrameTable):
+            return table
+        pa, _ = import_arrow()
+        whole = table.table
+        for encoder in self.encoders_:
+            place = whole.schema.get_field_index(encoder.column)
+            column = whole.column(place)
+            if is_text(column.type):
+                parts = [_typed(part, encoder) for part in column.chunks]
+                kind = parts[0].type if parts else column.type
+                whole = whole.set_column(place, encoder.column, pa.chunked_array(parts, kind))
+        typed = copy(table)
+        typed.table = whole.unify_dictionaries()
+        return typed
 
     def check_columns(self, columns: Sequence[str], name: str) -> list[str]:
         """Raise if columns are missing; return the columns that training has not seen."""
@@ -384,10 +405,11 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             warn_of_words(encoder, set[str]().union(*words), "the data frame")
         return np.vstack([self.encode(batch) for batch in batches])
 
-    def encode(self, batch: pa.RecordBatch) -> Array:
-        """The features [t, d] of an Arrow record batch that has the columns."""
+    def encode(self, batch: pa.RecordBatch, out: Array | None = None) -> Array:
+        """The features [t, d] of an Arrow record batch that has the columns, in `out` if it is given."""
         batch = self.typed(batch)
-        out = np.empty((batch.num_rows, self.n_features_out_), np.dtype(self.dtype_))
+        if out is None:
+            out = np.empty((batch.num_rows, self.n_features_out_), np.dtype(self.dtype_))
         first = 0
         for encoder in self.encoders_:
             width = len(encoder.features)

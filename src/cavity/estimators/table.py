@@ -222,6 +222,8 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
             classifier.fit(pieces.lazy_table(effects), **self._validation(judges, effects))
             classifier = classifier.to_local()
         else:
+            if self.target_encoding is not False:  # which takes several passes
+                table = self.preprocessor_.read_once(table)
             over_rows = TablePass(table, self.preprocessor_.typed, self.labels_, self.weight_)
             effects = self._learn_effects(classifier, over_rows, has_judges=judges is not None)
             options = self._validation(judges, effects)
