@@ -27,7 +27,8 @@ from cavity.data.preprocess import TablePreprocessor
 from cavity.data.sampling import hashed_rows
 from cavity.data.table import open_table
 
-ROWS, COLUMNS, FILE_ROWS = 50_000, 50, 500_000
+ROWS, COLUMNS = 50_000, 50
+FILE_ROWS, FEW_COLUMNS = 500_000, 8
 
 _FIT = """
 import json, sys, time, warnings
@@ -45,11 +46,11 @@ print(json.dumps({"seconds": time.perf_counter() - begin, "peak": peak_memory()}
 """
 
 
-def ordinary(n: int = ROWS, seed: int = 0) -> pd.DataFrame:
+def ordinary(n: int = ROWS, seed: int = 0, n_columns: int = COLUMNS) -> pd.DataFrame:
     """Measurements, whole numbers, codes, words and dates, with gaps, and a target."""
     rng = np.random.default_rng(seed)
     columns: dict[str, object] = {}
-    for j in range(COLUMNS):
+    for j in range(n_columns):
         if j % 5 < 2:
             values = rng.standard_normal(n)
             values[rng.random(n) < 0.02] = np.nan
@@ -125,9 +126,8 @@ def measured(work: Callable[[], None], rounds: int) -> dict[str, float]:
 
 
 def predicted(n: int, effects: bool) -> dict[str, float]:
-    """Rows a second of predictions for a data frame: 8 columns, 200 inducing points."""
-    columns = ["c0", "c1", "c2", "c3", "c4", "c6", "c8", "c9", "late"]
-    train, new = ordinary(20_000)[columns], ordinary(n, seed=1)[columns[:-1]]
+    """Rows a second of predictions for a data frame with 200 inducing points."""
+    train, new = ordinary(20_000, 0, FEW_COLUMNS), ordinary(n, 1, FEW_COLUMNS).drop(columns="late")
     fixed = {"residual_scale": 1.0, "trace_penalty": 1.0, "kernel_name": "matern32"}
     inside = SEPClassifier(n_inducing=200, scaling="robust", max_epochs=1, random_state=0, config=fixed)
     model = TableClassifier(inside, target_encoding=effects).fit(train, "late")
@@ -143,7 +143,7 @@ def predicted(n: int, effects: bool) -> dict[str, float]:
 def write_folder(folder: Path, n_rows: int) -> None:
     """A folder of Parquet files, written one after the other: numbers, codes, words, dates."""
     for number in range(n_rows // FILE_ROWS):
-        frame = ordinary(FILE_ROWS, seed=number)[["c0", "c1", "c2", "c3", "c4", "c6", "c8", "late"]]
+        frame = ordinary(FILE_ROWS, number, FEW_COLUMNS)
         pq.write_table(
             pa.Table.from_pandas(frame, preserve_index=False), folder / f"{number:03d}.parquet"
         )

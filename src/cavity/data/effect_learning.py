@@ -286,7 +286,7 @@ class _QuickFit:
     """Cross-fitted probabilities of the classes at the values that sampled rows have."""
 
     cells: IntArray
-    """[s, 2]: the number of the value of each row, and of the value and the fold together."""
+    """[2, s]: the number of the value of each row, and of the value and the fold together."""
     counts: Array
     """[K, C]: total weight of the rows with each value and class."""
     of_folds: Array
@@ -300,13 +300,14 @@ class _QuickFit:
         encoded = import_arrow()[0].array(codes).dictionary_encode()  # quicker than to sort them
         value = encoded.indices.to_numpy().astype(np.int64)
         cells = np.stack([value, value * N_FOLDS + sample.folds])
-        sizes = len(encoded.dictionary) * np.array([1, N_FOLDS])
-        counts, of_folds = (
-            np.bincount(cell * len(base) + sample.codes, sample.weight, size * len(base)).reshape(
-                size, -1
-            )
-            for cell, size in zip(cells, sizes, strict=True)
-        )
+
+        def counted(cell: IntArray, size: int) -> Array:
+            place = cell * len(base) + sample.codes
+            found = np.bincount(place, sample.weight, size * len(base)).astype(np.float64)
+            return found.reshape(size, len(base))
+
+        n_values = len(encoded.dictionary)
+        counts, of_folds = counted(cells[0], n_values), counted(cells[1], n_values * N_FOLDS)
         return cls(cells, counts, of_folds, concentration(counts, base) * base)
 
     def loss(self, sample: Sample) -> float:

@@ -19,13 +19,16 @@ from cavity.data.labels import Classes
 from cavity.data.parts import import_arrow, one_line
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.shuffle import read_ahead
-from cavity.data.table import Table
+from cavity.data.table import FrameTable, Table
 from cavity.errors import SourceError
 from cavity.memory import available_bytes
 from cavity.typing import AnyArray, AnyDtype, Array, IntArray
 
 MEMORY_SHARE = 0.25
 """Share of the available memory that the features of all rows may take."""
+_FILE_BYTES = 400_000_000
+"""Bytes that the features of a table which is not in memory may take at most: ten million rows need less
+than 1 GB in all, and reading them again in every epoch costs less than a tenth of the training."""
 _TARGET, _WEIGHT = "(class)", "(weight)"
 """Names of the columns of labels and weights in the temporary file."""
 _GROUP_ROWS = 131_072
@@ -90,9 +93,10 @@ def training_rows(
 ) -> Iterator[Source]:
     """A source of all rows, for as long as the context lasts.
 
-    Rows that take more than `max_memory` bytes (by default a quarter of what is available) are written
-    to a temporary folder inside `folder`, as Parquet files of their features. Reading these in every
-    epoch is cheaper than encoding the table in every epoch, and text files could not be shuffled.
+    Rows that take more than `max_memory` bytes are written to a temporary folder inside `folder`, as
+    Parquet files of their features. Reading these in every epoch is cheaper than encoding the table in
+    every epoch, and text files could not be shuffled. By default the limit is a quarter of the available
+    memory, and 400 MB for a table that is not in memory itself.
 
     effects: value effects, which become further features; the source has sets of features if they are
     optional.
@@ -104,6 +108,8 @@ def training_rows(
     needed = n_rows * len(names) * dtype.itemsize
     if max_memory is None:
         max_memory = MEMORY_SHARE * (available_bytes() or np.inf)
+        if not isinstance(table, FrameTable):
+            max_memory = min(max_memory, _FILE_BYTES)
     rows = encoded_rows(table, preprocessor, classes, weight, effects)
 
     def with_sets(source: Source) -> Source:

@@ -141,7 +141,7 @@ class TextTally:
     @staticmethod
     def _may_be_truths(words: pa.Array) -> bool:
         """Whether the first words are truth values, which a column of them has everywhere."""
-        return cells.truths_of(words.slice(0, _FIRST_LOOK)).null_count == 0
+        return not cells.truths_of(words.slice(0, _FIRST_LOOK)).null_count
 
     def _keep(
         self, what: str, words: pa.Array, where: np.typing.NDArray[np.bool_] | None = None

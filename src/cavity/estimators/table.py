@@ -93,7 +93,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         and "pairs" takes the best pairs of columns as well.
     cache_dir : path or None
         Where a temporary folder is made if the features of all rows take more than a quarter of the
-        available memory; None leaves it to the system.
+        available memory, or more than 400 MB for files; None leaves it to the system.
 
     Attributes
     ----------
