@@ -142,7 +142,7 @@ def test_a_row_does_not_see_its_own_label(n, n_classes, row, seed, weighted):
     assert not np.array_equal(after, before)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(row=st.integers(0, 899), cuts=st.sets(st.integers(300, 899), min_size=1, max_size=4))
 def test_a_row_of_a_stream_does_not_see_its_own_label(row, cuts):
     data = frame(900, n_classes=3)
@@ -155,7 +155,7 @@ def test_a_row_of_a_stream_does_not_see_its_own_label(row, cuts):
         assert not np.array_equal(after, before)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(cuts=st.sets(st.integers(300, 899), min_size=1, max_size=5), seed=st.integers(0, 100))
 def test_a_stream_ends_with_the_effects_of_all_rows(cuts, seed):
     data = frame(900, seed)

@@ -112,25 +112,21 @@ FIXED = {"residual_scale": 1.0, "trace_penalty": 1.0, "kernel_name": "matern32"}
 CODED = {"n_inducing": 10, "scaling": "robust", "max_epochs": 3, "random_state": 0, "config": FIXED}
 
 
-@pytest.mark.parametrize("mode", ["auto", "pairs"])
-def test_effects_on_a_cluster_are_those_of_one_machine(client, mode, tmp_path):
+def test_held_out_rows_choose_effects_on_a_cluster_as_on_one_machine(client):
     data = coded()
-    local = TableClassifier(SEPClassifier(**CODED, n_jobs=1), target_encoding=mode)
-    local.fit(data, "y", "w")
-    data.to_parquet(tmp_path / "t.parquet", row_group_size=700)
-    for rows in (dd.from_pandas(data, npartitions=5), tmp_path / "t.parquet"):
-        inside = DaskSEPClassifier(client=client, **CODED)
-        model = TableClassifier(inside, target_encoding=mode).fit(rows, "y", "w")
-        assert "effect of code" in model.get_feature_names_out()
-        assert_array_equal(model.get_feature_names_out(), local.get_feature_names_out())
-        assert_array_equal(model.estimator_.feature_names_in_, local.get_feature_names_out())
-        assert model.notes_ == local.notes_
-        assert model.config_.feature_set == local.config_.feature_set
-        for ours, theirs in zip(model.preprocessor_.effects_, local.preprocessor_.effects_, strict=True):
-            assert_allclose(ours.table, theirs.table, atol=1e-12)
-        assert model.n_validation_rows_ == local.n_validation_rows_
-        # The rows see the same effects in training: the learned kernels are alike.
-        assert_allclose(model.predict_proba(data), local.predict_proba(data), atol=0.05)
+    local = TableClassifier(SEPClassifier(**CODED, n_jobs=1)).fit(data, "y", "w")
+    rows = dd.from_pandas(data, npartitions=5)
+    model = TableClassifier(DaskSEPClassifier(client=client, **CODED)).fit(rows, "y", "w")
+    assert "effect of code" in model.get_feature_names_out()
+    assert_array_equal(model.get_feature_names_out(), local.get_feature_names_out())
+    assert_array_equal(model.estimator_.feature_names_in_, local.get_feature_names_out())
+    assert model.notes_ == local.notes_
+    assert model.config_.feature_set == local.config_.feature_set
+    for ours, theirs in zip(model.preprocessor_.effects_, local.preprocessor_.effects_, strict=True):
+        assert_allclose(ours.table, theirs.table, atol=1e-12)
+    assert model.n_validation_rows_ == local.n_validation_rows_
+    # The rows see the same effects in training: the learned kernels are alike.
+    assert_allclose(model.predict_proba(data), local.predict_proba(data), atol=0.05)
 
 
 def test_the_rows_of_a_cluster_see_the_effects_of_one_machine(client, tmp_path):
