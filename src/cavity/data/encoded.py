@@ -27,8 +27,8 @@ from cavity.typing import AnyArray, AnyDtype, Array, IntArray
 MEMORY_SHARE = 0.25
 """Share of the available memory that the features of all rows may take."""
 _FILE_BYTES = 400_000_000
-"""Bytes that the features of a table which is not in memory may take at most. Beyond, memory hardly grows
-with the rows, and reading them again in every epoch costs less than a tenth of the training."""
+"""Most bytes in memory of the features of a table that is not in memory itself. Beyond, memory hardly
+grows with the rows, and reading them again in every epoch costs less than a tenth of the training."""
 _TARGET, _WEIGHT = "(class)", "(weight)"
 """Names of the columns of labels and weights in the temporary file."""
 _GROUP_ROWS = 131_072
