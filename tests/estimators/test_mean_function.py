@@ -351,6 +351,16 @@ def test_tables_have_mean_functions():
     assert np.abs(added).max() > 0.5
 
 
+def test_files_of_tables_have_the_mean_functions_of_frames(tmp_path):
+    frame = pandas.DataFrame({"a": X[:, 0], "kind": np.where(X[:, 1] > 0, "u", "v"), "y": LABELS})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    expected = TableClassifier(make(mean_function="linear")).fit(frame, "y").predict_proba(frame)
+    for path in (tmp_path / "t.parquet", tmp_path / "t.csv"):
+        model = TableClassifier(make(mean_function="linear")).fit(path, "y")
+        assert_allclose(model.predict_proba(frame), expected, atol=1e-6)
+
+
 # Files, copies, errors
 
 

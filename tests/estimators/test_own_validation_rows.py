@@ -8,7 +8,14 @@ from scipy import sparse
 from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF
 
-from cavity import CheckpointError, GFITCClassifier, SEPClassifier, SVIClassifier
+from cavity import (
+    CheckpointError,
+    GFITCClassifier,
+    SEPClassifier,
+    SourceError,
+    SVIClassifier,
+    TableClassifier,
+)
 from cavity.data import ArraySource
 from cavity.inference import race as race_module
 from cavity.inference.trainer import Trainer
@@ -168,3 +175,62 @@ def test_settings_that_contradict_them(options, words):
 def test_a_classifier_without_steps_has_no_such_parameter():
     with pytest.raises(TypeError, match="X_val"):
         GFITCClassifier(n_inducing=5).fit(X, Y, X_val=X_VAL, y_val=Y_VAL)
+
+
+def table(n, seed):
+    rng = np.random.default_rng(seed)
+    frame = pandas.DataFrame({"code": rng.integers(0, 60, n), "word": rng.choice(["a", "b", None], n)})
+    score = 3.0 * np.sin(40.0 * frame["code"]) + (frame["word"] == "a") + rng.logistic(size=n)
+    return frame.assign(y=np.where(score > 0, "yes", "no"), w=rng.integers(1, 3, n))
+
+
+def test_tables_take_tables(tmp_path):
+    train, judges = table(2_100, 0), table(1_200, 1)
+    judges.loc[:99, "y"] = None
+    options = {"scaling": "robust", "max_epochs": 15, "n_inducing": 20, "kernel_name": "matern32"}
+    inside = model(**options, residual_scale=1.0, trace_penalty=1.0)
+    fit = TableClassifier(inside).fit(train, "y", X_val=judges)
+    assert fit.n_validation_rows_ == 1_100
+    assert fit.loo_log_proba_.shape == (2_100,)
+    assert fit.race_ is not None
+    assert "effect of code" in fit.get_feature_names_out()
+    known = judges[100:]
+    loss = -np.log(fit.predict_proba(known)[np.arange(1_100), (known["y"] == "yes").astype(int)])
+    assert fit.validation_log_loss_ == pytest.approx(loss.mean(), abs=0.02)
+    judges.to_parquet(tmp_path / "judges.parquet")
+    again = TableClassifier(inside).fit(train, "y", X_val=tmp_path / "judges.parquet", y_val="y")
+    assert_array_equal(again.predict_proba(known), fit.predict_proba(known))
+    labels = TableClassifier(inside).fit(train, "y", X_val=known.drop(columns="y"), y_val=known["y"])
+    assert_array_equal(labels.predict_proba(known), fit.predict_proba(known))
+
+
+def test_validation_rows_of_a_table_have_weights_and_no_part_in_learning():
+    train, judges = table(400, 0), table(300, 1)
+    inside = model(early_stopping=None, max_epochs=5)
+    weighted = TableClassifier(inside).fit(train, "y", X_val=judges, sample_weight_val="w")
+    copied = judges.loc[judges.index.repeat(judges["w"])]
+    copies = TableClassifier(inside).fit(train, "y", X_val=copied)
+    assert weighted.validation_log_loss_ == pytest.approx(copies.validation_log_loss_, rel=0.05)
+    turned = judges.assign(y=np.where(judges["y"] == "yes", "no", "yes"))
+    other = TableClassifier(inside).fit(train, "y", X_val=turned)
+    assert_array_equal(other.kernel_.theta, copies.kernel_.theta)
+    assert other.validation_log_loss_ > copies.validation_log_loss_
+
+
+def test_validation_tables_that_cannot_be_used():
+    train, judges = table(100, 0), table(50, 1)
+    small = TableClassifier(model())
+    with pytest.raises(ValueError, match="y_val without X_val"):
+        small.fit(train, "y", y_val="y")
+    with pytest.raises(ValueError, match="X_val without y_val"):
+        small.fit(train.drop(columns="y"), train["y"], X_val=judges)
+    with pytest.raises(SourceError, match="X_val: the data frame has no column 'y'"):
+        small.fit(train, "y", X_val=judges.drop(columns="y"))
+    with pytest.raises(SourceError, match="lacks the column 'code'"):
+        small.fit(train, "y", X_val=judges.drop(columns="code"))
+    with pytest.raises(SourceError, match="'perhaps', which is not among the classes"):
+        small.fit(train, "y", X_val=judges.assign(y="perhaps"))
+    with pytest.raises(SourceError, match="X_val: no row of the data frame has a target"):
+        small.fit(train, "y", X_val=judges.assign(y=None))
+    with pytest.raises(TypeError, match="X_val has no use for GFITCClassifier"):
+        TableClassifier(GFITCClassifier(n_inducing=5)).fit(train, "y", X_val=judges)

@@ -7,9 +7,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import cavity
 from cavity import SEPClassifier, TableClassifier
+from cavity.data.effect_counts import TablePass
 from cavity.data.effect_learning import learn_effects
 from cavity.data.encoded import training_rows
-from cavity.data.labelled import labelled_rows
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.sampling import hashed_rows
 from cavity.data.table import open_table
@@ -106,7 +106,7 @@ def test_rows_beyond_memory_have_the_same_features(tmp_path):
     classes = preprocessor.learn(table, "y").finish()
     held_out = hashed_rows(2_100, 500)
     effects = learn_effects(
-        lambda columns: labelled_rows(table, columns, preprocessor.typed, classes),
+        TablePass(table, preprocessor.typed, classes),
         preprocessor.encoders_,
         2_100,
         np.ones(2),
@@ -136,3 +136,78 @@ def test_sets_of_features_in_a_race():
     assert [c.feature_set for c in entrants.further_features(best)] == ["effects", "pairs"]
     assert Entrants(start, frozenset(), ("columns", "effects")).models() == [start]
     assert str(best).startswith("effects, safe")
+
+
+def effects_of(model):
+    return {effect.name: effect for effect in model.preprocessor_.effects_}
+
+
+def test_a_stream_has_the_effects_of_a_fit():
+    data = codes(3_000)
+    stream = TableClassifier(
+        SEPClassifier(n_inducing=15, random_state=0, n_jobs=1), target_encoding=True
+    )
+    for start in (0, 1_000, 2_000):
+        stream.partial_fit(data[start : start + 1_000], "y")
+    small = SEPClassifier(n_inducing=5, optimizer=None, validation_fraction=None, n_jobs=1)
+    fitted = TableClassifier(small, target_encoding=True).fit(data, "y")
+    assert stream.get_feature_names_out().tolist() == fitted.get_feature_names_out().tolist()
+    assert stream.notes_ == fitted.notes_
+    assert_allclose(effects_of(stream)["code"].table, effects_of(fitted)["code"].table, atol=1e-12)
+    assert_allclose(stream.transform(NEW), fitted.transform(NEW), atol=1e-12)
+    without = TableClassifier(
+        SEPClassifier(n_inducing=15, random_state=0, n_jobs=1), target_encoding=False
+    )
+    for start in (0, 1_000, 2_000):
+        without.partial_fit(data[start : start + 1_000], "y")
+    assert log_loss(stream) < log_loss(without) - 0.1
+
+
+def test_the_first_chunk_decides_about_effects():
+    data, small = codes(4_000), SEPClassifier(n_inducing=5, random_state=0, n_jobs=1)
+    few = TableClassifier(small).partial_fit(data[:1_000], "y").partial_fit(data[1_000:], "y")
+    assert not few.preprocessor_.effects_
+    enough = TableClassifier(small).partial_fit(data[:2_500], "y")
+    assert list(effects_of(enough)) == ["code"]
+    with pytest.raises(ValueError, match="target_encoding='yes' is not possible"):
+        TableClassifier(small, target_encoding="yes").partial_fit(data, "y")
+
+
+def test_effects_of_a_stream_go_on_after_saving_and_come_back_after_an_error(tmp_path):
+    data = codes(1_500)
+    stream = TableClassifier(
+        SEPClassifier(n_inducing=5, random_state=0, n_jobs=1), target_encoding="pairs"
+    ).partial_fit(data[:500], "y")
+    stream.save(tmp_path / "m.cavity")
+    again = cavity.load(tmp_path / "m.cavity").partial_fit(data[500:], "y")
+    before = effects_of(stream)["code"].table
+    with pytest.raises(ValueError, match="not among the classes"):
+        stream.partial_fit(data[500:].assign(y="perhaps"), "y")
+    assert effects_of(stream)["code"].table is before
+    stream.partial_fit(data[500:], "y")
+    assert_array_equal(effects_of(again)["code"].table, effects_of(stream)["code"].table)
+    assert not np.array_equal(effects_of(again)["code"].table, before)
+
+
+def test_effects_stay_after_a_fit():
+    data = codes(1_500)
+    small = SEPClassifier(n_inducing=5, optimizer=None, random_state=0, n_jobs=1)
+    model = TableClassifier(small, target_encoding=True).fit(data[:500], "y")
+    before = effects_of(model)["code"]
+    model.partial_fit(data[500:], "y")
+    assert effects_of(model)["code"] is before
+
+
+def test_a_window_forgets_old_effects():
+    data = codes(3_000)
+    data["y"] = np.where(np.arange(3_000) < 2_000, "no", "yes")
+    data.loc[::7, "y"] = "no"
+    data.loc[3::7, "y"] = "yes"
+    inside = SEPClassifier(n_inducing=5, random_state=0, n_jobs=1, window_size=1_000)
+    stream = TableClassifier(inside, target_encoding=True)
+    for start in (0, 1_000, 2_000):
+        stream.partial_fit(data[start : start + 1_000], "y")
+    counts = effects_of(stream)["code"].counts
+    assert counts.sum() == pytest.approx(1_000.0)
+    last = np.bincount(data["y"][2_000:] == "yes")
+    assert_allclose(counts.sum(axis=(0, 1)), last)

@@ -178,12 +178,19 @@ def test_effects_of_values_that_disagree():
     whole = fit.preprocessor_.effects_
     first = next(e for e in whole if e.columns == ("hour",))
     (index,) = first.indices
+
+    def at(**changes):
+        return replace(first, indices=(replace(index, values=index.values._replace(**changes)),))
+
     for change, words in (
         (replace(first, table=first.table[1:]), "table of effects has shape"),
         (replace(first, table=np.full_like(first.table, np.nan)), "not finite"),
         (replace(first, classes=("a", "b")), "features of the columns"),
         (replace(first, indices=(replace(index, keys=index.keys[::-1]),)), "do not increase"),
-        (replace(first, indices=(replace(index, column="carrier"),)), "kind of 'carrier'"),
+        (at(column="carrier"), "kind of 'carrier'"),
+        (at(part="hour"), "unknown part 'hour'"),
+        (replace(first, counts=-np.ones((8, 6, 2))), "counts of values are negative"),
+        (replace(first, counts=np.ones((7, 6, 2))), "counts of an effect has shape"),
         (replace(first, cells=np.array([1, 0])), "do not increase"),
     ):
         fit.preprocessor_.effects_ = [change if e is first else e for e in whole]

@@ -97,6 +97,25 @@ def text_of(array: pa.Array) -> pa.Array | None:
     return array if array.type == pa.string() else array.cast(pa.string())
 
 
+def words_of(array: pa.Array, column: str, missing: Sequence[str] = ()) -> pa.DictionaryArray:
+    """The cells of a column as words with a dictionary, null where a word stands for a missing value.
+
+    >>> import pyarrow
+    >>> words_of(pyarrow.array(["red", "?", None, "red"]), "colour", ["?"]).to_pylist()
+    ['red', None, None, 'red']
+    """
+    pa, pc = import_arrow()
+    words = coerced(array, CATEGORICAL, column)
+    encoded = words if pa.types.is_dictionary(words.type) else words.dictionary_encode()
+    stands = pc.is_in(encoded.dictionary, value_set=pa.array(missing, pa.string()))
+    if not pc.any(stands).as_py():
+        return encoded
+    indices = pc.if_else(
+        stands.take(encoded.indices), pa.scalar(None, encoded.indices.type), encoded.indices
+    )
+    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
+
+
 def coerced(array: pa.Array, kind: str, column: str) -> pa.Array:
     """An Arrow array converted to doubles, booleans, strings or timestamps in microseconds."""
     pa, _ = import_arrow()
@@ -274,6 +293,8 @@ class CategoricalEncoder:
     """Whether there is a feature for all the rest."""
     marks_missing: bool
     kind: str = CATEGORICAL
+    missing_words: tuple[str, ...] = ()
+    """Words that stand for a missing value."""
 
     @property
     def form(self) -> Form:
@@ -310,11 +331,14 @@ class CategoricalEncoder:
         """Write the levels."""
         out[:] = self._rows_of_codes[self.codes(array)]
 
+    def words(self, array: pa.Array) -> pa.DictionaryArray:
+        """The cells of an Arrow array as words with a dictionary; see `words_of`."""
+        return words_of(array, self.column, self.missing_words)
+
     def codes(self, array: pa.Array) -> NDArray[np.int64]:
         """The positions of levels [t]: n_levels for others, n_levels + 1 for missing values."""
         pa, _ = import_arrow()
-        values = coerced(array, CATEGORICAL, self.column)
-        encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+        encoded = self.words(array)
         position = {level: i for i, level in enumerate(self.levels)}
         n = len(self.levels)
         words = encoded.dictionary.to_pylist()
@@ -327,7 +351,7 @@ class CategoricalEncoder:
         if self.has_other:
             return set()
         _, pc = import_arrow()
-        values = pc.unique(coerced(array, CATEGORICAL, self.column)).to_pylist()
+        values = pc.unique(self.words(array)).to_pylist()
         return {value for value in values if value is not None} - set(self.levels)
 
 

@@ -15,6 +15,8 @@ HEAD_BYTES = 1_000_000
 """Bytes of the beginning of a file in which the dialect is looked for."""
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "n/a", "-nan", "<NA>", "?")
 """Cells that stand for a missing value, unless others are named."""
+MISSING_WORDS = (*MISSING, "-")
+"""Cells that stand for a missing value in columns of words; a dash may well be the name of a class."""
 _SEPARATORS = ",\t;| "
 _LINES = 50
 """Lines in which the separator is looked for."""

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.columns import CATEGORICAL, DATE, NUMERIC, CategoricalEncoder, Encoder
+from cavity.data.effect_counts import (
+    MOST_CELLS,
+    ColumnCounts,
+    Folds,
+    PairCounts,
+    Pass,
+    Sample,
+    joint_cells,
+)
 from cavity.data.effects import (
     N_FOLDS,
     Codes,
@@ -19,27 +28,21 @@ from cavity.data.effects import (
     Gain,
     base_rates,
     concentration,
-    folds_of,
     gain,
     gain_over_base,
     gain_over_bins,
-    joint_codes,
 )
 from cavity.data.labelled import TrainingRows
 from cavity.data.parts import import_arrow
-from cavity.data.sampling import row_hash
-from cavity.data.values import ValueCounts, ValueIndex, cells_of, values_as_keys
+from cavity.data.values import DATE_PARTS, WHOLE, ValueCounts, ValueIndex, Values, values_as_keys
 from cavity.text import listed
-from cavity.typing import AnyDtype, Array, IntArray
+from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS, EFFECTS, PAIRS = "columns", "effects", "pairs"
 """Names of sets of features: the columns alone, with effects of values, with those of pairs too."""
-MOST_CELLS = 20_000_000
-"""Most numbers that the counts of all columns take together; the rarest values of columns with very many
-are left out beyond."""
 SAMPLE_ROWS = 30_000
 """Rows on which pairs of columns are compared."""
 PAIR_COLUMNS = 20
@@ -49,23 +52,6 @@ PAIR_BINS = 16
 FINALISTS = 24
 """Pairs that are compared with the sum of the effects of their columns."""
 MOST_PAIRS = 8
-_SAMPLE_SEED = 0x5A3B1E0F2D47
-
-
-@dataclass(frozen=True)
-class Folds:
-    """Which fold each row is in: one of five by a hash of its number, or the last if it is held out."""
-
-    held_out: IntArray
-    """Sorted numbers of the held-out rows."""
-
-    def of(self, numbers: IntArray) -> IntArray:
-        """Folds [t] of rows with these numbers [t], which increase."""
-        folds = folds_of(numbers)
-        if len(self.held_out) and len(numbers):
-            low, high = np.searchsorted(self.held_out, [numbers[0], numbers[-1] + 1])
-            folds[self.held_out[low:high] - numbers[0]] = N_FOLDS
-        return folds
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +61,8 @@ class Effect:
     encoder: EffectEncoder
     tables: Array
     """[F + 2, K + 1, k]: what the rows of each fold see, held-out rows, and new rows."""
+    counts: Array
+    """[K, F + 1, C], times the factors of the classes; of a column with one more, of missing cells."""
     gain: Gain
     """Over what a model knows without it: a smooth function of the column, or effects of its columns."""
 
@@ -114,16 +102,24 @@ class LearnedEffects:
         kept = {COLUMNS: (), EFFECTS: self.singles}.get(feature_set or "", self.singles + self.pairs)
         return [effect.encoder for effect in kept]
 
-    def encode(self, rows: TrainingRows, dtype: AnyDtype) -> Array:
-        """The effects [t, k] that training rows see."""
-        out = np.empty((len(rows.codes), len(self.features)), dtype)
+    def for_stream(self) -> LearnedEffects:
+        """The same effects, which remember their counts, so that `refined` can add to them."""
+
+        def kept(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+            return tuple(
+                replace(one, encoder=replace(one.encoder, counts=one.counts)) for one in effects
+            )
+
+        return replace(self, singles=kept(self.singles), pairs=kept(self.pairs), optional=False)
+
+    def encode(self, rows: TrainingRows, out: Array) -> None:
+        """Write the effects that training rows see into out [t, k]."""
         folds, first = self.folds.of(rows.numbers), 0
         known: Codes = {}
         for effect in self.singles + self.pairs:
             width = len(effect.encoder.features)
             effect.encode(rows.batch, folds, out[:, first : first + width], known)
             first += width
-        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +134,8 @@ class _Column:
     over_bins: Gain
 
 
-ReadRows = Callable[[Sequence[str]], Iterator[TrainingRows]]
-"""Reads all rows of a table, with some of its columns."""
-
-
 def learn_effects(
-    read: ReadRows,
+    over_rows: Pass,
     encoders: Sequence[Encoder],
     n_rows: int,
     class_factors: Array,
@@ -151,15 +143,19 @@ def learn_effects(
     held_out: IntArray,
     mode: str | bool = "auto",
 ) -> LearnedEffects | None:
-    """Learn the effects of columns and pairs in two or three passes over a table.
+    """Learn the effects of columns and pairs in one or two passes over a table.
 
-    encoders: those of the columns; n_rows: number of labelled rows; class_factors: [C], by which weights
-    are multiplied; held_out: numbers of rows whose labels must not be used in training; mode: "auto" for
-    useful effects, which training may leave out; True for those of all columns whose values repeat; and
-    "pairs" for these and pairs. None is returned if there are none.
+    over_rows: makes such a pass; encoders: those of the columns; n_rows: number of labelled rows;
+    class_factors: [C], by which weights are multiplied; held_out: numbers of rows whose labels must not
+    be used in training; mode: "auto" for useful effects, which training may leave out; True for those
+    of all columns whose values repeat; and "pairs" for these and pairs. None is returned if there are
+    none.
     """
     folds, names = Folds(held_out), tuple(class_names) if len(class_names) > 2 else ()
-    columns, sample = _counted(read, encoders, n_rows, class_factors, folds)
+    share = 0.0 if mode is True else min(1.0, SAMPLE_ROWS / max(n_rows, 1))
+    empty = ColumnCounts(_values_of(encoders), folds, class_factors, share)
+    counted = over_rows(empty)
+    columns, sample = _repeating(counted), counted.sample()
     # The features of strings that have one for every level can add up to any effect already.
     spanned = {e.column for e in encoders if isinstance(e, CategoricalEncoder) and not e.has_other}
     chosen = [
@@ -168,10 +164,11 @@ def learn_effects(
         if mode != "auto" or (_is_useful(column) and column.index.column not in spanned)
     ]
     singles = tuple(_single(column, names) for column in chosen)
-    found: list[tuple[tuple[ValueIndex, ValueIndex], Gain]] = []
-    if mode is not True and len(columns) > 1 and sample is not None:
-        found = best_pairs(columns, chosen, sample)
-    pairs = tuple(_pairs(read, found, class_factors, folds, names))
+    found = best_pairs(columns, chosen, sample) if len(columns) > 1 and len(sample.codes) else []
+    pairs: tuple[Effect, ...] = ()
+    if found:
+        cells = over_rows(PairCounts([pair for pair, _ in found], folds, class_factors))
+        pairs = tuple(_pair_effects(found, cells.counts, class_factors, names))
     return LearnedEffects(singles, pairs, folds, mode == "auto") if singles or pairs else None
 
 
@@ -182,59 +179,28 @@ def _is_useful(column: _Column) -> bool:
 def _single(column: _Column, names: tuple[str, ...]) -> Effect:
     tables = column.fit.tables()
     encoder = EffectEncoder((column.index,), None, tables[-1], names)
-    return Effect(encoder, tables, column.over_bins)
+    return Effect(encoder, tables, column.counts, column.over_bins)
 
 
-class _Sample(NamedTuple):
-    """Some training rows."""
+def _values_of(encoders: Sequence[Encoder]) -> list[Values]:
+    """What may have effects: each column, and the parts of dates."""
+    values = []
+    for encoder in encoders:
+        parts = DATE_PARTS if encoder.kind == DATE else ()
+        values += [Values(encoder.column, encoder.kind, part) for part in (WHOLE, *parts)]
+    return values
 
-    batches: list[pa.RecordBatch]
-    folds: IntArray
-    codes: IntArray
-    weight: Array
 
-
-def _counted(
-    read: ReadRows,
-    encoders: Sequence[Encoder],
-    n_rows: int,
-    class_factors: Array,
-    folds: Folds,
-) -> tuple[list[_Column], _Sample | None]:
-    """Counts of the columns whose values repeat, and a sample of rows."""
-    pa, _ = import_arrow()
-    n_classes = len(class_factors)
-    most = max(1_000, MOST_CELLS // ((N_FOLDS + 1) * n_classes * len(encoders)))
-    counts = {e.column: ValueCounts(N_FOLDS + 1, n_classes, most) for e in encoders}
-    kinds = {e.column: e.kind for e in encoders}
-    bound = min(1.0, SAMPLE_ROWS / max(n_rows, 1)) * 2.0**64
-    parts: list[tuple[Any, IntArray, IntArray, Array]] = []
-    for rows in read(list(counts)):
-        fold = folds.of(rows.numbers)
-        for name, counted in counts.items():
-            cells = cells_of(rows.batch.column(name), kinds[name], name)
-            counted.add(cells, fold, rows.codes, rows.weight)
-        chosen = row_hash(rows.numbers, _SAMPLE_SEED) < bound
-        chosen &= fold < N_FOLDS
-        weight = class_factors[rows.codes] * (1.0 if rows.weight is None else rows.weight)
-        parts.append(
-            (rows.batch.filter(pa.array(chosen)), fold[chosen], rows.codes[chosen], weight[chosen])
-        )
-    columns = [
-        column
-        for name, counted in counts.items()
-        if (column := _column(name, kinds[name], counted, class_factors)) is not None
-    ]
-    if not parts:
-        return columns, None
-    batches, fold_parts, codes, weights = zip(*parts, strict=True)
-    sample = _Sample(
-        list(batches), np.concatenate(fold_parts), np.concatenate(codes), np.concatenate(weights)
+def _repeating(counted: ColumnCounts) -> list[_Column]:
+    """The columns that have more than two values, and whose values repeat."""
+    found = (
+        _column(values, counts, counted.factors)
+        for values, counts in zip(counted.values, counted.counts, strict=True)
     )
-    return columns, sample
+    return [column for column in found if column is not None]
 
 
-def _column(name: str, kind: str, counted: ValueCounts, class_factors: Array) -> _Column | None:
+def _column(values: Values, counted: ValueCounts, class_factors: Array) -> _Column | None:
     """A column, if it has more than two values and they repeat."""
     if counted.keys is None or counted.is_distinct:
         return None
@@ -242,10 +208,10 @@ def _column(name: str, kind: str, counted: ValueCounts, class_factors: Array) ->
     if len(keys) < 3 or 2 * len(keys) > counted.n_rows:
         return None
     counts = counts * class_factors
-    index = ValueIndex(name, kind, values_as_keys(keys))
+    index = ValueIndex(values, values_as_keys(keys))
     fit = CrossFit.of(counts)
     over_base, over_bins = gain_over_base(counts, fit), Gain(np.inf, 0.0)
-    if kind in (NUMERIC, DATE) and over_base.exceeds(2.0):
+    if values.kind in (NUMERIC, DATE) and over_base.exceeds(2.0):
         over_bins = gain_over_bins(counts, fit)
     return _Column(index, counts, fit, over_base, over_bins)
 
@@ -255,11 +221,11 @@ def binned(column: _Column, n_bins: int) -> ValueIndex:
     totals, keys = column.counts[:-1].sum(axis=(1, 2)), column.index.keys
     middle = (np.cumsum(totals) - 0.5 * totals) / totals.sum()
     starts = np.flatnonzero(np.diff(np.floor(n_bins * middle))) + 1
-    return ValueIndex(column.index.column, column.index.kind, keys[starts], is_binned=True)
+    return ValueIndex(column.index.values, keys[starts], is_binned=True)
 
 
 def best_pairs(
-    columns: Sequence[_Column], exact: Sequence[_Column], sample: _Sample
+    columns: Sequence[_Column], exact: Sequence[_Column], sample: Sample
 ) -> list[tuple[tuple[ValueIndex, ValueIndex], Gain]]:
     """The pairs whose effects say most beyond the effects of their columns, best first."""
     ranked = sorted(columns, key=lambda column: -column.over_base.mean)[:PAIR_COLUMNS]
@@ -267,7 +233,7 @@ def best_pairs(
     indices = [
         column.index
         if id(column) in by_value
-        or column.index.kind == CATEGORICAL
+        or column.index.values.kind == CATEGORICAL
         or column.index.n_values <= 2 * PAIR_BINS
         else binned(column, PAIR_BINS)
         for column in ranked
@@ -278,27 +244,27 @@ def best_pairs(
     ]
     n_classes = ranked[0].counts.shape[2]
     base = base_rates(np.bincount(sample.codes, sample.weight, n_classes).astype(np.float64))
-    tables = [_quick_log_proba(code, sample, base) for code in codes]
-    own = sample.codes[:, None]
-    losses = [-float(sample.weight @ np.take_along_axis(t, own, axis=1)[:, 0]) for t in tables]
+    singles = [_QuickFit.of(code, sample, base) for code in codes]
+    losses = [single.loss(sample) for single in singles]
     trials = []
     for i, j in combinations(range(len(indices)), 2):
         if indices[i].is_binned and indices[j].is_binned:
             continue  # a smooth function of two numbers, which needs no effects
-        joint = codes[i] * (indices[j].n_values + 2) + codes[j]
-        log_proba = _quick_log_proba(joint, sample, base)
-        loss = -float(sample.weight @ np.take_along_axis(log_proba, own, axis=1)[:, 0])
-        trials.append((min(losses[i], losses[j]) - loss, i, j))
+        pair = _QuickFit.of(codes[i] * (indices[j].n_values + 2) + codes[j], sample, base)
+        trials.append((min(losses[i], losses[j]) - pair.loss(sample), i, j))
     trials.sort(reverse=True)
     found: list[tuple[Gain, tuple[ValueIndex, ValueIndex], Array]] = []
+    tables: dict[int, Array] = {}
     for screened, i, j in trials[:FINALISTS]:
         if screened <= 0.0:
             break
-        joint = codes[i] * (indices[j].n_values + 2) + codes[j]
-        pair = _quick_log_proba(joint, sample, base)
-        parts = np.stack([tables[i], tables[j], pair], axis=2) - np.log(base)[:, None]
+        for k in (i, j):
+            if k not in tables:
+                tables[k] = singles[k].log_proba()
+        pair = _QuickFit.of(codes[i] * (indices[j].n_values + 2) + codes[j], sample, base)
+        parts = np.stack([tables[i], tables[j], pair.log_proba()], axis=1) - np.log(base)[:, None, None]
         with_pair = combined(parts, base, sample.codes, sample.weight)
-        without = combined(parts[:, :, :2], base, sample.codes, sample.weight)
+        without = combined(parts[:, :2], base, sample.codes, sample.weight)
         over = gain(sample.weight, with_pair, without)
         if over.exceeds(3.0):  # the best of many pairs is good by chance, too
             found.append((over, (indices[i], indices[j]), with_pair))
@@ -315,86 +281,159 @@ def _same(a: Array, b: Array) -> bool:
     return bool(np.abs(a - b).mean() < 0.05 * np.abs(a - a.mean()).mean())
 
 
-def _quick_log_proba(codes: IntArray, sample: _Sample, base: Array) -> Array:
-    """Cross-fitted log probabilities [s, C] of sampled rows with these codes [s]."""
-    n_classes = len(base)
-    _, positions = np.unique(codes, return_inverse=True)
-    size = int(positions.max(initial=0)) + 1
-    cell = (positions * N_FOLDS + sample.folds) * n_classes
-    counts = np.bincount(cell + sample.codes, sample.weight, size * N_FOLDS * n_classes)
-    counts = counts.reshape(size, N_FOLDS, n_classes)
-    whole = counts.sum(axis=1)
-    a = concentration(whole, base)
-    rest = np.maximum(whole[:, None] - counts, 0.0)
-    log_proba = np.log((rest + a * base) / (rest.sum(axis=2, keepdims=True) + a))
-    return np.asarray(log_proba.reshape(-1, n_classes)[cell // n_classes])
+@dataclass(frozen=True)
+class _QuickFit:
+    """Cross-fitted probabilities of the classes at the values that sampled rows have."""
+
+    cells: IntArray
+    """[2, s]: the number of the value of each row, and of the value and the fold together."""
+    counts: Array
+    """[K, C]: total weight of the rows with each value and class."""
+    of_folds: Array
+    """[K·F, C]: the same, for each fold."""
+    prior: Array
+    """[C]: what is added to the counts, the base rates times the concentration."""
+
+    @classmethod
+    def of(cls, codes: IntArray, sample: Sample, base: Array) -> _QuickFit:
+        """From the codes [s] of the values."""
+        encoded = import_arrow()[0].array(codes).dictionary_encode()  # quicker than to sort them
+        value = encoded.indices.to_numpy().astype(np.int64)
+        cells = np.stack([value, value * N_FOLDS + sample.folds])
+
+        def counted(cell: IntArray, size: int) -> Array:
+            place = cell * len(base) + sample.codes
+            found = np.bincount(place, sample.weight, size * len(base)).astype(np.float64)
+            return found.reshape(size, len(base))
+
+        n_values = len(encoded.dictionary)
+        counts, of_folds = counted(cells[0], n_values), counted(cells[1], n_values * N_FOLDS)
+        return cls(cells, counts, of_folds, concentration(counts, base) * base)
+
+    def loss(self, sample: Sample) -> float:
+        """The total log loss of the rows, each of which sees the other folds."""
+        (value, cell), own, ones = self.cells, sample.codes, np.ones(len(self.prior))
+        rest = self.counts[value, own] - self.of_folds[cell, own]
+        total = (self.counts @ ones)[value] - (self.of_folds @ ones)[cell]
+        p = (np.maximum(rest, 0.0) + self.prior[own]) / (np.maximum(total, 0.0) + self.prior.sum())
+        return -float(sample.weight @ np.log(p))
+
+    def log_proba(self) -> Array:
+        """Log probabilities [C, s] of the classes."""
+        value, cell = self.cells
+        rest = [
+            np.maximum(of_value[value] - of_fold[cell], 0.0) + prior
+            for of_value, of_fold, prior in zip(self.counts.T, self.of_folds.T, self.prior, strict=True)
+        ]
+        return np.asarray(np.log(np.array(rest) / np.sum(rest, axis=0)))
 
 
 def combined(parts: Array, base: Array, codes: IntArray, weight: Array, n_steps: int = 4) -> Array:
     """Log probabilities [s] of labels if effects are added up, each times the best coefficient.
 
-    parts: [s, C, q], q effects on the log probability of each class. Newton's method.
+    parts: [C, q, s], q effects on the log probability of each class. Newton's method.
     """
-    n_classes, q = parts.shape[1:]
-    X = [parts[:, c] - parts[:, 0] for c in range(1, n_classes)]  # log-odds to the first class
+    n_classes, q, _ = parts.shape
+    X = parts[1:] - parts[0]  # log-odds to the first class
     offsets = np.log(base[1:] / base[0])
-    own = [codes == c for c in range(1, n_classes)]
+    own = codes == np.arange(1, n_classes)[:, None]
     coefficients = np.full(q, 1.0 / q)
     for step in range(n_steps + 1):
-        scores = [x @ coefficients + offset for x, offset in zip(X, offsets, strict=True)]
-        total = np.zeros(len(codes))
-        for score in scores:
-            total = np.logaddexp(total, score)
+        scores = np.array([coefficients @ x + offset for x, offset in zip(X, offsets, strict=True)])
+        largest = np.maximum(scores.max(axis=0), 0.0)
+        odds = np.exp(scores - largest)
+        total = odds.sum(axis=0) + np.exp(-largest)
         if step == n_steps:
-            return np.asarray(sum(o * s for o, s in zip(own, scores, strict=True)) - total)
-        slope, curve, mean = np.zeros(q), np.zeros((q, q)), np.zeros((len(codes), q))
-        for x, score, is_own in zip(X, scores, own, strict=True):
-            proba = np.exp(score - total)
-            slope += x.T @ (weight * (is_own - proba))
-            expected = proba[:, None] * x
-            curve += x.T @ (weight[:, None] * expected)
+            return np.asarray((own * scores).sum(axis=0) - largest - np.log(total))
+        slope, curve, mean = np.zeros(q), np.zeros((q, q)), np.zeros((q, len(codes)))
+        for x, proba, is_own in zip(X, odds / total, own, strict=True):
+            slope += x @ (weight * (is_own - proba))
+            expected = x * proba
+            curve += (expected * weight) @ x.T
             mean += expected
-        curve -= mean.T @ (weight[:, None] * mean)
+        curve -= (mean * weight) @ mean.T
         ridge = 1e-6 * np.trace(curve) / q + 1e-9
         coefficients = coefficients + np.linalg.solve(curve + ridge * np.eye(q), slope)
     raise AssertionError
 
 
-def _pairs(
-    read: ReadRows,
+def _pair_effects(
     found: Sequence[tuple[tuple[ValueIndex, ValueIndex], Gain]],
+    counts: Sequence[ValueCounts],
     class_factors: Array,
-    folds: Folds,
     names: tuple[str, ...],
 ) -> Iterator[Effect]:
-    """Count the cells of pairs in one pass."""
-    if not found:
-        return
-    pa, _ = import_arrow()
-    n_classes = len(class_factors)
-    most = max(1_000, MOST_CELLS // ((N_FOLDS + 1) * n_classes * len(found)))
-    counts = [ValueCounts(N_FOLDS + 1, n_classes, most) for _ in found]
-    indices = {id(index): index for pair, _ in found for index in pair}
-    for rows in read(sorted({index.column for index in indices.values()})):
-        fold = folds.of(rows.numbers)
-        codes = {key: index.codes(rows.batch.column(index.column)) for key, index in indices.items()}
-        for (pair, _), counted in zip(found, counts, strict=True):
-            joint = joint_codes(pair, [codes[id(index)] for index in pair])
-            cells = pa.array(joint, mask=joint < 0)
-            counted.add(cells, fold, rows.codes, rows.weight)
+    """The effects of the pairs whose values repeat."""
     for (pair, over), counted in zip(found, counts, strict=True):
-        if counted.is_distinct:
-            continue
-        cells, cell_counts = counted.sorted()
-        tables = CrossFit.of(cell_counts[:-1] * class_factors).tables()
-        keys: NDArray[np.int64] = cells.to_numpy()
-        yield Effect(EffectEncoder(pair, keys, tables[-1], names), tables, over)
+        if not counted.is_distinct:
+            keys, cells = counted.sorted()
+            yield _pair(pair, keys, cells[:-1] * class_factors, names, over)
+
+
+def _pair(
+    pair: tuple[ValueIndex, ...], keys: pa.Array, counts: Array, names: tuple[str, ...], over: Gain
+) -> Effect:
+    """The effects of a pair with the cells keys [K], which have these counts [K, F + 1, C]."""
+    tables = CrossFit.of(counts).tables()
+    cells: NDArray[np.int64] = keys.to_numpy()
+    return Effect(EffectEncoder(pair, cells, tables[-1], names), tables, counts, over)
+
+
+def refined(
+    encoders: Sequence[EffectEncoder], rows: Sequence[TrainingRows], class_factors: Array, kept: float
+) -> LearnedEffects:
+    """The effects of a stream after some more rows, which see each other but not themselves.
+
+    encoders: with the counts of the rows before; kept: the share of these counts that is not forgotten.
+    """
+    folds, effects = Folds(np.zeros(0, dtype=np.int64)), []
+    known: list[Codes] = [{} for _ in rows]
+    for encoder in encoders:
+        index, counted = encoder.indices[0], _counts_of(encoder, kept)
+        for some, codes in zip(rows, known, strict=True):
+            if encoder.cells is None:
+                cells = index.values.cells(some.batch.column(index.column))
+            else:
+                cells = joint_cells(encoder.indices, some.batch, codes)
+            weight = class_factors[some.codes] * (1.0 if some.weight is None else some.weight)
+            counted.add(cells, folds.of(some.numbers), some.codes, weight)
+        keys, counts = counted.sorted()
+        nothing = Gain(0.0, 0.0)
+        if encoder.cells is None:
+            tables = CrossFit.of(counts).tables()
+            after = EffectEncoder(
+                (replace(index, keys=values_as_keys(keys)),), None, tables[-1], encoder.classes
+            )
+            effects.append(Effect(after, tables, counts, nothing))
+        else:
+            pair = encoder.indices
+            effects.append(_pair(pair, keys, counts[:-1], encoder.classes, nothing))
+    singles = tuple(effect for effect in effects if effect.encoder.cells is None)
+    pairs = tuple(effect for effect in effects if effect.encoder.cells is not None)
+    return LearnedEffects(singles, pairs, folds, optional=False).for_stream()
+
+
+def _counts_of(encoder: EffectEncoder, kept: float) -> ValueCounts:
+    """The counts of an encoder, times a number, as counts that can be added to."""
+    pa, _ = import_arrow()
+    assert encoder.counts is not None
+    _, n_folds, n_classes = encoder.counts.shape
+    if encoder.cells is not None:
+        keys = pa.array(encoder.cells)
+    else:
+        words = encoder.indices[0].keys
+        kind = pa.string() if words.dtype == object else pa.float64()
+        keys = pa.concat_arrays([pa.array(words, kind), pa.nulls(1, kind)])
+    counted = ValueCounts(n_folds, n_classes, max(1_000, MOST_CELLS // (n_folds * n_classes)))
+    counted.keys, counted.counts = keys, encoder.counts * kept
+    counted.n_rows = round(float(counted.counts.sum()))
+    return counted
 
 
 def effect_notes(effects: Sequence[EffectEncoder]) -> list[str]:
     """What the user should know about effects that are used, in words."""
-    singles = [effect.columns[0] for effect in effects if len(effect.columns) == 1]
-    pairs = [" × ".join(effect.columns) for effect in effects if len(effect.columns) > 1]
+    singles = [effect.name for effect in effects if effect.cells is None]
+    pairs = [effect.name for effect in effects if effect.cells is not None]
     return [
         f"effects of the {words} of {listed(names)} on the target are further features"
         for words, names in (("values", singles), ("pairs of values", pairs))

@@ -23,7 +23,7 @@ from scipy.special import gammaln
 
 from cavity.data.columns import CATEGORICAL
 from cavity.data.sampling import row_hash
-from cavity.data.values import ValueIndex
+from cavity.data.values import ValueIndex, Values
 from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
@@ -35,8 +35,10 @@ _FOLD_SEED = 0x5EED0F0F01D5
 LEAST_CONCENTRATION, MOST_CONCENTRATION = 0.1, 1e6
 _BINS = (4, 8, 32)
 """Numbers of bins that stand for a smooth function of a column."""
-_ROWS_FOR_CONCENTRATION = 4_000
-"""Most different rows of counts from which a concentration is learned."""
+_MOST_COUNTED = 1_000_000
+"""Numbers up to which different whole ones are counted, which is quicker than to sort them."""
+_DIFFERENT_COUNTS = 1_000
+"""Most different counts of a class from which a concentration is learned."""
 
 
 def folds_of(numbers: IntArray) -> IntArray:
@@ -61,25 +63,50 @@ def base_rates(totals: Array) -> Array:
 
 def concentration(counts: Array, base: Array) -> float:
     """The most probable concentration of Dirichlet distributions behind counts [K, C] with mean [C]."""
-    rows = counts[counts.sum(axis=1) > 0.0]
-    if not len(rows):
+    totals = counts.sum(axis=1)
+    occurs = totals > 0.0
+    if not occurs.any():
         return MOST_CONCENTRATION
-    # Equal rows of counts have equal sums with these weights; others practically never do.
-    mixed = rows @ np.sqrt(2.0 + np.arange(rows.shape[1]))
-    _, first, copies = np.unique(mixed, return_index=True, return_counts=True)
-    step = -(-len(first) // _ROWS_FOR_CONCENTRATION)
-    rows, copies = rows[first[::step]], copies[::step]
-    totals = rows.sum(axis=1)
+    # The likelihood is a sum over totals and over the counts of each class, of which few differ.
+    sums = [_different(column) for column in (totals[occurs], *counts[occurs].T)]
+    means = np.concatenate(
+        [np.full(len(v), mean) for (v, _), mean in zip(sums, (1.0, *base), strict=True)]
+    )
+    signs = np.repeat([-1.0, *np.ones(len(base))], [len(v) for v, _ in sums])
+    values = np.concatenate([v for v, _ in sums])
+    copies = signs * np.concatenate([n for _, n in sums])
 
     def cost(log_a: float) -> float:
-        a = np.exp(log_a)
-        each = gammaln(a) - gammaln(a + totals)
-        each = each + (gammaln(a * base + rows) - gammaln(a * base)).sum(axis=1)
-        return -float(copies @ each)
+        a = np.exp(log_a) * means
+        return -float(copies @ (gammaln(a + values) - gammaln(a)))
 
     bounds = np.log([LEAST_CONCENTRATION, MOST_CONCENTRATION])
     found = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 0.02})
     return float(np.exp(found.x))
+
+
+def _different(numbers: Array) -> tuple[Array, Array]:
+    """The different positive numbers, and how many of each there are.
+
+    Sums of weights are hardly ever equal. If there are very many, neighbours are joined in their mean.
+
+    >>> _different(np.array([3.0, 0.0, 1.0, 3.0]))
+    (array([1., 3.]), array([1., 2.]))
+    """
+    numbers = numbers[numbers > 0.0]
+    whole = numbers.astype(np.int64)
+    if len(numbers) and (whole == numbers).all() and whole.max() < _MOST_COUNTED:
+        copies = np.bincount(whole)
+        values = np.flatnonzero(copies).astype(np.float64)
+        copies = copies[copies > 0]
+    else:
+        values, copies = np.unique(numbers, return_counts=True)
+    step = -(-len(values) // _DIFFERENT_COUNTS)
+    if step <= 1:
+        return values, copies.astype(np.float64)
+    starts = np.arange(0, len(values), step)
+    joined = np.add.reduceat(copies, starts)
+    return np.add.reduceat(values * copies, starts) / joined, joined.astype(np.float64)
 
 
 def shrunken(counts: Array, base: Array) -> Array:
@@ -194,16 +221,24 @@ class EffectEncoder:
     """[K + 1, k]: the effects; the last are those of values that are not known."""
     classes: tuple[str, ...]
     """[k]: names of the classes whose effects these are; () for two classes."""
+    counts: Array | None = None
+    """[K, F + 1, C]: what the effects were learned from, if a stream will add to it; those of a column
+    have one more, of missing cells."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(index.column for index in self.indices)
+        """Names of the columns; that of a pair of parts of the same dates is there once."""
+        return tuple(dict.fromkeys(index.column for index in self.indices))
+
+    @property
+    def name(self) -> str:
+        """The columns, or their parts, whose values have these effects."""
+        return " × ".join(str(index.values) for index in self.indices)
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features."""
-        name = "effect of " + " × ".join(self.columns)
+        name = f"effect of {self.name}"
         return tuple(f"{name} on {word}" for word in self.classes) or (name,)
 
     def rows_of(self, batch: pa.RecordBatch, known: Codes) -> IntArray:
@@ -248,29 +283,31 @@ def effects_as_state(effects: Sequence[EffectEncoder]) -> dict[str, object]:
     indices = {id(index): index for effect in effects for index in effect.indices}
     place = {key: position for position, key in enumerate(indices)}
     return {
-        "columns": json.dumps([[i.column, i.kind, i.is_binned] for i in indices.values()]),
+        "values": json.dumps([[*i.values, i.is_binned] for i in indices.values()]),
         "keys": [
-            json.dumps(i.keys.tolist()) if i.kind == CATEGORICAL else i.keys for i in indices.values()
+            json.dumps(i.keys.tolist()) if i.values.kind == CATEGORICAL else i.keys
+            for i in indices.values()
         ],
         "of": json.dumps([[place[id(index)] for index in effect.indices] for effect in effects]),
         "cells": [effect.cells for effect in effects],
         "tables": [effect.table for effect in effects],
+        "counts": [effect.counts for effect in effects],
         "classes": json.dumps(effects[0].classes if effects else []),
     }
 
 
 def effects_from_state(state: Mapping[str, Any]) -> list[EffectEncoder]:
     """The effects, from what `effects_as_state` gave."""
-    columns = json.loads(state["columns"])
+    values = json.loads(state["values"])
     keys = [np.array(json.loads(k), object) if isinstance(k, str) else k for k in state["keys"]]
     indices = [
-        ValueIndex(column, kind, k, is_binned)
-        for (column, kind, is_binned), k in zip(columns, keys, strict=True)
+        ValueIndex(Values(*some), k, is_binned)
+        for (*some, is_binned), k in zip(values, keys, strict=True)
     ]
     classes = tuple(json.loads(state["classes"]))
     return [
-        EffectEncoder(tuple(indices[i] for i in of), cells, table, classes)
-        for of, cells, table in zip(
-            json.loads(state["of"]), state["cells"], state["tables"], strict=True
+        EffectEncoder(tuple(indices[i] for i in of), cells, table, classes, counts)
+        for of, cells, table, counts in zip(
+            json.loads(state["of"]), state["cells"], state["tables"], state["counts"], strict=True
         )
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -19,13 +19,16 @@ from cavity.data.labels import Classes
 from cavity.data.parts import import_arrow, one_line
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.shuffle import read_ahead
-from cavity.data.table import Table
+from cavity.data.table import FrameTable, Table
 from cavity.errors import SourceError
 from cavity.memory import available_bytes
 from cavity.typing import AnyArray, AnyDtype, Array, IntArray
 
 MEMORY_SHARE = 0.25
 """Share of the available memory that the features of all rows may take."""
+_FILE_BYTES = 400_000_000
+"""Most bytes in memory of the features of a table that is not in memory itself. Beyond, memory hardly
+grows with the rows, and reading them again in every epoch costs less than a tenth of the training."""
 _TARGET, _WEIGHT = "(class)", "(weight)"
 """Names of the columns of labels and weights in the temporary file."""
 _GROUP_ROWS = 131_072
@@ -49,20 +52,32 @@ def encoded_rows(
     classes: Classes,
     weight: str | None = None,
     effects: LearnedEffects | None = None,
+    first: int = 0,
 ) -> Iterator[EncodedRows]:
     """The rows that have a target, and a weight if there is a column of weights, chunk by chunk.
 
-    effects: value effects, which become further features.
+    effects: value effects, which become further features; first: number of the first row.
     """
+    read = preprocessor.columns_, preprocessor.typed, classes, weight, first
+    d, dtype = preprocessor.n_features_out_, np.dtype(preprocessor.dtype_)
+    k = 0 if effects is None else len(effects.features)
 
     def encoded() -> Iterator[EncodedRows]:
-        for rows in labelled_rows(table, preprocessor.columns_, preprocessor.typed, classes, weight):
-            X = preprocessor.encode(rows.batch)
+        for rows in labelled_rows(table, *read):
+            X = np.empty((len(rows.codes), d + k), dtype)
+            preprocessor.encode(rows.batch, X[:, :d])
             if effects is not None:
-                X = np.hstack([X, effects.encode(rows, X.dtype)])
+                effects.encode(rows, X[:, d:])
             yield EncodedRows(X, rows.codes, rows.weight)
 
     return read_ahead(encoded())
+
+
+def joined_rows(parts: Iterable[EncodedRows]) -> EncodedRows:
+    """Rows that were encoded in parts, at least one, as one."""
+    X, codes, weights = zip(*parts, strict=True)
+    weight = None if weights[0] is None else np.concatenate(weights)
+    return EncodedRows(np.concatenate(X), np.concatenate(codes), weight)
 
 
 @contextmanager
@@ -78,9 +93,10 @@ def training_rows(
 ) -> Iterator[Source]:
     """A source of all rows, for as long as the context lasts.
 
-    Rows that take more than `max_memory` bytes (by default a quarter of what is available) are written
-    to a temporary folder inside `folder`, as Parquet files of their features. Reading these in every
-    epoch is cheaper than encoding the table in every epoch, and text files could not be shuffled.
+    Rows that take more than `max_memory` bytes are written to a temporary folder inside `folder`, as
+    Parquet files of their features. Reading these in every epoch is cheaper than encoding the table in
+    every epoch, and text files could not be shuffled. By default the limit is a quarter of the available
+    memory, and 400 MB for a table that is not in memory itself.
 
     effects: value effects, which become further features; the source has sets of features if they are
     optional.
@@ -92,6 +108,8 @@ def training_rows(
     needed = n_rows * len(names) * dtype.itemsize
     if max_memory is None:
         max_memory = MEMORY_SHARE * (available_bytes() or np.inf)
+        if not isinstance(table, FrameTable):
+            max_memory = min(max_memory, _FILE_BYTES)
     rows = encoded_rows(table, preprocessor, classes, weight, effects)
 
     def with_sets(source: Source) -> Source:

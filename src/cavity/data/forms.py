@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,25 +99,31 @@ class TextTally:
         if not len(words):
             return
         words = cells.trimmed(words)
-        missing = _mask(cells.are_placeholders(words))
-        self.placeholders += int(counts[missing].sum())
-        self._keep("placeholder", words, missing)
-        is_number = missing
+        is_number = np.zeros(len(words), bool)
+        missing: np.typing.NDArray[np.bool_] | None = None
         for sign in sorted(self.numbers, key=lambda sign: -self.numbers[sign]):
-            rest = words.filter(pa.array(~missing))
-            if is_number.all() and not self._is_doubtful(rest, sign):
-                continue
-            found = _mask(cells.are_numbers(words, sign)) & ~missing
+            if missing is not None and (is_number | missing).all():
+                doubtful = self._is_doubtful(words.filter(pa.array(is_number)), sign)
+                if not doubtful:
+                    continue
+            found = _mask(cells.are_numbers(words, sign))
             self.numbers[sign] += int(counts[found].sum())
             is_number = is_number | found
             if f"decorated {sign}" not in self._examples:
                 plain = _mask(cells.are_plain(words)) & (sign == POINT)
                 self._keep(f"decorated {sign}", words, found & ~plain)
                 self._keep("plain", words, found & plain)
-        is_number = is_number & ~missing
+            if missing is None:
+                missing = _where(~is_number, cells.are_placeholders, words)
+        assert missing is not None
+        missing &= ~is_number
+        self.placeholders += int(counts[missing].sum())
+        self._keep("placeholder", words, missing)
         self._keep("no number", words, ~(is_number | missing))
-        is_truth = _mask(cells.truths_of(words).is_valid())
-        self.truths += int(counts[is_truth].sum())
+        is_truth = np.zeros(len(words), bool)
+        if self._may_be_truths(words.filter(pa.array(~missing))):
+            is_truth = _mask(cells.truths_of(words).is_valid())
+            self.truths += int(counts[is_truth].sum())
         self._keep("no date", words, is_number)
         rest = ~(is_number | missing)
         words, counts, is_truth = words.filter(pa.array(rest)), counts[rest], is_truth[rest]
@@ -131,6 +137,11 @@ class TextTally:
         self._keep("no date", words, ~is_date)
         if self._others is None:
             self._others = words.filter(pa.array(~(is_date | is_truth))).slice(0, _REMEMBERED)
+
+    @staticmethod
+    def _may_be_truths(words: pa.Array) -> bool:
+        """Whether the first words are truth values, which a column of them has everywhere."""
+        return not cells.truths_of(words.slice(0, _FIRST_LOOK)).null_count
 
     def _keep(
         self, what: str, words: pa.Array, where: np.typing.NDArray[np.bool_] | None = None
@@ -236,6 +247,15 @@ def forms_of(tallies: Mapping[str, TextTally], decimal: str | None = None) -> di
             else True,
         )
     return forms
+
+
+def _where(
+    mask: np.typing.NDArray[np.bool_], find: Callable[[pa.Array], pa.Array], words: pa.Array
+) -> np.typing.NDArray[np.bool_]:
+    """Which of the words that the mask chooses are found; it looks at these alone."""
+    found = np.zeros(len(words), bool)
+    found[mask] = _mask(find(words.filter(import_arrow()[0].array(mask))))
+    return found
 
 
 def _mask(array: pa.Array) -> np.typing.NDArray[np.bool_]:

@@ -63,14 +63,16 @@ def labelled_rows(
     typed: Callable[[pa.RecordBatch], pa.RecordBatch],
     classes: Classes,
     weight: str | None = None,
+    first: int = 0,
 ) -> Iterator[TrainingRows]:
     """The rows that have a target, and a weight if there is a column of weights, chunk by chunk.
 
-    typed: reads text as what a column holds; see `TablePreprocessor.typed`.
+    typed: reads text as what a column holds; see `TablePreprocessor.typed`; first: number of the first
+    row, if other rows that take part come before this table.
     """
     pa, _ = import_arrow()
     read = [*columns, classes.target, *([] if weight is None else [weight])]
-    first = 0
+    read = list(dict.fromkeys(read))  # weights of validation rows may be a column that is used
     for whole in table.chunks(read):
         chunk, weights = weighted_rows(whole, weight)
         codes = classes.codes(chunk.column(classes.target))

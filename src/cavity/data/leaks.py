@@ -78,13 +78,15 @@ class LabelledSample:
         most = max(_BORDER, min(_MOST_WRONG * n, _MOST_WRONG_OTHERS * others))
         # Shuffled, so that both halves and the first look have rows of every part of the table.
         order = np.random.default_rng(0).permutation(n)
-        codes, first = codes[order], slice(0, min(n, _FIRST_LOOK))
+        first = order[:_FIRST_LOOK]
+        some, places = self._taken(np.sort(first)), np.argsort(np.argsort(first))
         found = []
         for encoder in encoders:
-            keys, nearest = self._keys(encoder)[order], encoder.kind != CATEGORICAL
-            if n_wrong(keys[first], codes[first], nearest=nearest) > _SURELY_NOT * first.stop:
+            nearest = encoder.kind != CATEGORICAL
+            wrong = n_wrong(_keys(some, encoder)[places], codes[first], nearest=nearest)
+            if wrong > _SURELY_NOT * len(first):
                 continue
-            wrong = n_wrong(keys, codes, nearest=nearest)
+            wrong = n_wrong(_keys(self._rows, encoder)[order], codes[order], nearest=nearest)
             if wrong <= most:
                 found.append(
                     f"{encoder.column!r} alone tells the target of {n - wrong:,} of {n:,} rows; if it "
@@ -92,17 +94,28 @@ class LabelledSample:
                 )
         return found
 
-    def _keys(self, encoder: Encoder) -> Array:
-        """The values of a column as numbers [n], equal where the values are; missing ones are NaN."""
+    def _taken(self, numbers: IntArray) -> list[pa.RecordBatch]:
+        """Some of the rows, in parts, by their sorted numbers."""
         pa, _ = import_arrow()
-        columns = [encoder.form.read(rows.column(encoder.column), encoder.column) for rows in self._rows]
-        if encoder.kind == CATEGORICAL:
-            words = pa.chunked_array([column.cast(pa.string()) for column in columns])
-            encoded = words.combine_chunks().dictionary_encode()
-            return _floats(encoded.indices)
-        if encoder.kind == DATE:
-            columns = [column.cast(pa.int64()) for column in columns]
-        return np.concatenate([_floats(column) for column in columns])
+        starts = np.cumsum([0, *(len(part) for part in self._codes)])
+        cuts = np.searchsorted(numbers, starts)
+        return [
+            rows.take(pa.array(numbers[low:high] - start))
+            for rows, start, low, high in zip(self._rows, starts, cuts, cuts[1:], strict=False)
+        ]
+
+
+def _keys(parts: Sequence[pa.RecordBatch], encoder: Encoder) -> Array:
+    """The values of a column as numbers [n], equal where the values are; missing ones are NaN."""
+    pa, _ = import_arrow()
+    columns = [encoder.form.read(rows.column(encoder.column), encoder.column) for rows in parts]
+    if encoder.kind == CATEGORICAL:
+        words = pa.chunked_array([column.cast(pa.string()) for column in columns])
+        encoded = words.combine_chunks().dictionary_encode()
+        return _floats(encoded.indices)
+    if encoder.kind == DATE:
+        columns = [column.cast(pa.int64()) for column in columns]
+    return np.concatenate([_floats(column) for column in columns])
 
 
 def _floats(array: pa.Array) -> Array:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data.cells import is_text
 from cavity.data.columns import (
     CATEGORICAL,
+    CategoricalEncoder,
     Encoder,
     Form,
     NumericEncoder,
@@ -30,7 +31,7 @@ from cavity.data.labels import LabelScan, TableLabelScan
 from cavity.data.leaks import LabelledSample
 from cavity.data.parts import import_arrow
 from cavity.data.scans import ColumnScan, Decision, scan_of
-from cavity.data.table import Table, as_arrow, open_table
+from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.data.weights import check_total_weight
 from cavity.errors import SourceError, warn_user
 from cavity.text import listed, suggestion
@@ -53,6 +54,13 @@ _LONGEST = 60
 """Characters of a cell that are shown at most."""
 
 
+def _typed(array: pa.Array, encoder: Encoder) -> pa.Array:
+    """The cells of a column with words as a dictionary, and other text as what it holds."""
+    if isinstance(encoder, CategoricalEncoder):
+        return encoder.words(array)
+    return array if text_of(array) is None else encoder.form.read(array, encoder.column)
+
+
 class TableScan:
     """Summaries of the columns and labels of a table over the rows read so far.
 
@@ -67,9 +75,10 @@ class TableScan:
         max_categories: int,
         forms: Mapping[str, Form] | None = None,
         decimal: str | None = None,
+        missing_words: tuple[str, ...] = (),
     ) -> None:
         self.names, self.categorical, self.max_categories = names, categorical, max_categories
-        self.decimal = decimal
+        self.decimal, self.missing_words = decimal, missing_words
         self.columns: dict[str, ColumnScan] = {}
         self.labels: TableLabelScan | None = None
         self.sample = LabelledSample()
@@ -126,7 +135,7 @@ class TableScan:
                 return
             form = Form(kind)
         if name not in self.columns:
-            self.columns[name] = scan_of(name, form, self.max_categories)
+            self.columns[name] = scan_of(name, form, self.max_categories, self.missing_words)
             if is_text_column:
                 self._forms[name] = form
             if name in self._missing:
@@ -224,7 +233,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         """
         names = self._chosen(table, target, weight)
         scan = self._scan(table, names, target, weight)
-        again = [name for name in names if name in scan.outdated]
+        outdated = scan.outdated
+        again = [name for name in names if name in outdated]
         if again:
             scan.replace(self._scan(table, again, None, weight, scan.forms))
         if scan.labels is not None and scan.labels.weightless and scan.labels.is_empty:
@@ -251,7 +261,14 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         forms: Mapping[str, Form] | None = None,
     ) -> TableScan:
         """One pass over some columns of a table."""
-        scan = TableScan(names, self.categorical_features, self.max_categories, forms, table.decimal)
+        scan = TableScan(
+            names,
+            self.categorical_features,
+            self.max_categories,
+            forms,
+            table.decimal,
+            table.missing_words,
+        )
         scan.labels = None if target is None else TableLabelScan(target, table.name, table.typed)
         for whole in table.chunks([*names, *(name for name in (target, weight) if name is not None)]):
             chunk, weights = weighted_rows(whole, weight)
@@ -352,15 +369,32 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return other
 
     def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those columns of a batch that are used, with text as the numbers and dates that it holds."""
+        """Those columns of a batch that are used, with text as the numbers and dates that it holds.
+
+        Words come with a dictionary, so that the next steps look at each different word once.
+        """
         pa, _ = import_arrow()
         there = set(batch.schema.names)
         encoders = [encoder for encoder in self.encoders_ if encoder.column in there]
-        arrays = [batch.column(encoder.column) for encoder in encoders]
-        for i, encoder in enumerate(encoders):
-            if encoder.kind != CATEGORICAL and text_of(arrays[i]) is not None:
-                arrays[i] = encoder.form.read(arrays[i], encoder.column)
+        arrays = [_typed(batch.column(encoder.column), encoder) for encoder in encoders]
         return pa.RecordBatch.from_arrays(arrays, names=[encoder.column for encoder in encoders])
+
+    def read_once(self, table: Table) -> Table:
+        """The table; one in memory with its text read, so that several passes need not read it again."""
+        if not isinstance(table, FrameTable):
+            return table
+        pa, _ = import_arrow()
+        whole = table.table
+        for encoder in self.encoders_:
+            place = whole.schema.get_field_index(encoder.column)
+            column = whole.column(place)
+            if is_text(column.type):
+                parts = [_typed(part, encoder) for part in column.chunks]
+                kind = parts[0].type if parts else column.type
+                whole = whole.set_column(place, encoder.column, pa.chunked_array(parts, kind))
+        typed = copy(table)
+        typed.table = whole.unify_dictionaries()
+        return typed
 
     def check_columns(self, columns: Sequence[str], name: str) -> list[str]:
         """Raise if columns are missing; return the columns that training has not seen."""
@@ -388,10 +422,11 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             warn_of_words(encoder, set[str]().union(*words), "the data frame")
         return np.vstack([self.encode(batch) for batch in batches])
 
-    def encode(self, batch: pa.RecordBatch) -> Array:
-        """The features [t, d] of an Arrow record batch that has the columns."""
+    def encode(self, batch: pa.RecordBatch, out: Array | None = None) -> Array:
+        """The features [t, d] of an Arrow record batch that has the columns, in `out` if it is given."""
         batch = self.typed(batch)
-        out = np.empty((batch.num_rows, self.n_features_out_), np.dtype(self.dtype_))
+        if out is None:
+            out = np.empty((batch.num_rows, self.n_features_out_), np.dtype(self.dtype_))
         first = 0
         for encoder in self.encoders_:
             width = len(encoder.features)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from cavity.data.columns import (
     NumericEncoder,
     date_features,
     parts_of,
+    words_of,
 )
 from cavity.data.parts import import_arrow
 from cavity.typing import Array, IntArray
@@ -232,8 +234,9 @@ _LONGEST = 60
 class LevelScan:
     """Counts of the values of a column of strings."""
 
-    def __init__(self, column: str, max_categories: int) -> None:
+    def __init__(self, column: str, max_categories: int, missing_words: tuple[str, ...] = ()) -> None:
         self.column, self.max_categories = column, max_categories
+        self.missing_words = missing_words
         self.n = self.missing = 0
         self.counts: Counter[str] = Counter()
         self.forgot = False
@@ -241,7 +244,7 @@ class LevelScan:
     def add(self, array: pa.Array) -> None:
         """Count the next values."""
         _, pc = import_arrow()
-        values = Form(CATEGORICAL).read(array, self.column)
+        values = words_of(array, self.column, self.missing_words)
         self.missing += values.null_count
         self.n += len(values) - values.null_count
         found = pc.value_counts(values.drop_null())
@@ -262,10 +265,7 @@ class LevelScan:
         if n_levels == self.n and n_levels > 2:
             return self._identifier("every row has a value of its own")
         if n_levels <= self.max_categories and not self.forgot:
-            encoder = CategoricalEncoder(
-                self.column, tuple(sorted(self.counts)), False, self.missing > 0
-            )
-            return Decision(encoder)
+            return Decision(self._encoder(self.counts, False))
         enough = max(3.0, self.n / 2_000)
         common = [level for level, n in self.counts.most_common(self.max_categories) if n >= enough]
         if not common and sum(self.counts.values()) >= 2 * n_levels:
@@ -276,8 +276,16 @@ class LevelScan:
             f"{self.column!r} has {'more than ' if self.forgot else ''}{n_levels:,} levels: the "
             f"commonest {len(common)} are kept, the others count as one"
         )
-        encoder = CategoricalEncoder(self.column, tuple(sorted(common)), True, self.missing > 0)
-        return Decision(encoder, (note,))
+        return Decision(self._encoder(common, True), (note,))
+
+    def _encoder(self, levels: Iterable[str], has_other: bool) -> CategoricalEncoder:
+        return CategoricalEncoder(
+            self.column,
+            tuple(sorted(levels)),
+            has_other,
+            self.missing > 0,
+            missing_words=self.missing_words,
+        )
 
     def _identifier(self, why: str) -> Decision:
         example = next(iter(self.counts))[:_LONGEST]
@@ -334,8 +342,10 @@ class DateScan:
         return Decision(encoder)
 
 
-def scan_of(name: str, form: Form, max_categories: int) -> ColumnScan:
-    """A scan of a column of that form."""
+def scan_of(
+    name: str, form: Form, max_categories: int, missing_words: tuple[str, ...] = ()
+) -> ColumnScan:
+    """A scan of a column of that form; missing_words: words that stand for a missing value."""
     if form.kind == CATEGORICAL:
-        return LevelScan(name, max_categories)
+        return LevelScan(name, max_categories, missing_words)
     return DateScan(name, form) if form.kind == DATE else NumericScan(name, form)

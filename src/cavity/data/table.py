@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cavity.data.dialect import HEAD_BYTES, Dialect
+from cavity.data.dialect import HEAD_BYTES, MISSING_WORDS, Dialect
 from cavity.data.locations import (
     EXCEL,
     FORMATS,
@@ -158,6 +158,8 @@ class Table(ABC):
     """Number of rows, if it is known without reading them."""
     decimal: str | None = None
     """The sign before the decimals of numbers that are text, if it is known."""
+    missing_words: tuple[str, ...] = MISSING_WORDS
+    """What stands for a missing value in columns of words, besides null."""
 
     @abstractmethod
     def chunks(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -279,6 +281,8 @@ class TextTable(Table):
             head = stream.read(HEAD_BYTES)
         self.dialect = dialect.completed(head, self.files[0])
         self.decimal = self.dialect.decimal
+        if self.dialect.na_values is not None:
+            self.missing_words = self.dialect.missing
         names = self._header(self.files[0])
         check_column_names(names, str(self.files[0]))
         for path in self.files[1:]:

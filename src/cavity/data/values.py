@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,34 +18,72 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def cells_of(array: pa.Array, kind: str, column: str) -> pa.Array:
-    """The cells of a column as strings or doubles, null where they are missing or not finite.
+WHOLE = ""
+"""The part of a column that is the column itself."""
+DATE_PARTS = {
+    "month": "month",
+    "day of month": "day",
+    "day of week": "day_of_week",
+    "hour": "hour",
+}
+"""Parts of a date whose values may have effects, and Arrow's functions for them; Monday is 0."""
 
-    Truth values are 0 and 1, dates are microseconds since 1970.
 
-    >>> import pyarrow
-    >>> cells_of(pyarrow.array([1, None, 0]), "numeric", "late").to_pylist()
-    [1.0, None, 0.0]
-    """
-    pa, _ = import_arrow()
-    values = coerced(array, kind, column)
-    if kind == CATEGORICAL:
-        return values
-    if kind == DATE:
-        return values.cast(pa.int64()).cast(pa.float64(), safe=False)
-    values = values.cast(pa.int8()).cast(pa.float64()) if kind == BOOLEAN else values.cast(pa.float64())
-    numbers = values.to_numpy(zero_copy_only=False) + 0.0  # makes 0 of −0
-    return pa.array(numbers, mask=~np.isfinite(numbers))
+class Values(NamedTuple):
+    """What has values that may have effects: a column, or a part of the dates of a column."""
+
+    column: str
+    kind: str
+    """Numeric, boolean, categorical or date."""
+    part: str = WHOLE
+    """One of `DATE_PARTS`, or the column itself."""
+
+    def __str__(self) -> str:
+        return f"{self.column}: {self.part}" if self.part else self.column
+
+    def cells(self, array: pa.Array) -> pa.Array:
+        """The cells of a column as strings or doubles, null where they are missing or not finite.
+
+        Truth values are 0 and 1, dates are microseconds since 1970.
+
+        >>> import pyarrow
+        >>> Values("late", "numeric").cells(pyarrow.array([1, None, 0])).to_pylist()
+        [1.0, None, 0.0]
+        >>> noon = pyarrow.array([43_200_000_000], pyarrow.timestamp("us"))
+        >>> Values("when", "date", "hour").cells(noon).to_pylist()
+        [12.0]
+        """
+        pa, pc = import_arrow()
+        values = coerced(array, self.kind, self.column)
+        if self.kind == CATEGORICAL:
+            return values
+        if self.part:
+            return getattr(pc, DATE_PARTS[self.part])(values).cast(pa.float64())
+        if self.kind == DATE:
+            return values.cast(pa.int64()).cast(pa.float64(), safe=False)
+        if self.kind == BOOLEAN:
+            values = values.cast(pa.int8())
+        numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0  # makes 0 of −0
+        return pa.array(numbers, mask=~np.isfinite(numbers))
 
 
 def _distinct(cells: pa.Array) -> tuple[pa.Array, IntArray]:
-    """The different cells, null among them, and the position [t] of each cell there."""
-    pa, _ = import_arrow()
+    """The different cells, null among them, and the position [t] of each cell there.
+
+    Those of an array with a dictionary are all that it lists, whether they occur or not.
+    """
+    pa, pc = import_arrow()
     if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
+        values = cells.dictionary
+        if values.null_count or pc.count_distinct(values).as_py() < len(values):
+            return _distinct(cells.dictionary_decode())
+        if cells.null_count:
+            values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+        indices = cells.indices.cast(pa.int64())
+        positions: IntArray = indices.fill_null(len(values) - 1).to_numpy()
+        return values, positions
     encoded = cells.dictionary_encode(null_encoding="encode")
-    positions: IntArray = encoded.indices.to_numpy()
-    return encoded.dictionary, positions
+    return encoded.dictionary, encoded.indices.to_numpy()
 
 
 class ValueCounts:
@@ -74,19 +114,28 @@ class ValueCounts:
         """Count the next cells [t] of rows with folds [t], class codes [t] and weights [t]."""
         if self.is_distinct or not len(cells):
             return
+        pa, _ = import_arrow()
         keys, positions = _distinct(cells)
         _, n_folds, n_classes = self.counts.shape
         cell = (positions.astype(np.int64) * n_folds + folds) * n_classes + codes
-        counts = np.bincount(cell, weight, len(keys) * n_folds * n_classes)
+        size = len(keys) * n_folds * n_classes
+        counts = np.bincount(cell, weight, size).reshape(len(keys), n_folds, n_classes)
+        if pa.types.is_dictionary(cells.type):
+            occurs = np.bincount(positions, minlength=len(keys)) > 0
+            keys, counts = keys.filter(pa.array(occurs)), counts[occurs]
         self.n_rows += len(cells)
-        self._join(keys, counts.reshape(len(keys), n_folds, n_classes).astype(np.float64))
+        self._join(keys, counts.astype(np.float64))
 
-    def merge(self, other: ValueCounts) -> None:
-        """Add what was counted of other rows."""
-        self.is_distinct |= other.is_distinct
-        self.n_rows += other.n_rows
-        if other.keys is not None:
-            self._join(other.keys, other.counts)
+    def merged(self, other: ValueCounts) -> ValueCounts:
+        """These counts and those of other rows together; both stay as they are."""
+        both = copy(self)
+        both.counts = self.counts.copy()
+        both.is_distinct, both.n_rows = self.is_distinct or other.is_distinct, self.n_rows + other.n_rows
+        if both.is_distinct:
+            both._drop()
+        elif other.keys is not None:
+            both._join(other.keys, other.counts.copy())
+        return both
 
     def _join(self, keys: pa.Array, counts: Array) -> None:
         pa, pc = import_arrow()
@@ -106,11 +155,17 @@ class ValueCounts:
         """Keep the commonest half of the values that may be kept."""
         assert self.keys is not None
         if 2 * len(self.keys) > self.n_rows:
-            self.is_distinct, self.keys, self.counts = True, self.keys[:0], self.counts[:0]
+            self.is_distinct = True
+            self._drop()
             return
         totals = self.counts.sum(axis=(1, 2))
         kept = np.sort(np.argsort(-totals, kind="stable")[: self.most // 2])
         self.keys, self.counts = self.keys.take(import_arrow()[0].array(kept)), self.counts[kept]
+
+    def _drop(self) -> None:
+        self.counts = self.counts[:0]
+        if self.keys is not None:
+            self.keys = self.keys[:0]
 
     def sorted(self) -> tuple[pa.Array, Array]:
         """The values in order without null, and counts [K + 1, F, C]: the last is that of null."""
@@ -130,36 +185,46 @@ class ValueIndex:
     Codes 0 … K − 1 are values or bins, K is a missing cell, and K + 1 a value that is not known.
     """
 
-    column: str
-    kind: str
-    """Numeric, boolean, categorical or date."""
+    values: Values
     keys: AnyArray
     """[K], sorted: strings (as objects) or doubles; of bins, the K − 1 bounds between them."""
     is_binned: bool = False
+
+    @property
+    def column(self) -> str:
+        """Name of the column."""
+        return self.values.column
 
     @property
     def n_values(self) -> int:
         """Number K of values or bins."""
         return len(self.keys) + self.is_binned
 
+    @cached_property
+    def _words(self) -> pa.Array:
+        pa, _ = import_arrow()
+        return pa.array(self.keys, pa.string())
+
     def codes(self, array: pa.Array) -> NDArray[np.int64]:
         """Codes [t] of an Arrow array."""
-        pa, pc = import_arrow()
-        cells = cells_of(array, self.kind, self.column)
+        _, pc = import_arrow()
+        cells = self.values.cells(array)
         missing, other = self.n_values, self.n_values + 1
-        if self.kind == CATEGORICAL:
+        if self.values.kind == CATEGORICAL:
             values, positions = _distinct(cells)
-            known = pc.index_in(values, value_set=pa.array(self.keys, pa.string())).fill_null(other)
+            known = pc.index_in(values, value_set=self._words).fill_null(other)
             lookup: NDArray[np.int64] = known.to_numpy().astype(np.int64)
             lookup[values.is_null().to_numpy(zero_copy_only=False)] = missing
             return lookup[positions]
         numbers = cells.to_numpy(zero_copy_only=False)
         if self.is_binned:
             codes: NDArray[np.int64] = np.searchsorted(self.keys, numbers, side="right")
-        else:
+        elif len(self.keys):
             codes = np.searchsorted(self.keys, numbers)
             inside = np.minimum(codes, len(self.keys) - 1)
             codes[self.keys[inside] != numbers] = other
+        else:
+            codes = np.full(len(numbers), other)
         codes[np.isnan(numbers)] = missing
         return codes
 

@@ -244,13 +244,24 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         return with_offset(source, offset), mean
 
     def _plan(
-        self, n_rows: int, n_features: int, classes: AnyArray, feature_sets: tuple[str, ...] = ()
+        self,
+        n_rows: int,
+        n_features: int,
+        classes: AnyArray,
+        feature_sets: tuple[str, ...] = (),
+        *,
+        has_judges: bool = False,
     ) -> FitPlan:
-        """What `fit` would do with rows of these classes [C], as far as it is known without them."""
+        """What `fit` would do with rows of these classes [C], as far as it is known without them.
+
+        has_judges: whether the user has validation rows of their own.
+        """
         self._check_parameters()
         self.classes_, self.n_features_in_ = classes, n_features
         config = self._resolve(n_rows, self._seed())
-        race = config.validation_fraction > 0.0
+        if has_judges:
+            config = judged_by_given_rows(self, config)
+        race = has_judges or config.validation_fraction > 0.0
         candidates = entrants(self, config, n_rows, feature_sets) if race else None
         free = frozenset() if candidates is None else candidates.free
         return FitPlan(config, "feature_set" in free or config.feature_set is not None)

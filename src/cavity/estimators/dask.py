@@ -27,15 +27,13 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.labels import Classes, check_classes
-from cavity.data.preprocess import TablePreprocessor
+from cavity.data.labels import check_classes
 from cavity.data.source import tile_precision
-from cavity.data.table import Table
 from cavity.engines.dask.cluster import Cluster, cluster_for
 from cavity.engines.dask.collections import LazyTable, lazy_table, plain_dtypes
 from cavity.engines.dask.engine import DaskBackend
 from cavity.engines.dask.shards import ShardedSource
-from cavity.engines.dask.tables import DaskTable, dask_rows
+from cavity.engines.dask.tables import DaskTable
 from cavity.engines.threads import compute_context, thread_count
 from cavity.estimators.base import ConfigFields
 from cavity.estimators.endings import warn_of_ending
@@ -153,20 +151,6 @@ def _check_names(model: TrainedGPClassifier, names: list[str]) -> None:
             f"the columns are {names}, but {type(model).__name__} was fitted on {list(known)}; select "
             "them in that order"
         )
-
-
-def fit_table(
-    classifier: DaskClassifier,
-    table: Table,
-    preprocessor: TablePreprocessor,
-    labels: Classes,
-    weight: str | None,
-) -> TrainedGPClassifier:
-    """Fit a classifier to the encoded rows of a table on its cluster; returns that of one machine."""
-    classifier.fit(*dask_rows(table, preprocessor, labels, weight))
-    local = classifier.to_local()
-    local.feature_names_in_ = preprocessor.get_feature_names_out()
-    return local
 
 
 def predict_table(

@@ -6,6 +6,8 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +16,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import ArraySource
+from cavity.data.effect_counts import Pass, TablePass
 from cavity.data.effect_learning import (
     COLUMNS,
     EFFECTS,
@@ -22,8 +25,7 @@ from cavity.data.effect_learning import (
     effect_notes,
     learn_effects,
 )
-from cavity.data.encoded import training_rows
-from cavity.data.labelled import labelled_rows
+from cavity.data.encoded import encoded_rows, joined_rows, training_rows
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table
 from cavity.data.weights import check_total_weight, checked_class_factors
@@ -32,18 +34,21 @@ from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.facts import NotebookRepr
+from cavity.estimators.gfitc import GFITCClassifier
 from cavity.estimators.learned import LearnedAttributes
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import rollback_on_error
 from cavity.estimators.table_input import (
     LABELS,
     ArrayTable,
+    LabelledTable,
     as_table,
     check_place,
     check_width,
     fits_on_cluster,
     lazy_on_dask,
     training_table,
+    validation_table,
 )
 from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
 from cavity.estimators.table_stream import absorb_chunk
@@ -88,7 +93,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         and "pairs" takes the best pairs of columns as well.
     cache_dir : path or None
         Where a temporary folder is made if the features of all rows take more than a quarter of the
-        available memory; None leaves it to the system.
+        available memory, or more than 400 MB for files; None leaves it to the system.
 
     Attributes
     ----------
@@ -135,7 +140,16 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         self.categorical_features = categorical_features
         self.cache_dir = cache_dir
 
-    def fit(self, X: InputRows, y: InputLabels, sample_weight: InputWeights = None) -> TableClassifier:
+    def fit(
+        self,
+        X: InputRows,
+        y: InputLabels,
+        sample_weight: InputWeights = None,
+        *,
+        X_val: InputRows = None,
+        y_val: InputLabels = None,
+        sample_weight_val: InputWeights = None,
+    ) -> TableClassifier:
         """Fit to a table: a data frame, or the path, pattern or URL of files that `open_table` reads.
 
         Data frames are those of pandas, polars, Arrow and, with a classifier of Dask as `estimator`,
@@ -144,17 +158,28 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         y is the name of the target column, `sample_weight` that of a column with the weights of the
         rows; for a data frame they may be arrays [n] instead. A weight of w counts a row w times. Rows
         without a target, or of weight 0, are left out.
+
+        X_val is a table of validation rows of your own, of any of these kinds, with y_val its target
+        (by default the column that y names) and sample_weight_val its weights. These rows take the
+        place of held-out ones, as those of `SEPClassifier.fit` do, and the model does not learn from
+        them; they must fit into memory.
         """
         begun = time.perf_counter()
         check_value("target_encoding", self.target_encoding, _TARGET_ENCODINGS)
         check_place(self.estimator, X)
         client = self.estimator.client if fits_on_cluster(self.estimator) else None
         table, target, weight = training_table(X, y, sample_weight, client)
+        judges = validation_table(X_val, y_val, sample_weight_val, y, client)
+        if judges is not None and isinstance(self.estimator, GFITCClassifier):
+            raise TypeError(
+                "X_val has no use for GFITCClassifier, which has no training steps that validation rows "
+                "could judge; leave X_val out, or use SEPClassifier"
+            )
         if table.n_rows == 1:
             raise SourceError(f"{table.name} has one row (n_samples=1); rows of two classes are needed")
         with rollback_on_error(self):  # columns and classifier must be of the same table
             self.learn_columns(table, target, weight)
-            self.train(table)
+            self.train(table, judges)
         self.note_costs(time.perf_counter() - begun)
         return self
 
@@ -182,35 +207,54 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         if scan.weightless:
             self.notes_.append(f"{scan.weightless:,} rows of weight 0 are left out")
 
-    def train(self, table: Table) -> None:
-        """Train the classifier on the columns that were learned; the second half of a fit."""
-        classifier = SEPClassifier(random_state=0) if self.estimator is None else clone(self.estimator)
-        if fits_on_cluster(classifier):
-            if self.target_encoding not in ("auto", False):
-                raise ValueError(
-                    f"target_encoding={self.target_encoding!r} is for one machine: the numbers of rows, "
-                    'which decide what a row sees, are not known on a cluster; leave it at "auto"'
-                )
-            from cavity.estimators.dask import fit_table  # Dask is an extra
+    def train(self, table: Table, judges: LabelledTable | None = None) -> None:
+        """Train the classifier on the columns that were learned; the second half of a fit.
 
-            self.keep(fit_table(classifier, table, self.preprocessor_, self.labels_, self.weight_))
-            return
-        effects = self._learn_effects(table, classifier)
-        with training_rows(
-            table,
-            self.preprocessor_,
-            self.labels_,
-            weight=self.weight_,
-            effects=effects,
-            folder=self.cache_dir,
-        ) as source:
-            classifier.fit(source)
-            if not isinstance(source, ArraySource):
-                classifier._training = None  # its rows are in a folder that will be gone
+        judges: validation rows of the user's own.
+        """
+        classifier = SEPClassifier(random_state=0) if self.estimator is None else clone(self.estimator)
+        rows = self.preprocessor_, self.labels_, self.weight_
+        if fits_on_cluster(classifier):
+            from cavity.engines.dask.tables import TablePieces  # Dask is an extra
+
+            pieces = TablePieces(table, *rows, classifier.client)
+            effects = self._learn_effects(classifier, pieces, has_judges=judges is not None)
+            classifier.fit(pieces.lazy_table(effects), **self._validation(judges, effects))
+            classifier = classifier.to_local()
+        else:
+            if self.target_encoding is not False:  # which takes several passes
+                table = self.preprocessor_.read_once(table)
+            over_rows = TablePass(table, self.preprocessor_.typed, self.labels_, self.weight_)
+            effects = self._learn_effects(classifier, over_rows, has_judges=judges is not None)
+            options = self._validation(judges, effects)
+            with training_rows(
+                table, *rows[:2], weight=self.weight_, effects=effects, folder=self.cache_dir
+            ) as source:
+                classifier.fit(source, **options)
+                if not isinstance(source, ArraySource):
+                    classifier._training = None  # its rows are in a folder that will be gone
         if effects is not None:
             self.preprocessor_.effects_ = effects.chosen(classifier.config_.feature_set)
             self.preprocessor_.notes_ += effect_notes(self.preprocessor_.effects_)
         self.keep(classifier)
+
+    def _validation(
+        self, judges: LabelledTable | None, effects: LearnedEffects | None
+    ) -> dict[str, ArraySource]:
+        """Validation rows as the argument that the classifier takes; they see what new rows see."""
+        if judges is None:
+            return {}
+        table, target, weight = judges
+        preprocessor = copy(self.preprocessor_)
+        preprocessor.effects_ = [] if effects is None else effects.chosen(None)
+        warn_of_new_columns(preprocessor, table, target, weight)
+        labels = replace(self.labels_, target=target)
+        X, codes, weights = joined_rows(encoded_rows(table, preprocessor, labels, weight))
+        if not len(X):
+            raise SourceError(f"X_val: no row of {table.name} has a target and a weight")
+        source = ArraySource(X, codes, weights, classes=labels.values)
+        source.is_checked = True  # encoded here
+        return {"X_val": source}
 
     def partial_fit(
         self,
@@ -224,21 +268,29 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         The first call on a model that is not fitted learns the columns from its chunk, which should
         have some thousand rows, and needs `classes` if the chunk does not show all of them. Later
         chunks are encoded with these columns: a category that the first chunk did not have is treated
-        as in a prediction. y and `sample_weight` are names of columns, or arrays [n]. See
-        `SEPClassifier.partial_fit`.
+        as in a prediction. The first chunk also decides which columns have value effects, and every
+        chunk adds to what they are learned from; after a `fit` they stay as they were learned. y and
+        `sample_weight` are names of columns, or arrays [n]. See `SEPClassifier.partial_fit`.
         """
+        begun = time.perf_counter()
+        check_value("target_encoding", self.target_encoding, _TARGET_ENCODINGS)
         with rollback_on_error(self):
             absorb_chunk(self, X, y, classes, sample_weight)
+        self.note_costs(vars(self).get("fit_seconds_", 0.0) + time.perf_counter() - begun)
         return self
 
-    def _learn_effects(self, table: Table, classifier: SparseGPClassifier) -> LearnedEffects | None:
+    def _learn_effects(
+        self, classifier: SparseGPClassifier, over_rows: Pass, *, has_judges: bool
+    ) -> LearnedEffects | None:
         """The value effects of the columns, or None if there are none to use or to choose from."""
         if self.target_encoding is False:
             return None
         labels, preprocessor = self.labels_, self.preprocessor_
         n_rows = int(labels.counts.sum())
         n_features = preprocessor.n_features_out_
-        plan = classifier._plan(n_rows, n_features, labels.values, (COLUMNS, EFFECTS, PAIRS))
+        plan = classifier._plan(
+            n_rows, n_features, labels.values, (COLUMNS, EFFECTS, PAIRS), has_judges=has_judges
+        )
         if self.target_encoding == "auto" and not plan.chooses_features:
             return None
         held_out: IntArray = np.zeros(0, dtype=np.int64)
@@ -248,7 +300,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
             )
         factors = checked_class_factors(classifier.class_weight, labels.values, labels.totals)
         return learn_effects(
-            lambda columns: labelled_rows(table, columns, preprocessor.typed, labels, self.weight_),
+            over_rows,
             preprocessor.encoders_,
             n_rows,
             np.ones(len(labels.values)) if factors is None else factors,

@@ -7,7 +7,7 @@ from copy import copy
 from functools import wraps
 from inspect import signature
 from numbers import Integral
-from typing import TYPE_CHECKING, ParamSpec, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeGuard, TypeVar, cast
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +18,7 @@ from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.errors import SourceError
+from cavity.text import suggestion
 from cavity.typing import InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
@@ -136,15 +137,60 @@ def check_width(preprocessor: TablePreprocessor, table: Table) -> None:
         )
 
 
+class LabelledTable(NamedTuple):
+    """A table with labels."""
+
+    table: Table
+    target: str
+    """Name of the column of labels."""
+    weight: str | None
+    """Name of the column of weights, if there is one."""
+
+
 def training_table(
     X: InputRows, y: InputLabels, sample_weight: InputWeights, client: Client | None = None
-) -> tuple[Table, str, str | None]:
+) -> LabelledTable:
     """The table that X means with labels and weights as columns, and the names of these columns."""
     table, target = _with_column(as_table(X, client), y, "y", LABELS)
     if sample_weight is None:
-        return table, target, None
+        return LabelledTable(table, target, None)
     table, weight = _with_column(table, sample_weight, "sample_weight", WEIGHTS)
-    return table, target, weight
+    return LabelledTable(table, target, weight)
+
+
+def validation_table(
+    X: InputRows,
+    y: InputLabels,
+    sample_weight: InputWeights,
+    target: InputLabels,
+    client: Client | None = None,
+) -> LabelledTable | None:
+    """The table of the user's own validation rows, if there are any.
+
+    target: the labels of the training rows; if they are a column, that of the same name is the default.
+    """
+    if X is None:
+        given = [
+            name for name, v in (("y_val", y), ("sample_weight_val", sample_weight)) if v is not None
+        ]
+        if given:
+            raise ValueError(f"{' and '.join(given)} without X_val; pass it, or leave both out")
+        return None
+    if y is None:
+        if not isinstance(target, str):
+            raise ValueError("X_val without y_val; pass both, or neither")
+        y = target
+    try:
+        judges = training_table(X, y, sample_weight, client)
+    except (SourceError, TypeError) as error:
+        raise type(error)(f"X_val: {error}") from error
+    for name in (judges.target, judges.weight):
+        if name is not None and name not in judges.table.columns:
+            raise SourceError(
+                f"X_val: {judges.table.name} has no column {name!r}"
+                f"{suggestion(name, judges.table.columns)}"
+            )
+    return judges
 
 
 def _with_column(

@@ -88,7 +88,8 @@ class LabelledRows:
             for name in self.ids:
                 if name not in some.schema.names:
                     some = some.append_column(name, rows.column(name))
-            parts.append(pa.Table.from_batches([some]))
+            plain = [c.dictionary_decode() if isinstance(c, pa.DictionaryArray) else c for c in some]
+            parts.append(pa.Table.from_arrays(plain, names=some.schema.names))
             places.append(at[inside])
             first += len(codes)
         if not self._warned:
@@ -140,12 +141,10 @@ def predictions(
     return read_ahead(_predicted(model, table, keep, level, decision or Decision()))
 
 
-def warn_of_new_columns(
-    preprocessor: TablePreprocessor, table: Table, weight: str | None = None
-) -> None:
-    """Raise if columns are missing; warn of columns that are ignored, except that of the weights."""
+def warn_of_new_columns(preprocessor: TablePreprocessor, table: Table, *known: str | None) -> None:
+    """Raise if columns are missing; warn of columns that are ignored, except those that are known."""
     unknown = preprocessor.check_columns(table.columns, table.name)
-    more = [name for name in unknown if name != weight]
+    more = [name for name in unknown if name not in known]
     if more:
         warn_user(f"{table.name} has columns that the model does not know and ignores: {listed(more)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,16 +11,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from cavity.data.encoded import EncodedRows, encoded_rows
+from cavity.data.effect_counts import TablePass
+from cavity.data.effect_learning import LearnedEffects, effect_notes, learn_effects, refined
+from cavity.data.encoded import EncodedRows, encoded_rows, joined_rows
+from cavity.data.labelled import TrainingRows, labelled_rows
 from cavity.data.labels import Classes, LabelScan
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable
+from cavity.data.weights import checked_class_factors
 from cavity.errors import SourceError
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.streaming import TrainedGPClassifier, check_chunk
 from cavity.estimators.table_input import LABELS, check_width, fits_on_cluster, is_dask, training_table
+from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT
 from cavity.text import suggestion
-from cavity.typing import InputLabels, InputRows, InputWeights
+from cavity.typing import Array, InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
     from cavity.estimators.table import TableClassifier
@@ -46,15 +52,7 @@ def absorb_chunk(
         _learn(model, table, target, weight, classes)
     check_width(model.preprocessor_, table)
     model.preprocessor_.check_columns(table.columns, table.name)
-    labels = replace(model.labels_, target=target)
-    parts = list(encoded_rows(table, model.preprocessor_, labels, weight))
-    rows = EncodedRows(
-        np.concatenate([part.X for part in parts]),
-        np.concatenate([part.codes for part in parts]),
-        None
-        if weight is None
-        else np.concatenate([part.weight for part in parts if part.weight is not None]),
-    )
+    rows = _encoded(model, table, replace(model.labels_, target=target), weight, first)
     if first or len(rows.X):
         absorb_rows(model, rows, classes)
 
@@ -65,6 +63,71 @@ def absorb_rows(model: TableClassifier, rows: EncodedRows, classes: ArrayLike | 
     labels = _with_rows(model.labels_, rows)
     model.keep(classifier)
     model.labels_ = labels
+
+
+def _encoded(
+    model: TableClassifier, table: FrameTable, labels: Classes, weight: str | None, first: bool
+) -> EncodedRows:
+    """The features of a chunk; its labels have become part of the model's value effects."""
+    before, n_before = model.preprocessor_, int(labels.counts.sum())
+    columns = copy(before)
+    columns.effects_ = []
+    effects = None
+    if first:
+        effects = _first_effects(model, TablePass(table, columns.typed, labels, weight), table)
+    elif before.effects_ and before.effects_[0].counts is not None:
+        read = columns.columns_, columns.typed, labels, weight, n_before
+        rows = list(labelled_rows(table, *read))
+        effects = refined(before.effects_, rows, _class_factors(model), _share_kept(model, rows))
+    if effects is None:
+        return joined_rows(encoded_rows(table, before, labels, weight))
+    after = copy(before)  # the one before stays as it is, if this chunk cannot be learned
+    after.effects_ = effects.chosen(None)
+    if first:
+        after.notes_ = [*before.notes_, *effect_notes(after.effects_)]
+    model.preprocessor_ = after
+    return joined_rows(encoded_rows(table, columns, labels, weight, effects, n_before))
+
+
+def _first_effects(
+    model: TableClassifier, over_rows: TablePass, table: FrameTable
+) -> LearnedEffects | None:
+    """The value effects that a stream has, by its first chunk."""
+    mode, n_rows = model.target_encoding, table.table.num_rows
+    if mode is False or (mode == "auto" and n_rows < FEWEST_ROWS_TO_HOLD_OUT):
+        return None
+    effects = learn_effects(
+        over_rows,
+        model.preprocessor_.encoders_,
+        n_rows,
+        _class_factors(model),
+        [str(value) for value in model.labels_.values],
+        np.zeros(0, dtype=np.int64),
+        mode,
+    )
+    if effects is not None and mode == "auto":  # nothing is held out that could judge pairs
+        effects = replace(effects, pairs=()) if effects.singles else None
+    return None if effects is None else effects.for_stream()
+
+
+def _class_factors(model: TableClassifier) -> Array:
+    inside = vars(model).get("estimator_", model.estimator)
+    weights = None if inside is None else inside.class_weight
+    values = model.labels_.values
+    factors = None
+    if weights != "balanced":  # which partial_fit refuses
+        factors = checked_class_factors(weights, values, np.ones(len(values)))
+    return np.ones(len(values)) if factors is None else factors
+
+
+def _share_kept(model: TableClassifier, rows: Sequence[TrainingRows]) -> float:
+    """The share of the rows so far that the stream remembers after some more, as its posterior does."""
+    memory = vars(model.estimator_).get("window_size")
+    before = float(model.labels_.totals.sum())
+    if memory is None or not before:
+        return 1.0
+    weight = sum(float(len(r.codes) if r.weight is None else r.weight.sum()) for r in rows)
+    return min(1.0, max(0.0, float(memory) - weight) / min(before, float(memory)))
 
 
 def _learn(

@@ -124,7 +124,15 @@ def validated_source(
 def validation_rows(
     estimator: SparseGPClassifier, X: InputRows, y: InputLabels, sample_weight: InputWeights
 ) -> RawRows | None:
-    """The user's own validation rows with label codes and weights, if any; the classes are known."""
+    """The user's own validation rows with label codes and weights, if any; the classes are known.
+
+    X may also be an `ArraySource` of rows that were checked, which has its own labels and weights.
+    """
+    if isinstance(X, ArraySource) and X.is_checked:
+        assert X.labels is not None
+        labels = estimator.classes_[X.labels]
+        source, _ = weighted_arrays(X.X, labels, X.weight, estimator.class_weight, estimator.classes_)
+        return source.take(np.arange(source.n_rows))
     if X is None or y is None:
         given = {"X_val": X, "y_val": y, "sample_weight_val": sample_weight}
         names = [name for name, value in given.items() if value is not None]

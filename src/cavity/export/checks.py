@@ -22,16 +22,18 @@ from cavity.data.cells import COMMA, POINT
 from cavity.data.columns import (
     BOOLEAN,
     CATEGORICAL,
+    DATE,
     NUMERIC,
     PARTS,
     CategoricalEncoder,
     DateEncoder,
     NumericEncoder,
 )
-from cavity.data.effects import EffectEncoder
+from cavity.data.effects import N_FOLDS, EffectEncoder
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.scaling import Knots, Scaling
+from cavity.data.values import DATE_PARTS
 from cavity.errors import ModelFileError
 from cavity.export.declared_types import agree, check_array, check_attributes, check_records, has_type
 from cavity.gp.mean_function import LinearScore, MeanFunction
@@ -184,9 +186,11 @@ def _check_encoder(encoder: NumericEncoder | CategoricalEncoder | DateEncoder) -
 def _check_effect(effect: EffectEncoder, kinds: dict[str, str], n_classes: int) -> None:
     """Check value effects: their columns and values, and the table of effects."""
     for index in effect.indices:
-        what = f"values of {index.column!r}"
-        agree(f"kind of {index.column!r}", index.kind, kinds.get(index.column))
-        if index.kind == CATEGORICAL:
+        what, kind, part = f"values of {index.column!r}", index.values.kind, index.values.part
+        agree(f"kind of {index.column!r}", kind, kinds.get(index.column))
+        if part and (kind != DATE or part not in DATE_PARTS):
+            raise ModelFileError(f"its column {index.column!r} has the unknown part {part!r}")
+        if kind == CATEGORICAL:
             if index.is_binned or not has_type(index.keys.tolist(), list[str]):
                 raise ModelFileError(f"its {what} are not all text")
         else:
@@ -201,10 +205,19 @@ def _check_effect(effect: EffectEncoder, kinds: dict[str, str], n_classes: int) 
         if not len(effect.cells) or not (np.diff(effect.cells) > 0).all():
             raise ModelFileError("its pairs of values do not increase")
         n_rows = len(effect.cells)
+    if effect.counts is not None:
+        _check_counts(effect, n_rows, n_classes)
     agree("columns of an effect", len(effect.indices), 1 if effect.cells is None else 2)
     width = 1 if n_classes == 2 else n_classes
     agree("classes of an effect", len(effect.features), width)
     check_array("table of effects", effect.table, (n_rows + 1, width))
+
+
+def _check_counts(effect: EffectEncoder, n_rows: int, n_classes: int) -> None:
+    """Check what the effects of a stream were learned from."""
+    check_array("counts of an effect", effect.counts, (n_rows, N_FOLDS + 1, n_classes))
+    if effect.counts is not None and (effect.counts < 0.0).any():
+        raise ModelFileError("its counts of values are negative")
 
 
 def _check_classifier(classifier: Any) -> None:

@@ -3,6 +3,7 @@
 import datetime
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from onnx_serving import run, run_columns
@@ -18,9 +19,10 @@ from sklearn.preprocessing import (
 
 from cavity import SEPClassifier, TableClassifier
 from cavity.data.columns import PARTS
+from cavity.data.values import DATE_PARTS, Values
 from cavity.export.onnx import to_onnx
 from cavity.export.onnx.graph import Graph
-from cavity.export.onnx.preprocessing import _parts
+from cavity.export.onnx.preprocessing import _part, _parts
 from support import table
 
 X, LABELS = table(80, d=3)
@@ -181,9 +183,10 @@ def test_effects_of_values_and_pairs():
     classifier = SEPClassifier(RBF(3.0), n_inducing=20, optimizer=None, random_state=0, n_jobs=1)
     model = TableClassifier(classifier, target_encoding="pairs").fit(table, y)
     indices = [index for effect in model.preprocessor_.effects_ for index in effect.indices]
-    assert {index.kind for index in indices} == {"numeric", "categorical", "date"}
+    assert {index.values.kind for index in indices} == {"numeric", "categorical", "date"}
+    assert any(index.values.part for index in indices)
     assert any(effect.cells is not None for effect in model.preprocessor_.effects_)
-    strange = table.assign(code=2.5, tenth=0.1234, city="Lima")
+    strange = table.assign(code=2.5, tenth=0.1234, city=["Lima", "?", "-"] * 200)
     exported = to_onnx(model)
     for rows in (table, strange):
         served = run_columns(exported, served_columns(rows))["probabilities"]
@@ -211,6 +214,19 @@ def test_the_calendar_is_that_of_the_preprocessor():
     served = run_columns(graph.model("", {}), {"time": time[:, None]})
     assert dates.PARTS == PARTS
     assert_allclose(np.hstack([served[name] for name in PARTS]), dates.parts_of(time), rtol=1e-14)
+
+
+def test_parts_of_dates_are_those_of_the_values():
+    rng = np.random.default_rng(0)
+    time = rng.integers(-(10**16), 10**16, 20_000)
+    graph = Graph()
+    when = graph.input("time", np.int64, ["N", 1])
+    for name in DATE_PARTS:
+        graph.output(_part(when, name), name.replace(" ", "_"), np.int64, ["N", 1])
+    served = run_columns(graph.model("", {}), {"time": time[:, None]})
+    for name in DATE_PARTS:
+        expected = Values("when", "date", name).cells(pa.array(time).cast(pa.timestamp("us")))
+        assert_array_equal(served[name.replace(" ", "_")][:, 0], expected.to_numpy())
 
 
 def test_a_table_is_not_a_matrix():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import dask
@@ -18,7 +18,7 @@ from cavity.data.labels import encode_labels
 from cavity.data.source import tile_precision
 from cavity.data.weights import check_weights
 from cavity.errors import SourceError
-from cavity.typing import AnyArray, AnyDtype, InputLabels, InputRows, InputWeights
+from cavity.typing import AnyArray, AnyDtype, InputLabels, InputRows, InputWeights, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,10 +57,16 @@ class LazyTable:
     partitions: list[Delayed]
     """Delayed `Partition`s."""
     feature_names: AnyArray | None
+    feature_sets: Mapping[str, int] = field(default_factory=dict)
+    """Sets of features to choose from; see `RowSource.feature_sets`."""
+    reserved: IntArray | None = None
+    """Sorted numbers of the rows to hold out; see `RowSource.reserved`."""
 
 
 def lazy_table(X: InputRows, y: InputLabels, sample_weight: InputWeights = None) -> LazyTable:
     """The partitions of X, y and their weights; reads no rows."""
+    if isinstance(X, LazyTable):
+        return X
     if isinstance(X, (str, os.PathLike)):
         X, y, sample_weight = _parquet(os.fspath(X), y, sample_weight)
     if isinstance(X, dask.dataframe.DataFrame):

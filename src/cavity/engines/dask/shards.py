@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 from distributed import Future
 
 from cavity.data.labels import encode_labels
-from cavity.data.source import RawRows, RowSource, batch_count, joined, tile_precision
+from cavity.data.source import NO_SETS, RawRows, RowSource, batch_count, joined, tile_precision
 from cavity.data.statistics import Moments
 from cavity.data.weights import checked_class_factors
 from cavity.engines.dask.cluster import Cluster
@@ -165,6 +166,9 @@ class ShardedSource(RowSource):
         self.table = table
         self.cluster = cluster
         self.feature_names = table.feature_names
+        self.feature_sets, self.reserved = table.feature_sets, table.reserved
+        self._views: dict[int, ShardedSource] = {}
+        """The same rows with fewer features, by number of features."""
         self._partitions = self._compute()
         found = cluster.run(self._summaries, self._recompute)
         self.lengths = [part.n_rows for part in found]
@@ -216,6 +220,7 @@ class ShardedSource(RowSource):
             starts,
             self.classes,
             self._factors,
+            self.n_features,
             pure=False,
             **self._wish(self._home(number, worker_slots(client.nthreads()))),
         )
@@ -247,6 +252,17 @@ class ShardedSource(RowSource):
             for i in lost:
                 self.rows[i] = self._read(i)
             self._partitions = []
+
+    def leading(self, n_features: int) -> ShardedSource:
+        """The same rows with the first columns of X alone; views, where the rows are."""
+        if n_features not in self._views:
+            view = copy(self)
+            view.n_features, view.feature_sets, view._views = n_features, NO_SETS, {}
+            if self.feature_names is not None:
+                view.feature_names = self.feature_names[:n_features]
+            view.rows = self.cluster.client.map(_leading, self.rows, n_features=n_features, pure=False)
+            self._views[n_features] = view
+        return self._views[n_features]
 
     def moments(self, *, products: bool = False) -> Iterator[Moments]:
         """Moments of the columns of each shard."""
@@ -287,15 +303,22 @@ def read_group(
     starts: tuple[int, ...],
     classes: AnyArray,
     factors: Array | None,
+    n_features: int,
 ) -> GroupRows:
     """The rows of some shards from the partitions that contain them; runs on a worker."""
     shards = []
     for shard in pieces:
-        X = np.concatenate([partitions[i].X[start:stop] for i, start, stop in shard])
+        X = np.concatenate([partitions[i].X[start:stop, :n_features] for i, start, stop in shard])
         y = np.concatenate([partitions[i].y[start:stop] for i, start, stop in shard])
         _, codes = encode_labels(y, classes)
         shards.append(RawRows(X, codes, _weights(partitions, shard, codes, factors)))
     return GroupRows(first, starts, tuple(shards))
+
+
+def _leading(rows: GroupRows, n_features: int) -> GroupRows:
+    """The rows of a group with the first columns of X alone; runs on a worker."""
+    shards = tuple(shard._replace(X=shard.X[:, :n_features]) for shard in rows.shards)
+    return rows._replace(shards=shards)
 
 
 def digests_of(rows: GroupRows) -> list[str]:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
 import dask
-import dask.array
 import dask.dataframe
 import numpy as np
 from distributed import Client
 
-from cavity.data.encoded import encoded_rows
+from cavity.data.effect_counts import S
+from cavity.data.effect_learning import LearnedEffects
+from cavity.data.encoded import encoded_rows, joined_rows
+from cavity.data.labelled import labelled_rows
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.records import JsonTable
+from cavity.data.source import NO_SETS
 from cavity.data.table import ArrowTable, FrameTable, Table, TextTable, check_column_names
+from cavity.engines.dask.cluster import Cluster
+from cavity.engines.dask.collections import LazyTable, Partition
 from cavity.errors import SourceError
-from cavity.typing import AnyArray, AnyDtype, Array
 
 if TYPE_CHECKING:
     import pandas
@@ -53,41 +58,80 @@ class DaskTable(Table):
                 yield from FrameTable(rows, self.name).chunks(columns)
 
 
-class TableRows(NamedTuple):
-    """Features [t, d], class values [t] and, if there are any, weights [t]."""
-
-    X: Array | dask.array.Array
-    y: AnyArray | dask.array.Array
-    sample_weight: Array | dask.array.Array | None
-
-
-def dask_rows(
-    table: Table, preprocessor: TablePreprocessor, classes: Classes, weight: str | None = None
-) -> TableRows:
-    """Dask arrays of the features [n, d] and class values [n] of the rows that have a target.
+class TablePieces:
+    """The training rows of a table, in pieces that workers read and encode.
 
     Parquet files are split between row groups. A text file is one piece, as its rows cannot be counted
     without reading it. The pieces of a Dask data frame are its partitions.
+
+    client: the cluster that works on the pieces; None is Dask's default.
     """
-    encode = dask.delayed(_encoded)
-    rows = [encode(piece, preprocessor, classes, weight) for piece in _pieces(table)]
-    dtype, d = np.dtype(preprocessor.dtype_), preprocessor.n_features_out_
 
-    def joined(parts: list[Delayed], shape: tuple[float, ...], kind: AnyDtype) -> dask.array.Array:
-        arrays = [dask.array.from_delayed(part, shape=shape, dtype=kind) for part in parts]
-        return dask.array.concatenate(arrays, allow_unknown_chunksizes=True)
+    def __init__(
+        self,
+        table: Table,
+        preprocessor: TablePreprocessor,
+        classes: Classes,
+        weight: str | None = None,
+        client: Client | None = None,
+    ) -> None:
+        self._client = client
+        self._pieces = _pieces(table)
+        self._preprocessor, self._classes, self._weight = preprocessor, classes, weight
+        self._starts: list[int] | None = None
 
-    return TableRows(
-        joined([r.X for r in rows], (np.nan, d), dtype),
-        joined([r.y for r in rows], (np.nan,), classes.values.dtype),
-        None
-        if weight is None
-        else joined([r.sample_weight for r in rows], (np.nan,), np.dtype(np.float64)),
-    )
+    def __call__(self, empty: S) -> S:
+        """The summary of all rows: each worker adds up its own, and neighbours are merged in pairs."""
+        summarised, merged, shared = dask.delayed(_summarised), dask.delayed(_merged), self._shared()
+        nothing = dask.delayed(empty)
+        parts = [
+            summarised(nothing, piece, first, *shared)
+            for piece, first in zip(self._pieces, self._first_numbers(), strict=True)
+        ]
+        while len(parts) > 1:
+            pairs = [merged(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+            parts = [*pairs, *parts[2 * len(pairs) :]]
+        (summary,) = self._computed(parts)
+        found: S = summary
+        return found
+
+    def lazy_table(self, effects: LearnedEffects | None) -> LazyTable:
+        """The encoded rows as partitions; effects: value effects, which become further features."""
+        encode, shared = dask.delayed(_encoded), self._shared()
+        names, sets, reserved = self._preprocessor.get_feature_names_out(), NO_SETS, None
+        firsts: Sequence[int] = [0] * len(self._pieces)
+        if effects is not None:
+            names = np.append(names, np.array(effects.features, dtype=object))
+            sets = effects.feature_sets(self._preprocessor.n_features_out_)
+            reserved = effects.folds.held_out if len(effects.folds.held_out) else None
+            firsts = self._first_numbers()
+        added = dask.delayed(effects)
+        partitions = [
+            encode(piece, first, added, *shared)
+            for piece, first in zip(self._pieces, firsts, strict=True)
+        ]
+        return LazyTable(partitions, names, sets, reserved)
+
+    def _shared(self) -> tuple[Delayed, Delayed, str | None]:
+        return dask.delayed(self._preprocessor), dask.delayed(self._classes), self._weight
+
+    def _first_numbers(self) -> list[int]:
+        """The number of the first row of each piece, among all that take part in training."""
+        if self._starts is None:
+            count = dask.delayed(_row_count)
+            counts = self._computed([count(piece, *self._shared()) for piece in self._pieces])
+            self._starts = [0, *np.cumsum(counts)[:-1].tolist()]
+        return self._starts
+
+    def _computed(self, parts: list[Delayed]) -> list[Any]:
+        if self._client is None:
+            return list(dask.compute(*parts))
+        client = self._client
+        return Cluster(client).run(lambda: list(client.compute(parts)), lambda: None)
 
 
 def _pieces(table: Table) -> Sequence[Table | Delayed]:
-    """What workers encode at a time: tables, or delayed pandas frames."""
+    """What workers read at a time: tables, or delayed pandas frames."""
     if isinstance(table, DaskTable):
         return list(table.frame.to_delayed())
     if isinstance(table, ArrowTable):
@@ -100,22 +144,61 @@ def _pieces(table: Table) -> Sequence[Table | Delayed]:
     )
 
 
-def _encoded(
+def _opened(piece: Table | pandas.DataFrame) -> Table | None:
+    """The table of a piece; None if it is a partition without rows."""
+    if isinstance(piece, Table):
+        return piece
+    return FrameTable(piece) if len(piece) else None
+
+
+def _row_count(
     piece: Table | pandas.DataFrame,
     preprocessor: TablePreprocessor,
     classes: Classes,
     weight: str | None,
-) -> TableRows:
-    """Read and encode a piece; runs on a worker."""
-    if not isinstance(piece, Table):
-        if not len(piece):
-            d, dtype = preprocessor.n_features_out_, np.dtype(preprocessor.dtype_)
-            none = None if weight is None else np.empty(0)
-            return TableRows(np.empty((0, d), dtype), classes.values[:0], none)
-        piece = FrameTable(piece)
-    X, codes, weights = zip(*encoded_rows(piece, preprocessor, classes, weight), strict=True)
-    return TableRows(
-        np.concatenate(X),
-        classes.values[np.concatenate(codes)],
-        None if weight is None else np.concatenate(weights),
-    )
+) -> int:
+    """Number of rows of a piece that take part in training; runs on a worker."""
+    table = _opened(piece)
+    if table is None:
+        return 0
+    return sum(len(rows.codes) for rows in labelled_rows(table, [], preprocessor.typed, classes, weight))
+
+
+def _summarised(
+    empty: S,
+    piece: Table | pandas.DataFrame,
+    first: int,
+    preprocessor: TablePreprocessor,
+    classes: Classes,
+    weight: str | None,
+) -> S:
+    """The summary of a piece whose first row has this number; runs on a worker."""
+    summary, table = deepcopy(empty), _opened(piece)
+    if table is not None:
+        read = summary.columns, preprocessor.typed, classes, weight, first
+        for rows in labelled_rows(table, *read):
+            summary.add(rows)
+    return summary
+
+
+def _merged(a: S, b: S) -> S:
+    return a.merged(b)
+
+
+def _encoded(
+    piece: Table | pandas.DataFrame,
+    first: int,
+    effects: LearnedEffects | None,
+    preprocessor: TablePreprocessor,
+    classes: Classes,
+    weight: str | None,
+) -> Partition:
+    """Read and encode a piece whose first row has this number; runs on a worker."""
+    table = _opened(piece)
+    if table is None:
+        d = preprocessor.n_features_out_ + (0 if effects is None else len(effects.features))
+        none = None if weight is None else np.empty(0)
+        return Partition(np.empty((0, d), np.dtype(preprocessor.dtype_)), classes.values[:0], none)
+    rows = joined_rows(encoded_rows(table, preprocessor, classes, weight, effects, first))
+    weights = None if rows.weight is None else rows.weight.astype(np.float64, copy=False)
+    return Partition(rows.X, classes.values[rows.codes], weights)

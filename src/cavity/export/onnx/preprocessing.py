@@ -10,6 +10,7 @@ Each column of a table is an input [N, 1] under its own name:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -107,7 +108,12 @@ def table_features(
     """Encode the columns of a table as features [N, d] in float64, as the preprocessor does."""
     _check_precision(preprocessor, dtype)
     columns = [_encoded(encoder, graph, dtype, rows) for encoder in preprocessor.encoders_]
-    effects = [_effects(effect, graph) for effect in preprocessor.effects_]
+    missing_words = {
+        encoder.column: encoder.missing_words
+        for encoder in preprocessor.encoders_
+        if isinstance(encoder, CategoricalEncoder)
+    }
+    effects = [_effects(effect, graph, missing_words) for effect in preprocessor.effects_]
     X = graph.concat([*columns, *effects])
     # The graph rounds to float32 where the preprocessor does.
     return X.cast(np.float32).cast(np.float64) if preprocessor.dtype_ == "float32" else X
@@ -136,7 +142,7 @@ def _categorical(encoder: CategoricalEncoder, graph: Graph, dtype: DTypeLike, ro
     levels = list(encoder.levels)
     other, missing = len(levels), len(levels) + 1
     words = {level: code for code, level in enumerate(levels)}
-    words.setdefault("", missing)
+    words = {**dict.fromkeys(("", *encoder.missing_words), missing), **words}
     cells = graph.input(encoder.column, object, [rows, 1])
     code = _looked_up(cells, "keys_strings", list(words), other, list(words.values()))
     flat = code.op("Reshape", np.array([-1], dtype=np.int64))
@@ -180,7 +186,7 @@ def needs_float64(preprocessor: TablePreprocessor) -> bool:
 
 def _differ_in_float32(index: ValueIndex) -> bool:
     """Whether float32 tells the values of a column of numbers apart."""
-    if index.kind not in (NUMERIC, BOOLEAN):
+    if index.values.kind not in (NUMERIC, BOOLEAN):
         return True
     rounded = index.keys.astype(np.float32)
     if index.is_binned or not _is_whole(index.keys):
@@ -209,9 +215,12 @@ def _check_precision(preprocessor: TablePreprocessor, dtype: DTypeLike) -> None:
                 )
 
 
-def _effects(effect: EffectEncoder, graph: Graph) -> Value:
-    """Look up the effects [N, k] of the values in one column or in two, which are inputs already."""
-    codes = [_codes(index, graph) for index in effect.indices]
+def _effects(effect: EffectEncoder, graph: Graph, missing_words: Mapping[str, Sequence[str]]) -> Value:
+    """Look up the effects [N, k] of the values in one column or in two, which are inputs already.
+
+    missing_words: words that stand for a missing value, by column.
+    """
+    codes = [_codes(index, graph, missing_words.get(index.column, ())) for index in effect.indices]
     row = codes[0]
     if effect.cells is not None:
         joint = codes[0].op("Mul", np.int64(effect.indices[1].n_values + 2)).op("Add", codes[1])
@@ -219,15 +228,17 @@ def _effects(effect: EffectEncoder, graph: Graph) -> Value:
     return graph.op("Gather", effect.table, row.op("Reshape", np.array([-1], dtype=np.int64)), axis=0)
 
 
-def _codes(index: ValueIndex, graph: Graph) -> Value:
+def _codes(index: ValueIndex, graph: Graph, missing_words: Sequence[str]) -> Value:
     """The codes [N, 1] of the cells of an input."""
     x, missing, other = Value(graph, index.column), index.n_values, index.n_values + 1
-    if index.kind == CATEGORICAL:
+    if index.values.kind == CATEGORICAL:
         words = {word: code for code, word in enumerate(index.keys.tolist())}
-        words.setdefault("", missing)
+        words = {**dict.fromkeys(("", *missing_words), missing), **words}
         return _looked_up(x, "keys_strings", list(words), other, list(words.values()))
-    if index.kind == DATE:
+    if index.values.kind == DATE:
         is_missing = x.op("Equal", np.int64(_NOT_A_TIME))
+        if index.values.part:
+            x = _part(is_missing.op("Where", np.int64(0), x), index.values.part)
         if not index.is_binned:
             code = _looked_up(x, "keys_int64s", index.keys.astype(np.int64).tolist(), other)
             return is_missing.op("Where", np.int64(missing), code)
@@ -265,22 +276,42 @@ def _looked_up(
     )
 
 
+def _part(time: Value, part: str) -> Value:
+    """A part of points in time [N, 1], as a whole number."""
+    rest = time.op("Mod", np.int64(_DAY))  # never negative
+    if part == "hour":
+        return rest.op("Div", np.int64(_DAY // 24))
+    days = time.op("Sub", rest).op("Div", np.int64(_DAY))
+    if part == "day of week":
+        return _weekday(days)
+    # Months from March have 31, 30, 31, 30, 31 days over and over, which 153 days a five tell.
+    since_march = _since_march(days)[0]
+    month = since_march.op("Mul", np.int64(5)).op("Add", np.int64(2)).op("Div", np.int64(153))
+    if part == "day of month":
+        before = month.op("Mul", np.int64(153)).op("Add", np.int64(2)).op("Div", np.int64(5))
+        return since_march.op("Sub", before).op("Add", np.int64(1))
+    return month.op("Add", np.int64(2)).op("Mod", np.int64(12)).op("Add", np.int64(1))
+
+
+def _weekday(days: Value) -> Value:
+    return days.op("Add", np.int64(3)).op("Mod", np.int64(7))  # 1 January 1970 was a Thursday
+
+
 def _parts(time: Value) -> dict[str, Value]:
     """Days since 1970, and the shares of year, week and day that have passed, all [N, 1]."""
     rest = time.op("Mod", np.int64(_DAY))  # never negative
     days = time.op("Sub", rest).op("Div", np.int64(_DAY))
     of_day = rest.cast(np.float64) / float(_DAY)
-    weekday = days.op("Add", np.int64(3)).op("Mod", np.int64(7))  # 1 January 1970 was a Thursday
     of_year = (_day_of_year(days).cast(np.float64) + of_day) / _YEAR
-    shares = (days.cast(np.float64) + of_day, of_year, weekday.cast(np.float64) / 7.0, of_day)
+    shares = (days.cast(np.float64) + of_day, of_year, _weekday(days).cast(np.float64) / 7.0, of_day)
     return dict(zip(PARTS, shares, strict=True))
 
 
-def _day_of_year(days: Value) -> Value:
-    """Days since 1 January, from days since 1970, in the Gregorian calendar.
+def _since_march(days: Value) -> tuple[Value, Value]:
+    """Days since 1 March, and the number of the year in its era, from days since 1970.
 
     Counted in years that begin in March, so that a leap day comes last, within eras of 400 years, after
-    which the calendar repeats.
+    which the Gregorian calendar repeats.
     """
 
     def whole(value: Value, divisor: int) -> Value:
@@ -290,7 +321,12 @@ def _day_of_year(days: Value) -> Value:
     leaps = whole(day, 1_460).op("Sub", whole(day, 36_524)).op("Add", whole(day, 146_096))
     year = whole(day.op("Sub", leaps), 365)  # of the era, from 0
     before = year.op("Mul", np.int64(365)).op("Add", whole(year, 4)).op("Sub", whole(year, 100))
-    since_march = day.op("Sub", before)
+    return day.op("Sub", before), year
+
+
+def _day_of_year(days: Value) -> Value:
+    """Days since 1 January, from days since 1970, in the Gregorian calendar."""
+    since_march, year = _since_march(days)
 
     def divides(divisor: int) -> Value:
         return year.op("Mod", np.int64(divisor)).op("Equal", np.int64(0))
