@@ -114,15 +114,6 @@ def test_links_between_pages_lead_somewhere(page):
             assert anchor in slugs(linked), f"{linked.name} has no heading #{anchor}"
 
 
-def test_scores_of_the_readme_are_those_of_the_records():
-    """Scores in the README must be on the page of results, which is made from the records."""
-    table = re.findall(r"^\|.*\|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    scores = re.findall(r"(?<=\| )\.\d+", "\n".join(table))
-    assert len(scores) > 10
-    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert [score for score in scores if f" 0{score} " not in results.replace("*", " ")] == []
-
-
 class Links(HTMLParser):
     """The ids of a page, and the targets of its links and images."""
 

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import RECORDS, RESULTS
+from benchmarks.__main__ import README, RECORDS, RESULTS
 from benchmarks.drawing import mean_curve
 from benchmarks.progress import Bar
 from benchmarks.records import Repetition
@@ -21,6 +21,25 @@ def repetition(label, seconds, nll, budget=None, **rest):
 def test_the_committed_page_is_what_the_records_say():
     text = Path(RESULTS).read_text(encoding="utf-8")
     assert text == results.page(RECORDS), "run: python -m benchmarks results"
+
+
+def test_the_readmes_table_is_what_the_records_say():
+    text = README.read_text(encoding="utf-8")
+    assert text == results.readme(text, RECORDS), "run: python -m benchmarks results"
+    with pytest.raises(ValueError, match="lacks <!-- results"):
+        results.readme("# A page", RECORDS)
+
+
+def test_the_readme_shows_the_best_variant_of_a_library(tmp_path):
+    file = records.RecordFile(tmp_path / "airline.jsonl", dict)
+    for label, nll in (("GPflow, searched", [0.9, 0.5]), ("GPflow, searched, whitened", [0.8, 0.6])):
+        file.append(repetition(label, [5.0, 90.0], nll, 90.0, metrics={"nll": nll[-1], "error": 0.1}))
+    for budget, nll in ((6.0, 0.7), (90.0, 0.4)):
+        end = {"metrics": {"nll": nll, "error": 0.1}}
+        file.append(repetition("cavity SEP", [1.1 * budget], [nll], budget, **end))
+    text = results.readme_table(tmp_path)
+    assert "| GPflow, its best | – | – | 0.9000 | 0.5000 |" in text
+    assert "| cavity SEP | – | – | 0.7000 | 0.4000 |" in text
 
 
 def test_a_benchmark_without_records_says_how_to_get_them(tmp_path):
