@@ -183,8 +183,11 @@ def _run_one(item: Benchmark, arguments: argparse.Namespace, deadline: float | N
 
 def _is_current(r: Repetition, known: Mapping[str, Method]) -> bool:
     """Whether a record was made with the code of now, on a quiet machine."""
-    now = code_of(known[r.method]) if r.method in known else code.ours()
-    return r.code == now and (r.load is None or r.load <= LIMIT)
+    return _has_same_code(r, known) and (r.load is None or r.load <= LIMIT)
+
+
+def _has_same_code(r: Repetition, known: Mapping[str, Method]) -> bool:
+    return r.code == (code_of(known[r.method]) if r.method in known else code.ours())
 
 
 def _show(item: Benchmark, path: Path, arguments: argparse.Namespace) -> None:
@@ -242,7 +245,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     known = methods()
     for item in chosen:
         path = arguments.out / f"{item.name}.jsonl"
-        dropped = prune(path, lambda r: _is_current(r, known)) if path.exists() else 0
+        dropped = prune(path, lambda r: _has_same_code(r, known)) if path.exists() else 0
         print(f"{item.name:17s} {dropped} records dropped")
     return 0
 

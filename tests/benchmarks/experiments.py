@@ -23,8 +23,11 @@ def linear(train, test, settings, budget):
     return Result.from_log_probabilities(log_p, test.y, seconds=0.01)
 
 
-def run(name, folder, quick=True, budget=None, in_process=True, **options):
-    """Run one experiment on stand-ins and return (benchmark, path of its record file)."""
+def run(name, folder, quick=True, budget=None, own=None, **options):
+    """Run one experiment on stand-ins and return (benchmark, path of its record file).
+
+    own: methods that take the place of those of the same name.
+    """
     item = benchmarks()[name]
     path = folder / f"{name}.jsonl"
     here = {f"paper-{mode}": Here(mode) for mode in OURS}
@@ -32,7 +35,7 @@ def run(name, folder, quick=True, budget=None, in_process=True, **options):
     context = Context(
         name,
         RecordFile(path, lambda: {"cpu": "a test", "cores": 1}),
-        methods() | (here if in_process else {}),
+        methods() | here | (own or {}),
         quick=quick,
         budget=budget,
         **options,

@@ -49,6 +49,7 @@ def dummy(monkeypatch, tmp_path):
     monkeypatch.setattr(code, "SOURCE", code.ROOT / "src" / "cavity")
     monkeypatch.setattr(code, "changed", list)
     monkeypatch.setattr(Quiet, "wait", lambda self: None)
+    monkeypatch.setattr(OtherWork, "cores", lambda self: 0.0)
     folders = ["--out", str(tmp_path), "--figures", str(tmp_path)]
     return SimpleNamespace(run=lambda *more: main(["run", "dummy", *folders, *more]), folder=tmp_path)
 

@@ -5,9 +5,9 @@ import doctest
 import experiments
 import numpy as np
 import pytest
-from benchmarks.data import Dataset
+from benchmarks.data import Dataset, splits
 from benchmarks.load import LIMIT
-from benchmarks.methods import MethodFailedError, Result
+from benchmarks.methods import MethodFailedError, Result, methods
 from benchmarks.metrics import auroc, rejection
 from benchmarks.peers.search import Searched, hold_out
 from benchmarks.records import RecordFile, Records, Repetition, read
@@ -111,7 +111,7 @@ class TestLosses:
             return fit(label, 1.0, split=split, extra={"steps_per_second": value})
 
         fits = [rate("cavity", k, v) for k, v in enumerate((9.0, 10.0))]
-        fits += [rate("B", k, v) for k, v in enumerate((1.0, 12.0))] + [rate("C", 0, 9.5)]
+        fits += [rate("B", k, v) for k, v in enumerate((1.0, 12.0))] + [rate("C", 1, 9.5)]
         (loss,) = losses.losses("w", fits, [losses.STEPS])
         assert loss.better == {"B": 12.0}
 
@@ -239,32 +239,61 @@ class TestUncertainty:
         for name in own.column_names:
             assert sorted(own[name].to_pylist()) == sorted(mixed[name].to_pylist())
 
-    def test_it_runs_with_our_methods(self, tmp_path):
-        only = ("cavity-sep", "cavity-table")
-        item, path = experiments.run("uncertainty", tmp_path, budget=0.1, only=only, in_process=False)
+    def test_every_method_is_asked_on_every_pair(self, tmp_path):
+        names = {c.method for c in (*uncertainty.ARRAYS, *uncertainty.FRAMES)}
+        item, path = experiments.run("uncertainty", tmp_path, own=dict.fromkeys(names, guess))
         done = read(path).repetitions
-        assert [r.failure for r in done] == [None] * 5
-        assert all(set(r.extra["auroc"]) == {"entropy", "epistemic", "ood"} for r in done)
-        assert "| MNIST, photographs | cavity SEP |" in item.table(done)
+        assert len(done) == 4 * len(uncertainty.ARRAYS) + len(uncertainty.FRAMES)
+        assert all(set(r.extra["auroc"]) == {"entropy", "epistemic"} for r in done)
+        text = item.table(done)
+        assert "| MNIST, photographs | cavity SEP |" in text
+        assert "| german_credit, columns permuted | cavity | epistemic |" in text
         assert all(file.exists() for file in item.draw(done, tmp_path / "u"))
 
 
+def guess(train, test, settings, budget):
+    """Says anything."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.1, 0.9, len(test.y))
+    return Result.from_log_probabilities(
+        np.log(np.column_stack([1 - p, p])),
+        test.y,
+        1.0,
+        n_foreign=test.n_foreign,
+        uncertainty={"epistemic": p},
+        extra={"one_row_microseconds": 50.0},
+    )
+
+
+def test_our_worker_gives_scores_of_foreign_rows_and_the_time_of_one_row():
+    with stand_ins.instead():
+        split = next(splits("heart", 1))
+    split = uncertainty.with_foreign(split, split.test.X + 100.0, "far")
+    settings = {"m": 5, "seed": 0, "threads": 1, "one_row": True, "uncertainty": True}
+    settings["parameters"] = {"max_epochs": 5}
+    done = methods()["cavity-sep"](split.train, split.test, settings, None)
+    assert set(done.extra["auroc"]) == {"entropy", "epistemic", "ood"}
+    assert done.extra["auroc"]["ood"] == 1.0
+    assert done.extra["one_row_microseconds"] > 1.0
+    assert done.curve == []
+
+
 def test_a_fit_from_files_of_every_series(tmp_path, monkeypatch):
-    monkeypatch.setattr(scale, "QUICK", {"rows": (150,), "classes": (3,)})
+    monkeypatch.setattr(scale, "QUICK", {"classes": (3,)})
     monkeypatch.setattr(scale, "QUICK_BASE", {**scale.BASE, "rows": 200, "m": 5})
     item, path = experiments.run("scale", tmp_path)
     done = read(path).repetitions
-    assert [(r.extra["rows"], r.extra["classes"]) for r in done] == [(150, 2), (200, 3)]
+    assert [(r.extra["rows"], r.extra["classes"]) for r in done] == [(200, 3)]
     text = item.table(done)
-    assert "| rows | s a fit |" in text
-    assert "| 150 |" in text
+    assert "| classes | s a fit |" in text
+    assert "with rows 200, inducing points m 5, columns 8" in text
     assert all(file.exists() for file in item.draw(done, tmp_path / "s"))
 
 
 def test_small_fits_tell_the_time_of_one_row(tmp_path):
-    item, path = experiments.run("small", tmp_path, only=("cavity-sep",), in_process=False)
-    (done,) = read(path).repetitions
-    assert done.failure is None
-    assert 1.0 < done.extra["one_row_microseconds"] < 1e6
-    assert "| heart | " in item.table([done])
+    names = {c.method for c in small.CONTENDERS}
+    item, path = experiments.run("small", tmp_path, own=dict.fromkeys(names, guess))
+    done = read(path).repetitions
+    assert len(done) == len(small.CONTENDERS)
+    assert " / 1.000 / 50 |" in item.table(done)
     assert small._cell([]) == tables.MISSING
