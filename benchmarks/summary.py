@@ -22,6 +22,7 @@ from benchmarks.drawing import (
     YELLOW,
     figure,
     labelled,
+    plain_ticks,
     time_axis,
 )
 from benchmarks.records import Repetition
@@ -150,9 +151,10 @@ def draw(scores: Scores, stem: Path) -> list[Path]:
     """NLL over the best against seconds: a point a set, a large one for a method's geometric means."""
     with figure(stem, 2 * COLUMN, 3.2) as (axes, files):
         axis, markers = axes[0, 0], cycle("osD^vP*X")
+        several = np.isfinite(scores.nll).sum(axis=0) > 1  # one method alone is not compared
         best = np.nanmin(scores.nll, axis=0)
         for k, label in enumerate(scores.labels):
-            there = np.isfinite(scores.nll[k]) & np.isfinite(scores.seconds[k])
+            there = several & np.isfinite(scores.nll[k]) & np.isfinite(scores.seconds[k])
             ratio, seconds = (scores.nll[k] / best)[there], scores.seconds[k][there]
             if not len(ratio):
                 continue
@@ -161,6 +163,7 @@ def draw(scores: Scores, stem: Path) -> list[Path]:
             middle = (np.exp(np.log(v).mean()) for v in (seconds, ratio))
             axis.plot(*middle, marker, color=colour, markersize=8, markeredgecolor="white", label=label)
         axis.set_yscale("log")
+        plain_ticks(axis.yaxis, decades=1.0)
         time_axis(axis)
         labelled(axis, "training time (s)", "test NLL over the lowest of the set")
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
