@@ -8,14 +8,14 @@ import lightgbm
 import numpy as np
 from scipy.special import entr
 
-MEMBERS = 10
+MEMBERS = 5
 ROUNDS, PATIENCE = 1500, 50
 
 
 class Ensemble:
     """Boosted trees on bootstraps of the training rows; the rows left out stop each member."""
 
-    def __init__(self, take, y, threads, seed, n_members=MEMBERS):
+    def __init__(self, take, y, threads, seed, n_members):
         """take: gives the training rows of given numbers; y [n]: the labels."""
         rng = np.random.default_rng(seed)
         self.classes, self.members = np.unique(y), []
@@ -34,6 +34,11 @@ class Ensemble:
     def probabilities(self, X):
         """Of each member [k, t, C]."""
         return np.stack([member.predict_proba(X) for member in self.members])
+
+
+def members_of(job):
+    """How many members a job asks for."""
+    return job.settings.get("members", MEMBERS)
 
 
 def uncertainty(p):

@@ -2,7 +2,7 @@
 
 import lightgbm
 import numpy as np
-from ensemble import Ensemble, uncertainty
+from ensemble import Ensemble, members_of, uncertainty
 from protocol import Job
 from scipy.special import log_expit
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -70,7 +70,7 @@ class Averaged:
     """An ensemble with the methods of a classifier."""
 
     def __init__(self, job, X, y):
-        self.ensemble = Ensemble(lambda rows: X[rows], y, job.threads, job.seed)
+        self.ensemble = Ensemble(lambda rows: X[rows], y, job.threads, job.seed, members_of(job))
 
     def predict_proba(self, T):
         """The mean of the members [t, C]."""

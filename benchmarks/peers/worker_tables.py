@@ -72,9 +72,9 @@ def lightgbm(job, X, y):
 
 def lightgbm_ensemble(job, X, y):
     """LightGBM on bootstraps of the rows, and what its members do not agree on."""
-    from ensemble import Ensemble, uncertainty
+    from ensemble import Ensemble, members_of, uncertainty
 
-    model = Ensemble(lambda rows: X.iloc[rows], y, job.threads, job.seed)
+    model = Ensemble(lambda rows: X.iloc[rows], y, job.threads, job.seed, members_of(job))
     predict = lambda T: model.probabilities(T).mean(axis=0)  # noqa: E731
     predict.scores = lambda T: uncertainty(model.probabilities(T))
     return predict

@@ -110,7 +110,7 @@ def _line(name: str, value: float, limit: float) -> str:
     "TableClassifier beside trees, logistic regression, xRFM, RealMLP: eleven tables, two of flights",
     table=table,
     draw=draw,
-    minutes=80,
+    minutes=120,
 )
 def run(context: Context) -> None:
     """One split a table."""
