@@ -21,7 +21,7 @@ from benchmarks.context import Context
 from benchmarks.drawing import BLUE, PAGE, VERMILION, figure, labelled
 from benchmarks.records import Repetition
 from benchmarks.registry import benchmark
-from benchmarks.tables import markdown
+from benchmarks.tables import MISSING, markdown
 from benchmarks.workloads.footprint import WORKERS
 
 FILE_ROWS, DIMENSIONS = 500_000, 8
@@ -50,7 +50,7 @@ model.fit(sys.argv[2], "y")
 seconds = time.perf_counter() - begin
 history = model.history_
 epochs = history[-1].epochs - history[0].epochs
-epoch = (history[-1].seconds - history[0].seconds) / epochs if epochs else seconds
+epoch = (history[-1].seconds - history[0].seconds) / epochs if len(history) > 10 else None
 print(json.dumps({"seconds": seconds, "epoch": epoch, "before": before, "peak": peak_memory()}))
 """
 
@@ -83,7 +83,7 @@ def table(repetitions: Sequence[Repetition]) -> str:
             [
                 f"{e[name]:,}",
                 f"{e['fit_seconds']:.2f}",
-                f"{e['microseconds_a_row']:.2f}",
+                MISSING if e["microseconds_a_row"] is None else f"{e['microseconds_a_row']:.2f}",
                 f"{e['peak_megabytes']:.0f}",
                 f"{e['extra_megabytes']:.0f}",
             ]
@@ -136,7 +136,7 @@ def _fit(varied: str, at: Mapping[str, int]) -> dict[str, Any]:
     return {
         "varied": varied,
         **at,
-        "microseconds_a_row": 1e6 * usage["epoch"] / at["rows"],
+        "microseconds_a_row": usage["epoch"] and 1e6 * usage["epoch"] / at["rows"],
         "fit_seconds": usage["seconds"],
         "peak_megabytes": usage["peak"] / 1e6,
         "extra_megabytes": (usage["peak"] - usage["before"]) / 1e6,
