@@ -74,7 +74,7 @@ def uncertainty(model, X):
     p, weights = ndtr(f.astype(np.float64)), weights / weights.sum()
     return {
         "epistemic": entropy(p @ weights) - entropy(p) @ weights,
-        "ood": variance / float(model.kernel.variance),
+        "ood": variance / float(model.kernel.variance.numpy()),
     }
 
 
