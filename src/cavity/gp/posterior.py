@@ -210,18 +210,11 @@ def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
     """Moments of the latent values at X [t, d] under q."""
     K, _ = prior.rows_kernel.cross(X)
     diagonal, _ = prior.rows_kernel.diagonal(X)
-    return marginals_from_kernel(K, diagonal, prior, posterior)
-
-
-def marginals_from_kernel(
-    K: Array, diagonal: Array, prior: Prior | RowPrior, posterior: Posterior
-) -> Marginals:
-    """The same from kernel rows K = k(X, Z) [t, m] and k(x, x) [t]."""
     return marginals_from_whitened(*whitened(K, diagonal, prior), posterior)
 
 
 def whitened(K: Array, diagonal: Array, prior: Prior | RowPrior) -> tuple[Array, Array]:
-    """Whitened kernel rows A [t, m] and the residual variances k(x, x) − |A|² [t]."""
+    """From kernel rows K [t, m] and k(x, x) [t]: whitened rows A [t, m], residuals k(x, x) − |A|² [t]."""
     A = times_transposed_lower(K, prior.whitener)
     return A, np.maximum(diagonal - row_dots(A, A), 0.0)
 
