@@ -214,7 +214,7 @@ def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
 
 
 def whitened(K: Array, diagonal: Array, prior: Prior | RowPrior) -> tuple[Array, Array]:
-    """From kernel rows K [t, m] and k(x, x) [t]: whitened rows A [t, m], residuals k(x, x) − |A|² [t]."""
+    """From kernel rows K [t, m] and k(x, x) [t]: whitened rows A [t, m], residual k(x, x) − |A|² [t]."""
     A = times_transposed_lower(K, prior.whitener)
     return A, np.maximum(diagonal - row_dots(A, A), 0.0)
 
