@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from benchmarks import code
 from benchmarks.data import Split
-from benchmarks.methods import Contender, Method, MethodFailedError, Result
+from benchmarks.load import OtherWork, Quiet
+from benchmarks.methods import Contender, Method, MethodFailedError, Result, code_of
 from benchmarks.progress import Bar
 from benchmarks.records import RecordFile, Repetition, read, scrub
 
@@ -29,6 +31,7 @@ class Context:
     only: Collection[str] = field(default_factory=tuple)  # labels or methods; empty means all
     splits: int | None = None  # overrides the workload's own number of repetitions
     deadline: float | None = None  # of `time.monotonic`; no repetition begins after it
+    quiet: Quiet | None = None  # keeps measurements apart from other work; None lets them be
     bar: Bar = field(default_factory=Bar)
 
     def seconds(self, full: float, quick: float) -> float:
@@ -69,17 +72,18 @@ class Context:
         if self.records.has(blank):
             self.bar.step(measured=False)
             return
-        self._in_time()
+        self.ready()
         self.bar.starting(f"{split.train.name} {split.index}, {contender.label}")
         method = self.methods[contender.method]
+        blank = replace(blank, code=code_of(method))
+        others = OtherWork()
         try:
             result = method(split.train, split.test, blank.settings, budget)
         except MethodFailedError as failure:
             done = replace(blank, failure=scrub(str(failure)))
         else:
             done = _filled(blank, result)
-        self.records.append(done)
-        self.bar.step(measured=True)
+        self._append(done, others)
         self.bar.clear()
         print(_line(done), flush=True)
 
@@ -88,23 +92,38 @@ class Context:
 
         Given as a function, it is only taken when it is needed.
         """
-        blank = Repetition(self.workload, name, name, dataset="-", split=0, settings={})
+        blank = Repetition(self.workload, name, name, "-", split=0, settings={}, code=code.ours())
         if self.records.has(blank):
             self.bar.step(measured=False)
             return
-        self._in_time()
+        self.ready()
         self.bar.starting(name)
+        others = OtherWork()
         values = measurement() if callable(measurement) else measurement
-        self.records.append(replace(blank, extra=dict(values)))
-        self.bar.step(measured=True)
+        self._append(replace(blank, extra=dict(values)), others)
+
+    def ready(self) -> None:
+        """Before something is measured: there is time left, and the machine is quiet."""
+        if self.quiet is not None:
+            self.quiet.wait()
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise TimeUpError("the time of this run is up; run it again to go on")
+
+    def noted(self, *names: str) -> bool:
+        """Whether these measurements, which are not fits, are all recorded."""
+        blanks = (Repetition(self.workload, name, name, "-", split=0, settings={}) for name in names)
+        return all(self.records.has(blank) for blank in blanks)
 
     def recorded(self) -> list[Repetition]:
         """Everything recorded so far, of this run and of earlier ones."""
         return read(self.records.path).repetitions
 
-    def _in_time(self) -> None:
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            raise TimeUpError("the time of this run is up; run it again to go on")
+    def _append(self, done: Repetition, others: OtherWork) -> None:
+        load = others.cores()
+        self.records.append(replace(done, load=load))
+        if self.quiet is not None:
+            self.quiet.seen(load)
+        self.bar.step(measured=True)
 
 
 def _filled(blank: Repetition, result: Result) -> Repetition:

@@ -41,6 +41,7 @@ class Dataset:
     digit: NDArray[np.integer] | None = None  # all classes, if there are more than two: 0, 1, …
     n_test: int = 0  # the last n_test rows are the set's own test rows
     f: NDArray[np.float64] | None = None  # the true latent function, of drawn sets: p(+1) = Φ(f)
+    n_foreign: int = 0  # the last rows are of another source, and their labels mean nothing
 
     def take(self, rows: NDArray[np.integer] | slice) -> Dataset:
         """The same dataset with these rows only."""

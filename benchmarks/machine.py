@@ -6,11 +6,10 @@ import contextlib
 import fcntl
 import os
 import platform
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import date
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,11 @@ import sklearn
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import cavity
+from benchmarks import code
+from benchmarks.load import BusyError, sampled
 from cavity.engines.threads import thread_count
 
 LOCK = Path(tempfile.gettempdir()) / "cavity-benchmarks.lock"
-
-
-class BusyError(RuntimeError):
-    """Another timed run is under way on this machine."""
 
 
 def gemm_rate(dtype: Any, threads: int | None, size: int = 2048, repeats: int = 5) -> float:
@@ -48,7 +45,8 @@ def gemm_rate(dtype: Any, threads: int | None, size: int = 2048, repeats: int = 
 
 
 def facts(gemm_size: int = 2048) -> dict[str, Any]:
-    """Facts of this machine and of the numerical stack; nothing that names a host or a user."""
+    """Facts of this machine, of the code and of the numerical stack; nothing names a host or a user."""
+    now = datetime.now(timezone.utc)
     blas: dict[str, Any] = next((p for p in threadpool_info() if p["user_api"] == "blas"), {})
     rates = {
         f"{np.dtype(dtype).name}_{label}": round(gemm_rate(dtype, threads, gemm_size), 1)
@@ -65,13 +63,15 @@ def facts(gemm_size: int = 2048) -> dict[str, Any]:
         "scipy": scipy.__version__,
         "sklearn": sklearn.__version__,
         "cavity": cavity.__version__,
-        "commit": _commit(),
+        "commit": code.commit(),
+        "code": code.ours(),
         "blas": " ".join(
             str(blas[k]) for k in ("internal_api", "version", "architecture") if blas.get(k)
         ),
         "gemm_gflops": rates,
-        "load_at_start": round(os.getloadavg()[0], 2),
-        "date": date.today().isoformat(),
+        "other_cores_at_start": sampled(1.0),
+        "date": now.date().isoformat(),
+        "time": now.strftime("%H:%M"),
     }
 
 
@@ -81,17 +81,6 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    """The commit that is measured, with a plus if files differ from it."""
-    here = Path(__file__).parent
-    git = ["git", "-C", str(here), "describe", "--always", "--dirty=+"]
-    try:
-        done = subprocess.run(git, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return done.stdout.strip()
 
 
 def _operating_system() -> str:

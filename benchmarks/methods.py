@@ -19,9 +19,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
+from benchmarks import code
 from benchmarks.data import Dataset
-from benchmarks.metrics import scores
+from benchmarks.metrics import auroc, rejection, scores
+
+MANY = 1_000
+"""Test rows from which on a fit's errors by rejected share are recorded."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,35 @@ class Result:
 
     @classmethod
     def from_log_probabilities(
-        cls, log_p: NDArray[np.floating], y: NDArray[np.integer], seconds: float, **rest: Any
+        cls,
+        log_p: NDArray[np.floating],
+        y: NDArray[np.integer],
+        seconds: float,
+        *,
+        n_foreign: int = 0,
+        uncertainty: Mapping[str, NDArray[np.floating]] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        **rest: Any,
     ) -> Result:
-        """Score log_p: [n, 2] (columns −1, +1) against y: [n]."""
-        return cls(seconds=seconds, **(rest | scores(log_p, y)))
+        """Score log_p: [n, C] against y: [n] (two classes: −1, +1), and the n rows' uncertainty.
+
+        The last `n_foreign` rows are of another source: they are told from the others, not scored. Of
+        many rows, the errors are recorded that remain when uncertain rows get no answer.
+        """
+        own = slice(0, len(y) - n_foreign)
+        further = dict(extra or {})
+        by_score = {"entropy": entr(np.exp(log_p)).sum(axis=1), **(uncertainty or {})}
+        if n_foreign:
+            further["auroc"] = {
+                name: auroc(score[own], score[own.stop :]) for name, score in by_score.items()
+            }
+        if uncertainty or own.stop >= MANY:
+            code = y[own] > 0 if log_p.shape[1] == 2 else y[own]
+            correct = log_p[own].argmax(axis=1) == code
+            further["rejection"] = {
+                name: rejection(correct, score[own]) for name, score in by_score.items()
+            }
+        return cls(seconds=seconds, extra=further, **(rest | scores(log_p[own], y[own])))
 
 
 class MethodFailedError(RuntimeError):
@@ -60,6 +90,11 @@ class Contender:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+def code_of(method: Method) -> str:
+    """The fingerprint of the code that a method measures: a peer's own, or else the library's."""
+    return str(getattr(method, "code", None) or code.ours())
+
+
 OURS = ("sep", "svi", "gfitc", "outer", "outer-exact")
 """Our own methods, as `benchmarks.ours` sets them up."""
 
@@ -68,8 +103,9 @@ def methods() -> dict[str, Method]:
     """Every method by name."""
     from benchmarks.here import Here
     from benchmarks.peers.peer import Peer
+    from benchmarks.peers.search import Searched
 
-    return {
+    known: dict[str, Method] = {
         **{f"paper-{mode}": Peer("paper", mode, environment="project") for mode in OURS},
         **{f"here-{mode}": Here(mode) for mode in OURS},
         "here-cavity-sep": Here("sep"),
@@ -79,17 +115,27 @@ def methods() -> dict[str, Method]:
         "cavity-step-sep": Peer("cavity_steps", mode="sep", environment="project"),
         "cavity-step-svi": Peer("cavity_steps", mode="svi", environment="project"),
         "cavity-step-svi-gradient": Peer("cavity_steps", mode="svi-gradient", environment="project"),
+        "cavity-table": Peer("cavity_table", mode="sep", environment="project"),
         "gpflow-lbfgs": Peer("gpflow", mode="lbfgs"),
         "gpflow-adam": Peer("gpflow", mode="adam"),
         "gpflow-natgrad": Peer("gpflow", mode="natgrad"),
         "gpytorch-adam": Peer("gpytorch", mode="adam"),
         "gpytorch-ngd": Peer("gpytorch", mode="ngd"),
+        "gpboost-fitc": Peer("gpboost", mode="fitc"),
         "sklearn-gpc": Peer("classic", mode="gpc"),
+        "sklearn-hgb": Peer("classic", mode="hgb"),
         "logistic": Peer("classic", mode="logistic"),
         "lightgbm": Peer("classic", mode="lightgbm"),
-        "cavity-table": Peer("cavity_table", mode="sep", environment="project"),
+        "lightgbm-ensemble": Peer("classic", mode="lightgbm-ensemble"),
         "table-lightgbm": Peer("tables", mode="lightgbm"),
+        "table-lightgbm-ensemble": Peer("tables", mode="lightgbm-ensemble"),
         "table-catboost": Peer("tables", mode="catboost"),
+        "table-hgb": Peer("tables", mode="hgb"),
         "table-logistic": Peer("tables", mode="logistic"),
-        "gpboost-fitc": Peer("gpboost", mode="fitc"),
+        "table-xrfm": Peer("neural", mode="xrfm"),
+        "table-realmlp": Peer("neural", mode="realmlp"),
     }
+    for library in ("gpflow", "gpytorch"):
+        mine = {name: method for name, method in known.items() if name.startswith(library)}
+        known[f"{library}-searched"] = Searched(mine)
+    return known

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
+from scipy.stats import rankdata
 
 CLIP = 1e-12  # for methods that give plain probabilities only
 
@@ -40,6 +41,32 @@ def expected_calibration_error(
     index = np.minimum((np.asarray(confidence) * bins).astype(int), bins - 1)
     gap = np.bincount(index, weights=correct - confidence, minlength=bins)
     return float(np.abs(gap).sum() / len(correct))
+
+
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+"""Shares of the rows that `rejection` leaves without an answer."""
+
+
+def rejection(correct: NDArray[np.bool_], score: NDArray[np.floating]) -> list[float]:
+    """Error on the rows that are left if those with the largest score are rejected, by `SHARES`.
+
+    >>> rejection(np.array([True] * 9 + [False]), np.arange(10.0))[:3]
+    [0.1, 0.1, 0.0]
+    """
+    wrong = ~np.asarray(correct)[np.argsort(score, kind="stable")]
+    kept = [len(wrong) - round(share * len(wrong)) for share in SHARES]
+    return [float(wrong[:n].mean()) for n in kept]
+
+
+def auroc(known: NDArray[np.floating], foreign: NDArray[np.floating]) -> float:
+    """The probability that a foreign row has the larger score; ties count as a half.
+
+    >>> auroc(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
+    0.875
+    """
+    both = rankdata(np.concatenate([known, foreign]))
+    above = both[len(known) :].sum() - len(foreign) * (len(foreign) + 1) / 2
+    return float(above / (len(known) * len(foreign)))
 
 
 def latent_scores(

@@ -163,6 +163,11 @@ def facts(model: Any, seconds: float) -> dict[str, Any]:
     }
 
 
+def uncertainty(model: Any, X: Any) -> dict[str, NDArray[np.floating]]:
+    """Scores [t] of the rows X by which foreign rows are told: what a model does not know of them."""
+    return {"epistemic": model.predict_uncertainty(X).epistemic, "ood": model.ood_score(X)}
+
+
 def _pinned(candidate: Candidate) -> dict[str, Any]:
     fields = candidate._asdict()
     parameters = {name: fields.pop(name) for name in ("scaling", "n_inducing")}

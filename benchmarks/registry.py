@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import tables
+from benchmarks.losses import NLL, Measure
 from benchmarks.records import Repetition
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Benchmark:
     draw: Draw | None = None
     timed: bool = True
     """Whether it measures seconds; only one such run may be under way on a machine."""
+    minutes: float | None = None
+    """About how long the full form takes on 2 cores."""
+    measures: Sequence[Measure] = (NLL,)
+    """By what `benchmarks.losses` compares our methods with the peers."""
 
 
 ALIASES = {"fig3-nodes": "dask"}
@@ -54,13 +59,15 @@ def benchmark(
     table: Table = tables.table,
     draw: Draw | None = None,
     timed: bool = True,
+    minutes: float | None = None,
+    measures: Sequence[Measure] = (NLL,),
 ) -> Callable[[Run], Run]:
     """Register the decorated function under `name`; a name can be taken once."""
 
     def register(run: Run) -> Run:
         if name in _BENCHMARKS:
             raise ValueError(f"two benchmarks are named {name!r}")
-        _BENCHMARKS[name] = Benchmark(name, description, run, table, draw, timed)
+        _BENCHMARKS[name] = Benchmark(name, description, run, table, draw, timed, minutes, measures)
         return run
 
     return register

@@ -44,6 +44,8 @@ class TableRows:
     table: pa.Table
     y: NDArray[np.integer]
     name: str
+    n_foreign: int = 0
+    """The last rows are of another source, and their labels mean nothing."""
 
     def write(self, folder: Path, suffix: str = "") -> None:
         """Write the rows and labels for a worker process."""

@@ -16,7 +16,9 @@ def table(repetitions: Sequence[Repetition]) -> str:
     if all("nll" not in r.metrics and r.failure is None for r in repetitions):
         return notes(repetitions)
     datasets = {r.dataset for r in repetitions}
-    return by_dataset(repetitions) if len(datasets) > 1 else by_method(repetitions)
+    if len(datasets) == 1:
+        return by_method(repetitions)
+    return by_dataset(repetitions) + failures(repetitions)
 
 
 def by_dataset(repetitions: Sequence[Repetition], metric: str = "nll") -> str:
@@ -67,11 +69,30 @@ def by_method(repetitions: Sequence[Repetition]) -> str:
 
 def failures(repetitions: Sequence[Repetition]) -> str:
     """The last line of each failure; an empty string if there is none."""
-    words: dict[str, str] = {}
+    words: dict[tuple[str, str], list[str]] = {}
     for r in repetitions:
         if r.failure is not None:
-            words[r.label] = r.failure.strip().splitlines()[-1][:160]
-    return "".join(f"\n\n* {label} failed: `{text}`" for label, text in words.items())
+            text = r.failure.strip().splitlines()[-1][:160]
+            words.setdefault((r.label, text), []).append(r.dataset)
+    several = len({r.dataset for r in repetitions}) > 1
+    return "".join(
+        f"\n\n* {label} failed{' on ' + ', '.join(dict.fromkeys(sets)) if several else ''}: `{text}`"
+        for (label, text), sets in words.items()
+    )
+
+
+def choices(repetitions: Sequence[Repetition]) -> str:
+    """What the search of a peer chose, a line each; an empty string if none searched."""
+    lines = []
+    for r in repetitions:
+        chosen = r.extra.get("chosen")
+        if chosen is not None and r.failure is None:
+            words = ", ".join(f"{value} ({name.replace('_', ' ')})" for name, value in chosen.items())
+            lines.append(
+                f"* {r.label} on {r.dataset} chose {words} of {len(r.extra['search'])} candidates, in "
+                f"{r.extra['search_seconds']:.0f} s that are not counted."
+            )
+    return "\n".join(dict.fromkeys(lines))
 
 
 def curves(repetitions: Sequence[Repetition], moments: Sequence[float]) -> str:

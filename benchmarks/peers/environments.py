@@ -34,25 +34,26 @@ def python(name: str) -> Path:
 def installed(name: str) -> bool:
     """Whether the environment was made from the requirements as they are now."""
     stamp = ENVIRONMENTS / name / "requirements.txt"
-    return stamp.exists() and stamp.read_bytes() == _requirements(name).read_bytes()
+    return stamp.exists() and stamp.read_bytes() == requirements(name).read_bytes()
 
 
 def install(name: str) -> None:
     """Make the environment of one peer; does nothing if it is up to date."""
-    requirements = _requirements(name)
+    pinned = requirements(name)
     if installed(name):
         return
     folder = ENVIRONMENTS / name
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-    pip = [str(python(name)), "-m", "pip", "install", "--quiet", "-r", str(requirements)]
-    if NO_DEPS in requirements.read_text().splitlines():
+    pip = [str(python(name)), "-m", "pip", "install", "--quiet", "-r", str(pinned)]
+    if NO_DEPS in pinned.read_text().splitlines():
         pip.append("--no-deps")
     subprocess.run(pip, check=True)
     # Written last: an installation that was interrupted does not count as one.
-    shutil.copyfile(requirements, folder / "requirements.txt")
+    shutil.copyfile(pinned, folder / "requirements.txt")
 
 
-def _requirements(name: str) -> Path:
+def requirements(name: str) -> Path:
+    """The file with a peer's pinned requirements."""
     path = REQUIREMENTS / f"{name}.txt"
     if not path.exists():
         raise UnknownPeerError(f"no peer {name!r}; the peers are {', '.join(names())}")

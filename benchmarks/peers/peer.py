@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from benchmarks import code
 from benchmarks.data import Dataset
 from benchmarks.methods import MethodFailedError, Result
 from benchmarks.peers import environments
+from benchmarks.records import MOST_REFUSED
 from benchmarks.start import starting_point
 
 HERE = Path(__file__).parent
@@ -38,6 +41,13 @@ class Peer:
     environment: str | None = None
     worker: Path | None = None
 
+    @property
+    def code(self) -> str | None:
+        """The fingerprint of worker and versions; None if what runs is the library itself."""
+        if self.environment == "project":
+            return None
+        return code.digest([self._worker(), environments.requirements(self.environment or self.name)])
+
     def __call__(
         self, train: Dataset, test: Dataset, settings: Mapping[str, Any], budget: float | None
     ) -> Result:
@@ -51,10 +61,18 @@ class Peer:
             if final is None:
                 raise MethodFailedError(f"{self.name}: the worker ended without a result")
             log_p = np.load(folder / "log_p.npy")
+            scores = _scores(folder / "scores.npz")
+        refused = final.get("refused_steps", 0)
+        if refused > MOST_REFUSED * final.get("steps", 0):
+            raise MethodFailedError(f"{self.name}: refused {refused} of {final['steps']} steps")
+        if test.n_foreign:
+            curve = []  # it scores foreign rows too, which have no labels
         return Result.from_log_probabilities(
             log_p,
             test.y,
             seconds=final.pop("seconds"),
+            n_foreign=test.n_foreign,
+            uncertainty=scores,
             curve=curve,
             peak_memory=final.pop("peak_memory"),
             extra=final,
@@ -85,10 +103,9 @@ class Peer:
         environ = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
         if settings.get("threads"):
             environ |= dict.fromkeys(_THREAD_VARIABLES, str(settings["threads"]))
-        worker = self.worker or HERE / f"worker_{self.name}.py"
         try:
             done = subprocess.run(
-                [str(self._python()), str(worker), str(job)],
+                [str(self._python()), str(self._worker()), str(job)],
                 capture_output=True,
                 text=True,
                 env=environ,
@@ -103,6 +120,9 @@ class Peer:
         # Libraries print to standard output as they like; the protocol's lines are JSON objects.
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
+    def _worker(self) -> Path:
+        return self.worker or HERE / f"worker_{self.name}.py"
+
     def _python(self) -> Path:
         if self.environment == "project":
             return Path(sys.executable)
@@ -112,3 +132,10 @@ class Peer:
         except subprocess.CalledProcessError as error:
             raise MethodFailedError(f"{name}: the environment could not be installed") from error
         return environments.python(name)
+
+
+def _scores(path: Path) -> dict[str, NDArray[np.floating]]:
+    if not path.exists():
+        return {}
+    with np.load(path) as arrays:
+        return dict(arrays)

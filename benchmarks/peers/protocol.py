@@ -3,7 +3,8 @@
 A worker is called with the path of a job (JSON); the arrays are .npy files beside it. It prints
 a JSON line per evaluation, {"point": {seconds, step, nll, error}}, and a last one,
 {"final": {seconds, peak_memory, ...}}, and leaves the test rows' log p(−1), log p(+1) in log_p.npy, or
-a column a class if there are more than two (y is then 0, 1, …).
+a column a class if there are more than two (y is then 0, 1, …). Asked for uncertainty, it leaves named
+scores of the test rows in scores.npz; larger ones are less certain.
 """
 
 import contextlib
@@ -25,11 +26,15 @@ LIBRARIES = (
     "gpytorch",
     "lightgbm",
     "numpy",
+    "pytabkit",
     "scikit-learn",
     "tensorflow",
     "torch",
+    "xrfm",
 )
 WARM_UP = 20  # steps before the step rate counts
+LAST_RATE = 0.01  # of a cosine schedule, as a share of the first
+ONE_ROW = 300  # predictions of a single row that are timed
 
 
 class Job:
@@ -81,6 +86,14 @@ class Job:
         limit = self.settings.get("steps")
         return bool((self.budget and now >= self.budget) or (limit and step >= limit))
 
+    def rate(self, step):
+        """The factor on all learning rates at a step: 1, or down to nearly 0 along a cosine."""
+        if self.settings.get("schedule", "constant") == "constant":
+            return 1.0
+        limit = self.settings.get("steps")
+        done = step / limit if limit else self.seconds() / self.budget
+        return LAST_RATE + (1.0 - LAST_RATE) * 0.5 * (1.0 + np.cos(np.pi * min(1.0, done)))
+
     def evaluate_if_due(self, step, log_probabilities):
         """Score the test rows if a point of the curve is due; the clock stands still."""
         now = self.seconds()
@@ -91,9 +104,17 @@ class Job:
         self._point(now, step, log_probabilities())
         self._paused += time.perf_counter() - begin
 
-    def finish(self, log_probabilities, step=None, **extra):
-        """Stop the clock, score once more, and report."""
+    def finish(self, log_probabilities, step=None, one_row=None, scores=None, **extra):
+        """Stop the clock, score once more, and report.
+
+        one_row: predicts the class probabilities of rows, for the time of a single one. scores: gives
+        named scores [t] of the test rows. Both are called only if the job asks for them.
+        """
         seconds = self.seconds()
+        if one_row is not None and self.settings.get("one_row"):
+            extra["one_row_microseconds"] = microseconds(one_row, self.array("X_test"))
+        if scores is not None and self.settings.get("uncertainty"):
+            np.savez(self.folder / "scores.npz", **scores())
         if self._warm is not None and step > WARM_UP:
             extra["steps_per_second"] = (step - WARM_UP) / (seconds - self._warm)
         if self._first_step is not None:
@@ -118,6 +139,17 @@ class Job:
         nll = -np.mean(log_p[np.arange(len(code)), code])
         error = np.mean(log_p.argmax(axis=1) != code)
         _print(point={"seconds": seconds, "step": step, "nll": float(nll), "error": float(error)})
+
+
+def microseconds(predict, X):
+    """The median time of predicting one row of X, after a warm-up."""
+    times = []
+    for number in range(ONE_ROW + WARM_UP):
+        row = X[number % len(X) : number % len(X) + 1]
+        begin = time.perf_counter()
+        predict(row)
+        times.append(time.perf_counter() - begin)
+    return 1e6 * float(np.median(times[WARM_UP:]))
 
 
 def versions():

@@ -15,7 +15,7 @@ sys.path.insert(
     0, str(Path(__file__).parents[2])
 )  # the harness, which imports cavity as it is installed
 
-from benchmarks.ours import KINDS, facts, parameters_of
+from benchmarks.ours import KINDS, facts, parameters_of, uncertainty
 
 
 def main():
@@ -30,7 +30,12 @@ def main():
     job.begin()
     model.fit(X, y)
     extra = facts(model, job.seconds())
-    job.finish(lambda: model.predict_log_proba(X_test), **extra)
+    job.finish(
+        lambda: model.predict_log_proba(X_test),
+        one_row=lambda rows: model.predict_proba(rows),
+        scores=lambda: uncertainty(model, X_test),
+        **extra,
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.ours import KINDS, facts, parameters_of
+from benchmarks.ours import KINDS, facts, parameters_of, uncertainty
 from cavity import TableClassifier
 
 
@@ -28,7 +28,11 @@ def main():
     job.begin()
     model.fit(X, y)
     extra = {**facts(model.estimator_, job.seconds()), "notes": model.notes_}
-    job.finish(lambda: np.asarray(model.predict_log_proba(X_test)), **extra)
+    job.finish(
+        lambda: np.asarray(model.predict_log_proba(X_test)),
+        scores=lambda: uncertainty(model, X_test),
+        **extra,
+    )
 
 
 if __name__ == "__main__":

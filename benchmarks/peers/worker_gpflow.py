@@ -3,6 +3,8 @@
 Modes: `lbfgs` (full batch), `adam` and `natgrad` (minibatches). Minibatches are gathered from
 tensors inside the compiled step, which is far faster than a tf.data pipeline over single rows.
 
+Rates are constant or fall along a cosine (`schedule`), natural gradients' gamma too.
+
 The minibatch steps are traced before the clock starts (`compile_seconds`); SciPy's L-BFGS traces
 inside the call that a user makes, so there it is part of the fit.
 """
@@ -13,6 +15,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from protocol import Job
+from scipy.special import entr, ndtr
 
 LEARNING_RATE = 0.01
 RAMP = 100  # natural gradient steps until gamma is reached
@@ -62,6 +65,24 @@ def predictor(model, job, dtype):
     return log_probabilities
 
 
+def uncertainty(model, X):
+    """Two classes: mutual information of label and latent value; share of the prior variance left."""
+    moments = [model.predict_f(tf.constant(X[i : i + CHUNK])) for i in range(0, len(X), CHUNK)]
+    mean, variance = (np.concatenate([np.ravel(part[k]) for part in moments]) for k in range(2))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(64)
+    f = mean[:, None] + np.sqrt(np.maximum(variance, 0.0))[:, None] * nodes
+    p, weights = ndtr(f.astype(np.float64)), weights / weights.sum()
+    return {
+        "epistemic": entropy(p @ weights) - entropy(p) @ weights,
+        "ood": variance / float(model.kernel.variance.numpy()),
+    }
+
+
+def entropy(p):
+    """Of a coin, in nats."""
+    return entr(p) + entr(1.0 - p)
+
+
 def minibatch_loss(model, X, Y, size):
     """A loss of a fresh random minibatch each call; full batch if there are not that many rows."""
     n = len(X)
@@ -76,9 +97,10 @@ def minibatch_loss(model, X, Y, size):
     return loss
 
 
-def adam_step(model, loss):
+def adam_step(model, loss, job):
     """One Adam step on everything."""
-    optimiser = tf.optimizers.Adam(LEARNING_RATE)
+    first = job.settings.get("learning_rate", LEARNING_RATE)
+    optimiser = tf.optimizers.Adam(first)
     optimiser.build(model.trainable_variables)
 
     @tf.function
@@ -89,10 +111,15 @@ def adam_step(model, loss):
         optimiser.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
 
     step.get_concrete_function()  # traces without taking the step
-    return lambda number: step()
+
+    def scheduled(number):
+        optimiser.learning_rate.assign(first * job.rate(number))
+        step()
+
+    return scheduled if job.settings.get("schedule", "constant") != "constant" else lambda number: step()
 
 
-def natgrad_step(model, loss, gamma):
+def natgrad_step(model, loss, gamma, job):
     """A natural gradient step on q, then an Adam step on kernel and inducing points.
 
     gamma rises log-linearly over the first steps, as its authors advise: a full step from the
@@ -104,7 +131,7 @@ def natgrad_step(model, loss, gamma):
     gpflow.set_trainable(model.q_sqrt, False)
     size = tf.Variable(FIRST_GAMMA, dtype=gpflow.default_float(), trainable=False)
     natural = gpflow.optimizers.NaturalGradient(gamma=size)
-    adam = adam_step(model, loss)
+    adam = adam_step(model, loss, job)
 
     @tf.function
     def natural_step():
@@ -116,6 +143,8 @@ def natgrad_step(model, loss, gamma):
     def step(number):
         if number <= RAMP:
             size.assign(FIRST_GAMMA * (gamma / FIRST_GAMMA) ** (number / RAMP))
+        elif job.settings.get("schedule", "constant") != "constant":
+            size.assign(gamma * job.rate(number))
         try:
             natural_step()
         except tf.errors.InvalidArgumentError:
@@ -149,9 +178,9 @@ def run_steps(job, model, X, Y, log_probabilities):
     begin = time.perf_counter()
     loss = minibatch_loss(model, X, Y, job.settings.get("minibatch"))
     if job.mode == "adam":
-        step, refused = adam_step(model, loss), []
+        step, refused = adam_step(model, loss, job), []
     else:
-        step, refused = natgrad_step(model, loss, job.settings["gamma"])
+        step, refused = natgrad_step(model, loss, job.settings["gamma"], job)
     compile_seconds = time.perf_counter() - begin
     number = 0
     job.begin()
@@ -159,7 +188,13 @@ def run_steps(job, model, X, Y, log_probabilities):
         number += 1
         step(number)
         job.evaluate_if_due(number, log_probabilities)
-    job.finish(log_probabilities, number, compile_seconds=compile_seconds, refused_steps=len(refused))
+    job.finish(
+        log_probabilities,
+        number,
+        scores=lambda: uncertainty(model, job.array("X_test", X.dtype)),
+        compile_seconds=compile_seconds,
+        refused_steps=len(refused),
+    )
 
 
 def main():

@@ -1,7 +1,8 @@
 """GPyTorch's SVGP: whitened strategy, Bernoulli (probit) likelihood, ARD squared exponential.
 
 Modes: `adam` (everything) and `ngd` (its natural gradient optimiser for q, Adam for the rest).
-float32, the library's default, unless the job says otherwise.
+Rates are constant or fall along a cosine (`schedule`). float32, the library's default, unless the job
+says otherwise.
 """
 
 import gpytorch
@@ -83,12 +84,16 @@ def main():
     log_probabilities = predictor(model, X_test)
     size = job.settings.get("minibatch") or len(y)
     steps = optimisers(model, job, len(y))
+    rates = [[group["lr"] for group in optimiser.param_groups] for optimiser in steps]
     number = 0
     job.begin()
     while not number or not job.over(number):
         number += 1
         rows = torch.randint(len(y), (size,)) if size < len(y) else slice(None)
-        for optimiser in steps:
+        factor = job.rate(number)
+        for optimiser, first in zip(steps, rates, strict=True):
+            for group, rate in zip(optimiser.param_groups, first, strict=True):
+                group["lr"] = rate * factor
             optimiser.zero_grad()
         loss = -bound(model(X[rows]), y[rows])
         loss.backward()

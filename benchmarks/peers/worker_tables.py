@@ -1,7 +1,7 @@
 """Rivals on tables: boosted trees with early stopping and native categories, logistic regression.
 
 The trees see strings as categories and dates as seconds; a tenth of the training rows stops them. They
-may use all the time they need: their seconds are recorded.
+may use all the time they need: their seconds are recorded. LightGBM tries several numbers of leaves.
 """
 
 import numpy as np
@@ -15,6 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 CLIP = 1e-12
+LEAVES = (15, 31, 63, 255)
+MOST_CATEGORIES = 255  # that scikit-learn's trees take in a column
 
 
 def frames(job):
@@ -46,12 +48,12 @@ def stopping_rows(job, y):
 
 
 def lightgbm(job, X, y):
-    """The better of 15 and 63 leaves by the rows that stop training."""
+    """The best of several numbers of leaves by the rows that stop training."""
     import lightgbm as lgb
 
     train, valid = stopping_rows(job, y)
     best, best_loss = None, np.inf
-    for leaves in (15, 63):
+    for leaves in LEAVES:
         model = lgb.LGBMClassifier(
             n_estimators=5000,
             learning_rate=0.05,
@@ -66,6 +68,37 @@ def lightgbm(job, X, y):
         if loss < best_loss:
             best, best_loss = model, loss
     return best.predict_proba
+
+
+def lightgbm_ensemble(job, X, y):
+    """LightGBM on bootstraps of the rows, and what its members do not agree on."""
+    from ensemble import Ensemble, members_of, uncertainty
+
+    model = Ensemble(lambda rows: X.iloc[rows], y, job.threads, job.seed, members_of(job))
+    predict = lambda T: model.probabilities(T).mean(axis=0)  # noqa: E731
+    predict.scores = lambda T: uncertainty(model.probabilities(T))
+    return predict
+
+
+def hist_gradient_boosting(job, X, y):
+    """scikit-learn's boosted trees; columns of too many categories by the mean of their labels."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.preprocessing import TargetEncoder
+
+    many = [name for name in categories(X) if X[name].nunique() > MOST_CATEGORIES]
+    encode = ColumnTransformer(
+        [("many", TargetEncoder(random_state=job.seed), many)],
+        remainder="passthrough",
+        verbose_feature_names_out=False,
+    ).set_output(transform="pandas")
+    trees = HistGradientBoostingClassifier(
+        max_iter=1500,
+        early_stopping=True,
+        n_iter_no_change=50,
+        categorical_features="from_dtype",
+        random_state=job.seed,
+    )
+    return make_pipeline(encode, trees).fit(X, y).predict_proba
 
 
 def catboost(job, X, y):
@@ -94,25 +127,44 @@ def catboost(job, X, y):
     return lambda T: model.predict_proba(plain(T))
 
 
-def logistic(job, X, y):
-    """Logistic regression: medians for missing numbers, marks for missing, one column a category."""
+def as_numbers(X, dense=False):
+    """A transformer: medians for missing numbers, marks for missing, one column a category."""
     strings = categories(X)
     numbers = [name for name in X.columns if name not in strings]
     numeric = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
-    encode = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=10)
-    columns = ColumnTransformer([("numbers", numeric, numbers), ("strings", encode, strings)])
-    model = make_pipeline(columns, LogisticRegression(max_iter=2000)).fit(X, y)
-    return model.predict_proba
+    encode = OneHotEncoder(
+        handle_unknown="infrequent_if_exist", min_frequency=10, sparse_output=not dense
+    )
+    return ColumnTransformer([("numbers", numeric, numbers), ("strings", encode, strings)])
 
 
-def main():
+def logistic(job, X, y):
+    """Logistic regression on the columns as numbers."""
+    return make_pipeline(as_numbers(X), LogisticRegression(max_iter=2000)).fit(X, y).predict_proba
+
+
+MODES = {
+    "lightgbm": lightgbm,
+    "lightgbm-ensemble": lightgbm_ensemble,
+    "catboost": catboost,
+    "hgb": hist_gradient_boosting,
+    "logistic": logistic,
+}
+
+
+def run(modes):
+    """Fit and score the job in one of the modes."""
     job = Job()
     X, T = frames(job)
     y = job.array("y")
     job.begin()
-    predict = {"lightgbm": lightgbm, "catboost": catboost, "logistic": logistic}[job.mode](job, X, y)
-    job.finish(lambda: np.log(np.clip(predict(T), CLIP, 1.0)))
+    predict = modes[job.mode](job, X, y)
+    scores = getattr(predict, "scores", None)
+    job.finish(
+        lambda: np.log(np.clip(predict(T), CLIP, 1.0)),
+        scores=None if scores is None else lambda: scores(T),
+    )
 
 
 if __name__ == "__main__":
-    main()
+    run(MODES)

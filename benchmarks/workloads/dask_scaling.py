@@ -15,7 +15,7 @@ from benchmarks.data import load
 from benchmarks.registry import benchmark
 from benchmarks.scaling_figure import draw
 from benchmarks.scaling_model import Costs, bottleneck, iteration
-from benchmarks.workloads.out_of_core import write_folder
+from benchmarks.workloads.scale import write_folder
 from cavity.data import ArraySource
 from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
@@ -254,9 +254,13 @@ def draw_study(repetitions, stem):
     "dask",
     "Dask on loopback: 1 and 2 workers, overhead, the driver's memory, scaling model",
     draw=draw_study,
+    minutes=6,
 )
 def run(context: Context) -> None:
     """Speed, overhead and memory of the Dask engine, and the scaling study."""
+    if context.noted("speed", "overhead", "driver memory", "model"):
+        return
+    context.ready()
     data = load("mnist")
     n_rows = 6_000 if context.quick else MNIST_ROWS
     X, y = data.X[:n_rows].astype(np.float32) / 255.0, (data.y[:n_rows] > 0).astype(np.int8)

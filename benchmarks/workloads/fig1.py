@@ -80,6 +80,7 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
     "fig1-inner-outer",
     "the paper's Figure 1: log Z_q on Pima, m = 300, inner and outer updates, exact gradient or not",
     table=table,
+    minutes=1,
     draw=draw,
 )
 def run(context: Context) -> None:

@@ -109,6 +109,7 @@ def _rows() -> Split | None:
     "fig2-banana",
     "the paper's Figure 2: boundaries and inducing points on banana, m = 4 … 128, three systems",
     table=table,
+    minutes=15,
     draw=draw,
     timed=False,
 )

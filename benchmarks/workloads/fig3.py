@@ -89,6 +89,7 @@ def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
     "fig3-time-image",
     "the paper's Figure 3: NLL and error on Image against training time, m = 4, 50, 200, five splits",
     table=table,
+    minutes=11,
     draw=draw,
 )
 def run(context: Context) -> None:

@@ -112,6 +112,7 @@ def _race(context: Context, split: Split, contenders: Sequence[Contender], budge
     "fig4-mnist",
     "the paper's Figure 4, top: MNIST odd/even, m = 200, minibatches of 200 and all rows, 200 s each",
     table=partial(table, targets=(0.15, 0.1, 0.0694, 0.0655, 0.055)),
+    minutes=20,
     draw=draw,
 )
 def run_mnist(context: Context) -> None:
@@ -123,6 +124,7 @@ def run_mnist(context: Context) -> None:
     "fig4-airline",
     "the paper's Figure 4, bottom: 2,127,068 flights, m = 200, minibatches of 200, 200 s each",
     table=partial(table, targets=(0.65, 0.64, 0.63, 0.62)),
+    minutes=14,
     draw=draw,
 )
 def run_airline(context: Context) -> None:

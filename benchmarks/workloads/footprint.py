@@ -46,6 +46,7 @@ def _run(code: str) -> str:
     "footprint",
     "seconds that `import cavity` adds to scikit-learn's; peak memory of 10⁶ rows",
     table=tables.notes,
+    minutes=2,
 )
 def run(context: Context) -> None:
     """Best of five imports; resident memory of a fit beyond that of the data and the libraries."""

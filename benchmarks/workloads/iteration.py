@@ -47,6 +47,7 @@ def iteration_seconds(n: int, d: int, m: int, dtype: type, n_threads: int, repea
     "iteration",
     "one batch iteration against the GEMM rate: 60,000×784 m=200, 100,000×8 m=500",
     table=tables.notes,
+    minutes=2,
 )
 def run(context: Context) -> None:
     """Count every product as a plain GEMM: 12m² + 4md flops a row, as a share of the GEMM rate."""

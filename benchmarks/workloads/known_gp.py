@@ -166,6 +166,7 @@ def _steps(cells: Cells) -> tuple[list[list[str]], list[str]]:
     "known-gp",
     "rows from a known GP, 500 to 100,000 of them: coverage, slope, and distance to the Bayes rate",
     table=table,
+    minutes=60,
 )
 def run(context: Context) -> None:
     """The default and the sharp configuration at every size, the same seconds for each fit."""

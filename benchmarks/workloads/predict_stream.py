@@ -7,13 +7,15 @@ import sys
 import tempfile
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import tables
 from benchmarks.context import Context
 from benchmarks.registry import benchmark
-from benchmarks.workloads.out_of_core import DIMENSIONS, write_folder
+from benchmarks.workloads.scale import DIMENSIONS, write_folder
 from cavity import SEPClassifier
 from cavity.estimators.table import TableClassifier
 
@@ -62,25 +64,24 @@ def help_seconds() -> float:
 
 
 @benchmark(
-    "predict-stream", "`cavity predict` on 1 and 4 million rows: rows/s and memory; `cavity --help`"
+    "predict-stream",
+    "`cavity predict` on 1 and 4 million rows: rows/s and memory; `cavity --help`",
+    table=tables.notes,
+    minutes=1,
 )
 def run(context: Context) -> None:
     """Parquet in, Parquet out, m=200 and d=8, each size in a process of its own."""
-    seconds = help_seconds()
-    print(f"cavity --help: {seconds:.2f} s\n")
-    context.note("help", {"seconds": seconds})
-    print("| million rows | rows/s | seconds in all | peak resident MB |\n|---|---|---|---|")
+    sizes = (1, 2) if context.quick else (1, 4)
+    context.expect(1 + len(sizes))
+    context.note("help", lambda: {"seconds": help_seconds()})
+    for millions in sizes:
+        context.note(f"{millions} million rows", partial(_measured, 1_000_000 * millions))
+
+
+def _measured(n_rows: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="cavity-benchmark-") as name:
         folder = Path(name)
         saved_model(folder / "model.cavity")
-        for millions in (1, 2) if context.quick else (1, 4):
-            data = folder / f"{millions}"
-            data.mkdir()
-            write_folder(data, 1_000_000 * millions)
-            usage = predicted(folder / "model.cavity", data, folder / f"{millions}.parquet")
-            print(
-                f"| {millions} | {usage['rows_per_second']:,.0f} | {usage['seconds']:.1f} "
-                f"| {usage['peak'] / 1e6:.0f} |",
-                flush=True,
-            )
-            context.note(f"{millions} million rows", usage)
+        (folder / "rows").mkdir()
+        write_folder(folder / "rows", n_rows)
+        return predicted(folder / "model.cavity", folder / "rows", folder / "answer.parquet")

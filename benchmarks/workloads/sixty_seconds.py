@@ -162,6 +162,7 @@ def _share(repetition: Repetition) -> float:
     "sixty-seconds",
     "SEPClassifier(max_seconds=60) on seven sets, three seeds: NLL, calibration, cost of the race",
     table=table,
+    minutes=25,
 )
 def run(context: Context) -> None:
     """The same split with every seed."""
@@ -178,6 +179,7 @@ def run(context: Context) -> None:
     "race-choice",
     "each late candidate of the race alone for the whole budget, ten sets: is the choice the best?",
     table=choice_table,
+    minutes=70,
 )
 def race_choice(context: Context) -> None:
     """The default first; its record names the candidates."""

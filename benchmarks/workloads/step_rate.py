@@ -5,7 +5,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks import tables
+from benchmarks import losses, tables
 from benchmarks.context import Context
 from benchmarks.data import Dataset, Split
 from benchmarks.methods import Contender
@@ -77,6 +77,8 @@ def table(repetitions: Sequence[Repetition]) -> str:
     "step-rate",
     "minibatch steps a second after warm-up, m = |M| = 200, d = 8: the best of some rounds",
     table=table,
+    minutes=12,
+    measures=(losses.STEPS,),
 )
 def run(context: Context) -> None:
     """A few seconds of each contender in turn; the first steps (tracing, caches) do not count.

@@ -113,6 +113,7 @@ def _table(repetitions: Sequence[Repetition]) -> str:
     "streams",
     "streams of rows in random order and sorted, beside fit: NLL, coverage of a known function",
     table=_table,
+    minutes=2,
     timed=False,
 )
 def run(context: Context) -> None:

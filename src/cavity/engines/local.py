@@ -23,7 +23,7 @@ from cavity.data.source import Block, LoadedBlock, RawRows, RowSource, Source, e
 from cavity.data.statistics import SAMPLED_KINDS, Moments, learn_from_sample, learn_standard
 from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
-from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
+from cavity.gp.tiles import Memory, RefinedRows, Rows, Sites, Sums
 from cavity.typing import Array, Dtype, IntArray
 
 _SMALLEST_TILE = 512
@@ -72,6 +72,8 @@ class LocalEngine(Engine):
         self.sites = Sites.zeros(n_latents, source.n_rows, kept, n_directions)
         self._log_predictive: Array = np.full(source.n_rows, np.nan, kept)
         self._pending: list[tuple[slice | IntArray, RefinedRows]] = []
+        self._all_rows: Rows | None = None
+        """The rows of the source, if one tile has them all."""
 
     @property
     def log_predictive(self) -> Array:
@@ -91,8 +93,10 @@ class LocalEngine(Engine):
     def run(self, row_pass: Pass, batch: Block | None = None, sampler: RowSampler = EVERY_ROW) -> Sums:
         """Run a pass over all rows, or over a minibatch; see `Engine.run`."""
 
+        read = self._rows if batch is not None else self._rows_once
+
         def work(tile: Block) -> tuple[slice | IntArray, RefinedRows | None, Sums]:
-            refined, sums = row_pass(*self._rows_and_sites(tile, row_pass.dtype))
+            refined, sums = row_pass(read(tile, row_pass.dtype), self.sites.take(tile.index))
             if refined is not None:
                 refined = refined.no_wider_than(self._log_predictive.dtype)
             return tile.index, refined, sums
@@ -159,15 +163,22 @@ class LocalEngine(Engine):
         n_rows = _length(batch.index)
         return _split(batch, max(-(-n_rows // size), minibatch_tiles(n_rows, m, d, self.n_latents)))
 
-    def _rows_and_sites(self, tile: Block, dtype: Dtype) -> tuple[Rows, Sites]:
+    def _rows_once(self, tile: Block, dtype: Dtype) -> Rows:
+        """The rows of a tile; if it has all rows of the source, they are read once for all passes."""
+        if _length(tile.index) < self.n_rows:
+            return self._rows(tile, dtype)
+        if self._all_rows is None or self._all_rows.X.dtype != dtype:
+            self._all_rows = self._rows(tile, dtype)._replace(memory=Memory())
+        return self._all_rows
+
+    def _rows(self, tile: Block, dtype: Dtype) -> Rows:
         X, labels, weight = tile.load()
         if self._held_out_mask is not None:
             kept = ~self._held_out_mask[tile.index]
             weight = kept.astype(np.float64) if weight is None else weight * kept
         importance_weight = tile.importance_weight if isinstance(tile, LoadedBlock) else None
         offset = None if self.source.offset is None else self.source.offset[tile.index].T
-        rows = Rows(self.scaling.apply(X, dtype), labels, weight, importance_weight, offset)
-        return rows, self.sites.take(tile.index)
+        return Rows(self.scaling.apply(X, dtype), labels, weight, importance_weight, offset)
 
 
 def state_arrays(sites: Sites, log_predictive: Array) -> dict[str, Array]:

@@ -210,15 +210,17 @@ def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
     """Moments of the latent values at X [t, d] under q."""
     K, _ = prior.rows_kernel.cross(X)
     diagonal, _ = prior.rows_kernel.diagonal(X)
-    return marginals_from_kernel(K, diagonal, prior, posterior)
+    return marginals_from_whitened(*whitened(K, diagonal, prior), posterior)
 
 
-def marginals_from_kernel(
-    K: Array, diagonal: Array, prior: Prior | RowPrior, posterior: Posterior
-) -> Marginals:
-    """The same from kernel rows K = k(X, Z) [t, m] and k(x, x) [t]."""
+def whitened(K: Array, diagonal: Array, prior: Prior | RowPrior) -> tuple[Array, Array]:
+    """From kernel rows K [t, m] and k(x, x) [t]: whitened rows A [t, m], residual k(x, x) − |A|² [t]."""
     A = times_transposed_lower(K, prior.whitener)
-    residual = np.maximum(diagonal - row_dots(A, A), 0.0)
+    return A, np.maximum(diagonal - row_dots(A, A), 0.0)
+
+
+def marginals_from_whitened(A: Array, residual: Array, posterior: Posterior) -> Marginals:
+    """The moments from whitened kernel rows A [t, m] and residual variances [t]."""
     Q, variance = posterior.project(A)
     mean = (posterior.mean_in(A.dtype) @ A.T).astype(np.float64, copy=False)
     return Marginals(A, Q, mean, np.maximum(variance, 0.0), residual)

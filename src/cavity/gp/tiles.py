@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import iadd, imul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cavity.gp.posterior import Naturals
 from cavity.typing import Array, Dtype, IntArray
+
+
+@dataclass
+class Memory:
+    """What a pass over rows leaves for the next one over the same rows, if that has the same prior."""
+
+    prior: object = None
+    kernel_rows: Any = None
 
 
 class Rows(NamedTuple):
@@ -26,6 +34,8 @@ class Rows(NamedTuple):
     it does not change the row's cavity, for which one site is divided out of q."""
     offset: Array | None = None
     """[C, t]: o, known parts of the latent values f = o + g. Sites and q are those of g. None is 0."""
+    memory: Memory | None = None
+    """Where passes may leave something, if the same rows are passed over again; else None."""
 
     @property
     def weights(self) -> Array:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -133,9 +133,9 @@ class RunningInfo:
         """The mean of the pending steps; None if there are none."""
         if not self._pending:
             return None
-        means = np.mean([astuple(seen) for seen in self._pending], axis=0)
+        means = np.mean([list(vars(seen).values()) for seen in self._pending], axis=0)
         self._pending.clear()
-        return StepInfo(*(float(value) for value in means))
+        return StepInfo(*means.tolist())
 
 
 class Progress(Clock):

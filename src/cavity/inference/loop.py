@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
@@ -200,5 +201,5 @@ def _stands_still(history: list[Iteration], tol: float, warm_up: int) -> bool:
     if len(history) < warm_up + 2 * _WINDOW:
         return False
     values = [entry.objective for entry in history[-2 * _WINDOW :]]
-    before, now = float(np.median(values[:_WINDOW])), float(np.median(values[_WINDOW:]))
+    before, now = median(values[:_WINDOW]), median(values[_WINDOW:])
     return abs(now - before) < tol * max(1.0, abs(before))

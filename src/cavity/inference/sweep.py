@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from cavity.engines.protocol import Pass
+from cavity.gp.kernels.base import Tape
 from cavity.gp.linalg import (
     add_outer,
     lower,
@@ -30,7 +32,7 @@ from cavity.gp.linalg import (
     times_transposed_lower,
     triangle,
 )
-from cavity.gp.posterior import Marginals, Naturals, Posterior, marginals_from_kernel
+from cavity.gp.posterior import Marginals, Naturals, Posterior, marginals_from_whitened, whitened
 from cavity.gp.prior import PackedPrior, Prior, RowPrior
 from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
 from cavity.inference.rule import RowTerms, Rule, limit_leverage
@@ -139,9 +141,8 @@ class Sweep(_PriorPass):
         """Refined sites and sums of some rows."""
         prior, posterior, options = self.prior, self.posterior, self.options
         kernel = prior.rows_kernel
-        K, cross_tape = kernel.cross(rows.X)
-        diagonal, diagonal_tape = kernel.diagonal(rows.X)
-        at = marginals_from_kernel(K, diagonal, prior, posterior)
+        A, residual, cross_tape, diagonal_tape = _kernel_rows(rows, prior, once=options.gradient)
+        at = marginals_from_whitened(A, residual, posterior)
         weight, directions = rows.weights, _whitened_directions(sites, prior)
         own = (
             sites if directions is None else _equivalent_sites(sites, directions, at, posterior, options)
@@ -229,8 +230,11 @@ class SiteSum(_PriorPass):
 
     def __call__(self, rows: Rows, sites: Sites) -> tuple[None, Sums]:
         """The summed sites, with number and weight of the rows; all other sums are 0."""
-        K, _ = self.prior.rows_kernel.cross(rows.X)
-        A = times_transposed_lower(K, self.prior.whitener)
+        if rows.memory is not None:
+            A = _kernel_rows(rows, self.prior).A
+        else:
+            K, _ = self.prior.rows_kernel.cross(rows.X)
+            A = times_transposed_lower(K, self.prior.whitener)
         n, naturals = len(rows.labels), _naturals(A, sites, rows.weights)
         return None, Sums(
             n_rows=n,
@@ -242,6 +246,35 @@ class SiteSum(_PriorPass):
             log_predictive=0.0,
             site_change=0.0,
         )
+
+
+class _KernelRows(NamedTuple):
+    """What rows are under a prior."""
+
+    A: Array
+    """[t, m] whitened kernel rows."""
+    residual: Array
+    """[t] variances that the inducing points leave."""
+    cross_tape: Tape
+    diagonal_tape: Tape
+
+
+def _kernel_rows(rows: Rows, prior: Prior | RowPrior, *, once: bool = False) -> _KernelRows:
+    """The kernel rows under a prior: those that the last pass has left, or else computed.
+
+    once: whether the tapes will be used for a gradient. Then the rows are not left for another pass:
+    a kernel may reuse their memory.
+    """
+    memory, found = rows.memory, None
+    if memory is not None and memory.prior is prior:
+        found = memory.kernel_rows
+    if found is None:
+        K, cross_tape = prior.rows_kernel.cross(rows.X)
+        diagonal, diagonal_tape = prior.rows_kernel.diagonal(rows.X)
+        found = _KernelRows(*whitened(K, diagonal, prior), cross_tape, diagonal_tape)
+    if memory is not None:
+        memory.prior, memory.kernel_rows = (None, None) if once else (prior, found)
+    return found
 
 
 def _packed_posterior(posterior: Posterior, dtype: Dtype) -> Posterior:
