@@ -71,6 +71,10 @@ def entrants(
         return None
     if given.get("max_epochs") is None and given.get("max_seconds") is None:
         free.add("max_epochs")
+    if config.n_leaves is not None:  # their points are not the question of a race
+        free -= {"n_inducing"}
+    if not free - {"max_epochs"}:
+        return None
     if "n_inducing" in free and given.get("n_predicting", "auto") == "auto":
         free.add("n_predicting")
     start = Candidate(*(getattr(config, name) for name in Candidate._fields))
