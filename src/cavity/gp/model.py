@@ -186,11 +186,11 @@ class Model:
         c, b = self.inverse_temperature, self.residual_variance_scale
         conditional = b * (K - A @ A.T)
         if self.local is None:
-            mean = self.posterior.mean @ A.T
-            covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
+            mean: Array = self.posterior.mean @ A.T
+            covariance: Array = np.stack([A @ S @ A.T for S in self.posterior.covariance])
         else:
             mean, covariance = self._local_moments(self._leaf_of(X), inputs, A, b)
-            covariance += conditional
+        covariance += conditional
         return c * (mean if offset is None else mean + offset), c**2 * covariance
 
     def _local_moments(self, leaf: IntArray, inputs: Array, A: Array, b: float) -> tuple[Array, Array]:

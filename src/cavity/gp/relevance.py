@@ -37,6 +37,7 @@ from cavity.data.leaves import by_leaf
 from cavity.errors import NumericalError
 from cavity.gp.kernels import BoundKernel, bind
 from cavity.gp.kernels.base import Tape
+from cavity.gp.leaves import LocalPrior
 from cavity.gp.linalg import cholesky, inverse_lower, jittered_cholesky
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals
@@ -214,14 +215,16 @@ def _drawn_by_leaf(model: Model, rng: np.random.Generator) -> Iterator[Array]:
 
     Given the global values, those of leaves are drawn independently of each other.
     """
+    prior = model.prior
+    assert isinstance(prior, LocalPrior)
     assert model.local is not None
     points, sites = model.local.leaves.points, model.local.naturals
     leaf = np.repeat(np.arange(len(points)), [len(Z) for Z in points])
     chosen = np.linspace(0, len(leaf) - 1, min(_MOST_POINTS, len(leaf))).astype(int)
     at, m = np.concatenate(points)[chosen], sites.m
     groups = by_leaf(leaf[chosen])
-    whole = _Slopes.of(model.prior, at)
-    local = [_Slopes.of(model.prior.leaf(k), at[rows]) for k, rows in groups]
+    whole = _Slopes.of(prior, at)
+    local = [_Slopes.of(prior.leaf(k), at[rows]) for k, rows in groups]
     roots = [np.tril(jittered_cholesky(S, _JITTER)[0]) for S in model.posterior.covariance]
     parts = [[_conditional(sites.leaves[k], c, m) for k, _ in groups] for c in range(len(roots))]
     matrix = model.scaling.whitening_matrix

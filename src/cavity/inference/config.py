@@ -363,7 +363,7 @@ def _local_points(
                 f"n_leaves={n_leaves} does not go with {setting}: local inducing points are learned by "
                 "EP in steps, from sites of two numbers a row; leave one of them out"
             )
-    return DEFAULT_LOCAL_POINTS if n_local in ("auto", None) else int(n_local)
+    return DEFAULT_LOCAL_POINTS if n_local is None or n_local == "auto" else int(n_local)
 
 
 def _predicting(
@@ -524,9 +524,11 @@ def one_of(*values: object) -> Test:
     return lambda value: any(value is one or (isinstance(value, str) and value == one) for one in values)
 
 
-def whole_from(least: int) -> Test:
+def whole_from(least: int, most: float = math.inf) -> Test:
     """A test for whole numbers."""
-    return lambda value: isinstance(value, Integral) and not is_flag(value) and int(value) >= least
+    return lambda value: (
+        isinstance(value, Integral) and not is_flag(value) and least <= int(value) <= most
+    )
 
 
 def number_in(least: float, most: float = math.inf, *, open_left: bool = False) -> Test:
@@ -574,7 +576,7 @@ _FIELDS: dict[str, Condition] = {
         'a whole number from 1, "auto" or None',
     ),
     "n_leaves": (
-        any_of(lambda value: whole_from(1)(value) and int(value) <= MOST_LEAVES, NONE),
+        any_of(whole_from(1, MOST_LEAVES), NONE),
         f"a whole number from 1 to {MOST_LEAVES:,}, or None",
     ),
     "n_local": (any_of(whole_from(1), AUTO, NONE), 'a whole number from 1, "auto" or None'),

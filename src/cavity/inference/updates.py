@@ -246,7 +246,7 @@ class NaturalUpdate:
     """The ratio γ/ν̃, if it is the same in all rows: then the gradient through K_mm follows from the
     summed sites. None means that it is summed over the rows."""
 
-    def start(self, posterior: Posterior, prior: Prior) -> Naturals:
+    def start(self, posterior: Posterior, prior: Prior) -> PosteriorForm:
         """The summed sites of the posterior."""
         return posterior.naturals
 
@@ -258,11 +258,11 @@ class NaturalUpdate:
             return options
         return _with(options, damping, bracket)
 
-    def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
+    def posterior(self, q: PosteriorForm, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
         return self.moments(q, FLOAT64, prior)
 
-    def moments(self, q: Naturals, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+    def moments(self, q: PosteriorForm, dtype: Dtype, prior: Prior | None = None) -> Posterior:
         """Moments of q, the covariance in the precision of the tiles."""
         return Posterior.from_naturals(q, self.map_latents, dtype)
 
@@ -279,20 +279,20 @@ class NaturalUpdate:
         return Gradients(gradient(sums, prior, posterior, self.gamma or 0.0), np.zeros(0))
 
     def moved(
-        self, q: Naturals, evaluation: Evaluation, gain: float, move: Array, rate: float
-    ) -> Naturals:
+        self, q: PosteriorForm, evaluation: Evaluation, gain: float, move: Array, rate: float
+    ) -> PosteriorForm:
         """(1 − gain)·q + gain·refined."""
         return q.mixed_with(evaluation.sums.naturals, gain)
 
-    def retreated(self, q: Naturals, before: Naturals) -> Naturals:
+    def retreated(self, q: PosteriorForm, before: PosteriorForm) -> PosteriorForm:
         """The q before the last step."""
         return before
 
-    def as_arrays(self, q: Naturals) -> dict[str, Array]:
+    def as_arrays(self, q: PosteriorForm) -> dict[str, Array]:
         """Precision and shift."""
         return {"precision": q.precision, "shift": q.shift}
 
-    def from_arrays(self, arrays: dict[str, Array], like: Naturals) -> Naturals:
+    def from_arrays(self, arrays: dict[str, Array], like: PosteriorForm) -> PosteriorForm:
         """Precision and shift."""
         return Naturals(arrays["precision"], arrays["shift"])
 
