@@ -163,6 +163,19 @@ def test_race_decides_the_rest():
     assert model.config_.n_local == 8
 
 
+@pytest.mark.parametrize("helps", [True, False])
+def test_held_out_rows_decide_whether_there_are_leaves(helps, monkeypatch):
+    monkeypatch.setattr("cavity.estimators.racing.LEAST_ROWS_OF_LEAVES", 1_000)
+    monkeypatch.setattr("cavity.inference.race.ROWS_OF_A_LEAF", (500,))
+    X, y = stripes()
+    if not helps:
+        y = (X[:, 1] > 0).astype(int)
+    model = classifier("auto", max_epochs=20, n_inducing=5).fit(X, y)
+    assert [entry.n_leaves for entry in model.race_].count(None) == 1
+    assert (model.config_.n_leaves is not None) == helps
+    assert (model.model_.local is not None) == helps
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [

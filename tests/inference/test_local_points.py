@@ -297,13 +297,27 @@ def test_a_step_changes_the_leaves_that_it_sees_alone():
     for number in range(3):
         same = after.q.leaves[number] is state.q.leaves[number]
         assert same == (number != leaf)
-    # The first visit of a leaf replaces all of its sites by those of its rows, scaled up to the leaf.
-    rows_of_leaf = np.sum(engine.source.leaf == leaf)
+    # The sites of a leaf stand for the rows of it that were seen.
     found = after.q.naturals.leaves[leaf]
     sums = engine.run(SiteSum(prior), block)
-    np.testing.assert_allclose(
-        found.precision, sums.parts[leaf].precision * rows_of_leaf / len(block.index), rtol=1e-8
-    )
+    np.testing.assert_allclose(found.precision, sums.parts[leaf].precision, rtol=1e-8)
+
+
+def test_sites_of_an_epoch_are_those_of_all_rows():
+    X, labels = rows(600)
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    problem = make_problem(engine, engine.rule, space_of(prior), None, leaves=prior.leaves)
+    problem = replace(problem, jitter=JITTER, space=replace(space_of(prior), learn_kernel=False))
+    problem = replace(problem, space=replace(problem.space, learn_inducing=False))
+    trainer = Trainer(problem, Adam(), SweepOptions(), LocalUpdate(learn_inducing=False))
+    state = trainer.init()
+    for block in small_batches(engine.source, 60, 30):
+        state, _ = trainer.step(state, Batch(block, gain=1e-3))
+    whole = engine.run(SiteSum(prior)).naturals
+    for ours, theirs in zip(state.q.naturals.leaves, whole.leaves, strict=True):
+        np.testing.assert_allclose(ours.precision, theirs.precision, rtol=1e-8, atol=1e-10)
+    assert [leaf.seen for leaf in state.q.leaves] == pytest.approx([1.0, 1.0, 1.0])
 
 
 def test_objective_of_a_rebuilt_q_is_the_evidence():

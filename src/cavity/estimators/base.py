@@ -17,6 +17,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.data.arrays import ArraySource
 from cavity.data.routing import Routing, learn_from_estimator
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
@@ -84,6 +85,9 @@ ConfigFields: TypeAlias = dict[str, Any]
 """Fields of `TrainingConfig` by name."""
 Validation: TypeAlias = tuple[InputRows, InputLabels, InputWeights]
 """The user's own validation rows: X [n, d], labels [n] and weights [n]; or nothing but None."""
+
+
+_NO_LEAVES: ConfigFields = {"n_leaves": None, "n_local": None}
 
 
 class FitPlan(NamedTuple):
@@ -213,15 +217,18 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             )
         )
         sets = tuple(source.feature_sets)
-        candidates = None if held_out is None else entrants(self, config, source.n_rows, sets)
+        candidates = None
+        if held_out is not None:
+            at_hand = isinstance(source, ArraySource)
+            candidates = entrants(self, config, source.n_rows, sets, at_hand=at_hand)
         if held_out is not None and candidates is not None:
-            # The race is about models without leaves, whose trials are cheap.
+            # Unless it asks for their number, the race is about models without leaves: trials are cheap.
             decision, config = decide(
                 source,
                 held_out,
                 backend,
                 candidates,
-                lambda decided: configure({**decided, "n_leaves": None, "n_local": None}),
+                lambda decided: configure(decided if decided.get("n_leaves") else decided | _NO_LEAVES),
                 make_start,
                 progress,
                 RaceLog.open(checkpoint, self._fingerprint_of(source, config, None, validation)),
@@ -347,6 +354,8 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
                 )
             return self.config
         given = {**self._given_fields(), **(decided or {})}
+        if vars(self).get("leaves") == "auto" and not given.get("n_leaves"):
+            given["n_local"] = None  # no leaves are tried, or have been chosen
         if self.kernel is not None:
             given["kernel_name"] = None
         points = self._own_points()
@@ -386,7 +395,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
     def _router(self) -> BaseEstimator | None:
         """The user's own estimator that says which leaf a row falls into, if there is one."""
         leaves = vars(self).get("leaves")
-        return None if isinstance(leaves, Integral) else leaves
+        return None if isinstance(leaves, (Integral, str)) else leaves
 
     @property
     def _given_points(self) -> ArrayLike | None:

@@ -67,7 +67,7 @@ def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
             "so partial_fit cannot learn with one; call fit, or begin an estimator with "
             "mean_function=None"
         )
-    if estimator.leaves is not None or (model is not None and model.local is not None):
+    if estimator.leaves not in (None, "auto") or (model is not None and model.local is not None):
         raise ValueError(
             f"leaves={estimator.leaves!r}: the leaves of a model are chosen from all rows at once, so "
             "partial_fit cannot learn with them; call fit, or begin an estimator with leaves=None"
@@ -202,7 +202,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         mean_function: BaseEstimator | str | None = None,
         n_inducing: int | str = "auto",
         inducing_points: str | ArrayLike = "kmeans",
-        leaves: int | BaseEstimator | None = None,
+        leaves: int | str | BaseEstimator | None = None,
         scaling: str | None = "auto",
         batch_size: int | str | None = "auto",
         optimizer: Optimizer | str | None = "adam",

@@ -300,8 +300,8 @@ _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
     "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
     "leaves": (
-        lambda value: whole_from(1)(value) or value is None or _routes(value),
-        "a whole number from 1, a fitted estimator with apply or predict, or None",
+        any_of(whole_from(1), AUTO, NONE, _routes),
+        'a whole number from 1, "auto", a fitted estimator with apply or predict, or None',
     ),
     "max_iter": (whole_from(1), "a whole number from 1"),
     "mean_function": (is_mean_function, 'None, "linear" or a classifier as scikit-learn has them'),

@@ -3,7 +3,9 @@
 A step sees rows of a few leaves. Only these leaves, and what they say about the global values, change:
 the cost of a step does not depend on the number of leaves. Each leaf keeps the summed sites of its own
 rows, averaged over its own minibatches, and an optimiser's state of its own for its inducing points. So
-the sum of all leaves is never scaled up from those that a step has drawn.
+the sum of all leaves is never scaled up from those that a step has drawn. And it stands for the rows
+that steps have seen: if the first few hundred rows of a leaf stood for all of them, it would be sure of
+what they say by chance, until its next turn, and the kernel would learn not to trust it.
 
 The gradient by what all leaves share, the kernels and the global points, is estimated from the leaves of
 a step without bias: a leaf of which a share of the rows is drawn counts with that share.
@@ -11,6 +13,7 @@ a step without bias: a leaf of which a share of the rows is drawn counts with th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -32,8 +35,13 @@ class LeafState:
     Z: Array
     """[m_k, d]: its inducing points."""
     optimizer_state: OptimizerState
-    visits: int = 0
-    """Number of steps that had rows of it."""
+    seen: float = 0.0
+    """How often its rows were in a step, on average: 1 after one epoch."""
+
+    @property
+    def known(self) -> float:
+        """The share of its rows that its sites stand for."""
+        return min(1.0, self.seen)
 
 
 @dataclass(frozen=True)
@@ -52,11 +60,17 @@ class LocalState:
 class LocalGradient:
     """Gradients of the objective by what all leaves share, and by the points of each leaf in a pass.
 
-    sums: of the rows of some leaves, scaled up to all rows.
+    sums: of the rows of some leaves, scaled up to all rows; known: the share of the rows of each of
+    these leaves that the posterior stands for, all by default.
     """
 
     def __init__(
-        self, sums: LocalSums, prior: LocalPrior, posterior: LocalPosterior, gamma: float = 0.0
+        self,
+        sums: LocalSums,
+        prior: LocalPrior,
+        posterior: LocalPosterior,
+        gamma: float = 0.0,
+        known: Mapping[int, float] | None = None,
     ) -> None:
         m, n_own = len(prior.Z), prior.own_kernel.n_dims
         theta, Z = np.zeros(len(prior.kernel.theta)), np.zeros(prior.Z.shape)
@@ -68,9 +82,12 @@ class LocalGradient:
             assert part.Z is not None
             view = posterior.view(leaf)
             bracket = part.bracket if part.bracket is not None else bracket_of_sites(part, view, gamma)
+            share = 1.0 if known is None else known[leaf]
+            if share != 1.0:  # as many rows as the posterior stands for, also in the gradient
+                bracket *= share
             whole += bracket[:m, :m]
-            theta += part.theta
-            Z += part.Z[:m]
+            theta += share * part.theta
+            Z += share * part.Z[:m]
             # The leaf's own prior is as much of the objective as the rows that were drawn are of it.
             counted = sums.scale * sums.shares[leaf]
             local = _twice(bracket[m:, m:])
@@ -78,7 +95,7 @@ class LocalGradient:
             local *= 0.5
             through_K = prior.leaf(leaf).pull_back(local)
             theta[n_own:] += through_K.theta
-            self.by_leaf[leaf] = (part.Z[m:] + through_K.Z) / counted
+            self.by_leaf[leaf] = (share * part.Z[m:] + through_K.Z) / counted
         twice = _twice(whole)
         twice += posterior.prior_minus_second_moment()
         twice *= 0.5
@@ -143,7 +160,8 @@ class LocalUpdate(NaturalUpdate):
         assert isinstance(sums, LocalSums)
         assert isinstance(prior, LocalPrior)
         assert isinstance(posterior, LocalPosterior)
-        found = LocalGradient(sums, prior, posterior, self.gamma or 0.0)
+        known = {leaf: q.leaves[leaf].known for leaf in sums.parts}
+        found = LocalGradient(sums, prior, posterior, self.gamma or 0.0, known)
         return Gradients(found.shared, np.zeros(0), found.by_leaf)
 
     def moved(
@@ -154,18 +172,19 @@ class LocalUpdate(NaturalUpdate):
         assert isinstance(sums, LocalSums)
         leaves, changes = list(q.leaves), {}
         for number, part in sums.parts.items():
-            leaf = leaves[number]
-            visits = leaf.visits + 1
-            # The sums are scaled up to all rows; those of a leaf stand for the rows of the leaf.
-            refined = part.naturals.scaled(1.0 / (sums.scale * sums.shares[number]))
-            own = max(gain, 1.0 / visits)
-            changes[number] = q.naturals.leaves[number].mixed_with(refined, own)
+            leaf, share, before = leaves[number], sums.shares[number], q.naturals.leaves[number]
+            after = _after(leaf, share)
+            # The sums are scaled up to all rows; those of a leaf stand for the rows seen of the leaf.
+            refined = part.naturals.scaled(after.known / (sums.scale * share))
+            if leaf.known != after.known and leaf.known:
+                before = before.scaled(after.known / leaf.known)
+            changes[number] = before.mixed_with(refined, max(gain, min(1.0, share / after.seen)))
             Z, state = leaf.Z, leaf.optimizer_state
             if self.learn_inducing:
                 slope = evaluation.by_leaf[number].ravel()
                 step, state = self.optimizer.step(state, slope, rate)
                 Z = Z + step.reshape(Z.shape)
-            leaves[number] = LeafState(Z, state, visits)
+            leaves[number] = LeafState(Z, state, after.seen)
         return LocalState(q.naturals.replaced(changes), tuple(leaves))
 
     def retreated(self, q: LocalState, before: LocalState) -> LocalState:
@@ -174,7 +193,7 @@ class LocalUpdate(NaturalUpdate):
             leaf
             if leaf is last
             else LeafState(
-                0.5 * (leaf.Z + last.Z), self.optimizer.shrunk(leaf.optimizer_state), last.visits
+                0.5 * (leaf.Z + last.Z), self.optimizer.shrunk(leaf.optimizer_state), last.seen
             )
             for leaf, last in zip(q.leaves, before.leaves, strict=True)
         ]
@@ -183,7 +202,7 @@ class LocalUpdate(NaturalUpdate):
     def as_arrays(self, q: LocalState) -> dict[str, Array]:
         """Points, sites and optimisers' states of all leaves, each one after the other."""
         arrays = {
-            "leaf_visits": np.array([leaf.visits for leaf in q.leaves]),
+            "leaf_seen": np.array([leaf.seen for leaf in q.leaves]),
             "leaf_points": np.concatenate([leaf.Z.ravel() for leaf in q.leaves]),
             "leaf_precision": np.concatenate([own.precision.ravel() for own in q.naturals.leaves]),
             "leaf_shift": np.concatenate([own.shift.ravel() for own in q.naturals.leaves]),
@@ -207,11 +226,16 @@ class LocalUpdate(NaturalUpdate):
                     for each in fields(leaf.optimizer_state)
                 },
             )
-            visits = parts["leaf_visits"].like(leaf.visits)
-            leaves.append(LeafState(parts["leaf_points"].like(leaf.Z), optimizer_state, visits))
+            seen = parts["leaf_seen"].like(leaf.seen)
+            leaves.append(LeafState(parts["leaf_points"].like(leaf.Z), optimizer_state, seen))
             precision = parts["leaf_precision"].like(own.precision)
             naturals.append(Naturals(precision, parts["leaf_shift"].like(own.shift)))
         return LocalState(LocalNaturals.of(naturals, like.naturals.m), tuple(leaves))
+
+
+def _after(leaf: LeafState, share: float) -> LeafState:
+    """A leaf after a step with a share of its rows, as far as it counts the rows seen."""
+    return replace(leaf, seen=leaf.seen + share)
 
 
 class _Reader:

@@ -37,12 +37,14 @@ from cavity.data.source import RowSource, with_feature_set
 from cavity.engines.local import LocalBackend
 from cavity.errors import NumericalError
 from cavity.files import written_atomically
+from cavity.gp.leaves import LocalPrior
 from cavity.inference.checkpoint import Checkpointer, of_another_fit
 from cavity.inference.checkpoint_file import race_file
-from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
+from cavity.inference.config import DEFAULT_POINTS, POINTS_BESIDE_LEAVES, TrainingConfig
 from cavity.inference.converge import NOT_SCORED, HeldOutScore
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Iteration, Progress
+from cavity.inference.predicting import WORTH
 from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score
 from cavity.inference.trainer import Trainer, TrainingState
@@ -55,6 +57,8 @@ DOUBLINGS = 2
 """Doublings that the seconds of a race are planned for; more are tried if time is left."""
 PILOT_POINTS = 100
 """Number of inducing points while other questions are decided."""
+ROWS_OF_A_LEAF = (16_000, 4_000)
+"""Numbers of rows of a leaf, about, that are tried."""
 LAST_LENGTH = 3
 """Length of the trials of the last question, in units of the others."""
 SHARE = 0.35
@@ -78,13 +82,15 @@ class Candidate(NamedTuple):
     kernel_name: str | None = "matern32"
     n_inducing: int = DEFAULT_POINTS
     feature_set: str | None = None
+    n_leaves: int | None = None
 
     def __str__(self) -> str:
         named = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp", (1.0, 0.0): "full residual"}
         model = named.get(self[:2], f"κ={self.residual_scale:g}, penalty {self.trace_penalty:g}")
         inputs, kernel = self.scaling or "unscaled", self.kernel_name or "own kernel"
         features = "" if self.feature_set is None else f"{self.feature_set}, "
-        return f"{features}{model}, {inputs}, {kernel}, m={self.n_inducing}"
+        leaves = "" if self.n_leaves is None else f", {self.n_leaves} leaves"
+        return f"{features}{model}, {inputs}, {kernel}, m={self.n_inducing}{leaves}"
 
 
 SAFE, SHARP = (
@@ -103,6 +109,7 @@ class RaceEntry:
     kernel_name: str | None
     n_inducing: int
     feature_set: str | None
+    n_leaves: int | None
     length: int
     """Length of the trial: 1, or more for the last question."""
     log_loss: float
@@ -209,6 +216,14 @@ class Entrants:
         best = self.varied(best, n_inducing=POINTS)
         other = self.varied(best, **(SHARP if best.residual_scale else SAFE))
         return _distinct([best, other])
+
+    def leaves(self, best: Candidate, n_rows: int) -> list[Candidate]:
+        """The question after the last: local inducing points in many leaves, or in fewer."""
+        if "n_leaves" not in self.free:
+            return []
+        numbers = {2 ** max(1, round(math.log2(n_rows / rows))) for rows in ROWS_OF_A_LEAF}
+        few = self.varied(best, n_inducing=POINTS_BESIDE_LEAVES)
+        return [self.varied(few, n_leaves=number) for number in sorted(numbers)]
 
     def doubled(self, candidate: Candidate) -> Candidate:
         """The candidate with twice as many inducing points, if their number is free."""
@@ -452,9 +467,17 @@ class _Runner:
         if given is not None:
             return given
         alike = [
-            (one[:2] != candidate[:2], -length, _rank(self.entries[one, length]), theta)
+            (
+                (one.n_leaves is None) != (candidate.n_leaves is None),
+                one[:2] != candidate[:2],
+                -length,
+                _rank(self.entries[one, length]),
+                theta,
+            )
             for (one, length), theta in self.learned.items()
-            if one[2:4] == candidate[2:4] and one.feature_set == candidate.feature_set
+            if one[2:4] == candidate[2:4]
+            and one.feature_set == candidate.feature_set
+            and (one.n_leaves is None or candidate.n_leaves is not None)
         ]
         return min(alike)[-1] if alike else None
 
@@ -492,8 +515,13 @@ def _end(trainer: Trainer, state: TrainingState) -> Start:
     """Where a trial has ended."""
     problem = trainer.problem
     kernel, Z = problem.space.unpack(state.x)
-    posterior = trainer.update.posterior(state.q, problem.prior(state.x))
-    return Start(replace(problem.space, kernel=kernel, Z=Z), problem.hyperprior.centre, posterior)
+    prior = trainer.update.located(problem.prior(state.x), state.q)
+    return Start(
+        replace(problem.space, kernel=kernel, Z=Z),
+        problem.hyperprior.centre,
+        trainer.update.posterior(state.q, prior),
+        leaves=prior.leaves if isinstance(prior, LocalPrior) else None,
+    )
 
 
 def _by_length(entry: RaceEntry) -> tuple[float, float]:
@@ -509,6 +537,7 @@ def _rank(entry: RaceEntry) -> tuple[object, ...]:
         SCALINGS.index(entry.scaling) if entry.scaling in SCALINGS else -1,
         KERNELS.index(entry.kernel_name) if entry.kernel_name in KERNELS else -1,
         entry.n_inducing,
+        entry.n_leaves or 0,
     )
 
 
@@ -545,7 +574,7 @@ def race(
     entrants = replace(entrants, start=pilot)
     runner = _Runner(source, held_out, backend, configure, make_start, entrants, log, progress)
     best, stopped = pilot, None
-    rounds = _rounds(entrants, runner.n_side_by_side)
+    rounds = _rounds(entrants, runner.n_side_by_side, source.n_rows)
     questions = (
         lambda _: entrants.models(),
         entrants.scalings,
@@ -566,6 +595,11 @@ def race(
             if found == best:
                 break
             best, left = larger, left[1:]
+        leaves = entrants.leaves(best, source.n_rows)
+        if leaves and runner.has_time():
+            found = runner.best_of([best, *leaves], LAST_LENGTH, LAST_LENGTH * len(leaves))
+            if found.log_loss < (1.0 - WORTH) * runner.entries[best, LAST_LENGTH].log_loss:
+                best = found.candidate
     except KeyboardInterrupt:
         if runner.best is None:
             raise
@@ -577,7 +611,7 @@ def race(
     return Decision(config, race, stopped, runner.scalings.get((config.scaling, config.feature_set)))
 
 
-def _rounds(entrants: Entrants, n_side_by_side: int) -> list[float]:
+def _rounds(entrants: Entrants, n_side_by_side: int, n_rows: int) -> list[float]:
     """How long each question takes, in trials of length 1 one after the other."""
     start = entrants.start
     rounds = [
@@ -589,4 +623,5 @@ def _rounds(entrants: Entrants, n_side_by_side: int) -> list[float]:
     ]
     if entrants.doubled(start) != start:
         rounds += [(1, LAST_LENGTH)] * DOUBLINGS
+    rounds.append((len(entrants.leaves(start, n_rows)), LAST_LENGTH))
     return [math.ceil(n / n_side_by_side) * length for n, length in rounds]

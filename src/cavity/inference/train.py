@@ -298,7 +298,8 @@ def _polish(
 
 def _can_predict_with_more(config: TrainingConfig) -> bool:
     """Whether a posterior can be computed with more points: it must be the sum of the rows' sites."""
-    return config.posterior_update == "natural" and config.site_storage == "sites"
+    sites = config.posterior_update == "natural" and config.site_storage == "sites"
+    return sites and config.n_leaves is None
 
 
 def _with_chosen_points(
