@@ -166,6 +166,7 @@ def facts(model: Any, seconds: float) -> dict[str, Any]:
 def _pinned(candidate: Candidate) -> dict[str, Any]:
     fields = candidate._asdict()
     parameters = {name: fields.pop(name) for name in ("scaling", "n_inducing")}
+    parameters["leaves"] = fields.pop("n_leaves")
     return {**parameters, "config": fields}
 
 

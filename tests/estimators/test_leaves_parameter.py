@@ -96,15 +96,23 @@ def test_all_rows_at_once_is_the_same_model(fitted):
     assert whole.score(*stripes(seed=1)) > 0.85
 
 
-def test_three_classes_and_weights():
+def test_three_classes():
     X, y = stripes(800)
     y = np.where(X[:, 0] < 10, y, 2 * y)
-    weight = np.ones(len(y))
-    weight[:50] = 0.0
-    model = classifier(class_weight={0: 2.0}, max_epochs=20).fit(X, y, weight)
+    model = classifier(max_epochs=20).fit(X, y)
     assert model.predict_proba(X).shape == (800, 3)
     assert model.score(X, y) > 0.8
+
+
+def test_rows_of_no_weight_are_left_out_and_classes_may_weigh_more():
+    X, y = stripes(400)
+    weight = np.ones(len(y))
+    weight[:50] = 0.0
+    model = classifier(class_weight={0: 5.0}, max_epochs=10).fit(X, y, weight)
     assert np.isnan(model.loo_log_proba_[:50]).all()
+    assert np.isfinite(model.loo_log_proba_[50:]).all()
+    plain = classifier(max_epochs=10).fit(X, y, weight)
+    assert model.predict_proba(X)[:, 0].mean() > plain.predict_proba(X)[:, 0].mean() + 0.05
 
 
 @pytest.mark.parametrize(
@@ -167,10 +175,10 @@ def test_race_decides_the_rest():
 def test_held_out_rows_decide_whether_there_are_leaves(helps, monkeypatch):
     monkeypatch.setattr("cavity.estimators.racing.LEAST_ROWS_OF_LEAVES", 1_000)
     monkeypatch.setattr("cavity.inference.race.ROWS_OF_A_LEAF", (500,))
-    X, y = stripes()
+    X, y = stripes(2_000)
     if not helps:
-        y = (X[:, 1] > 0).astype(int)
-    model = classifier("auto", max_epochs=20, n_inducing=5).fit(X, y)
+        y = np.random.default_rng(5).permutation(y)
+    model = classifier("auto", max_epochs=12, n_inducing=5).fit(X, y)
     assert [entry.n_leaves for entry in model.race_].count(None) == 1
     assert (model.config_.n_leaves is not None) == helps
     assert (model.model_.local is not None) == helps

@@ -327,3 +327,50 @@ def test_objective_of_a_rebuilt_q_is_the_evidence():
     point = fixed_point(engine, prior)
     sums = engine.run(Sweep(prior, point.posterior, engine.rule, SweepOptions(damping=0.0)))
     assert objective(sums, point.posterior, engine.rule) == pytest.approx(point.objective, abs=1e-8)
+
+
+def test_weight_is_a_number_of_copies():
+    X, labels = rows()
+    prior = local_prior()
+    copies = np.random.default_rng(3).integers(0, 3, size=len(X))
+    weighted = leaf_engine(X, labels, prior.leaves.routing, weight=copies.astype(float))
+    many = np.repeat(np.arange(len(X)), copies)
+    copied = leaf_engine(X[many], labels[many], prior.leaves.routing)
+    ours, theirs = fixed_point(weighted, prior), fixed_point(copied, prior)
+    assert ours.objective == pytest.approx(theirs.objective, abs=1e-8)
+    for leaf in range(3):
+        np.testing.assert_allclose(
+            ours.posterior.view(leaf).covariance, theirs.posterior.view(leaf).covariance, atol=1e-8
+        )
+
+
+def test_files_keep_every_bit():
+    X, labels = rows(600)
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    problem = make_problem(engine, engine.rule, space_of(prior), None, leaves=prior.leaves)
+    update = LocalUpdate()
+    trainer = Trainer(problem, Adam(), SweepOptions(), update)
+    start = trainer.init()
+    state, _ = trainer.step(start, Batch(next(small_batches(engine.source, 60, 30))))
+    arrays = update.as_arrays(state.q)
+    back = update.from_arrays(arrays, start.q)
+    for name, array in update.as_arrays(back).items():
+        np.testing.assert_array_equal(array, arrays[name])
+    assert [leaf.seen for leaf in back.leaves] == [leaf.seen for leaf in state.q.leaves]
+
+
+def test_failed_step_goes_half_way_back():
+    X, labels = rows(600)
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    problem = make_problem(engine, engine.rule, space_of(prior), None, leaves=prior.leaves)
+    update = LocalUpdate()
+    trainer = Trainer(problem, Adam(), SweepOptions(), update)
+    before = trainer.init()
+    after, _ = trainer.step(before)
+    back = update.retreated(after.q, before.q)
+    assert back.naturals is before.q.naturals
+    for now, new, old in zip(back.leaves, after.q.leaves, before.q.leaves, strict=True):
+        np.testing.assert_allclose(now.Z, 0.5 * (new.Z + old.Z))
+        assert now.optimizer_state.scale == 0.5

@@ -597,9 +597,9 @@ def race(
             best, left = larger, left[1:]
         leaves = entrants.leaves(best, source.n_rows)
         if leaves and runner.has_time():
-            found = runner.best_of([best, *leaves], LAST_LENGTH, LAST_LENGTH * len(leaves))
-            if found.log_loss < (1.0 - WORTH) * runner.entries[best, LAST_LENGTH].log_loss:
-                best = found.candidate
+            first = runner.best_of([best, *leaves], LAST_LENGTH, LAST_LENGTH * len(leaves))
+            if first.log_loss < (1.0 - WORTH) * runner.entries[best, LAST_LENGTH].log_loss:
+                best = first.candidate
     except KeyboardInterrupt:
         if runner.best is None:
             raise
