@@ -83,13 +83,16 @@ class _ForEachLeaf(Generic[T]):
     def __init__(self, n_leaves: int, make: Callable[[int], T]) -> None:
         self._make = make
         self._made: list[T | None] = [None] * n_leaves
-        self._locks = [Lock() for _ in range(n_leaves)]
+        self._lock = Lock()
+        self._locks: dict[int, Lock] = {}  # few leaves are asked for in a step
 
     def __getitem__(self, leaf: int) -> T:
         made = self._made[leaf]
         if made is not None:
             return made
-        with self._locks[leaf]:
+        with self._lock:
+            lock = self._locks.setdefault(leaf, Lock())
+        with lock:
             made = self._made[leaf]
             if made is None:
                 made = self._made[leaf] = self._make(leaf)

@@ -24,7 +24,7 @@ from cavity.gp.posterior import Naturals, Posterior
 from cavity.gp.prior import ParameterGradient, Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.optimizers import Adam, Optimizer, OptimizerState
-from cavity.inference.updates import Evaluation, Gradients, NaturalUpdate, bracket_of_sites, gradient
+from cavity.inference.updates import Evaluation, Gradients, NaturalUpdate, gradient
 from cavity.typing import Array, Dtype
 
 
@@ -81,16 +81,14 @@ class LocalGradient:
             assert part.theta is not None
             assert part.Z is not None
             view = posterior.view(leaf)
-            bracket = part.bracket if part.bracket is not None else bracket_of_sites(part, view, gamma)
+            # As many rows as the posterior stands for count in the gradient, too.
             share = 1.0 if known is None else known[leaf]
-            if share != 1.0:  # as many rows as the posterior stands for, also in the gradient
-                bracket *= share
-            whole += bracket[:m, :m]
+            whole += share * _block(part, view, gamma, slice(m))
             theta += share * part.theta
             Z += share * part.Z[:m]
             # The leaf's own prior is as much of the objective as the rows that were drawn are of it.
             counted = sums.scale * sums.shares[leaf]
-            local = _twice(bracket[m:, m:])
+            local = _twice(share * _block(part, view, gamma, slice(m, None)))
             local += counted * _moment_gap(view, m)
             local *= 0.5
             through_K = prior.leaf(leaf).pull_back(local)
@@ -117,6 +115,20 @@ def parameter_gradient(sums: Sums, prior: Prior, posterior: Posterior) -> Parame
 def _twice(bracket: Array) -> Array:
     twice: Array = bracket + bracket.T
     return twice
+
+
+def _block(part: Sums, view: Posterior, gamma: float, at: slice) -> Array:
+    """A diagonal block of the rows' part of the gradient through K_mm: see `bracket_of_sites`."""
+    if part.bracket is not None:
+        return part.bracket[at, at]
+    assert part.pull is not None
+    dtype = view.covariance.dtype
+    block: Array = (view.mean[:, at].T @ part.pull[:, at]).astype(dtype, copy=False)
+    for covariance, precision in zip(view.covariance, part.precision, strict=True):
+        block -= covariance[at] @ precision[:, at].astype(dtype, copy=False)
+        if gamma:
+            block += (0.5 * gamma) * precision[at, at]
+    return block
 
 
 def _moment_gap(view: Posterior, m: int) -> Array:
@@ -174,11 +186,11 @@ class LocalUpdate(NaturalUpdate):
         for number, part in sums.parts.items():
             leaf, share, before = leaves[number], sums.shares[number], q.naturals.leaves[number]
             after = _after(leaf, share)
+            own = max(gain, min(1.0, share / after.seen))
             # The sums are scaled up to all rows; those of a leaf stand for the rows seen of the leaf.
-            refined = part.naturals.scaled(after.known / (sums.scale * share))
-            if leaf.known != after.known and leaf.known:
-                before = before.scaled(after.known / leaf.known)
-            changes[number] = before.mixed_with(refined, max(gain, min(1.0, share / after.seen)))
+            new = own * after.known / (sums.scale * share)
+            old = (1.0 - own) * (after.known / leaf.known if leaf.known else 1.0)
+            changes[number] = _weighted_sum(new, part.naturals, old, before)
             Z, state = leaf.Z, leaf.optimizer_state
             if self.learn_inducing:
                 slope = evaluation.by_leaf[number].ravel()
@@ -231,6 +243,14 @@ class LocalUpdate(NaturalUpdate):
             precision = parts["leaf_precision"].like(own.precision)
             naturals.append(Naturals(precision, parts["leaf_shift"].like(own.shift)))
         return LocalState(LocalNaturals.of(naturals, like.naturals.m), tuple(leaves))
+
+
+def _weighted_sum(a: float, first: Naturals, b: float, second: Naturals) -> Naturals:
+    """a·first + b·second."""
+    precision, shift = a * first.precision, a * first.shift
+    precision += b * second.precision
+    shift += b * second.shift
+    return Naturals(precision, shift)
 
 
 def _after(leaf: LeafState, share: float) -> LeafState:
