@@ -6,7 +6,7 @@ from sklearn.cluster import KMeans
 from sklearn.tree import DecisionTreeClassifier
 
 import cavity
-from cavity import SEPClassifier, SVIClassifier
+from cavity import SEPClassifier, SVIClassifier, TableClassifier
 from cavity.errors import CheckpointError
 from support import PINNED
 
@@ -94,6 +94,16 @@ def test_all_rows_at_once_is_the_same_model(fitted):
     whole = classifier(batch_size=None, max_epochs=40).fit(X, y)
     assert whole.n_iter_ <= 40
     assert whole.score(*stripes(seed=1)) > 0.85
+
+
+def test_table_with_leaves():
+    pd = pytest.importorskip("pandas")
+    X, y = stripes(600)
+    frame = pd.DataFrame({"along": X[:, 0], "kind": np.where(X[:, 1] > 0, "a", "b"), "late": y})
+    model = TableClassifier(classifier(max_epochs=5)).fit(frame, "late")
+    assert len(model.estimator_.model_.local.leaves) == 6
+    assert model.relevance_[0].name == "along"
+    assert np.isfinite(model.predict_proba(frame)).all()
 
 
 def test_three_classes():
@@ -208,7 +218,9 @@ def test_what_needs_other_rows_is_refused(tmp_path):
     with pytest.raises(ValueError, match="partial_fit cannot learn with them"):
         classifier().partial_fit(X, y)
     model = classifier(max_epochs=1, warm_start=True).fit(X, y)
-    with pytest.raises(ValueError, match="warm_start"):
+    with pytest.raises(ValueError, match="warm_start=True does not go with local inducing points"):
         model.fit(X, y)
+    with pytest.raises(ValueError, match="warm_start=True does not go with local inducing points"):
+        model.set_params(leaves=None, config=None).fit(X, y)
     with pytest.raises(ValueError, match="cannot be exported to ONNX"):
         cavity.to_onnx(model, tmp_path / "model.onnx")

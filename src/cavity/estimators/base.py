@@ -197,8 +197,8 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
 
         config = configure()
         n_leaves = config.n_leaves
+        self._check_leaves(config)
         if n_leaves is not None:
-            self._check_leaves(config)
             source = rows_at_hand(source)
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
@@ -258,10 +258,10 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
 
     def _check_leaves(self, config: TrainingConfig) -> None:
         """Raise for settings that do not go with leaves, before any work is done."""
-        if self._continues:
+        if self._continues and (config.n_leaves is not None or self.model_.local is not None):
             raise ValueError(
-                f"n_leaves={config.n_leaves} does not go with warm_start=True: leaves are chosen anew "
-                "for the rows of a fit; set warm_start=False"
+                f"warm_start=True does not go with local inducing points (leaves)"
+                ": leaves are chosen anew for the rows of a fit; set warm_start=False"
             )
 
     def _with_leaves(
