@@ -260,7 +260,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         """Raise for settings that do not go with leaves, before any work is done."""
         if self._continues and (config.n_leaves is not None or self.model_.local is not None):
             raise ValueError(
-                f"warm_start=True does not go with local inducing points (leaves)"
+                "warm_start=True does not go with local inducing points (leaves)"
                 ": leaves are chosen anew for the rows of a fit; set warm_start=False"
             )
 
