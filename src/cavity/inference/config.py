@@ -50,9 +50,9 @@ DEFAULT_POINTS = 100
 """Number of inducing points that n_inducing="auto" means without a race."""
 LEAST_ROWS_OF_LEAVES = 20_000
 """Rows from which a race asks whether local inducing points are better."""
-POINTS_BESIDE_LEAVES = 50
+POINTS_BESIDE_LEAVES = 20
 """The same, if there are leaves with points of their own."""
-DEFAULT_LOCAL_POINTS = 150
+DEFAULT_LOCAL_POINTS = 100
 """Number of inducing points of a leaf that n_local="auto" means."""
 HELD_OUT_SHARE = 0.05
 """Share of the rows that validation_fraction="auto" holds out."""
