@@ -48,6 +48,13 @@ def test_tree_of_rows_of_one_label_is_one_leaf():
     assert not routing(X).any()
 
 
+def test_one_leaf_has_all_rows():
+    X, y = table()
+    routing = learn_tree(ArraySource(X, y), 1, seed=0)
+    assert routing.n_leaves == 1
+    assert not routing(X).any()
+
+
 def test_clusters_route_to_the_nearest_centre():
     X, y = table()
     routing = learn_clusters(ArraySource(X, y), Scaling.identity(3), 5, seed=0)

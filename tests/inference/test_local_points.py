@@ -182,7 +182,7 @@ def test_gradient_from_summed_sites_is_that_from_rows():
 def test_one_leaf_with_kernels_of_one_shape_is_the_model_without_leaves():
     X, labels = rows()
     shape, Z = RBF([1.1, 0.9], "fixed"), np.random.default_rng(1).normal(size=(5, 2))
-    everywhere = TreeRouting(*(np.zeros(1, int), np.zeros(1), *(np.zeros(1, int),) * 3))
+    everywhere = TreeRouting.everywhere()
     kernel = Sum(ConstantKernel(0.8) * shape, ConstantKernel(1.3) * shape)
     prior = LocalPrior(kernel, Z, FLOAT64, Leaves(everywhere, (Z,)), JITTER, JITTER)
     point = fixed_point(leaf_engine(X, labels, everywhere), prior)

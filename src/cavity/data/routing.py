@@ -58,6 +58,12 @@ class TreeRouting(Routing):
     """The number of the leaf; −1 in other nodes."""
 
     @classmethod
+    def everywhere(cls) -> TreeRouting:
+        """A single leaf for all rows."""
+        node = np.zeros(1, dtype=np.int64)
+        return cls(node, np.zeros(1), node, node, node)
+
+    @classmethod
     def of(cls, tree: Any) -> TreeRouting:
         """The routing of scikit-learn's `tree_`."""
         own = np.arange(tree.node_count)
@@ -147,9 +153,11 @@ def learn_tree(source: RowSource, n_leaves: int, seed: int) -> TreeRouting:
     """
     from sklearn.tree import DecisionTreeClassifier  # not above: it would slow `import cavity` down
 
+    if n_leaves == 1:
+        return TreeRouting.everywhere()
     rows = _sampled(source, seed)
     tree = DecisionTreeClassifier(
-        max_leaf_nodes=max(2, n_leaves),
+        max_leaf_nodes=n_leaves,
         min_samples_leaf=max(1, int(_SMALLEST_SHARE * len(rows.labels) / n_leaves)),
         random_state=seed,
     )
