@@ -171,6 +171,7 @@ def uncertainty(model: Any, X: Any) -> dict[str, NDArray[np.floating]]:
 def _pinned(candidate: Candidate) -> dict[str, Any]:
     fields = candidate._asdict()
     parameters = {name: fields.pop(name) for name in ("scaling", "n_inducing")}
+    parameters["leaves"] = fields.pop("n_leaves")
     return {**parameters, "config": fields}
 
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from cavity.data.labels import encode_labels, require_one_kind, require_two_classes
+from cavity.data.leaves import leaf_batches
 from cavity.data.locations import explain_permission_error
 from cavity.data.shuffle import read_ahead
 from cavity.data.source import (
@@ -188,9 +189,13 @@ class ArraySource(Source):
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """All rows once, shuffled; the sizes of the minibatches differ by one at most.
 
+        If rows have leaves, a minibatch has rows of a few leaves: see `leaf_batches`.
         Minibatches of a file that is mapped into memory are read ahead, in a thread.
         """
-        batches = self._batches(shuffled(self.n_rows, rng), batch_count(self.n_rows, size), skip)
+        if self.leaf is None:
+            batches = self._batches(shuffled(self.n_rows, rng), batch_count(self.n_rows, size), skip)
+        else:
+            batches = (ArrayBlock(self, part) for part in leaf_batches(self.leaf, size, rng, skip))
         if mapping_of(self.X) is None:
             return batches
         return read_ahead((LoadedBlock(b.index, b.load()) for b in batches), _BATCHES_AHEAD)

@@ -82,6 +82,8 @@ class RowSource(ABC):
     """Weights [n] of all rows, if they are in memory."""
     offset: Array | None = None
     """Latent offsets [n, L] of all rows, in memory: what is added to the Gaussian process; None is 0."""
+    leaf: IntArray | None = None
+    """The leaf [n] that each row falls into, if leaves have inducing points of their own."""
 
     feature_sets: Mapping[str, int] = NO_SETS
     """Sets of features to choose from, by name: each has this many of the first columns of X."""
@@ -319,6 +321,17 @@ class ClassWeightedSource(Source):
         """Total weight of each class [C], if the other source knows it."""
         totals = self.source.class_totals
         return None if totals is None else totals * self.factors
+
+    def weighted_rows(self) -> Source:
+        """The rows of the other source with the multiplied weights, if their labels are in memory."""
+        source = self.source
+        if source.labels is None:
+            return source
+        rows = copy.copy(source)
+        factors = self.factors[source.labels]
+        rows.weight = factors if source.weight is None else factors * source.weight
+        rows.total_weight, rows.offset = self.total_weight, self.offset
+        return rows
 
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values of all rows that the user passed, as the other source gives them."""

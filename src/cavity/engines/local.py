@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock, ArraySource
+from cavity.data.leaves import by_leaf
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, hashed_rows, with_class_shares
 from cavity.data.scaling import Scaling
 from cavity.data.source import Block, LoadedBlock, RawRows, RowSource, Source, even_parts, tile_rows
@@ -93,6 +94,8 @@ class LocalEngine(Engine):
     def run(self, row_pass: Pass, batch: Block | None = None, sampler: RowSampler = EVERY_ROW) -> Sums:
         """Run a pass over all rows, or over a minibatch; see `Engine.run`."""
 
+        if self.source.leaf is not None:
+            return self._run_by_leaf(row_pass, batch, sampler)
         read = self._rows if batch is not None else self._rows_once
 
         def work(tile: Block) -> tuple[slice | IntArray, RefinedRows | None, Sums]:
@@ -116,6 +119,78 @@ class LocalEngine(Engine):
         assert total is not None
         total.n_rows = total.n_rows if n_drawn is None else n_drawn
         return total
+
+    def _run_by_leaf(self, row_pass: Pass, batch: Block | None, sampler: RowSampler) -> Sums:
+        """Run a pass over rows of leaves: each tile has rows of one leaf, and meets its view."""
+        leaf = self.source.leaf
+        assert leaf is not None
+        counts, drawn = self._leaf_counts, self._leaf_counts
+        if batch is not None:
+            drawn = np.bincount(leaf[batch.index], minlength=len(counts))
+            batch = sampler.take(batch, self._log_predictive, self._held_out_mask)
+
+        def work(
+            item: tuple[int, Block],
+        ) -> tuple[int, slice | IntArray, RefinedRows | None, Sums]:
+            number, tile = item
+            rows, sites = self._rows(tile, row_pass.dtype), self.sites.take(tile.index)
+            refined, sums = row_pass.of_leaf(number)(rows, sites)
+            if refined is not None:
+                refined = refined.no_wider_than(self._log_predictive.dtype)
+            return number, tile.index, refined, sums
+
+        self._pending = []
+        totals: dict[int, Sums] = {}
+        for number, index, refined, sums in self.threads.map(work, self._leaf_tiles(row_pass, batch)):
+            if refined is not None:
+                self._pending.append((index, refined))
+            if number in totals:
+                totals[number] += sums
+            else:
+                totals[number] = sums
+        shares = {number: float(drawn[number] / counts[number]) for number in totals}
+        total = row_pass.joined(totals, shares)
+        total.n_rows = float(drawn.sum())
+        return total
+
+    @cached_property
+    def _leaf_counts(self) -> IntArray:
+        assert self.source.leaf is not None
+        return np.bincount(self.source.leaf)
+
+    @cached_property
+    def _leaf_rows(self) -> list[tuple[int, IntArray]]:
+        assert self.source.leaf is not None
+        return by_leaf(self.source.leaf)
+
+    def _leaf_tiles(self, row_pass: Pass, batch: Block | None) -> Iterator[tuple[int, Block]]:
+        """Tiles of rows of one leaf each, with the number of the leaf."""
+        leaf, source = self.source.leaf, self.source
+        assert leaf is not None
+        assert isinstance(source, ArraySource)
+        size = tile_rows(row_pass.n_inducing, source.n_features, row_pass.dtype, self.n_latents)
+        if batch is None:
+            for number, rows in self._leaf_rows:
+                for part in even_parts(len(rows), -(-len(rows) // size)):
+                    yield number, ArrayBlock(source, rows[part])
+            return
+        index = batch.index
+        assert not isinstance(index, slice)
+        loaded = batch.load() if isinstance(batch, LoadedBlock) else None
+        for number, positions in by_leaf(leaf[index]):
+            for part in even_parts(len(positions), -(-len(positions) // size)):
+                some = positions[part]
+                if loaded is None:
+                    yield number, ArrayBlock(source, index[some])
+                else:
+                    assert isinstance(batch, LoadedBlock)
+                    weight = batch.importance_weight
+                    yield (
+                        number,
+                        LoadedBlock(
+                            index[some], loaded.take(some), None if weight is None else weight[some]
+                        ),
+                    )
 
     def commit(self) -> None:
         """Let the rows keep the sites and scores of the last pass."""

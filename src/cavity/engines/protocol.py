@@ -7,7 +7,7 @@ This module is all that they know about each other.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -50,6 +50,17 @@ class Pass(ABC):
     @abstractmethod
     def __call__(self, rows: Rows, sites: Sites) -> tuple[RefinedRows | None, Sums]:
         """New sites and scores of the rows (None if the pass has none), and the sums of the tile."""
+
+    def of_leaf(self, leaf: int) -> Pass:
+        """The pass over rows of one leaf, if leaves have inducing points of their own."""
+        raise NotImplementedError(f"{type(self).__name__} has no local inducing points")
+
+    def joined(self, parts: Mapping[int, Sums], shares: Mapping[int, float]) -> Sums:
+        """The sums of passes over rows of several leaves, by leaf.
+
+        shares: of the rows of each leaf that were drawn.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no local inducing points")
 
     def finding_sites(self) -> Pass:
         """The pass that computes the sites of rows anew, after they were lost with a worker."""

@@ -17,6 +17,8 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.data.arrays import ArraySource
+from cavity.data.routing import Routing, learn_from_estimator
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RawRows, RowSource, Source, with_feature_set, with_offset
@@ -44,14 +46,14 @@ from cavity.estimators.validation import (
 from cavity.export.model_file import save
 from cavity.gp.mean_function import MeanFunction
 from cavity.gp.model import Model
-from cavity.gp.prior import Prior
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.config import TrainingConfig, resolve
 from cavity.inference.converge import NOT_SCORED, FitResult, HeldOutScore, converge
 from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.history import Progress
-from cavity.inference.race import Decision
-from cavity.inference.race_records import Race, RaceLog
+from cavity.inference.leaves import parameter_gradient
+from cavity.inference.race import Decision, Entrants
+from cavity.inference.race_records import Candidate, Race, RaceLog
 from cavity.inference.start import (
     PreviousFit,
     Start,
@@ -61,11 +63,11 @@ from cavity.inference.start import (
     learn_scaling,
     prepare,
     remembered,
+    rows_at_hand,
 )
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_in_race, train
 from cavity.inference.trainer import Problem
-from cavity.inference.updates import gradient
 from cavity.typing import (
     AnyArray,
     Array,
@@ -84,6 +86,9 @@ ConfigFields: TypeAlias = dict[str, Any]
 """Fields of `TrainingConfig` by name."""
 Validation: TypeAlias = tuple[InputRows, InputLabels, InputWeights]
 """The user's own validation rows: X [n, d], labels [n] and weights [n]; or nothing but None."""
+
+
+_NO_LEAVES: ConfigFields = {"n_leaves": None, "n_local": None}
 
 
 class FitPlan(NamedTuple):
@@ -167,14 +172,24 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         validation: the user's own validation rows, which take the place of held-out ones.
         """
         seed = self._seed()
+        routing = None
+        if self._router is not None:
+            routing = learn_from_estimator(rows_at_hand(source), self._router)
 
         def configure(decided: ConfigFields | None = None) -> TrainingConfig:
+            decided = decided or {}
+            if routing is not None:
+                decided = {"n_leaves": routing.n_leaves, **decided}
             config = self._resolve(source.n_rows, seed, decided)
             if source.feature_sets and config.feature_set is None:
                 config = replace(config, feature_set=next(iter(source.feature_sets)))
             return config if validation is None else judged_by_given_rows(self, config)
 
         config = configure()
+        n_leaves = config.n_leaves
+        self._check_leaves(config)
+        if n_leaves is not None:
+            source = rows_at_hand(source)
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         source, mean = self._with_mean_function(source, config, backend)
@@ -188,23 +203,30 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         every_feature = source
         make_start = remembered(
             lambda scaling, one: self._start(
-                with_feature_set(every_feature, one.feature_set), scaling, one
+                with_feature_set(every_feature, one.feature_set), scaling, one, routing
             )
         )
         sets = tuple(source.feature_sets)
-        candidates = None if held_out is None else entrants(self, config, source.n_rows, sets)
+        candidates = None
+        if held_out is not None:
+            at_hand = isinstance(source, ArraySource)
+            candidates = entrants(self, config, source.n_rows, sets, at_hand=at_hand)
         decision = Decision(config)
         if held_out is not None and candidates is not None:
+            # Unless it asks for their number, the race is about models without leaves: trials are cheap.
             decision = decide(
                 source,
                 held_out,
                 backend,
                 candidates,
-                configure,
+                lambda decided: configure(decided if decided.get("n_leaves") else decided | _NO_LEAVES),
                 make_start,
                 progress,
                 RaceLog.open(checkpoint, config, self._fingerprint_of(source, config, None, validation)),
             )
+            if n_leaves is not None and decision.stopped is None:
+                config = self._with_leaves(decision.config, configure, candidates, n_leaves)
+                decision = decision._replace(config=config)
         config = decision.config
         source = self._with_feature_set(source, config.feature_set)
         held_out = None if held_out is None else held_out.leading(source.n_features)
@@ -225,6 +247,26 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         self._store(problem, config, result, progress, decision.race, mean)
         progress.finish()
         return result
+
+    def _check_leaves(self, config: TrainingConfig) -> None:
+        """Raise for settings that do not go with leaves, before any work is done."""
+        if self._continues and (config.n_leaves is not None or self.model_.local is not None):
+            raise ValueError(
+                "warm_start=True does not go with local inducing points (leaves)"
+                ": leaves are chosen anew for the rows of a fit; set warm_start=False"
+            )
+
+    def _with_leaves(
+        self,
+        config: TrainingConfig,
+        configure: Callable[[ConfigFields], TrainingConfig],
+        candidates: Entrants,
+        n_leaves: int,
+    ) -> TrainingConfig:
+        """The configuration with leaves, and with what a race without them has decided."""
+        decided = {name: getattr(config, name) for name in Candidate._fields if name in candidates.free}
+        decided |= {"kernel_start": config.kernel_start, "n_leaves": n_leaves}
+        return replace(configure(decided), max_seconds=config.max_seconds)
 
     def _with_mean_function(
         self, source: RowSource, config: TrainingConfig, backend: LocalBackend
@@ -275,13 +317,24 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
                 self.feature_names_in_ = source.feature_names
         return source
 
-    def _start(self, source: RowSource, scaling: Scaling, config: TrainingConfig) -> Start:
+    def _start(
+        self,
+        source: RowSource,
+        scaling: Scaling,
+        config: TrainingConfig,
+        routing: Routing | None = None,
+    ) -> Start:
         """Where training begins: where an earlier fit has ended, or at points that are chosen."""
         previous = self._previous_fit(source.n_features)
         if previous is not None:
             return continued_start(previous, scaling, config)
         return chosen_start(
-            source, scaling, config, kernel=self.kernel, inducing_points=self._own_points()
+            source,
+            scaling,
+            config,
+            kernel=self.kernel,
+            inducing_points=self._own_points(),
+            routing=routing,
         )
 
     def _check_parameters(self) -> None:
@@ -304,6 +357,8 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
                 )
             return self.config
         given = {**self._given_fields(), **(decided or {})}
+        if vars(self).get("leaves") == "auto" and not given.get("n_leaves"):
+            given["n_local"] = None  # no leaves are tried, or have been chosen
         if self.kernel is not None:
             given["kernel_name"] = None
         points = self._own_points()
@@ -324,6 +379,9 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         given = {name: parameters[name] for name in self._config_fields}
         if isinstance(self.inducing_points, str):
             given["inducing_init"] = self.inducing_points
+        if "leaves" in parameters:  # the leaves of an estimator are counted when the rows are there
+            leaves = parameters["leaves"]
+            given["n_leaves"] = leaves if isinstance(leaves, Integral) else None
         return given
 
     def _seed(self) -> int:
@@ -335,6 +393,12 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
     def _given_mean(self) -> BaseEstimator | str | None:
         """The parameter `mean_function`, if there is one."""
         return vars(self).get("mean_function")
+
+    @property
+    def _router(self) -> BaseEstimator | None:
+        """The user's own estimator that says which leaf a row falls into, if there is one."""
+        leaves = vars(self).get("leaves")
+        return None if isinstance(leaves, (Integral, str)) else leaves
 
     @property
     def _given_points(self) -> ArrayLike | None:
@@ -449,7 +513,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         with compute_context(thread_count(self.n_jobs)) as engine.threads:
             kernel = self.kernel_.clone_with_theta(theta)
             # The jitter is part of the model: with another one the fitted theta has another value.
-            prior = Prior(kernel, self.model_.Z, self.model_.dtype, self.model_.jitter)
+            prior = self.model_.prior.at(kernel)
             options = SweepOptions(residual_scale=self.config_.residual_scale)
             point = converge(engine, prior, rule, options=options, tol=1e-8, max_sweeps=500)
             if point.interrupted:
@@ -457,7 +521,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             if not eval_gradient:
                 return point.objective
             sums = engine.run(Sweep(prior, point.posterior, rule, replace(options, damping=0.0)))
-            return point.objective, gradient(sums, prior, point.posterior).theta
+            return point.objective, parameter_gradient(sums, prior, point.posterior).theta
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in vars(self)

@@ -193,6 +193,7 @@ class DaskClassifier(TrainedGPClassifier):
         mean_function: BaseEstimator | str | None = None,
         n_inducing: int | str = "auto",
         inducing_points: str | ArrayLike = "kmeans",
+        leaves: int | str | BaseEstimator | None = None,
         scaling: str | None = "auto",
         batch_size: int | str | None = "auto",
         optimizer: Optimizer | str | None = "adam",
@@ -215,6 +216,7 @@ class DaskClassifier(TrainedGPClassifier):
             mean_function=mean_function,
             n_inducing=n_inducing,
             inducing_points=inducing_points,
+            leaves=leaves,
             scaling=scaling,
             batch_size=batch_size,
             optimizer=optimizer,
@@ -238,6 +240,11 @@ class DaskClassifier(TrainedGPClassifier):
             raise ValueError(
                 f"mean_function={self.mean_function!r} is not for {type(self).__name__}: its classifier "
                 f"needs the rows in one place; use {self._local.__name__}, also for files, or None"
+            )
+        if self.leaves is not None:
+            raise ValueError(
+                f"leaves={self.leaves!r} is not for {type(self).__name__}: rows of leaves are drawn "
+                f"from one array; use {self._local.__name__}, or leaves=None"
             )
 
     def fit(

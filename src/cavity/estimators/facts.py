@@ -151,7 +151,7 @@ def fit_facts(estimator: BaseEstimator) -> FitFacts:
         epochs=None if last is None else float(last.epochs),
         seconds=None if last is None else float(last.seconds),
         fit_seconds=costs.get("fit_seconds_"),
-        model_bytes=8 * (m * d + m * m + latents * (m + m * m)),
+        model_bytes=8 * (m * d + m * m + latents * (m + m * m)) + _bytes_of_leaves(model),
         peak_memory_bytes=costs.get("peak_memory_bytes_"),
         mean_function=None if model.mean_function is None else str(model.mean_function),
     )
@@ -216,6 +216,14 @@ def html_of(estimator: BaseEstimator) -> str:
 
 def _is_fitted(classifier: BaseEstimator) -> bool:
     return isinstance(vars(classifier).get("model_"), Model)
+
+
+def _bytes_of_leaves(model: Model) -> int:
+    """Size of the points of leaves and of what their rows have said."""
+    if model.local is None:
+        return 0
+    points = sum(Z.nbytes for Z in model.local.leaves.points)
+    return points + sum(own.precision.nbytes + own.shift.nbytes for own in model.local.naturals.leaves)
 
 
 def _finite(value: float) -> float | None:

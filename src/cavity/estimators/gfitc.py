@@ -39,7 +39,7 @@ class GFITCClassifier(SparseGPClassifier):
     100 inducing points and robust scaling, or the standard one with a kernel object. There is no
     batch_size, max_epochs, validation_fraction, window_size or checkpoint, and no `partial_fit`: each
     iteration needs EP converged on all rows. For streams use `SEPClassifier`, which has the same fixed
-    point. Nor is there a mean_function; `fit` takes an `offset`.
+    point. Nor are there leaves or a mean_function; `fit` takes an `offset`.
 
     Examples
     --------

@@ -11,7 +11,7 @@ import numpy as np
 from cavity.data.sampling import HeldOut
 from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
-from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT, TrainingConfig
+from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT, LEAST_ROWS_OF_LEAVES, TrainingConfig
 from cavity.inference.history import Progress
 from cavity.inference.race import SAFE, Decision, Entrants, race
 from cavity.inference.race_records import Candidate, RaceLog
@@ -47,8 +47,13 @@ def entrants(
     config: TrainingConfig,
     n_rows: int,
     feature_sets: tuple[str, ...] = (),
+    *,
+    at_hand: bool = False,
 ) -> Entrants | None:
-    """The candidates of a race for what the parameters leave open; None if that is nothing."""
+    """The candidates of a race for what the parameters leave open; None if that is nothing.
+
+    at_hand: whether the rows are in an array, as local inducing points need them.
+    """
     if isinstance(model.config, TrainingConfig) or model._continues or not config.learn_kernel:
         return None
     if n_rows < FEWEST_ROWS_TO_HOLD_OUT:
@@ -68,14 +73,32 @@ def entrants(
             free.add("feature_set")
     else:
         free.discard("scaling")
+    if at_hand and _may_have_leaves(model, config, n_rows):
+        free.add("n_leaves")
     if not free:
         return None
     if given.get("max_epochs") is None and given.get("max_seconds") is None:
         free.add("max_epochs")
+    if config.n_leaves is not None:  # their points are not the question of a race
+        free -= {"n_inducing"}
+    if not free - {"max_epochs"}:
+        return None
     if "n_inducing" in free and given.get("n_predicting", "auto") == "auto":
         free.add("n_predicting")
-    start = Candidate.of(config)
+    start = Candidate.of(config)._replace(n_leaves=None)
     return Entrants(start, frozenset(free), feature_sets)
+
+
+def _may_have_leaves(model: SparseGPClassifier, config: TrainingConfig, n_rows: int) -> bool:
+    """Whether a race may choose local inducing points."""
+    return (
+        vars(model).get("leaves") == "auto"
+        and n_rows >= LEAST_ROWS_OF_LEAVES
+        and (config.method, config.site_storage) == ("ep", "sites")
+        and config.batch_size is not None
+        and not config.exact_gradient
+        and config.n_predicting is None
+    )
 
 
 def decide(

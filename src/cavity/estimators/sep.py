@@ -31,10 +31,17 @@ class SEPClassifier(TrainedGPClassifier):
         scaled inputs.
     n_inducing : int or "auto"
         Number m of inducing points; at most the number of different rows. With "auto", held-out rows
-        choose 200 or 400; it is 100 if no rows are held out.
+        choose 200 or 400; it is 100 if no rows are held out, and 20 with leaves.
     inducing_points : {"kmeans", "random", "greedy"} or array-like [m, d]
         Where inducing points start: cluster centres, random rows, the rows of greatest conditional
         variance, or the given points in the units of X, which override n_inducing.
+    leaves : int, "auto", fitted estimator or None
+        Leaves of the input space with inducing points of their own, 100 each (the field `n_local` of
+        `config`), besides n_inducing for all rows: more capacity for many rows at the price of one leaf.
+        A number is that of the leaves of a decision tree, learned on the labels. An estimator says by
+        `apply` or `predict` which leaf a row is in. With "auto" and 20,000 rows or more, held-out rows
+        choose; None has no leaves. It needs rows in an array; `partial_fit`, warm_start and ONNX do not
+        go with it.
     scaling : {"auto", "standard", "robust", "quantile", "whiten"} or None
         How inputs are scaled. "standard": each feature centred and scaled by its standard deviation.
         "robust": by median and interquartile range, with large values drawn in, so that no outlier

@@ -66,6 +66,11 @@ def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
             "so partial_fit cannot learn with one; call fit, or begin an estimator with "
             "mean_function=None"
         )
+    if estimator.leaves not in (None, "auto") or (model is not None and model.local is not None):
+        raise ValueError(
+            f"leaves={estimator.leaves!r}: the leaves of a model are chosen from all rows at once, so "
+            "partial_fit cannot learn with them; call fit, or begin an estimator with leaves=None"
+        )
     if model is not None and model.needs_offset:
         raise ValueError(
             "the rows of the last fit had offsets, which chunks of partial_fit cannot have; call fit"
@@ -196,6 +201,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         mean_function: BaseEstimator | str | None = None,
         n_inducing: int | str = "auto",
         inducing_points: str | ArrayLike = "kmeans",
+        leaves: int | str | BaseEstimator | None = None,
         scaling: str | None = "auto",
         batch_size: int | str | None = "auto",
         optimizer: Optimizer | str | None = "adam",
@@ -216,6 +222,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         self.mean_function = mean_function
         self.n_inducing = n_inducing
         self.inducing_points = inducing_points
+        self.leaves = leaves
         self.scaling = scaling
         self.batch_size = batch_size
         self.optimizer = optimizer

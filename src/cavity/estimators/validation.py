@@ -270,9 +270,8 @@ def _check_further_fields(
 def _check_whole_config(estimator: SparseGPClassifier) -> None:
     """Raise for parameters that are set although a whole configuration sets them too."""
     parameters = inspect.signature(type(estimator)).parameters
-    names = [
-        name for name in (*estimator._config_fields, "n_inducing", "max_iter") if name in parameters
-    ]
+    own = (*estimator._config_fields, "n_inducing", "leaves", "max_iter")
+    names = [name for name in own if name in parameters]
     if isinstance(estimator.inducing_points, str):
         names.append("inducing_points")
     given = estimator.get_params(deep=False)
@@ -296,6 +295,11 @@ def _is_mean_function(value: object) -> bool:
     return isinstance(value, BaseEstimator) and is_classifier(value) and scored
 
 
+def _routes(value: object) -> bool:
+    """Whether a value can say which leaf a row falls into."""
+    return not isinstance(value, type) and (hasattr(value, "apply") or hasattr(value, "predict"))
+
+
 def _is_class_weight(value: object) -> bool:
     return isinstance(value, Mapping) or one_of("balanced", None)(value)
 
@@ -304,12 +308,21 @@ def _is_instance(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kinds)
 
 
-_OTHER_NAMES = {"inducing_init": "inducing_points", "max_epochs": "max_iter", "seed": "random_state"}
+_OTHER_NAMES = {
+    "inducing_init": "inducing_points",
+    "max_epochs": "max_iter",
+    "n_leaves": "leaves",
+    "seed": "random_state",
+}
 """Parameters of classifiers that set a field of another name."""
 POINT_STARTS = ("kmeans", "random", "greedy")
 _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
     "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
+    "leaves": (
+        any_of(whole_from(1), AUTO, NONE, _routes),
+        'a whole number from 1, "auto", a fitted estimator with apply or predict, or None',
+    ),
     "max_iter": (whole_from(1), "a whole number from 1"),
     "mean_function": (_is_mean_function, 'None, "linear" or a classifier as scikit-learn has them'),
     "class_weight": (_is_class_weight, 'a dict, "balanced" or None'),

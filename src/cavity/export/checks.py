@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
-from sklearn.gaussian_process.kernels import Kernel
+from sklearn.gaussian_process.kernels import Kernel, Sum
 from sklearn.pipeline import Pipeline
 
 from cavity.data.cells import COMMA, POINT
@@ -32,10 +32,12 @@ from cavity.data.columns import (
 from cavity.data.effects import N_FOLDS, EffectEncoder
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
+from cavity.data.routing import CentreRouting, EstimatorRouting, Routing, TreeRouting
 from cavity.data.scaling import Knots, Scaling
 from cavity.data.values import DATE_PARTS
 from cavity.errors import ModelFileError
 from cavity.export.declared_types import agree, check_array, check_attributes, check_records, has_type
+from cavity.gp.leaves import LocalPart
 from cavity.gp.mean_function import LinearScore, MeanFunction
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals
@@ -330,7 +332,64 @@ def check_model(model: Model) -> None:
     _check_kernel(model.kernel)
     if model.mean_function is not None:
         _check_mean_function(model.mean_function, C, d)
+    if model.local is not None:
+        _check_leaves(model, model.local, largest)
     _check_predictions(model)
+
+
+def _check_leaves(model: Model, local: LocalPart, largest: float) -> None:
+    """Check the leaves of a model: points, summed sites and messages of each, and the routing."""
+    C, (m, d), K = model.likelihood.n_latents, model.Z.shape, len(local.leaves)
+    if not isinstance(model.kernel, Sum):
+        raise ModelFileError("it has leaves, and its kernel is not a sum of two")
+    if not (np.isfinite(local.jitter) and 0 < local.jitter < 1):
+        raise ModelFileError(f"its leaves have the jitter {local.jitter}, and it should be positive")
+    agree("leaves of the summed sites", len(local.naturals.leaves), K)
+    agree("messages of leaves", len(local.naturals.messages), K)
+    for Z, own, message in zip(
+        local.leaves.points, local.naturals.leaves, local.naturals.messages, strict=True
+    ):
+        check_array("points of a leaf", Z, None)
+        if Z.ndim != 2 or Z.shape[1] != d or not len(Z):
+            raise ModelFileError(f"the points of a leaf have shape {Z.shape}, not [m, {d}]")
+        width = m + len(Z)
+        check_array("precision of a leaf", own.precision, (C, width, width))
+        check_array("shift of a leaf", own.shift, (C, width))
+        check_array("precision of a message", message.naturals.precision, (C, m, m))
+        check_array("shift of a message", message.naturals.shift, (C, m))
+        if max(np.abs(own.precision).max(), np.abs(own.shift).max()) > largest**2:
+            raise ModelFileError("the sites of a leaf have numbers that are too large to compute with")
+    check_array("precision of all leaves", local.naturals.precision, (C, m, m))
+    check_array("shift of all leaves", local.naturals.shift, (C, m))
+    _check_routing(local.leaves.routing, K, d)
+
+
+def _check_routing(routing: Routing, n_leaves: int, d: int) -> None:
+    """Check that a routing gives every row of d features one of the leaves."""
+    if isinstance(routing, TreeRouting):
+        n = len(routing.feature)
+        for name in ("feature", "left", "right", "leaf"):
+            check_array(f"routing.{name}", getattr(routing, name), (n,), kinds="iu")
+        check_array("routing.threshold", routing.threshold, (n,))
+        own = np.arange(n)
+        is_leaf = routing.leaf >= 0
+        ends = (routing.left == own) & (routing.right == own)
+        # Children come after their parents: so every way ends, in a leaf.
+        onwards = (routing.left > own) & (routing.right > own)
+        inside = (
+            (routing.left < n) & (routing.right < n) & (routing.feature >= 0) & (routing.feature < d)
+        )
+        if not n or not (inside & np.where(is_leaf, ends, onwards)).all():
+            raise ModelFileError("its routing is not a tree")
+    elif isinstance(routing, CentreRouting):
+        check_array("routing.centres", routing.centres, (n_leaves, d))
+        _check_scaling(routing.scaling, d, FLOAT64)
+    elif isinstance(routing, EstimatorRouting):
+        if not isinstance(routing.estimator, BaseEstimator) or routing.values.ndim != 1:
+            raise ModelFileError("its routing is not that of an estimator")
+    else:
+        raise ModelFileError(f"its routing is a {type(routing).__name__}")
+    agree("leaves of the routing", routing.n_leaves, n_leaves)
 
 
 def _check_mean_function(mean: MeanFunction, n_latents: int, d: int) -> None:
@@ -404,6 +463,8 @@ def _check_predictions(model: Model) -> None:
     rows = np.clip(rows, -np.finfo(np.float64).max, np.finfo(np.float64).max)
     # A classifier that is the mean function is not called: its numbers are checked by its own package.
     process = replace(model, mean_function=None, needs_offset=False)
+    if model.local is not None and isinstance(model.local.leaves.routing, EstimatorRouting):
+        process = replace(process, kernel=model.kernel.k1, local=None)  # nor is one that routes rows
     mean, variance = process.latent_moments(rows)
     log_proba = model.likelihood.predict_log_proba(mean, variance)
     for name, array in (("means", mean), ("variances", variance), ("probabilities", np.exp(log_proba))):

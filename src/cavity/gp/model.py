@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from cavity.data.leaves import by_leaf
 from cavity.data.scaling import Scaling
-from cavity.data.source import tile_rows
+from cavity.data.source import even_parts, rows_to_look_at, tile_rows
 from cavity.gp.calibration import SMALLEST_CENTRE, Calibration, LatentParts
 from cavity.gp.kernels import BoundKernel, bind, noise_free
+from cavity.gp.leaves import LocalPart, LocalPosterior, LocalPrior
 from cavity.gp.likelihoods import Likelihood
 from cavity.gp.mean_function import MeanFunction
 from cavity.gp.posterior import MapFunction, Marginals, Posterior, marginals
 from cavity.gp.prior import Prior
-from cavity.typing import Array, ArrayOrSparse, Dtype
+from cavity.typing import FLOAT64, AnyArray, Array, ArrayOrSparse, Dtype, IntArray
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -55,6 +57,9 @@ class Model:
     """What is added to the latent functions at every row; None adds nothing."""
     needs_offset: bool = False
     """Whether the rows of the fit had offsets of their own, so that predictions need them too."""
+    local: LocalPart | None = None
+    """The leaves with inducing points of their own, if there are any. The kernel is then the sum of
+    those of g and r. Z and posterior are the global inducing points and the q of the values there."""
 
     @classmethod
     def from_prior(
@@ -71,6 +76,11 @@ class Model:
         needs_offset: bool = False,
     ) -> Model:
         """The model of a posterior under its prior; `dtype` None keeps the prior's precision."""
+        local = None
+        if isinstance(prior, LocalPrior):
+            assert isinstance(posterior, LocalPosterior)
+            local = LocalPart(prior.leaves, posterior.naturals, prior.leaf_jitter)
+            posterior = posterior.of_global_values()
         return cls(
             prior.kernel,
             prior.Z,
@@ -83,6 +93,7 @@ class Model:
             residual_variance_scale,
             mean_function,
             needs_offset,
+            local,
         )
 
     def __getstate__(self) -> dict[str, object]:
@@ -91,7 +102,18 @@ class Model:
     @cached_property
     def prior(self) -> Prior:
         """The prior at the inducing points."""
-        return Prior(self.kernel, self.Z, self.dtype, self.jitter)
+        return self._prior_in(self.dtype)
+
+    def _prior_in(self, dtype: Dtype) -> Prior:
+        if self.local is None:
+            return Prior(self.kernel, self.Z, dtype, self.jitter)
+        local = self.local
+        return LocalPrior(self.kernel, self.Z, dtype, local.leaves, self.jitter, local.jitter)
+
+    @cached_property
+    def _whole_posterior(self) -> Posterior:
+        """The posterior of all inducing values, those of leaves included."""
+        return self.posterior if self.local is None else self.local.naturals.posterior()
 
     @property
     def calibration(self) -> Calibration:
@@ -113,8 +135,8 @@ class Model:
     ) -> LatentParts:
         """The parts of these moments, before calibration; the mean includes offset or mean function."""
 
-        def parts(inputs: Array) -> LatentParts:
-            at, _, noise = self._marginals(inputs)
+        def parts(inputs: Array, leaf: int | None) -> LatentParts:
+            at, _, noise = self._marginals(inputs, leaf)
             return LatentParts(at.mean, at.variance + noise, at.residual)
 
         offset = self._offset(X, offset)
@@ -141,8 +163,8 @@ class Model:
         """
         b = max(self.residual_variance_scale, SMALLEST_CENTRE)
 
-        def share(inputs: Array) -> tuple[Array]:
-            at, k, _ = self._marginals(inputs)
+        def share(inputs: Array, leaf: int | None) -> tuple[Array]:
+            at, k, _ = self._marginals(inputs, leaf)
             residual = b * at.residual
             prior = np.maximum(k - at.residual, 0.0) + residual
             left = np.ones_like(at.variance)
@@ -158,14 +180,43 @@ class Model:
         """
         offset = self._offset(X, offset)
         inputs = self._inputs(X).astype(np.float64)
-        prior = Prior(self.kernel, self.Z, np.dtype(np.float64), self.jitter)
+        prior = self._prior_in(FLOAT64)
         A = prior.rows_kernel.cross(inputs)[0] @ prior.L_inverse.T
-        K = bind(self.kernel, inputs).cross(inputs)[0]
+        K = bind(prior.own_kernel, inputs).cross(inputs)[0]
         c, b = self.inverse_temperature, self.residual_variance_scale
         conditional = b * (K - A @ A.T)
-        covariance = np.stack([conditional + A @ S @ A.T for S in self.posterior.covariance])
-        mean = self.posterior.mean @ A.T
+        if self.local is None:
+            mean: Array = self.posterior.mean @ A.T
+            covariance: Array = np.stack([A @ S @ A.T for S in self.posterior.covariance])
+        else:
+            mean, covariance = self._local_moments(self._leaf_of(X), inputs, A, b)
+        covariance += conditional
         return c * (mean if offset is None else mean + offset), c**2 * covariance
+
+    def _local_moments(self, leaf: IntArray, inputs: Array, A: Array, b: float) -> tuple[Array, Array]:
+        """Joint means [C, n] and covariances [C, n, n] of rows in leaves, but for the residual of g.
+
+        leaf: [n]; inputs: [n, d], scaled; A: [n, m], whitened kernel rows of g. Given u_0, the values of
+        different leaves are independent: u_k has the mean D⁻¹(η − Cᵀu_0) and the covariance D⁻¹, where
+        D, C and η are those of the leaf. So rows of different leaves vary together through u_0 alone.
+        """
+        prior, q, n = self._prior_in(FLOAT64), self._whole_posterior, len(leaf)
+        assert isinstance(prior, LocalPrior)
+        assert isinstance(q, LocalPosterior)
+        m, C = A.shape[1], len(q.mean)
+        mean, through, covariance = np.zeros((C, n)), np.zeros((C, n, m)), np.zeros((C, n, n))
+        for number, rows in by_leaf(leaf):
+            local, block = prior.leaf(number), np.ix_(rows, rows)
+            A_local = local.rows_kernel.cross(inputs[rows])[0] @ local.L_inverse.T
+            K = bind(prior.kernel.k2, inputs[rows]).cross(inputs[rows])[0]
+            mean[:, rows] = q.view(number).mean @ np.hstack([A[rows], A_local]).T
+            for c, P in enumerate(q.naturals.leaves[number].precision):
+                inverse = np.linalg.inv(np.eye(len(P) - m) + P[m:, m:])
+                through[c, rows] = A[rows] - A_local @ inverse @ P[m:, :m]
+                covariance[c][block] = b * (K - A_local @ A_local.T) + A_local @ inverse @ A_local.T
+        for c, F in enumerate(through):
+            covariance[c] += F @ q.covariance[c] @ F.T
+        return mean, covariance
 
     def sample(
         self,
@@ -191,25 +242,66 @@ class Model:
         return self.inverse_temperature**2 * self._prior_variance(self._inputs(X))[1]
 
     def _over_tiles(
-        self, compute: Callable[[Array], tuple[Array, ...]], X: ArrayOrSparse, map_function: MapFunction
+        self,
+        compute: Callable[[Array, int | None], tuple[Array, ...]],
+        X: ArrayOrSparse,
+        map_function: MapFunction,
     ) -> list[Array]:
-        """What `compute` makes of scaled inputs [t, d], for tiles of raw inputs X [n, d], joined."""
-        size = tile_rows(len(self.Z), X.shape[1], self.dtype, self.likelihood.n_latents)
-        self.prior  # noqa: B018  (computed once, before threads ask for it)
+        """What `compute` makes of scaled inputs [t, d], for tiles of raw inputs X [n, d], joined.
+
+        If there are leaves, all rows of a tile are in one of them, and `compute` is told which.
+        """
+        size = tile_rows(self.prior.width, X.shape[1], self.dtype, self.likelihood.n_latents)
+        if self.local is not None:
+            return self._over_leaves(compute, X, map_function, size)
 
         def of_tile(start: int) -> tuple[Array, ...]:
-            return compute(self._inputs(X[start : start + size]))
+            return compute(self._inputs(X[start : start + size]), None)
 
         parts = list(map_function(of_tile, range(0, X.shape[0], size)))
         return [np.hstack(part) for part in zip(*parts, strict=True)]
 
-    def _marginals(self, inputs: Array) -> tuple[Marginals, Array, Array]:
-        """Uncalibrated moments at scaled inputs [t, d], and the prior variances [t] there.
+    def _over_leaves(
+        self,
+        compute: Callable[[Array, int | None], tuple[Array, ...]],
+        X: ArrayOrSparse,
+        map_function: MapFunction,
+        size: int,
+    ) -> list[Array]:
+        """The same for a model with leaves."""
+        self._whole_posterior  # noqa: B018  (computed once, before threads ask for it)
+        tiles = [
+            (leaf, rows[part])
+            for leaf, rows in by_leaf(self._leaf_of(X))
+            for part in even_parts(len(rows), -(-len(rows) // size))
+        ]
+
+        def of_tile(tile: tuple[int, IntArray]) -> tuple[Array, ...]:
+            leaf, rows = tile
+            return compute(self._inputs(X[rows]), leaf)
+
+        parts = list(map_function(of_tile, tiles))
+        back = np.argsort(np.concatenate([rows for _, rows in tiles]))
+        return [np.hstack(part)[..., back] for part in zip(*parts, strict=True)]
+
+    def _leaf_of(self, X: ArrayOrSparse) -> IntArray:
+        """The leaf [n] that each of the raw inputs X [n, d] falls into."""
+        assert self.local is not None
+        size, routing = rows_to_look_at(X.shape[1]), self.local.leaves.routing
+        parts = [routing(_dense(X[i : i + size])) for i in range(0, X.shape[0], size)]
+        return np.concatenate(parts)
+
+    def _marginals(self, inputs: Array, leaf: int | None) -> tuple[Marginals, Array, Array]:
+        """Uncalibrated moments at scaled inputs [t, d] of a leaf, and the prior variances [t] there.
 
         These are the variances of the latent function and of the white noise. The noise is taken out of
         the residual.
         """
-        at = marginals(inputs, self.prior, self.posterior)
+        if leaf is None:
+            at = marginals(inputs, self.prior, self.posterior)
+        else:
+            assert isinstance(self.prior, LocalPrior)
+            at = marginals(inputs, self.prior.view(leaf), self._whole_posterior.view(leaf))
         smooth, noise = self._prior_variance(inputs)
         return replace(at, residual=np.maximum(at.residual - noise, 0.0)), smooth, noise
 
@@ -226,7 +318,7 @@ class Model:
 
     def _inputs(self, X: ArrayOrSparse) -> Array:
         """Standardised rows [t, d] of raw inputs X [t, d], dense or sparse."""
-        dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
+        dense = _dense(X)
         # Squared distances must stay finite, also in units of small lengthscales: a row beyond these
         # bounds, which leave room for all inducing points, is infinitely far anyway.
         largest, reach = float(np.finfo(self.dtype).max), float(np.abs(self.Z).max())
@@ -244,3 +336,7 @@ class Model:
                 variance = self.prior.rows_kernel.diagonal(inputs[far])[0]
                 far = far[~(variance < _HEADROOM * largest)]
         return inputs
+
+
+def _dense(X: ArrayOrSparse) -> AnyArray:
+    return np.asarray(X.toarray() if sparse.issparse(X) else X)

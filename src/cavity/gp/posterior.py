@@ -75,6 +75,10 @@ class Naturals:
     def __add__(self, other: Naturals) -> Naturals:
         return Naturals(self.precision + other.precision, self.shift + other.shift)
 
+    def posterior(self, map_function: MapFunction = map, dtype: Dtype = FLOAT64) -> Posterior:
+        """The q of these sites; see `Posterior.from_naturals`."""
+        return Posterior.from_naturals(self, map_function, dtype)
+
     def mixed_with(self, other: Naturals, gain: float) -> Naturals:
         """(1 − gain)·self + gain·other."""
         precision, shift = gain * other.precision, gain * other.shift
@@ -132,6 +136,10 @@ class Posterior:
         nothing = Naturals.zeros(len(mean), 0)
         log_root = _sum_of_logs(factors)
         return cls(mean, nothing.precision, log_root, nothing, factors.astype(dtype, copy=False))
+
+    def view(self, leaf: int) -> Posterior:
+        """The marginal of the values that rows of a leaf meet, if there are leaves."""
+        raise NotImplementedError("this posterior has no local inducing points")
 
     def mean_in(self, dtype: Dtype) -> Array:
         """The mean in the precision of the tiles, converted once for all of them."""
@@ -206,7 +214,7 @@ class Marginals:
     """[t]: k(x, x) − |A|² ≥ 0."""
 
 
-def marginals(X: Array, prior: Prior, posterior: Posterior) -> Marginals:
+def marginals(X: Array, prior: Prior | RowPrior, posterior: Posterior) -> Marginals:
     """Moments of the latent values at X [t, d] under q."""
     K, _ = prior.rows_kernel.cross(X)
     diagonal, _ = prior.rows_kernel.diagonal(X)

@@ -55,6 +55,11 @@ class RowPrior:
         return self.whitener.dtype
 
     @property
+    def width(self) -> int:
+        """Number of inducing points that a row meets."""
+        return len(self.whitener)
+
+    @property
     def L(self) -> Array:  # noqa: N802
         """The factor."""
         assert self.factor is not None
@@ -84,13 +89,31 @@ class Prior:
         self.kernel = kernel
         self.Z = np.asarray(Z, dtype=np.float64)
         self.dtype = np.dtype(dtype)
-        self._bound = bind(kernel, self.Z)
+        self._bound = bind(self.own_kernel, self.Z)
         self._K, self._tape = self._bound.cross(self.Z)
         self._factor, self.jitter = jittered_cholesky(
             self._K, JITTER[self.dtype] if jitter is None else jitter
         )
         self.whitener = inverse_lower(self._factor.astype(self.dtype, copy=False))
         """L⁻¹ in the precision of the tiles: inverting in it loses no more digits than multiplying."""
+
+    @property
+    def own_kernel(self) -> Kernel:
+        """The part of the kernel whose values at Z these are; without local points, all of it."""
+        return self.kernel
+
+    @property
+    def width(self) -> int:
+        """Number of inducing points that a row meets."""
+        return len(self.Z)
+
+    def in_precision(self, dtype: Dtype) -> Prior:
+        """The same prior, with the same whitened coordinates, for tiles of another precision."""
+        return Prior(self.kernel, self.Z, dtype, self.jitter)
+
+    def at(self, kernel: Kernel) -> Prior:
+        """The prior of another kernel at the same points."""
+        return Prior(kernel, self.Z, self.dtype, self.jitter)
 
     @cached_property
     def L(self) -> Array:  # noqa: N802
@@ -107,7 +130,7 @@ class Prior:
         """The kernel bound to Z in the precision of the tiles."""
         if self.dtype == np.float64:
             return self._bound
-        return bind_rounded(self.kernel, self.Z, self.dtype, self._bound)
+        return bind_rounded(self.own_kernel, self.Z, self.dtype, self._bound)
 
     def packed(self, *, has_directions: bool) -> PackedPrior:
         """The part of the prior that a pass needs, in a small form for sending.

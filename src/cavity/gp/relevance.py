@@ -33,10 +33,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from cavity.data.leaves import by_leaf
 from cavity.errors import NumericalError
-from cavity.gp.kernels import bind
-from cavity.gp.linalg import jittered_cholesky
+from cavity.gp.kernels import BoundKernel, bind
+from cavity.gp.kernels.base import Tape
+from cavity.gp.leaves import LocalPrior
+from cavity.gp.linalg import cholesky, inverse_lower, jittered_cholesky
 from cavity.gp.model import Model
+from cavity.gp.posterior import Naturals
+from cavity.gp.prior import Prior
 from cavity.text import html_table, text_table
 from cavity.typing import Array, IntArray
 
@@ -172,7 +177,8 @@ def share_band(
     with np.errstate(all="ignore"):
         points, scale = _representatives(model.Z), _feature_scale(model)
         found = None if groups is None else _feature_groups(model, groups)
-        drawn = _drawn_slopes(model, points, np.random.default_rng(0))
+        rng = np.random.default_rng(0)
+        drawn = _drawn_slopes(model, points, rng) if model.local is None else _drawn_by_leaf(model, rng)
         share = np.array([_shares(slopes, scale, found) for slopes in drawn])
     value = share.mean(axis=0)
     lower, upper = np.quantile(share, [_LOWER, _UPPER], axis=0)
@@ -202,6 +208,62 @@ def _drawn_slopes(model: Model, points: Array, rng: np.random.Generator) -> Iter
         noise = rng.standard_normal(mean.shape)
         u = np.stack([mu + R @ e for mu, R, e in zip(mean, roots, noise, strict=True)])
         yield latent_slopes(model, points, u)
+
+
+def _drawn_by_leaf(model: Model, rng: np.random.Generator) -> Iterator[Array]:
+    """The same at points of leaves: the slopes of g and those of r in the leaf of each point.
+
+    Given the global values, those of leaves are drawn independently of each other.
+    """
+    prior = model.prior
+    assert isinstance(prior, LocalPrior)
+    assert model.local is not None
+    points, sites = model.local.leaves.points, model.local.naturals
+    leaf = np.repeat(np.arange(len(points)), [len(Z) for Z in points])
+    chosen = np.linspace(0, len(leaf) - 1, min(_MOST_POINTS, len(leaf))).astype(int)
+    at, m = np.concatenate(points)[chosen], sites.m
+    groups = by_leaf(leaf[chosen])
+    whole = _Slopes.of(prior, at)
+    local = [_Slopes.of(prior.leaf(k), at[rows]) for k, rows in groups]
+    roots = [np.tril(jittered_cholesky(S, _JITTER)[0]) for S in model.posterior.covariance]
+    parts = [[_conditional(sites.leaves[k], c, m) for k, _ in groups] for c in range(len(roots))]
+    matrix = model.scaling.whitening_matrix
+    for _ in range(N_DRAWS):
+        slopes = []
+        for mean, root, leaves in zip(model.posterior.mean, roots, parts, strict=True):
+            u = mean + root @ rng.standard_normal(m)
+            slope = whole(u)
+            for (_, rows), one, (inverse, cross, shift) in zip(groups, local, leaves, strict=True):
+                noise = rng.standard_normal(len(shift))
+                slope[rows] += one(inverse.T @ (inverse @ (shift - cross @ u) + noise))
+            slopes.append(slope)
+        drawn = np.stack(slopes)
+        yield drawn if matrix is None else drawn @ matrix.T
+
+
+def _conditional(sites: Naturals, c: int, m: int) -> tuple[Array, Array, Array]:
+    """L⁻¹ with LLᵀ = I + D, the block Cᵀ and the shift η of a leaf's own values: see `gp.leaves`."""
+    P, eta = sites.precision[c], sites.shift[c]
+    return inverse_lower(cholesky(np.eye(len(P) - m) + P[m:, m:])), P[m:, :m], eta[m:]
+
+
+class _Slopes(NamedTuple):
+    """Slopes of f̂ = k(x, Z)K⁻¹f̄ at points, for whitened values at Z."""
+
+    bound: BoundKernel
+    tape: Tape
+    L_inverse: Array
+    n_points: int
+
+    @classmethod
+    def of(cls, prior: Prior, points: Array) -> _Slopes:
+        bound = bind(prior.own_kernel, points)
+        return cls(bound, bound.cross(prior.Z)[1], prior.L_inverse, len(points))
+
+    def __call__(self, u: Array) -> Array:
+        """[t, d], for u [m]."""
+        weights = u @ self.L_inverse
+        return self.bound.pull_back(self.tape, _columns_of(weights, (len(u), self.n_points)))[1]
 
 
 def _shares(slopes: Array, scale: Array, groups: Sequence[FeatureGroup] | None = None) -> Array:

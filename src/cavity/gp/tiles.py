@@ -142,6 +142,14 @@ class Sums:
         """The summed sites."""
         return Naturals(self.precision, self.shift)
 
+    @property
+    def checksum(self) -> float:
+        """A number that is not finite if an entry of the summed sites is not.
+
+        A non-finite entry of a sum of squares also shows in its diagonal.
+        """
+        return float(np.trace(self.precision, axis1=1, axis2=2).sum() + self.shift.sum())
+
     def __iadd__(self, other: Sums) -> Sums:
         others = vars(other)
         for name, value in vars(self).items():

@@ -445,8 +445,8 @@ def _state_from(
         raise ValueError(f"{prefix}.optimizer has numbers from which no step can be made")
     return TrainingState(
         x=get("x"),
-        q=update.from_arrays(group("q")),
+        q=update.from_arrays(group("q"), start.q),
         optimizer_state=optimizer_state,
         damping=get("damping"),
-        previous=(get("previous.x"), update.from_arrays(group("previous.q"))),
+        previous=(get("previous.x"), update.from_arrays(group("previous.q"), start.q)),
     )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from textwrap import fill
 
+from cavity.data.leaves import ROWS_OF_A_CHUNK
 from cavity.engines.local import MOST_HELD_OUT
 from cavity.inference.config_checks import check_fields, check_lbfgs, check_together
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
@@ -43,6 +44,12 @@ SUBSAMPLED_BATCH = 128
 """Fewest rows of a minibatch that is subsampled."""
 DEFAULT_POINTS = 100
 """Number of inducing points that n_inducing="auto" means without a race."""
+LEAST_ROWS_OF_LEAVES = 20_000
+"""Rows from which a race asks whether local inducing points are better."""
+POINTS_BESIDE_LEAVES = 20
+"""The same, if there are leaves with points of their own."""
+DEFAULT_LOCAL_POINTS = 100
+"""Number of inducing points of a leaf that n_local="auto" means."""
 HELD_OUT_SHARE = 0.1
 """Share of the rows that validation_fraction="auto" holds out."""
 LEAST_HELD_OUT = 500
@@ -85,6 +92,11 @@ class TrainingConfig:
     n_predicting: int | None
     """Number of inducing points of the predictions, if that is larger: the kernel is learned with m, and
     then the posterior is computed with more of them."""
+    n_leaves: int | None
+    """Number of leaves of the input space with inducing points of their own; None means none."""
+    n_local: int | None
+    """Number of inducing points of each leaf, besides the n_inducing for all rows; fewer in leaves with
+    fewer different rows."""
     inducing_init: str
     """How the inducing points are chosen among the rows: "kmeans", "random" or "greedy"."""
     learn_kernel: bool
@@ -168,6 +180,8 @@ def resolve(
     n_inducing: int | str = "auto",
     feature_set: str | None = None,
     n_predicting: int | str | None = "auto",
+    n_leaves: int | None = None,
+    n_local: int | str | None = "auto",
     inducing_init: str = "kmeans",
     learn_inducing: bool = True,
     kernel_name: str | None = "auto",
@@ -213,10 +227,12 @@ def resolve(
     )  # fmt: skip
     # NumPy's numbers become plain ones, as JSON needs them.
     if n_inducing == "auto":
-        n_inducing = DEFAULT_POINTS
+        n_inducing = DEFAULT_POINTS if n_leaves is None else POINTS_BESIDE_LEAVES
     n_rows, n_classes, n_inducing, seed = map(int, (n_rows, n_classes, n_inducing, seed))
+    n_local = _local_points(n_leaves, n_local, method, optimizer, site_storage, exact_gradient)
+    width = n_inducing + (n_local or 0)
     learns, gradient_steps = optimizer is not None, posterior_update == "gradient"
-    size = _batch_size(batch_size, n_rows, n_inducing)
+    size = _batch_size(batch_size, n_rows, width)
     schedule = "steps" if learns else "converge"
     if optimizer == "lbfgs" or (gradient_steps and (size is None or not learns)):
         schedule = "lbfgs"
@@ -227,7 +243,9 @@ def resolve(
             "trace_penalty": (trace_penalty, 0.0),
         }
         check_lbfgs(optimizer, early_stopping, followed)
-    n_predicting = _predicting(n_predicting, n_inducing, schedule, site_storage, gradient_steps)
+    n_predicting = _predicting(
+        n_predicting, n_inducing, schedule, site_storage, gradient_steps, n_leaves
+    )
     if damping == "auto":
         lbfgs = schedule == "lbfgs"
         damping = 1.0 if lbfgs else _damping(method, n_classes, size, site_storage)
@@ -251,6 +269,12 @@ def resolve(
     n_latents = 1 if n_classes == 2 else n_classes
     moves = _optimizer(optimizer, gradient_steps, size, n_rows) if schedule == "steps" else None
     default_rate = isinstance(optimizer, str) and isinstance(moves, Adam)
+    # Of one leaf, a minibatch has a chunk.
+    together, rows_together = (
+        (size, n_rows)
+        if n_leaves is None or size is None
+        else (min(size, ROWS_OF_A_CHUNK), max(1, n_rows // n_leaves))
+    )
     return TrainingConfig(
         method=method,
         likelihood=likelihood,
@@ -258,6 +282,8 @@ def resolve(
         n_inducing=n_inducing,
         feature_set=feature_set,
         n_predicting=n_predicting,
+        n_leaves=None if n_leaves is None else int(n_leaves),
+        n_local=n_local,
         inducing_init=inducing_init,
         learn_kernel=learns,
         learn_inducing=learns and learn_inducing,
@@ -282,9 +308,9 @@ def resolve(
         and (exact_gradient or n_rows <= REBUILD_ROWS),
         summed_site_gradient=averages
         and not exact_gradient
-        and size is not None
-        and size >= SUMMED_SITES_ROWS * n_latents * n_inducing,
-        smallest_gain=1.0 if size is None else size / min(n_rows, max(size, GAIN_WINDOW * n_inducing)),
+        and together is not None
+        and together >= SUMMED_SITES_ROWS * n_latents * width,
+        smallest_gain=_smallest_gain(together, rows_together, width),
         residual_scale=float(residual_scale),
         trace_penalty=float(trace_penalty),
         hyperprior_scale=None if hyperprior_scale is None else float(hyperprior_scale),
@@ -306,8 +332,49 @@ def _batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None
     return min(n_rows, int(batch_size))
 
 
+def _smallest_gain(size: int | None, n_rows: int, m: int) -> float:
+    """The least share of q that a minibatch replaces, if it has `size` of the rows that q stands for."""
+    if size is None:
+        return 1.0
+    window = min(n_rows, max(size, GAIN_WINDOW * m))
+    return min(1.0, size / window)
+
+
+def _local_points(
+    n_leaves: int | None,
+    n_local: int | str | None,
+    method: str,
+    optimizer: Optimizer | str | None,
+    site_storage: str,
+    exact_gradient: bool,
+) -> int | None:
+    """Number of inducing points of a leaf; None without leaves."""
+    if n_leaves is None:
+        if n_local not in ("auto", None):
+            raise ValueError(f"n_local={n_local!r} needs leaves; set n_leaves, too, or leave it out")
+        return None
+    without = {
+        'method="vi"': method == "vi",
+        'optimizer="lbfgs"': optimizer == "lbfgs",
+        'site_storage="factors"': site_storage == "factors",
+        "exact_gradient=True": exact_gradient,
+    }
+    for setting, is_set in without.items():
+        if is_set:
+            raise ValueError(
+                f"n_leaves={n_leaves} does not go with {setting}: local inducing points are learned by "
+                "EP in steps, from sites of two numbers a row; leave one of them out"
+            )
+    return DEFAULT_LOCAL_POINTS if n_local is None or n_local == "auto" else int(n_local)
+
+
 def _predicting(
-    n_predicting: int | str | None, m: int, schedule: str, site_storage: str, gradient_steps: bool
+    n_predicting: int | str | None,
+    m: int,
+    schedule: str,
+    site_storage: str,
+    gradient_steps: bool,
+    n_leaves: int | None,
 ) -> int | None:
     """Number of inducing points of the predictions; None means m."""
     if n_predicting is None or n_predicting == "auto" or int(n_predicting) == m:
@@ -317,6 +384,10 @@ def _predicting(
         raise ValueError(
             f"n_predicting={number} is less than n_inducing={m}; predictions have at least the points "
             "that the kernel is learned with: leave it out, or choose fewer of these"
+        )
+    if n_leaves is not None:
+        raise ValueError(
+            f"n_predicting={number} does not go with n_leaves={n_leaves}; leave it out, and set n_local"
         )
     if schedule != "steps" or site_storage == "factors" or gradient_steps:
         raise ValueError(

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from cavity.data.routing import MOST_LEAVES
 from cavity.gp.inducing import KERNEL_NAMES
 from cavity.inference.optimizers import Optimizer
 from cavity.text import suggestion
@@ -32,9 +33,11 @@ def one_of(*values: object) -> Test:
     return lambda value: any(value is one or (isinstance(value, str) and value == one) for one in values)
 
 
-def whole_from(least: int) -> Test:
+def whole_from(least: int, most: float = math.inf) -> Test:
     """A test for whole numbers."""
-    return lambda value: isinstance(value, Integral) and not is_flag(value) and int(value) >= least
+    return lambda value: (
+        isinstance(value, Integral) and not is_flag(value) and least <= int(value) <= most
+    )
 
 
 def number_in(least: float, most: float = math.inf, *, open_left: bool = False) -> Test:
@@ -81,6 +84,11 @@ _FIELDS: dict[str, Condition] = {
         any_of(whole_from(1), AUTO, NONE),
         'a whole number from 1, "auto" or None',
     ),
+    "n_leaves": (
+        any_of(whole_from(1, MOST_LEAVES), NONE),
+        f"a whole number from 1 to {MOST_LEAVES:,}, or None",
+    ),
+    "n_local": (any_of(whole_from(1), AUTO, NONE), 'a whole number from 1, "auto" or None'),
     "inducing_init": (one_of("kmeans", "random", "greedy"), '"kmeans", "random" or "greedy"'),
     "learn_inducing": (is_flag, "True or False"),
     "kernel_name": (

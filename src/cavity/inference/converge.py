@@ -199,7 +199,7 @@ def converge(
         raise block.interruption  # nothing has been learned yet
     assert naturals is not None
     if point is None:
-        q = Posterior.from_naturals(naturals)
+        q = naturals.posterior()
         return FixedPoint(prior, q, np.nan, np.nan, 0, np.inf, converged=False, interrupted=True)
     return _as_far_as_known(point, naturals, start)._replace(interrupted=block.interrupted)
 
@@ -208,7 +208,7 @@ def _as_far_as_known(point: FixedPoint, found: Naturals, start: Naturals | None)
     """The result if no more sweeps are made: the point of the last sweep, with its new sites `found`."""
     if point.n_sweeps == 1 and not point.posterior.naturals.precision.any():
         # A single sweep began without sites: those that it has found are the best posterior there is.
-        return point._replace(posterior=Posterior.from_naturals(found), objective=np.nan)
+        return point._replace(posterior=found.posterior(), objective=np.nan)
     if point.n_sweeps == 1 and start is not None:
         # The terms of the objective belong to the rows' sites, and q was not the sum of these.
         return point._replace(objective=np.nan)
@@ -230,7 +230,7 @@ def _sweep(
     n_sweeps: int,
     tol: float,
 ) -> tuple[FixedPoint, Sums]:
-    posterior = Posterior.from_naturals(naturals, engine.threads.map)
+    posterior = naturals.posterior(engine.threads.map)
     sums = engine.run(Sweep(prior, posterior, rule, options))
     change = float(np.sqrt(sums.site_change / sums.weight)) / options.damping
     value = objective(sums, posterior, rule)

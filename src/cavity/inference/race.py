@@ -35,11 +35,13 @@ from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource, with_feature_set
 from cavity.engines.local import LocalBackend
 from cavity.errors import NumericalError
+from cavity.gp.leaves import LocalPrior
 from cavity.inference.checkpoint import Checkpointer
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import POINTS_BESIDE_LEAVES, TrainingConfig
 from cavity.inference.converge import NOT_SCORED, HeldOutScore
 from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Progress
+from cavity.inference.predicting import WORTH
 from cavity.inference.race_records import Candidate, Race, RaceEntry, RaceLog, Trial, entry_of, trial_key
 from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score
@@ -53,6 +55,8 @@ DOUBLINGS = 2
 """Doublings that the seconds of a race are planned for; more are tried if time is left."""
 PILOT_POINTS = 100
 """Number of inducing points while other questions are decided."""
+ROWS_OF_A_LEAF = (16_000, 4_000)
+"""Numbers of rows of a leaf, about, that are tried."""
 LAST_LENGTH = 3
 """Length of the trials of the last question, in units of the others."""
 SHARE = 0.35
@@ -131,6 +135,14 @@ class Entrants:
         best = self.varied(best, n_inducing=POINTS)
         other = self.varied(best, **(SHARP if best.residual_scale else SAFE))
         return _distinct([best, other])
+
+    def leaves(self, best: Candidate, n_rows: int) -> list[Candidate]:
+        """The question after the last: local inducing points in many leaves, or in fewer."""
+        if "n_leaves" not in self.free:
+            return []
+        numbers = {2 ** max(1, round(math.log2(n_rows / rows))) for rows in ROWS_OF_A_LEAF}
+        few = self.varied(best, n_inducing=POINTS_BESIDE_LEAVES)
+        return [self.varied(few, n_leaves=number) for number in sorted(numbers)]
 
     def doubled(self, candidate: Candidate) -> Candidate:
         """The candidate with twice as many inducing points, if their number is free."""
@@ -287,9 +299,17 @@ class _Runner:
         if given is not None:
             return given
         alike = [
-            (one[:2] != candidate[:2], -length, _rank(self.entries[one, length]), theta)
+            (
+                (one.n_leaves is None) != (candidate.n_leaves is None),
+                one[:2] != candidate[:2],
+                -length,
+                _rank(self.entries[one, length]),
+                theta,
+            )
             for (one, length), theta in self.learned.items()
-            if one[2:4] == candidate[2:4] and one.feature_set == candidate.feature_set
+            if one[2:4] == candidate[2:4]
+            and one.feature_set == candidate.feature_set
+            and (one.n_leaves is None or candidate.n_leaves is not None)
         ]
         return min(alike)[-1] if alike else None
 
@@ -356,8 +376,13 @@ def _end(trainer: Trainer, state: TrainingState) -> Start:
     """Where a trial has ended."""
     problem = trainer.problem
     kernel, Z = problem.space.unpack(state.x)
-    posterior = trainer.update.posterior(state.q, problem.prior(state.x))
-    return Start(replace(problem.space, kernel=kernel, Z=Z), problem.hyperprior.centre, posterior)
+    prior = trainer.update.located(problem.prior(state.x), state.q)
+    return Start(
+        replace(problem.space, kernel=kernel, Z=Z),
+        problem.hyperprior.centre,
+        trainer.update.posterior(state.q, prior),
+        leaves=prior.leaves if isinstance(prior, LocalPrior) else None,
+    )
 
 
 def _by_length(entry: RaceEntry) -> tuple[float, float]:
@@ -373,6 +398,7 @@ def _rank(entry: RaceEntry) -> tuple[object, ...]:
         SCALINGS.index(entry.scaling) if entry.scaling in SCALINGS else -1,
         KERNELS.index(entry.kernel_name) if entry.kernel_name in KERNELS else -1,
         entry.n_inducing,
+        entry.n_leaves or 0,
     )
 
 
@@ -397,7 +423,7 @@ def race(
         runner.recall()
         return _decision(runner, log.winner)
     best, stopped = pilot, None
-    rounds = _rounds(entrants, runner.n_side_by_side)
+    rounds = _rounds(entrants, runner.n_side_by_side, source.n_rows)
     questions = (
         lambda _: entrants.models(),
         entrants.scalings,
@@ -418,6 +444,11 @@ def race(
             if found == best:
                 break
             best, left = larger, left[1:]
+        leaves = entrants.leaves(best, source.n_rows)
+        if leaves and progress.has_time():
+            first = runner.best_of([best, *leaves], LAST_LENGTH, LAST_LENGTH * len(leaves))
+            if first.log_loss < (1.0 - WORTH) * runner.entries[best, LAST_LENGTH].log_loss:
+                best = first.candidate
     if block.interruption is not None:
         runner.stop()
         if runner.best is None:
@@ -436,7 +467,7 @@ def _decision(runner: _Runner, best: Candidate, stopped: Trial | None = None) ->
     return Decision(config, race, stopped, runner.scalings.get((config.scaling, config.feature_set)))
 
 
-def _rounds(entrants: Entrants, n_side_by_side: int) -> list[float]:
+def _rounds(entrants: Entrants, n_side_by_side: int, n_rows: int) -> list[float]:
     """How long each question takes, in trials of length 1 one after the other."""
     start = entrants.start
     rounds = [
@@ -448,4 +479,5 @@ def _rounds(entrants: Entrants, n_side_by_side: int) -> list[float]:
     ]
     if entrants.doubled(start) != start:
         rounds += [(1, LAST_LENGTH)] * DOUBLINGS
+    rounds.append((len(entrants.leaves(start, n_rows)), LAST_LENGTH))
     return [math.ceil(n / n_side_by_side) * length for n, length in rounds]

@@ -27,6 +27,7 @@ class Candidate(NamedTuple):
     kernel_name: str | None = "matern32"
     n_inducing: int = DEFAULT_POINTS
     feature_set: str | None = None
+    n_leaves: int | None = None
 
     @classmethod
     def of(cls, settings: TrainingConfig | RaceEntry) -> Candidate:
@@ -38,6 +39,7 @@ class Candidate(NamedTuple):
             settings.kernel_name,
             settings.n_inducing,
             settings.feature_set,
+            settings.n_leaves,
         )
 
     def __str__(self) -> str:
@@ -45,7 +47,8 @@ class Candidate(NamedTuple):
         model = named.get(self[:2], f"κ={self.residual_scale:g}, penalty {self.trace_penalty:g}")
         inputs, kernel = self.scaling or "unscaled", self.kernel_name or "own kernel"
         features = "" if self.feature_set is None else f"{self.feature_set}, "
-        return f"{features}{model}, {inputs}, {kernel}, m={self.n_inducing}"
+        leaves = "" if self.n_leaves is None else f", {self.n_leaves} leaves"
+        return f"{features}{model}, {inputs}, {kernel}, m={self.n_inducing}{leaves}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class RaceEntry:
     kernel_name: str | None
     n_inducing: int
     feature_set: str | None
+    n_leaves: int | None
     length: int
     """Length of the trial: 1, or more for the last question."""
     log_loss: float
@@ -251,7 +255,8 @@ def _as_candidate(row: object) -> Candidate | None:
     if not isinstance(row, list) or len(row) != len(Candidate._fields):
         return None
     candidate = Candidate(*row)
-    whole = isinstance(candidate.n_inducing, int) and candidate.n_inducing > 0
+    sizes = (candidate.n_inducing, candidate.n_leaves or 1)
+    whole = all(isinstance(size, int) and size > 0 for size in sizes)
     numbers = all(isinstance(value, float) for value in candidate[:2])
     names = (candidate.scaling, candidate.kernel_name, candidate.feature_set)
     return candidate if whole and numbers and all(isinstance(n, str | None) for n in names) else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cavity.data import opening as data_opening
+from cavity.data.routing import Routing
 from cavity.data.source import Source
 from cavity.engines.local import LocalBackend
 from cavity.engines.threads import compute_context, thread_count
@@ -64,15 +65,24 @@ def prepare_trainer(
     *,
     kernel: Kernel | None = None,
     inducing_points: Array | None = None,
+    routing: Routing | None = None,
 ) -> Trainer:
     """Learn the scaling, choose kernel and inducing points, and make the trainer for these rows.
 
     inducing_points: [m, d] in the units of X; None chooses them among the rows. With
-    `validation_fraction` some rows are held out: `validation_score` scores them.
+    `validation_fraction` some rows are held out: `validation_score` scores them. routing: which
+    leaf a row falls into, if the configuration has leaves (`cavity.data.routing`); None learns a tree.
     """
     scaling = learn_scaling(rows.source, config, rows.backend)
     held_out = hold_out_rows(rows.source, config, rows.backend)
-    start = chosen_start(rows.source, scaling, config, kernel=kernel, inducing_points=inducing_points)
+    start = chosen_start(
+        rows.source,
+        scaling,
+        config,
+        kernel=kernel,
+        inducing_points=inducing_points,
+        routing=routing,
+    )
     problem = prepare(
         rows.source,
         config,

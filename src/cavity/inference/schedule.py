@@ -134,6 +134,8 @@ class Monitor:
         if config.batch_size is not None:
             steps = n_rows / config.batch_size * config.max_epochs
             window = 50 if not np.isfinite(steps) else int(np.clip(steps / _SCORES, 5, 200))
+            # To score a state, the view of every leaf is needed: as much work as a step for eight.
+            window = max(window, config.n_leaves or 0)
         by_objective = config.batch_size is None and patience is None
         return cls(window=window, patience=patience, score=score, by_objective=by_objective)
 

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from sklearn.base import clone
 
+from cavity.data.arrays import ArraySource
+from cavity.data.leaves import by_leaf, with_leaves
+from cavity.data.routing import Routing, learn_tree, leaves_of_rows
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
-from cavity.data.source import RowSource
+from cavity.data.source import ClassWeightedSource, RowSource, Source
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.gp.inducing import (
@@ -22,6 +25,7 @@ from cavity.gp.inducing import (
     starting_rows,
 )
 from cavity.gp.kernels import bind
+from cavity.gp.leaves import Leaves
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
@@ -30,7 +34,7 @@ from cavity.inference.rule import Rule
 from cavity.inference.train import make_rule
 from cavity.inference.trainer import Problem, make_problem
 from cavity.memory import require_memory
-from cavity.typing import Array
+from cavity.typing import FLOAT64, Array
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -47,6 +51,8 @@ class Start:
     """The posterior to begin with; None is the prior."""
     engine: Engine | None = None
     """An engine whose rows have sites to go on with."""
+    leaves: Leaves | None = None
+    """The leaves with inducing points of their own, if there are any."""
 
     def at(self, theta: Sequence[float] | None) -> Start:
         """The same start at other kernel parameters; None changes nothing.
@@ -56,6 +62,8 @@ class Start:
         if theta is None:
             return self
         kernel = self.space.kernel
+        if self.leaves is not None and len(theta) == len(kernel.k1.theta) == len(kernel.k2.theta):
+            theta = (*theta, *theta)  # those of a model without leaves: g and r both begin there
         if len(theta) != len(kernel.theta):
             raise ValueError(
                 f"kernel_start has {len(theta)} numbers, and the kernel {kernel} has "
@@ -84,6 +92,10 @@ class PreviousFit:
     engine: Engine | None
 
 
+_SAMPLE_PER_LOCAL_POINT = 5
+"""Rows drawn for each inducing point of a leaf."""
+_LEAF_COPIES = 3
+"""Arrays [C, m + m_k, m + m_k] of every leaf that a fit holds at once, about."""
 WHITENING_ARRAYS = 4
 """Arrays [d, d] that whitening holds, about."""
 
@@ -126,6 +138,8 @@ def prepare(
             f'site_storage="factors" for {source.n_rows:,} rows and m={m}',
             instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
         )
+    if start.leaves is not None:
+        source = _with_leaves(source, start, rule.n_latents)
     engine = backend.engine(source, scaling, rule.n_latents, held_out, n_directions)
     if held_out is not None:
         _require_weight_on_both_sides(engine, held_out, config.validation_fraction)
@@ -133,8 +147,39 @@ def prepare(
     # A posterior that is the sum of stored factors cannot begin with another one.
     posterior = None if n_directions and not adopted else start.posterior
     return make_problem(
-        engine, rule, start.space, config.hyperprior_scale, centre=start.centre, posterior=posterior
+        engine,
+        rule,
+        start.space,
+        config.hyperprior_scale,
+        centre=start.centre,
+        posterior=posterior,
+        leaves=start.leaves,
     )
+
+
+def rows_at_hand(source: RowSource) -> ArraySource:
+    """The rows of a source from which rows of leaves can be drawn: it must hold all in an array."""
+    rows = source.weighted_rows() if isinstance(source, ClassWeightedSource) else source
+    if not isinstance(rows, ArraySource):
+        raise ValueError(
+            "local inducing points (leaves) need rows in an array, which may be a .npy file or sparse, "
+            f"and these are in a {type(rows).__name__}: minibatches are drawn from a few leaves at a "
+            "time; read the rows into an array first, or leave leaves out"
+        )
+    return rows
+
+
+def _with_leaves(source: RowSource, start: Start, n_latents: int) -> Source:
+    """The rows with their leaves; refuse more leaves and points than memory allows."""
+    assert start.leaves is not None
+    source = rows_at_hand(source)
+    m, sizes = len(start.space.Z), start.leaves.sizes
+    require_memory(
+        _LEAF_COPIES * 8 * n_latents * sum((m + size) ** 2 for size in sizes),
+        f"{len(sizes):,} leaves with {max(sizes)} inducing points each, besides {m} for all rows",
+        instead="fewer leaves (n_leaves), or fewer points (n_local, n_inducing)",
+    )
+    return with_leaves(source, leaves_of_rows(source, start.leaves.routing))
 
 
 def _require_weight_on_both_sides(engine: Engine, held_out: HeldOut, fraction: float) -> None:
@@ -155,9 +200,13 @@ def chosen_start(
     *,
     kernel: Kernel | None = None,
     inducing_points: Array | None = None,
+    routing: Routing | None = None,
 ) -> Start:
-    """Inducing points chosen among the rows, or the given ones [m, d] in the units of the user."""
-    kernel, Z = starting_point(
+    """Inducing points chosen among the rows, or the given ones [m, d] in the units of the user.
+
+    routing: which leaf a row falls into, if there are leaves; None learns a tree.
+    """
+    own, Z = starting_point(
         source,
         scaling,
         kernel=kernel,
@@ -167,8 +216,55 @@ def chosen_start(
         kernel_name=config.kernel_name or "matern32",
         rng=np.random.RandomState(config.seed),
     )
-    start = Start(ParameterSpace(kernel, Z, config.learn_kernel, config.learn_inducing))
+    leaves = None
+    if config.n_leaves is not None:
+        assert config.n_local is not None
+        rows = rows_at_hand(source)
+        if routing is None:
+            routing = learn_tree(rows, config.n_leaves, config.seed)
+        local, leaves = _leaves_to_start(rows, scaling, config, kernel, own, Z, routing)
+        own = own + local
+    start = Start(ParameterSpace(own, Z, config.learn_kernel, config.learn_inducing), leaves=leaves)
     return start.at(config.kernel_start)
+
+
+def _leaves_to_start(
+    source: Source,
+    scaling: Scaling,
+    config: TrainingConfig,
+    kernel: Kernel | None,
+    own: Kernel,
+    Z: Array,
+    routing: Routing,
+) -> tuple[Kernel, Leaves]:
+    """The kernel of r and the inducing points of every leaf, from a sample of the rows.
+
+    own, Z: kernel and inducing points of g. A leaf without rows has some of the global points.
+    """
+    assert config.n_local is not None
+    m, K = config.n_local, routing.n_leaves
+    rng = np.random.RandomState(config.seed)
+    size = min(sample_size(m * K, n_features=source.n_features), _SAMPLE_PER_LOCAL_POINT * m * K)
+    rows = source.sample(size, np.random.default_rng(config.seed + 1))
+    X = scaling.apply(rows.X, FLOAT64)
+    members = dict(by_leaf(routing(rows.X)))
+    if kernel is None:
+        some = [members[leaf] for leaf in list(members)[:: max(1, len(members) // 16)]]
+        distance = float(np.median([median_distance(X[part], rng) for part in some]))
+        name = config.kernel_name or "matern32"
+        local = default_kernel(source.n_features, distance, name)
+    else:
+        local = clone(kernel)
+    points = []
+    for leaf in range(K):
+        if leaf not in members:
+            points.append(Z[:m].copy())
+            continue
+        weight = None if rows.weight is None else rows.weight[members[leaf]]
+        points.append(
+            initial_inducing_points(X[members[leaf]], weight, m, config.inducing_init, local, rng)
+        )
+    return local, Leaves(routing, tuple(points))
 
 
 def remembered(make_start: StartingPoint) -> StartingPoint:
@@ -176,7 +272,14 @@ def remembered(make_start: StartingPoint) -> StartingPoint:
     known: dict[tuple[object, ...], Start] = {}
 
     def start(scaling: Scaling, config: TrainingConfig) -> Start:
-        key = (config.scaling, config.feature_set, config.n_inducing, config.kernel_name)
+        key = (
+            config.scaling,
+            config.feature_set,
+            config.n_inducing,
+            config.kernel_name,
+            config.n_leaves,
+            config.n_local,
+        )
         if key not in known:
             known[key] = make_start(scaling, replace(config, kernel_start=None))
         return known[key].at(config.kernel_start)

@@ -13,7 +13,7 @@ of them together (A, bracket, ∂/∂K), two of them triangular."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import NamedTuple
@@ -22,6 +22,7 @@ import numpy as np
 
 from cavity.engines.protocol import Pass
 from cavity.gp.kernels.base import Tape
+from cavity.gp.leaves import LocalPrior, LocalSums
 from cavity.gp.linalg import (
     add_outer,
     lower,
@@ -94,13 +95,18 @@ class _PriorPass(Pass):
 
     @property
     def n_inducing(self) -> int:
-        """Number m of inducing points."""
-        return len(self.prior.whitener)
+        """Number of inducing points that a row meets."""
+        return self.prior.width
 
     @property
     def dtype(self) -> Dtype:
         """Precision of the tiles."""
         return self.prior.dtype
+
+    def joined(self, parts: Mapping[int, Sums], shares: Mapping[int, float]) -> LocalSums:
+        """The sums of passes over rows of several leaves, by leaf."""
+        assert isinstance(self.prior, LocalPrior)
+        return LocalSums.of(parts, shares, len(self.prior.Z), self.prior.leaves.sizes)
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,11 @@ class Sweep(_PriorPass):
     def refines(self) -> bool:
         """Whether the rows are given new sites: not with a damping of 0."""
         return self.options.damping != 0.0
+
+    def of_leaf(self, leaf: int) -> Sweep:
+        """The pass over rows of one leaf, whose inducing points are those of the leaf's view."""
+        assert isinstance(self.prior, LocalPrior)
+        return replace(self, prior=self.prior.view(leaf), posterior=self.posterior.view(leaf))
 
     def finding_sites(self) -> Sweep:
         """The pass that gives rows without sites those that this q implies."""
@@ -222,6 +233,11 @@ class Sweep(_PriorPass):
 @dataclass(frozen=True)
 class SiteSum(_PriorPass):
     """The pass that sums up the sites of rows as they are, and changes nothing."""
+
+    def of_leaf(self, leaf: int) -> SiteSum:
+        """The pass over rows of one leaf."""
+        assert isinstance(self.prior, LocalPrior)
+        return SiteSum(self.prior.view(leaf))
 
     def packed(self, *, has_directions: bool) -> Callable[[], SiteSum]:
         """The pass in a small form for sending; calling that gives the pass again."""

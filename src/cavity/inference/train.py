@@ -27,6 +27,7 @@ from cavity.inference.converge import (
 )
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_bound_by_lbfgs, fit_evidence_by_lbfgs
+from cavity.inference.leaves import LocalUpdate
 from cavity.inference.loop import LoopResult, run
 from cavity.inference.optimizers import Adadelta
 from cavity.inference.predicting import MorePoints, chosen_points, least_work, with_points
@@ -103,6 +104,9 @@ def _update(problem: Problem, config: TrainingConfig, options: SweepOptions) -> 
     if config.site_storage == "factors":
         return FactorUpdate(map_latents)
     gamma = site_gamma(problem.rule, options) if config.summed_site_gradient else None
+    if problem.leaves is not None:
+        optimizer = config.optimizer or Adadelta()
+        return LocalUpdate(map_latents, gamma, optimizer, config.learn_inducing)
     return NaturalUpdate(map_latents, gamma)
 
 
@@ -248,7 +252,7 @@ def _final_prior_and_posterior(
         return_freed_memory()  # shuffled rows took it; the sweeps that follow read in order
         problem = replace(problem, dtype=np.dtype(np.float64))
     # The same jitter gives the same whitened coordinates, in which q was trained.
-    prior = problem.prior(state.x, trainer.problem.prior(state.x).jitter)
+    prior = trainer.update.located(trainer.problem.prior(state.x), state.q).in_precision(problem.dtype)
     return prior, trainer.update.posterior(state.q, prior)
 
 
@@ -285,7 +289,8 @@ def _exact_sweeps(
 
 def _can_predict_with_more(config: TrainingConfig) -> bool:
     """Whether a posterior can be computed with more points: it must be the sum of the rows' sites."""
-    return config.posterior_update == "natural" and config.site_storage == "sites"
+    sites = config.posterior_update == "natural" and config.site_storage == "sites"
+    return sites and config.n_leaves is None
 
 
 def _with_chosen_points(
@@ -410,7 +415,8 @@ def _with_all_rows(
 def _monitored_loss(trainer: Trainer, state: TrainingState) -> float:
     """Log loss of some held-out labels under a state, with the calibration that suits them best."""
     problem = trainer.problem
-    prior, likelihood = problem.prior(state.x), problem.rule.likelihood
+    prior = trainer.update.located(problem.prior(state.x), state.q)
+    likelihood = problem.rule.likelihood
     most = _MONITORED_ROWS // likelihood.n_latents
     posterior = trainer.update.posterior(state.q, prior)
     moments = HeldOutMoments.of(
@@ -427,7 +433,7 @@ def validation_score(trainer: Trainer, state: TrainingState) -> HeldOutScore:
     problem, engine = trainer.problem, trainer.engine
     if engine.held_out is None:
         raise ValueError("this trainer holds no rows out; resolve(..., validation_fraction=0.1) does")
-    prior = problem.prior(state.x)
+    prior = trainer.update.located(problem.prior(state.x), state.q)
     posterior = trainer.update.posterior(state.q, prior)
     moments = HeldOutMoments.of(engine, problem.rule.likelihood, prior, posterior)
     return moments.score(trainer.options.residual_scale)

@@ -15,6 +15,7 @@ from cavity.data.sampling import EVERY_ROW, RowSampler
 from cavity.data.source import Block
 from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
+from cavity.gp.leaves import Leaves, LocalNaturals, LocalPrior
 from cavity.gp.linalg import WORTH_A_THREAD
 from cavity.gp.parameters import Hyperprior, ParameterSpace
 from cavity.gp.posterior import Naturals, Posterior
@@ -42,11 +43,16 @@ class Problem:
     """The q to start from: the prior, unless an earlier fit is continued."""
     jitter: float | None = None
     """Relative jitter of K; None chooses it by the precision."""
+    leaves: Leaves | None = None
+    """The leaves with their inducing points at the start, if there are local ones. Then the kernel is
+    the sum of that of all rows and that of the leaves."""
 
-    def prior(self, x: Array, jitter: float | None = None) -> Prior:
-        """The prior at a parameter vector."""
+    def prior(self, x: Array) -> Prior:
+        """The prior at a parameter vector; the leaves' points are those of the start."""
         kernel, Z = self.space.unpack(x)
-        return Prior(kernel, Z, self.dtype, self.jitter if jitter is None else jitter)
+        if self.leaves is None:
+            return Prior(kernel, Z, self.dtype, self.jitter)
+        return LocalPrior(kernel, Z, self.dtype, self.leaves, self.jitter, self.jitter)
 
     def for_minibatches(self) -> Problem:
         """The problem in float32, whose rounding is smaller than the noise of minibatches.
@@ -64,6 +70,7 @@ def make_problem(
     *,
     centre: Array | None = None,
     posterior: Posterior | None = None,
+    leaves: Leaves | None = None,
 ) -> Problem:
     """A problem with a hyper-prior on the kernel's theta.
 
@@ -73,11 +80,14 @@ def make_problem(
     start = space.start if centre is None else centre
     scale = np.full(len(start), np.inf)
     if posterior is None:
-        posterior = Posterior.from_naturals(Naturals.zeros(rule.n_latents, len(space.Z)))
+        sites = Naturals.zeros(rule.n_latents, len(space.Z))
+        if leaves is not None:
+            sites = LocalNaturals.none(rule.n_latents, len(space.Z), leaves.sizes)
+        posterior = sites.posterior()
     if hyperprior_scale is not None:
         scale[: space.n_theta] = hyperprior_scale
     dtype = np.dtype(engine.dtype)
-    return Problem(engine, rule, space, Hyperprior(start, scale), dtype, posterior)
+    return Problem(engine, rule, space, Hyperprior(start, scale), dtype, posterior, leaves=leaves)
 
 
 _MAX_RETRIES = 12
@@ -220,13 +230,13 @@ class Trainer:
             if share != 1.0:
                 sums *= 1.0 / share
             value = objective(sums, posterior, rule)
-            by_parameters, by_q = self.update.gradients(q, sums, prior, posterior)
+            gradients = self.update.gradients(q, sums, prior, posterior)
             space, hyperprior = self.problem.space, self.problem.hyperprior
-            slope = space.pack_gradient(by_parameters) + hyperprior.gradient(x)
+            slope = space.pack_gradient(gradients.parameters) + hyperprior.gradient(x)
             square = float(slope @ slope)
-            # A non-finite entry of a sum of squares also shows in its diagonal, and so in the total.
-            diagonals = np.trace(sums.precision, axis1=1, axis2=2)
-            total = value + square + by_q.sum() + diagonals.sum() + sums.shift.sum()
+            # An entry that is not finite shows in the total.
+            total = value + square + gradients.q.sum() + sums.checksum
+            total += sum(by_points.sum() for by_points in gradients.leaves.values())
         if not math.isfinite(total):
             raise NumericalError("the objective or its gradient is not finite")
         info = StepInfo(
@@ -236,7 +246,8 @@ class Trainer:
             site_change=math.sqrt(sums.site_change / sums.weight),
             visited=sums.n_visited / sums.n_rows,
         )
-        return Evaluation(sums, share, prior, np.concatenate([slope, by_q]), info)
+        slope = np.concatenate([slope, gradients.q])
+        return Evaluation(sums, share, prior, slope, info, gradients.leaves)
 
     def _prior_and_posterior(
         self, x: Array, q: PosteriorForm, dtype: Dtype, batch: Block | None
@@ -249,9 +260,9 @@ class Trainer:
                 lambda: self.update.moments(q, dtype), lambda: self.problem.prior(x)
             )
             return prior, q, posterior
-        prior = self.problem.prior(x)
+        prior = self.update.located(self.problem.prior(x), q)
         if self.rebuild:
-            q = self.rebuilt(prior, batch)
+            q = self.update.with_sites(q, self.rebuilt(prior, batch))
         return prior, q, self.update.moments(q, dtype, prior)
 
     def rebuilt(self, prior: Prior, batch: Block | None = None) -> Naturals:
@@ -266,7 +277,7 @@ class Trainer:
         split = len(state.x)
         return TrainingState(
             x=self.problem.space.project(state.x + move[:split]),
-            q=self.update.moved(state.q, evaluation, gain, move[split:]),
+            q=self.update.moved(state.q, evaluation, gain, move[split:], rate),
             optimizer_state=optimizer_state,
             # Without recovery, minibatches would make a q of sites that are only half refined.
             damping=min(self.options.damping, 2.0 * state.damping),

@@ -7,6 +7,7 @@ natural-gradient VI), `FactorUpdate` is the paper's minibatch scheme with stored
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
@@ -31,6 +32,8 @@ from cavity.inference.rule import Rule
 from cavity.inference.sweep import SweepOptions
 from cavity.typing import FLOAT64, Array, Dtype
 
+NO_LEAVES: Mapping[int, Array] = {}
+
 
 class Evaluation(NamedTuple):
     """The result of a pass at a point."""
@@ -43,6 +46,19 @@ class Evaluation(NamedTuple):
     slope: Array
     """Gradient by kernel and inducing points, then by the parameters of q that the optimiser moves."""
     info: StepInfo
+    by_leaf: Mapping[int, Array] = NO_LEAVES
+    """Gradient [m_k, d] by the inducing points of each leaf that the pass has met."""
+
+
+class Gradients(NamedTuple):
+    """Derivatives of the objective."""
+
+    parameters: ParameterGradient
+    """By the kernel and the inducing points for all rows."""
+    q: Array
+    """By the parameters of q that the optimiser moves."""
+    leaves: Mapping[int, Array] = NO_LEAVES
+    """By the inducing points [m_k, d] of leaves."""
 
 
 def objective(sums: Sums, posterior: Posterior, rule: Rule) -> float:
@@ -183,15 +199,26 @@ class PosteriorUpdate(Protocol):
         """
         ...
 
-    def gradients(
-        self, q: PosteriorForm, sums: Sums, prior: Prior, posterior: Posterior
-    ) -> tuple[ParameterGradient, Array]:
+    def located(self, prior: Prior, q: PosteriorForm) -> Prior:
+        """The prior at the inducing points that are a part of q: those of leaves."""
+        ...
+
+    def with_sites(self, q: PosteriorForm, naturals: Naturals) -> PosteriorForm:
+        """q with other summed sites."""
+        ...
+
+    def gradients(self, q: PosteriorForm, sums: Sums, prior: Prior, posterior: Posterior) -> Gradients:
         """Gradient by kernel and inducing points, and by the parameters of q that the optimiser
         moves."""
         ...
 
-    def moved(self, q: PosteriorForm, evaluation: Evaluation, gain: float, move: Array) -> PosteriorForm:
-        """The next q, from the result of a pass and the optimiser's move."""
+    def moved(
+        self, q: PosteriorForm, evaluation: Evaluation, gain: float, move: Array, rate: float
+    ) -> PosteriorForm:
+        """The next q, from the result of a pass and the optimiser's move.
+
+        rate: the factor on the optimiser's step that the move has already.
+        """
         ...
 
     def retreated(self, q: PosteriorForm, before: PosteriorForm) -> PosteriorForm:
@@ -203,8 +230,8 @@ class PosteriorUpdate(Protocol):
         """q as arrays for a file."""
         ...
 
-    def from_arrays(self, arrays: dict[str, Array]) -> PosteriorForm:
-        """q from a file."""
+    def from_arrays(self, arrays: dict[str, Array], like: PosteriorForm) -> PosteriorForm:
+        """q from a file; `like` is another q of the same sizes."""
         ...
 
 
@@ -219,7 +246,7 @@ class NaturalUpdate:
     """The ratio γ/ν̃, if it is the same in all rows: then the gradient through K_mm follows from the
     summed sites. None means that it is summed over the rows."""
 
-    def start(self, posterior: Posterior, prior: Prior) -> Naturals:
+    def start(self, posterior: Posterior, prior: Prior) -> PosteriorForm:
         """The summed sites of the posterior."""
         return posterior.naturals
 
@@ -231,33 +258,41 @@ class NaturalUpdate:
             return options
         return _with(options, damping, bracket)
 
-    def posterior(self, q: Naturals, prior: Prior | None = None) -> Posterior:
+    def posterior(self, q: PosteriorForm, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
         return self.moments(q, FLOAT64, prior)
 
-    def moments(self, q: Naturals, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+    def moments(self, q: PosteriorForm, dtype: Dtype, prior: Prior | None = None) -> Posterior:
         """Moments of q, the covariance in the precision of the tiles."""
         return Posterior.from_naturals(q, self.map_latents, dtype)
 
-    def gradients(
-        self, q: Naturals, sums: Sums, prior: Prior, posterior: Posterior
-    ) -> tuple[ParameterGradient, Array]:
-        """The objective's gradient with fixed factors on f̄; the optimiser moves no part of q."""
-        return gradient(sums, prior, posterior, self.gamma or 0.0), np.zeros(0)
+    def located(self, prior: Prior, q: PosteriorForm) -> Prior:
+        """The prior itself."""
+        return prior
 
-    def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
+    def with_sites(self, q: PosteriorForm, naturals: Naturals) -> PosteriorForm:
+        """The summed sites."""
+        return naturals
+
+    def gradients(self, q: PosteriorForm, sums: Sums, prior: Prior, posterior: Posterior) -> Gradients:
+        """The objective's gradient with fixed factors on f̄; the optimiser moves no part of q."""
+        return Gradients(gradient(sums, prior, posterior, self.gamma or 0.0), np.zeros(0))
+
+    def moved(
+        self, q: PosteriorForm, evaluation: Evaluation, gain: float, move: Array, rate: float
+    ) -> PosteriorForm:
         """(1 − gain)·q + gain·refined."""
         return q.mixed_with(evaluation.sums.naturals, gain)
 
-    def retreated(self, q: Naturals, before: Naturals) -> Naturals:
+    def retreated(self, q: PosteriorForm, before: PosteriorForm) -> PosteriorForm:
         """The q before the last step."""
         return before
 
-    def as_arrays(self, q: Naturals) -> dict[str, Array]:
+    def as_arrays(self, q: PosteriorForm) -> dict[str, Array]:
         """Precision and shift."""
         return {"precision": q.precision, "shift": q.shift}
 
-    def from_arrays(self, arrays: dict[str, Array]) -> Naturals:
+    def from_arrays(self, arrays: dict[str, Array], like: PosteriorForm) -> PosteriorForm:
         """Precision and shift."""
         return Naturals(arrays["precision"], arrays["shift"])
 
@@ -281,7 +316,9 @@ class FactorUpdate(NaturalUpdate):
         assert prior is not None
         return super().moments(q.mapped(prior.L), dtype)
 
-    def moved(self, q: Naturals, evaluation: Evaluation, gain: float, move: Array) -> Naturals:
+    def moved(
+        self, q: Naturals, evaluation: Evaluation, gain: float, move: Array, rate: float
+    ) -> Naturals:
         """q without the replaced factors of the minibatch and with the refined ones."""
         sums = evaluation.sums
         assert sums.replaced_precision is not None
@@ -317,14 +354,20 @@ class GradientUpdate:
         """Moments of q without its naturals, which would need an inverse."""
         return self.space.moments(q, dtype)
 
-    def gradients(
-        self, q: Array, sums: Sums, prior: Prior, posterior: Posterior
-    ) -> tuple[ParameterGradient, Array]:
+    def located(self, prior: Prior, q: Array) -> Prior:
+        """The prior itself."""
+        return prior
+
+    def with_sites(self, q: Array, naturals: Naturals) -> Array:
+        """This q is not made of sites."""
+        raise NotImplementedError("a posterior that the optimiser moves is not made of sites")
+
+    def gradients(self, q: Array, sums: Sums, prior: Prior, posterior: Posterior) -> Gradients:
         """The bound's gradient at a fixed whitened q, and by q."""
         assert posterior.factors is not None
-        return bound_gradient(q, sums, prior, self.space, posterior.factors.dtype)
+        return Gradients(*bound_gradient(q, sums, prior, self.space, posterior.factors.dtype))
 
-    def moved(self, q: Array, evaluation: Evaluation, gain: float, move: Array) -> Array:
+    def moved(self, q: Array, evaluation: Evaluation, gain: float, move: Array, rate: float) -> Array:
         """q plus the optimiser's move."""
         return q + move
 
@@ -336,7 +379,7 @@ class GradientUpdate:
         """The vector."""
         return {"moments": q}
 
-    def from_arrays(self, arrays: dict[str, Array]) -> Array:
+    def from_arrays(self, arrays: dict[str, Array], like: Array) -> Array:
         """The vector."""
         return arrays["moments"]
 

@@ -1,0 +1,203 @@
+"""Routings: which leaf of the input space a row falls into.
+
+A routing says into which leaf a row falls. It is learned from a sample of the rows: a shallow decision
+tree on the labels, which cuts where the classes differ, or clusters. Any fitted estimator with `apply`
+or `predict` can take its place.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
+
+from cavity.data.scaling import Scaling
+from cavity.data.source import RawRows, RowSource, Source, rows_to_look_at
+from cavity.typing import FLOAT64, AnyArray, Array, IntArray
+
+MOST_LEAVES = 10_000
+"""Most leaves of a routing."""
+_SAMPLE_ROWS = 100_000
+"""Rows of the sample that a routing is learned from, at most."""
+_SAMPLE_VALUES = 20_000_000
+"""Values of that sample, at most, if it has more than a thousand rows."""
+_SMALLEST_SHARE = 0.25
+"""Least number of rows of a leaf of the tree, as a share of the rows of an average leaf."""
+
+
+class Routing(ABC):
+    """Says which leaf a row falls into."""
+
+    @property
+    @abstractmethod
+    def n_leaves(self) -> int:
+        """Number K of leaves."""
+
+    @abstractmethod
+    def __call__(self, X: AnyArray) -> IntArray:
+        """Numbers [t] of the leaves, 0 … K − 1, of dense rows X [t, d] in the units of the source."""
+
+
+@dataclass(frozen=True)
+class TreeRouting(Routing):
+    """The leaves of a decision tree; arrays have one entry for each node, and node 0 is the root."""
+
+    feature: IntArray
+    """The feature that a node asks about; any, in a leaf."""
+    threshold: Array
+    """Rows with at most this value go left."""
+    left: IntArray
+    """The next node on the left; in a leaf, the node itself."""
+    right: IntArray
+    leaf: IntArray
+    """The number of the leaf; −1 in other nodes."""
+
+    @classmethod
+    def everywhere(cls) -> TreeRouting:
+        """A single leaf for all rows."""
+        node = np.zeros(1, dtype=np.int64)
+        return cls(node, np.zeros(1), node, node, node)
+
+    @classmethod
+    def of(cls, tree: Any) -> TreeRouting:
+        """The routing of scikit-learn's `tree_`."""
+        own = np.arange(tree.node_count)
+        is_leaf = tree.children_left < 0
+        numbers = np.full(tree.node_count, -1)
+        numbers[is_leaf] = np.arange(int(is_leaf.sum()))
+        return cls(
+            np.where(is_leaf, 0, tree.feature),
+            np.where(is_leaf, 0.0, tree.threshold),
+            np.where(is_leaf, own, tree.children_left),
+            np.where(is_leaf, own, tree.children_right),
+            numbers,
+        )
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves."""
+        return int(self.leaf.max()) + 1
+
+    def __call__(self, X: AnyArray) -> IntArray:
+        """Numbers [t] of the leaves of rows X [t, d]."""
+        node, row = np.zeros(len(X), dtype=np.int64), np.arange(len(X))
+        while True:
+            goes_left = X[row, self.feature[node]] <= self.threshold[node]
+            below = np.where(goes_left, self.left[node], self.right[node])
+            if np.array_equal(below, node):
+                return np.asarray(self.leaf[node])
+            node = below
+
+
+@dataclass(frozen=True)
+class CentreRouting(Routing):
+    """The leaf of the nearest of K centres, in scaled inputs."""
+
+    centres: Array
+    """[K, d]"""
+    scaling: Scaling
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of centres."""
+        return len(self.centres)
+
+    def __call__(self, X: AnyArray) -> IntArray:
+        """Numbers [t] of the nearest centres of rows X [t, d]."""
+        inputs = self.scaling.apply(X, FLOAT64)
+        half_squares = 0.5 * np.einsum("kj,kj->k", self.centres, self.centres)
+        return np.asarray(np.argmin(half_squares - inputs @ self.centres.T, axis=1))
+
+
+@dataclass(frozen=True)
+class EstimatorRouting(Routing):
+    """The leaves of a fitted estimator: different values of its `apply`, or else of its `predict`."""
+
+    estimator: BaseEstimator
+    values: AnyArray
+    """[K − 1]: the values that the training rows have; all others are the last leaf, without rows."""
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of values, and one for those not seen in training."""
+        return len(self.values) + 1
+
+    def __call__(self, X: AnyArray) -> IntArray:
+        """Numbers [t] of the leaves of rows X [t, d]."""
+        found = values_of_estimator(self.estimator, X)
+        place = np.minimum(np.searchsorted(self.values, found), len(self.values) - 1)
+        return np.where(self.values[place] == found, place, len(self.values))
+
+
+def values_of_estimator(estimator: BaseEstimator, X: AnyArray) -> AnyArray:
+    """What the `apply` of an estimator, or else its `predict`, says of rows X [t, d]: one value each."""
+    name = "apply" if hasattr(estimator, "apply") else "predict"
+    values = np.asarray(getattr(estimator, name)(X))
+    if values.shape != (len(X),):
+        raise ValueError(
+            f"leaves={estimator!r}: its {name} gives an array of shape {values.shape} for {len(X)} "
+            "rows, and one leaf for each row is needed; pass a single tree, or an estimator with predict"
+        )
+    return values
+
+
+def learn_tree(source: RowSource, n_leaves: int, seed: int) -> TreeRouting:
+    """A decision tree with at most so many leaves, learned on a sample of a source's rows.
+
+    Leaves with many rows of both classes are cut first, and no leaf has far fewer rows than others.
+    """
+    from sklearn.tree import DecisionTreeClassifier  # not above: it would slow `import cavity` down
+
+    if n_leaves == 1:
+        return TreeRouting.everywhere()
+    rows = _sampled(source, seed)
+    tree = DecisionTreeClassifier(
+        max_leaf_nodes=n_leaves,
+        min_samples_leaf=max(1, int(_SMALLEST_SHARE * len(rows.labels) / n_leaves)),
+        random_state=seed,
+    )
+    tree.fit(rows.X, rows.labels, sample_weight=rows.weight)
+    return TreeRouting.of(tree.tree_)
+
+
+def learn_clusters(source: RowSource, scaling: Scaling, n_leaves: int, seed: int) -> CentreRouting:
+    """Clusters of a sample of a source's rows, found by k-means."""
+    X = scaling.apply(_sampled(source, seed).X, FLOAT64)
+    clusters = KMeans(min(n_leaves, len(X)), n_init=1, max_iter=20, tol=1e-3, random_state=seed)
+    with threadpool_limits(1, user_api="openmp"):  # see `gp.inducing.kmeans_centres`
+        clusters.fit(X)
+    return CentreRouting(np.asarray(clusters.cluster_centers_, dtype=np.float64), scaling)
+
+
+def learn_from_estimator(source: Source, estimator: BaseEstimator) -> EstimatorRouting:
+    """The routing of a fitted estimator, with the values that a source's rows have."""
+    seen = [
+        np.unique(values_of_estimator(estimator, block.load().X))
+        for block in source.blocks(rows_to_look_at(source.n_features))
+    ]
+    values = np.unique(np.concatenate(seen))
+    if len(values) >= MOST_LEAVES:
+        raise ValueError(
+            f"leaves={estimator!r} has {len(values):,} different values on these rows; at most "
+            f"{MOST_LEAVES:,} leaves are possible: pass a tree with fewer leaves, or a clustering"
+        )
+    return EstimatorRouting(estimator, values)
+
+
+def leaves_of_rows(source: Source, routing: Routing) -> IntArray:
+    """The leaf [n] of every row of a source, in one pass."""
+    leaf = np.zeros(source.n_rows, dtype=np.int16)
+    for block in source.blocks(rows_to_look_at(source.n_features)):
+        leaf[block.index] = routing(block.load().X)
+    return leaf
+
+
+def _sampled(source: RowSource, seed: int) -> RawRows:
+    """Rows that a routing is learned from."""
+    size = min(_SAMPLE_ROWS, max(1_000, _SAMPLE_VALUES // source.n_features))
+    return source.sample(size, np.random.default_rng(seed))

@@ -1,0 +1,381 @@
+"""Local inducing points: f = g + r, where every leaf of the input space has points of its own for r.
+
+A row x that falls into leaf k has the latent value f(x) = g(x) + r_k(x). g is a Gaussian process with m
+inducing points for all rows. r_k has m_k points of its own, and the r of different leaves are
+independent given the kernel. So K leaves have m + Σ m_k points, and a row meets m + m_k of them: its
+*view*. In whitened coordinates u = (u_0, u_1, …, u_K) the prior is N(0, I), a site of a row in leaf k is
+a factor along a vector of (u_0, u_k) alone, and the precision of q has the form of an arrowhead,
+
+    [ I + Σ_k P_k   C_1      …   C_K     ]        P_k [m, m], C_k [m, m_k], D_k [m_k, m_k]:
+    [ C_1ᵀ          I + D_1              ]        the blocks of the summed sites of leaf k,
+    [ …                      …           ]        which are the `Naturals` of its view.
+    [ C_Kᵀ                       I + D_K ]
+
+Integrating u_k out leaves a factor of u_0, the *message* of leaf k: a Schur complement,
+
+    precision P_k − C_k(I + D_k)⁻¹C_kᵀ,   shift η_k0 − C_k(I + D_k)⁻¹η_k,
+    logarithm of its size ½ η_kᵀ(I + D_k)⁻¹η_k − ½ log|I + D_k|.
+
+The sum of the messages is what the rows say about u_0. The marginal of q in the view of leaf k has the
+naturals of leaf k and the messages of all other leaves: a dense Gaussian of m + m_k values, exactly.
+
+The classes here extend those of a model without leaves: a `LocalPrior` is the `Prior` of the global
+values, a `LocalPosterior` their `Posterior`, and both have a `view` for each leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from cavity.data.routing import Routing
+from cavity.gp.kernels import BoundKernel
+from cavity.gp.kernels.base import Array64, Tape
+from cavity.gp.linalg import add_to_diagonal, cholesky_in_place, stacked
+from cavity.gp.posterior import MapFunction, Naturals, Posterior
+from cavity.gp.prior import JITTER, Prior, RowPrior
+from cavity.gp.tiles import Sums
+from cavity.typing import FLOAT64, Array, Dtype
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel, Sum
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """Which leaf a row falls into, and the inducing points of every leaf."""
+
+    routing: Routing
+    points: tuple[Array, ...]
+    """For each leaf [m_k, d], standardised."""
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers m_k of the points of the leaves."""
+        return tuple(map(len, self.points))
+
+
+@dataclass(frozen=True)
+class LocalPart:
+    """What a fitted model knows of its leaves."""
+
+    leaves: Leaves
+    naturals: LocalNaturals
+    jitter: float
+    """The relative jitter that the kernel matrices of leaves begin with."""
+
+
+class _ForEachLeaf(Generic[T]):
+    """Makes something for a leaf when it is first asked for; threads may ask at the same time."""
+
+    def __init__(self, n_leaves: int, make: Callable[[int], T]) -> None:
+        self._make = make
+        self._made: list[T | None] = [None] * n_leaves
+        self._lock = Lock()
+        self._locks: dict[int, Lock] = {}  # few leaves are asked for in a step
+
+    def __getitem__(self, leaf: int) -> T:
+        made = self._made[leaf]
+        if made is not None:
+            return made
+        with self._lock:
+            lock = self._locks.setdefault(leaf, Lock())
+        with lock:
+            made = self._made[leaf]
+            if made is None:
+                made = self._made[leaf] = self._make(leaf)
+        return made
+
+
+class ViewKernel:
+    """The kernels of g and r, bound to global points and to those of a leaf, side by side."""
+
+    def __init__(self, whole: BoundKernel, local: BoundKernel, m: int) -> None:
+        self._whole, self._local, self._m = whole, local, m
+
+    def cross(self, X: Array) -> tuple[Array, Tape]:
+        """K = [k_g(X, Z), k_r(X, Z_k)]: [n, m + m_k]."""
+        (K, tape), (K_local, local_tape) = self._whole.cross(X), self._local.cross(X)
+        return np.concatenate([K, K_local], axis=1), (tape, local_tape)
+
+    def pull_back(self, tape: Tape, G: Array) -> tuple[Array64, Array64]:
+        """Gradients by the theta of g, then of r; and by the global points, then those of the leaf."""
+        theta, Z = self._whole.pull_back(tape[0], G[:, : self._m])
+        local_theta, local_Z = self._local.pull_back(tape[1], G[:, self._m :])
+        return np.concatenate([theta, local_theta]), np.concatenate([Z, local_Z])
+
+    def diagonal(self, X: Array) -> tuple[Array, Tape]:
+        """k_g(x, x) + k_r(x, x): [n]."""
+        (k, tape), (k_local, local_tape) = self._whole.diagonal(X), self._local.diagonal(X)
+        return k + k_local, (tape, local_tape)
+
+    def pull_back_diagonal(self, tape: Tape, g: Array) -> Array64:
+        """Gradient by the theta of g, then of r."""
+        parts = self._whole.pull_back_diagonal(tape[0], g), self._local.pull_back_diagonal(tape[1], g)
+        return np.concatenate(parts)
+
+
+class LocalPrior(Prior):
+    """The prior of the global inducing values, with the independent ones of every leaf.
+
+    kernel: the sum of the kernels of g and of r.
+    """
+
+    kernel: Sum
+
+    def __init__(
+        self,
+        kernel: Sum,
+        Z: Array,
+        dtype: Dtype,
+        leaves: Leaves,
+        jitter: float | None = None,
+        leaf_jitter: float | None = None,
+    ) -> None:
+        super().__init__(kernel, Z, dtype, jitter)
+        self.leaf_jitter = JITTER[self.dtype] if leaf_jitter is None else leaf_jitter
+        """The relative jitter that leaves begin with."""
+        self._set_leaves(leaves)
+
+    def _set_leaves(self, leaves: Leaves) -> None:
+        self.leaves = leaves
+        self._priors = _ForEachLeaf(len(leaves), self._make_prior)
+        self._views = _ForEachLeaf(len(leaves), self._make_view)
+
+    @property
+    def own_kernel(self) -> Kernel:
+        """The kernel of g."""
+        return self.kernel.k1
+
+    @property
+    def width(self) -> int:
+        """Number of inducing points of the largest view."""
+        return len(self.Z) + max(self.leaves.sizes)
+
+    def with_points(self, points: tuple[Array, ...]) -> LocalPrior:
+        """The same prior with other points in the leaves."""
+        if points is self.leaves.points:
+            return self
+        other = copy(self)
+        other._set_leaves(Leaves(self.leaves.routing, points))
+        return other
+
+    def in_precision(self, dtype: Dtype) -> LocalPrior:
+        """The same prior, with the same whitened coordinates, for tiles of another precision."""
+        return LocalPrior(self.kernel, self.Z, dtype, self.leaves, self.jitter, self.leaf_jitter)
+
+    def at(self, kernel: Sum) -> LocalPrior:
+        """The prior of another kernel at the same points."""
+        return LocalPrior(kernel, self.Z, self.dtype, self.leaves, self.jitter, self.leaf_jitter)
+
+    def leaf(self, leaf: int) -> Prior:
+        """The prior of the inducing values of a leaf."""
+        return self._priors[leaf]
+
+    def view(self, leaf: int) -> RowPrior:
+        """What a pass over rows of a leaf needs of the prior."""
+        return self._views[leaf]
+
+    def _make_prior(self, leaf: int) -> Prior:
+        return Prior(self.kernel.k2, self.leaves.points[leaf], self.dtype, self.leaf_jitter)
+
+    def _make_view(self, leaf: int) -> RowPrior:
+        m, local = len(self.Z), self._priors[leaf]
+        whitener = np.zeros((m + len(local.Z),) * 2, self.dtype)
+        whitener[:m, :m], whitener[m:, m:] = self.whitener, local.whitener
+        return RowPrior(ViewKernel(self.rows_kernel, local.rows_kernel, m), whitener)
+
+
+@dataclass(frozen=True)
+class Message:
+    """What the sites of a leaf say about the global inducing values."""
+
+    naturals: Naturals
+    """[C, m, m] and [C, m]."""
+    log_partition: float
+    """Logarithm of the integral over the leaf's values, relative to their prior."""
+
+
+def message_of(naturals: Naturals, m: int) -> Message:
+    """Integrate the values of a leaf out of the summed sites of its view."""
+    precisions, shifts, log_partition = [], [], 0.0
+    for P, eta in zip(naturals.precision, naturals.shift, strict=True):
+        B = P[m:, m:].copy()
+        add_to_diagonal(B, 1.0)
+        L = cholesky_in_place(B)
+        right = np.column_stack([P[m:, :m], eta[m:]])
+        solved = solve_triangular(L, right, lower=True, check_finite=False)
+        X, y = solved[:, :m], solved[:, m]
+        precisions.append(P[:m, :m] - X.T @ X)
+        shifts.append(eta[:m] - y @ X)
+        log_partition += 0.5 * float(y @ y) - float(np.log(np.diagonal(L)).sum())
+    return Message(Naturals(stacked(precisions), stacked(shifts)), log_partition)
+
+
+@dataclass(frozen=True)
+class LocalNaturals(Naturals):
+    """Summed sites of the rows of all leaves; as `Naturals`, what they say about the global values."""
+
+    leaves: tuple[Naturals, ...]
+    """The summed sites of each leaf in the coordinates of its view: [C, m + m_k, m + m_k]."""
+    messages: tuple[Message, ...]
+
+    @classmethod
+    def of(cls, leaves: Sequence[Naturals], m: int, map_function: MapFunction = map) -> LocalNaturals:
+        """The sum of the sites of leaves, each in the coordinates of its view."""
+        messages = tuple(map_function(lambda naturals: message_of(naturals, m), leaves))
+        total = Naturals.zeros(len(leaves[0].shift), m)
+        for message in messages:
+            total = total + message.naturals
+        return cls(total.precision, total.shift, tuple(leaves), messages)
+
+    @classmethod
+    def none(cls, n_latents: int, m: int, sizes: Sequence[int]) -> LocalNaturals:
+        """No sites, for leaves with so many points."""
+        return cls.of([Naturals.zeros(n_latents, m + size) for size in sizes], m)
+
+    @property
+    def m(self) -> int:
+        """Number of global inducing points."""
+        return int(self.shift.shape[1])
+
+    def replaced(self, changes: Mapping[int, Naturals]) -> LocalNaturals:
+        """The same with the summed sites of some leaves replaced, at the cost of these leaves."""
+        leaves, messages = list(self.leaves), list(self.messages)
+        precision, shift = self.precision.copy(), self.shift.copy()
+        for leaf, naturals in changes.items():
+            message = message_of(naturals, self.m)
+            precision += message.naturals.precision
+            precision -= messages[leaf].naturals.precision
+            shift += message.naturals.shift
+            shift -= messages[leaf].naturals.shift
+            leaves[leaf], messages[leaf] = naturals, message
+        return LocalNaturals(precision, shift, tuple(leaves), tuple(messages))
+
+    def view(self, leaf: int) -> Naturals:
+        """What all rows say about the values in the view of a leaf."""
+        own, message, m = self.leaves[leaf], self.messages[leaf].naturals, self.m
+        precision, shift = own.precision.copy(), own.shift.copy()
+        precision[:, :m, :m] += self.precision - message.precision
+        shift[:, :m] += self.shift - message.shift
+        return Naturals(precision, shift)
+
+    def posterior(self, map_function: MapFunction = map, dtype: Dtype = FLOAT64) -> LocalPosterior:
+        """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu)."""
+        core = Posterior.from_naturals(self, map_function)
+        return LocalPosterior(core.mean, core.covariance, core.half_log_determinant, self, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class LocalPosterior(Posterior):
+    """q of the inducing values of all leaves; as `Posterior`, its marginal of the global values."""
+
+    naturals: LocalNaturals
+    dtype: Dtype = field(default=FLOAT64, kw_only=True)
+    """Precision of the covariances of views."""
+
+    def view(self, leaf: int) -> Posterior:
+        """The marginal of the values in the view of a leaf, m + m_k of them."""
+        return self._views[leaf]
+
+    def of_global_values(self) -> Posterior:
+        """The marginal of the global values alone."""
+        sites = Naturals(self.naturals.precision, self.naturals.shift)
+        return Posterior(self.mean, self.covariance, self.half_log_determinant, sites)
+
+    @cached_property
+    def _views(self) -> _ForEachLeaf[Posterior]:
+        return _ForEachLeaf(
+            len(self.naturals.leaves),
+            lambda leaf: Posterior.from_naturals(self.naturals.view(leaf), dtype=self.dtype),
+        )
+
+    @property
+    def log_partition(self) -> float:
+        """The log-normaliser of q minus that of the prior, from messages: no view is needed."""
+        return super().log_partition + sum(m.log_partition for m in self.naturals.messages)
+
+    @property
+    def divergence(self) -> float:
+        """KL[q ‖ prior] = E_q[ηᵀu − ½uᵀΛu] − log partition; needs the views of all leaves."""
+        expected = 0.0
+        for leaf, own in enumerate(self.naturals.leaves):
+            view = self.view(leaf)
+            for P, eta, mean, S in zip(
+                own.precision, own.shift, view.mean, view.covariance, strict=True
+            ):
+                expected += float(eta @ mean - 0.5 * (np.sum(P * S) + mean @ P @ mean))
+        return expected - self.log_partition
+
+
+@dataclass
+class LocalSums(Sums):
+    """Sums of a pass over rows of several leaves: those that have no leaf are totals of all."""
+
+    parts: dict[int, Sums] = field(default_factory=dict)
+    """The sums of every leaf that the pass has met, in the coordinates of its view."""
+    shares: dict[int, float] = field(default_factory=dict)
+    """Share of a leaf's rows that were drawn for the pass."""
+    scale: float = 1.0
+    """What the sums were multiplied by since then."""
+    m: int = 0
+    """Number of global points."""
+    sizes: tuple[int, ...] = ()
+    """Numbers of points of all leaves."""
+
+    @classmethod
+    def of(
+        cls, parts: Mapping[int, Sums], shares: Mapping[int, float], m: int, sizes: tuple[int, ...]
+    ) -> LocalSums:
+        """The sums of leaves, taken together."""
+        n_latents = len(next(iter(parts.values())).shift)
+        nothing = Naturals.zeros(n_latents, 0)
+        return cls(
+            n_rows=sum(part.n_rows for part in parts.values()),
+            n_visited=sum(part.n_visited for part in parts.values()),
+            weight=sum(part.weight for part in parts.values()),
+            precision=nothing.precision,
+            shift=nothing.shift,
+            objective=sum(part.objective for part in parts.values()),
+            log_predictive=sum(part.log_predictive for part in parts.values()),
+            site_change=sum(part.site_change for part in parts.values()),
+            parts=dict(parts),
+            shares=dict(shares),
+            m=m,
+            sizes=sizes,
+        )
+
+    @property
+    def naturals(self) -> LocalNaturals:
+        """The summed sites of all leaves; leaves that the pass has not met have none."""
+        n_latents = len(self.shift)
+        leaves = [
+            self.parts[leaf].naturals if leaf in self.parts else Naturals.zeros(n_latents, self.m + size)
+            for leaf, size in enumerate(self.sizes)
+        ]
+        return LocalNaturals.of(leaves, self.m)
+
+    @property
+    def checksum(self) -> float:
+        """A number that is not finite if an entry of the summed sites is not."""
+        return sum(part.checksum for part in self.parts.values())
+
+    def __imul__(self, factor: float) -> LocalSums:
+        for name in ("n_rows", "n_visited", "weight", "objective", "log_predictive", "site_change"):
+            setattr(self, name, getattr(self, name) * factor)
+        for part in self.parts.values():
+            part *= factor
+        self.scale *= factor
+        return self

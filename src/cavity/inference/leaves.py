@@ -1,0 +1,272 @@
+"""How a posterior with local inducing points moves: the update of q for models with leaves.
+
+A step sees rows of a few leaves. Only these leaves, and what they say about the global values, change:
+the cost of a step does not depend on the number of leaves. Each leaf keeps the summed sites of its own
+rows, averaged over its own minibatches, and an optimiser's state of its own for its inducing points. So
+the sum of all leaves is never scaled up from those that a step has drawn. And it stands for the rows
+that steps have seen: if the first few hundred rows of a leaf stood for all of them, it would be sure of
+what they say by chance, until its next turn, and the kernel would learn not to trust it.
+
+The gradient by what all leaves share, the kernels and the global points, is estimated from the leaves of
+a step without bias: a leaf of which a share of the rows is drawn counts with that share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cavity.gp.leaves import LocalNaturals, LocalPosterior, LocalPrior, LocalSums
+from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.prior import ParameterGradient, Prior
+from cavity.gp.tiles import Sums
+from cavity.inference.optimizers import Adam, Optimizer, OptimizerState
+from cavity.inference.updates import Evaluation, Gradients, NaturalUpdate, gradient
+from cavity.typing import Array, Dtype
+
+
+@dataclass(frozen=True)
+class LeafState:
+    """What training knows of one leaf, besides its sites."""
+
+    Z: Array
+    """[m_k, d]: its inducing points."""
+    optimizer_state: OptimizerState
+    seen: float = 0.0
+    """How often its rows were in a step, on average: 1 after one epoch."""
+
+    @property
+    def known(self) -> float:
+        """The share of its rows that its sites stand for."""
+        return min(1.0, self.seen)
+
+
+@dataclass(frozen=True)
+class LocalState:
+    """The q of a model with leaves, and the inducing points of the leaves."""
+
+    naturals: LocalNaturals
+    leaves: tuple[LeafState, ...]
+
+    @property
+    def points(self) -> tuple[Array, ...]:
+        """The inducing points of every leaf."""
+        return tuple(leaf.Z for leaf in self.leaves)
+
+
+class LocalGradient:
+    """Gradients of the objective by what all leaves share, and by the points of each leaf in a pass.
+
+    sums: of the rows of some leaves, scaled up to all rows; known: the share of the rows of each of
+    these leaves that the posterior stands for, all by default.
+    """
+
+    def __init__(
+        self,
+        sums: LocalSums,
+        prior: LocalPrior,
+        posterior: LocalPosterior,
+        gamma: float = 0.0,
+        known: Mapping[int, float] | None = None,
+    ) -> None:
+        m, n_own = len(prior.Z), prior.own_kernel.n_dims
+        theta, Z = np.zeros(len(prior.kernel.theta)), np.zeros(prior.Z.shape)
+        whole = np.zeros((m, m), posterior.covariance.dtype)
+        self.by_leaf: dict[int, Array] = {}
+        """Gradient [m_k, d] by the points of each leaf, of the objective of that leaf's rows alone."""
+        for leaf, part in sums.parts.items():
+            assert part.theta is not None
+            assert part.Z is not None
+            view = posterior.view(leaf)
+            # As many rows as the posterior stands for count in the gradient, too.
+            share = 1.0 if known is None else known[leaf]
+            whole += share * _block(part, view, gamma, slice(m))
+            theta += share * part.theta
+            Z += share * part.Z[:m]
+            # The leaf's own prior is as much of the objective as the rows that were drawn are of it.
+            counted = sums.scale * sums.shares[leaf]
+            local = _twice(share * _block(part, view, gamma, slice(m, None)))
+            local += counted * _moment_gap(view, m)
+            local *= 0.5
+            through_K = prior.leaf(leaf).pull_back(local)
+            theta[n_own:] += through_K.theta
+            self.by_leaf[leaf] = (share * part.Z[m:] + through_K.Z) / counted
+        twice = _twice(whole)
+        twice += posterior.prior_minus_second_moment()
+        twice *= 0.5
+        through_K = prior.pull_back(twice)
+        theta[:n_own] += through_K.theta
+        self.shared = ParameterGradient(theta, Z + through_K.Z)
+        """Gradient by the kernels of g and r, and by the global points."""
+
+
+def parameter_gradient(sums: Sums, prior: Prior, posterior: Posterior) -> ParameterGradient:
+    """Gradient of the objective by kernel and global inducing points, with leaves or without."""
+    if not isinstance(prior, LocalPrior):
+        return gradient(sums, prior, posterior)
+    assert isinstance(sums, LocalSums)
+    assert isinstance(posterior, LocalPosterior)
+    return LocalGradient(sums, prior, posterior).shared
+
+
+def _twice(bracket: Array) -> Array:
+    twice: Array = bracket + bracket.T
+    return twice
+
+
+def _block(part: Sums, view: Posterior, gamma: float, at: slice) -> Array:
+    """A diagonal block of the rows' part of the gradient through K_mm: see `bracket_of_sites`."""
+    if part.bracket is not None:
+        return part.bracket[at, at]
+    assert part.pull is not None
+    dtype = view.covariance.dtype
+    block: Array = (view.mean[:, at].T @ part.pull[:, at]).astype(dtype, copy=False)
+    for covariance, precision in zip(view.covariance, part.precision, strict=True):
+        block -= covariance[at] @ precision[:, at].astype(dtype, copy=False)
+        if gamma:
+            block += (0.5 * gamma) * precision[at, at]
+    return block
+
+
+def _moment_gap(view: Posterior, m: int) -> Array:
+    """Σ_c (I − covariance_c − mean_c mean_cᵀ) of the leaf's own values in its view."""
+    own = Posterior(view.mean[:, m:], view.covariance[:, m:, m:], 0.0, view.naturals)
+    return own.prior_minus_second_moment()
+
+
+@dataclass(frozen=True)
+class LocalUpdate(NaturalUpdate):
+    """q is the sum of the sites of all leaves; a step replaces a share of those of some leaves."""
+
+    is_whitened: ClassVar[bool] = False  # the prior comes first: its leaves' points are a part of q
+    optimizer: Optimizer = field(default_factory=Adam)
+    """How the points of the leaves move."""
+    learn_inducing: bool = True
+
+    def start(self, posterior: Posterior, prior: Prior) -> LocalState:
+        """The sites of the posterior, and the points of the prior's leaves."""
+        assert isinstance(prior, LocalPrior)
+        assert isinstance(posterior, LocalPosterior)
+        leaves = [LeafState(Z, self.optimizer.initial(Z.size)) for Z in prior.leaves.points]
+        return LocalState(posterior.naturals, tuple(leaves))
+
+    def located(self, prior: Prior, q: LocalState) -> LocalPrior:
+        """The prior with the leaves' points of q."""
+        assert isinstance(prior, LocalPrior)
+        return prior.with_points(q.points)
+
+    def with_sites(self, q: LocalState, naturals: Naturals) -> LocalState:
+        """The same points with other summed sites."""
+        assert isinstance(naturals, LocalNaturals)
+        return replace(q, naturals=naturals)
+
+    def moments(self, q: LocalState, dtype: Dtype, prior: Prior | None = None) -> LocalPosterior:
+        """Moments of q, the covariances of views in the precision of the tiles."""
+        return q.naturals.posterior(self.map_latents, dtype)
+
+    def gradients(self, q: LocalState, sums: Sums, prior: Prior, posterior: Posterior) -> Gradients:
+        """The objective's gradient by what all leaves share, and by the points of the leaves."""
+        assert isinstance(sums, LocalSums)
+        assert isinstance(prior, LocalPrior)
+        assert isinstance(posterior, LocalPosterior)
+        known = {leaf: q.leaves[leaf].known for leaf in sums.parts}
+        found = LocalGradient(sums, prior, posterior, self.gamma or 0.0, known)
+        return Gradients(found.shared, np.zeros(0), found.by_leaf)
+
+    def moved(
+        self, q: LocalState, evaluation: Evaluation, gain: float, move: Array, rate: float
+    ) -> LocalState:
+        """The leaves of a pass with a share of their sites replaced, and with their points moved."""
+        sums = evaluation.sums
+        assert isinstance(sums, LocalSums)
+        leaves, changes = list(q.leaves), {}
+        for number, part in sums.parts.items():
+            leaf, share, before = leaves[number], sums.shares[number], q.naturals.leaves[number]
+            after = _after(leaf, share)
+            own = max(gain, min(1.0, share / after.seen))
+            # The sums are scaled up to all rows; those of a leaf stand for the rows seen of the leaf.
+            new = own * after.known / (sums.scale * share)
+            old = (1.0 - own) * (after.known / leaf.known if leaf.known else 1.0)
+            changes[number] = _weighted_sum(new, part.naturals, old, before)
+            Z, state = leaf.Z, leaf.optimizer_state
+            if self.learn_inducing:
+                slope = evaluation.by_leaf[number].ravel()
+                step, state = self.optimizer.step(state, slope, rate)
+                Z = Z + step.reshape(Z.shape)
+            leaves[number] = LeafState(Z, state, after.seen)
+        return LocalState(q.naturals.replaced(changes), tuple(leaves))
+
+    def retreated(self, q: LocalState, before: LocalState) -> LocalState:
+        """The sites before the last step, with the points that it moved half-way back."""
+        leaves = [
+            leaf
+            if leaf is last
+            else LeafState(
+                0.5 * (leaf.Z + last.Z), self.optimizer.shrunk(leaf.optimizer_state), last.seen
+            )
+            for leaf, last in zip(q.leaves, before.leaves, strict=True)
+        ]
+        return LocalState(before.naturals, tuple(leaves))
+
+    def as_arrays(self, q: LocalState) -> dict[str, Array]:
+        """Points, sites and optimisers' states of all leaves, each one after the other."""
+        arrays = {
+            "leaf_seen": np.array([leaf.seen for leaf in q.leaves]),
+            "leaf_points": np.concatenate([leaf.Z.ravel() for leaf in q.leaves]),
+            "leaf_precision": np.concatenate([own.precision.ravel() for own in q.naturals.leaves]),
+            "leaf_shift": np.concatenate([own.shift.ravel() for own in q.naturals.leaves]),
+        }
+        for each in fields(q.leaves[0].optimizer_state):
+            values = [np.ravel(getattr(leaf.optimizer_state, each.name)) for leaf in q.leaves]
+            arrays[f"leaf_optimizer_{each.name}"] = np.concatenate(values)
+        return arrays
+
+    def from_arrays(self, arrays: dict[str, Array], like: LocalState) -> LocalState:
+        """The state of arrays; `like` is one of the same sizes."""
+        parts = {name: _Reader(array) for name, array in arrays.items()}
+        leaves, naturals = [], []
+        for leaf, own in zip(like.leaves, like.naturals.leaves, strict=True):
+            optimizer_state = replace(
+                leaf.optimizer_state,
+                **{
+                    each.name: parts[f"leaf_optimizer_{each.name}"].like(
+                        getattr(leaf.optimizer_state, each.name)
+                    )
+                    for each in fields(leaf.optimizer_state)
+                },
+            )
+            seen = parts["leaf_seen"].like(leaf.seen)
+            leaves.append(LeafState(parts["leaf_points"].like(leaf.Z), optimizer_state, seen))
+            precision = parts["leaf_precision"].like(own.precision)
+            naturals.append(Naturals(precision, parts["leaf_shift"].like(own.shift)))
+        return LocalState(LocalNaturals.of(naturals, like.naturals.m), tuple(leaves))
+
+
+def _weighted_sum(a: float, first: Naturals, b: float, second: Naturals) -> Naturals:
+    """a·first + b·second."""
+    precision, shift = a * first.precision, a * first.shift
+    precision += b * second.precision
+    shift += b * second.shift
+    return Naturals(precision, shift)
+
+
+def _after(leaf: LeafState, share: float) -> LeafState:
+    """A leaf after a step with a share of its rows, as far as it counts the rows seen."""
+    return replace(leaf, seen=leaf.seen + share)
+
+
+class _Reader:
+    """Reads values of known shapes from one array, one after the other."""
+
+    def __init__(self, values: Array) -> None:
+        self._values, self._at = values, 0
+
+    def like(self, value: Any) -> Any:
+        """The next value, of the shape of another; a number if that is one."""
+        size = np.size(value)
+        part = self._values[self._at : self._at + size]
+        self._at += size
+        return part.reshape(value.shape) if isinstance(value, np.ndarray) else type(value)(part[0])

@@ -1,0 +1,102 @@
+"""Routings: which leaf a row falls into, and minibatches of a few leaves."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+from cavity.data import ArraySource
+from cavity.data.leaves import leaf_batches, with_leaves
+from cavity.data.routing import (
+    TreeRouting,
+    learn_clusters,
+    learn_from_estimator,
+    learn_tree,
+    leaves_of_rows,
+)
+from cavity.data.scaling import Scaling
+from cavity.data.source import ClassWeightedSource
+
+
+def table(n=2_000, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)).astype(np.float32)
+    return X, (np.sin(3 * X[:, 0]) + X[:, 1] > 0).astype(np.int8)
+
+
+def test_tree_divides_rows_as_scikit_learn_does():
+    X, y = table()
+    tree = DecisionTreeClassifier(max_leaf_nodes=9, random_state=0).fit(X, y)
+    ours, theirs = TreeRouting.of(tree.tree_)(X), tree.apply(X)
+    assert len(np.unique(ours)) == len(np.unique(theirs)) == 9
+    assert len(np.unique(np.column_stack([ours, theirs]), axis=0)) == 9
+
+
+def test_leaves_of_a_learned_tree_have_many_rows():
+    X, y = table()
+    routing = learn_tree(ArraySource(X, y), 8, seed=0)
+    leaf = leaves_of_rows(ArraySource(X, y), routing)
+    assert routing.n_leaves == 8
+    assert np.bincount(leaf, minlength=8).min() >= 0.25 * len(X) / 8
+
+
+def test_tree_of_rows_of_one_label_is_one_leaf():
+    X, y = table()
+    routing = learn_tree(ArraySource(X, np.zeros_like(y)), 8, seed=0)
+    assert routing.n_leaves == 1
+    assert not routing(X).any()
+
+
+def test_one_leaf_has_all_rows():
+    X, y = table()
+    routing = learn_tree(ArraySource(X, y), 1, seed=0)
+    assert routing.n_leaves == 1
+    assert not routing(X).any()
+
+
+def test_clusters_route_to_the_nearest_centre():
+    X, y = table()
+    routing = learn_clusters(ArraySource(X, y), Scaling.identity(3), 5, seed=0)
+    squares = ((X[:, None].astype(float) - routing.centres) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(routing(X), squares.argmin(axis=1))
+    assert routing.n_leaves == 5
+
+
+def test_values_that_no_training_row_has_are_the_last_leaf():
+    X, y = table()
+    clusters = KMeans(4, n_init=1, random_state=0).fit(X)
+    some = clusters.predict(X) != 2
+    routing = learn_from_estimator(ArraySource(X[some], y[some]), clusters)
+    assert routing.n_leaves == 4
+    np.testing.assert_array_equal(routing(X)[~some], 3)
+    assert routing(X)[some].max() == 2
+
+
+def test_estimator_with_several_leaves_a_row_is_refused():
+    X, y = table(200)
+    forest = RandomForestClassifier(3, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"its apply gives an array of shape \(200, 3\)"):
+        learn_from_estimator(ArraySource(X, y), forest)
+
+
+@pytest.mark.parametrize("sizes", [(4_000, 4_000), (7_000, 30, 1, 1_500)])
+def test_minibatches_have_few_leaves_and_every_row_once(sizes):
+    leaf = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    parts = list(leaf_batches(leaf, 1_024, np.random.default_rng(1)))
+    assert len({len(part) for part in parts}) <= 3  # two chunks, whose sizes differ by one
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(leaf)))
+    later = list(leaf_batches(leaf, 1_024, np.random.default_rng(1), skip=3))
+    for one, same in zip(later, parts[3:], strict=True):
+        np.testing.assert_array_equal(one, same)
+
+
+def test_weights_of_classes_stay_with_the_rows():
+    X, y = table(100)
+    weight = np.random.default_rng(0).uniform(size=100)
+    source = ClassWeightedSource(ArraySource(X, y, weight), np.array([2.0, 0.5]), 7.0)
+    rows = source.weighted_rows()
+    np.testing.assert_allclose(rows.weight, weight * np.where(y == 1, 0.5, 2.0))
+    assert rows.total_weight == 7.0
+    assert with_leaves(rows, np.zeros(100, np.int16)).leaf is not None
+    assert rows.leaf is None

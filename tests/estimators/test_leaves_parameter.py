@@ -1,0 +1,226 @@
+"""The parameter `leaves` of the classifiers: local inducing points, from fit to file."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.tree import DecisionTreeClassifier
+
+import cavity
+from cavity import SEPClassifier, SVIClassifier, TableClassifier
+from cavity.errors import CheckpointError
+from support import PINNED
+
+SETTINGS = {name: value for name, value in PINNED.items() if name != "scaling"} | {"n_local": 16}
+
+
+def stripes(n=3_000, seed=0):
+    """Rows [n, 2] whose label changes nine times along the first column: much to learn everywhere."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.uniform(0, 20, size=n), rng.normal(size=n)])
+    latent = 3 * np.sin(1.5 * X[:, 0] + 0.3 * X[:, 1]) + rng.normal(size=n)
+    return X, (latent > 0).astype(int)
+
+
+def classifier(leaves=6, **parameters):
+    """A classifier that needs no race, with few points."""
+    config = {**SETTINGS, **parameters.pop("config", {})}
+    if leaves is None:
+        del config["n_local"]
+    given = {
+        "n_inducing": 4,
+        "batch_size": 200,
+        "max_epochs": 10,
+        "scaling": "standard",
+        "random_state": 0,
+        "n_jobs": 1,
+    }
+    return SEPClassifier(leaves=leaves, config=config, **{**given, **parameters})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return classifier().fit(*stripes())
+
+
+def test_leaves_beat_as_many_points_a_row_for_all_rows(fitted):
+    X, y = stripes(seed=1)
+    plain = classifier(None, n_inducing=20).fit(*stripes())
+
+    def log_loss(model):
+        return -np.mean(model.predict_log_proba(X)[np.arange(len(y)), y])
+
+    assert log_loss(fitted) < 0.9 * log_loss(plain)
+
+
+def test_every_method_answers(fitted):
+    X, _ = stripes(50, seed=2)
+    assert len(fitted.model_.local.leaves) == 6
+    mean, variance = fitted.latent_mean_and_variance(X)
+    one_by_one = [fitted.latent_mean_and_variance(X[i : i + 1]) for i in range(5)]
+    np.testing.assert_allclose(mean[:5], [m[0] for m, _ in one_by_one], rtol=1e-6)
+    assert (variance > 0).all()
+    uncertainty = fitted.predict_uncertainty(X)
+    np.testing.assert_allclose(uncertainty.total, uncertainty.aleatoric + uncertainty.epistemic)
+    assert fitted.ood_score(X).max() < fitted.ood_score([[100.0, -100.0]])[0]
+    assert fitted.feature_importances_.sum() == pytest.approx(1.0)
+    assert np.isfinite(fitted.loo_log_proba_).sum() >= 2_900
+    draws = fitted.sample_latent(X, 4_000, random_state=0)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.15)
+    np.testing.assert_allclose(draws.var(axis=1), variance, rtol=0.2)
+    assert "n_leaves" in fitted.config_.as_dict()
+
+
+def test_evidence_at_the_fitted_parameters_is_that_of_the_fit_and_has_its_gradient(fitted):
+    model = classifier(validation_fraction=None, config={"trace_penalty": 0.0}).fit(*stripes(400))
+    theta = model.kernel_.theta
+    value, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
+    assert value == pytest.approx(model.log_marginal_likelihood_value_, rel=1e-3)
+    step = 1e-4
+    move = np.eye(len(theta))[3] * step
+    up, down = (model.log_marginal_likelihood(theta + sign * move) for sign in (1, -1))
+    assert slope[3] == pytest.approx((up - down) / (2 * step), rel=1e-3, abs=1e-3)
+
+
+def test_model_file_predicts_the_same(fitted, tmp_path):
+    X, _ = stripes(200, seed=3)
+    fitted.save(tmp_path / "model.cavity")
+    again = cavity.load(tmp_path / "model.cavity")
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+
+
+@pytest.mark.filterwarnings("ignore:.*before it converged")
+def test_all_rows_at_once_is_the_same_model(fitted):
+    X, y = stripes(1_000)
+    whole = classifier(batch_size=None, max_epochs=40).fit(X, y)
+    assert whole.n_iter_ <= 40
+    assert whole.score(*stripes(seed=1)) > 0.85
+
+
+def test_table_with_leaves():
+    pd = pytest.importorskip("pandas")
+    X, y = stripes(600)
+    frame = pd.DataFrame({"along": X[:, 0], "kind": np.where(X[:, 1] > 0, "a", "b"), "late": y})
+    model = TableClassifier(classifier(max_epochs=5)).fit(frame, "late")
+    assert len(model.estimator_.model_.local.leaves) == 6
+    assert model.relevance_[0].name == "along"
+    assert np.isfinite(model.predict_proba(frame)).all()
+
+
+def test_three_classes():
+    X, y = stripes(800)
+    y = np.where(X[:, 0] < 10, y, 2 * y)
+    model = classifier(max_epochs=20).fit(X, y)
+    assert model.predict_proba(X).shape == (800, 3)
+    assert model.score(X, y) > 0.8
+
+
+def test_rows_of_no_weight_are_left_out_and_classes_may_weigh_more():
+    X, y = stripes(400)
+    weight = np.ones(len(y))
+    weight[:50] = 0.0
+    model = classifier(class_weight={0: 5.0}, max_epochs=10).fit(X, y, weight)
+    assert np.isnan(model.loo_log_proba_[:50]).all()
+    assert np.isfinite(model.loo_log_proba_[50:]).all()
+    plain = classifier(max_epochs=10).fit(X, y, weight)
+    assert model.predict_proba(X)[:, 0].mean() > plain.predict_proba(X)[:, 0].mean() + 0.05
+
+
+@pytest.mark.parametrize(
+    "router",
+    [DecisionTreeClassifier(max_leaf_nodes=5, random_state=0), KMeans(4, random_state=0, n_init=1)],
+)
+def test_estimator_of_ones_own_says_which_leaf_a_row_is_in(router):
+    X, y = stripes(800)
+    router.fit(X, y)
+    model = classifier(router, max_epochs=2).fit(X, y)
+    n_values = len(np.unique(router.apply(X) if hasattr(router, "apply") else router.predict(X)))
+    assert len(model.model_.local.leaves) == n_values + 1
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_fit_that_was_killed_resumes(tmp_path):
+    X, y = stripes(1_500)
+    path = tmp_path / "run.ckpt"
+    parameters = {"max_epochs": 3, "validation_fraction": None}
+    whole = classifier(**parameters).fit(X, y)
+
+    class Stop:
+        def update(self, iteration, share):
+            if iteration.iteration >= 4:
+                raise OverflowError
+
+    with cavity.inference.reporting(Stop()), pytest.raises(OverflowError):
+        classifier(**parameters, checkpoint=path, config={"checkpoint_interval": 0.0}).fit(X, y)
+    assert path.exists()
+    resumed = classifier(**parameters, checkpoint=path, config={"checkpoint_interval": 0.0}).fit(X, y)
+    np.testing.assert_allclose(resumed.predict_proba(X), whole.predict_proba(X), atol=1e-10)
+
+
+def test_checkpoint_of_other_leaves_is_refused(tmp_path):
+    X, y = stripes(1_500)
+    path = tmp_path / "run.ckpt"
+
+    class Stop:
+        def update(self, iteration, share):
+            if iteration.iteration >= 4:
+                raise OverflowError
+
+    parameters = {"max_epochs": 3, "checkpoint": path, "config": {"checkpoint_interval": 0.0}}
+    with cavity.inference.reporting(Stop()), pytest.raises(OverflowError):
+        classifier(**parameters).fit(X, y)
+    with pytest.raises(CheckpointError, match="n_leaves"):
+        classifier(5, **parameters).fit(X, y)
+
+
+def test_race_decides_the_rest():
+    X, y = stripes(2_500)
+    model = SEPClassifier(leaves=4, max_epochs=1, random_state=0, n_jobs=1, config={"n_local": 8})
+    model.fit(X, y)
+    assert model.race_ is not None
+    assert model.config_.n_leaves == 4
+    assert model.config_.n_local == 8
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_held_out_rows_decide_whether_there_are_leaves(helps, monkeypatch):
+    monkeypatch.setattr("cavity.estimators.racing.LEAST_ROWS_OF_LEAVES", 1_000)
+    monkeypatch.setattr("cavity.inference.race.ROWS_OF_A_LEAF", (500,))
+    X, y = stripes(2_000)
+    if not helps:
+        y = np.random.default_rng(5).permutation(y)
+    model = classifier("auto", max_epochs=12, n_inducing=5).fit(X, y)
+    assert [entry.n_leaves for entry in model.race_].count(None) == 1
+    assert (model.config_.n_leaves is not None) == helps
+    assert (model.model_.local is not None) == helps
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"leaves": 0}, "leaves=0 is not possible"),
+        ({"leaves": "tree"}, "leaves='tree' is not possible"),
+        ({"config": {"n_leaves": 3}}, "set leaves of SEPClassifier instead"),
+        ({"config": {"n_local": 3}}, "n_local=3 needs leaves"),
+        ({"leaves": 3, "config": {"exact_gradient": True}}, "does not go with exact_gradient"),
+        ({"leaves": 3, "config": {"site_storage": "factors"}}, "does not go with site_storage"),
+        ({"leaves": 3, "config": {"n_predicting": 300}}, "n_predicting=300 does not go with n_leaves=3"),
+    ],
+)
+def test_what_does_not_go_with_leaves_is_refused(parameters, words):
+    with pytest.raises(ValueError, match=words):
+        SEPClassifier(random_state=0, **parameters).fit(*stripes(100))
+
+
+def test_what_needs_other_rows_is_refused(tmp_path):
+    X, y = stripes(200)
+    with pytest.raises(ValueError, match='does not go with method="vi"'):
+        SVIClassifier(leaves=3).fit(X, y)
+    with pytest.raises(ValueError, match="partial_fit cannot learn with them"):
+        classifier().partial_fit(X, y)
+    model = classifier(max_epochs=1, warm_start=True).fit(X, y)
+    with pytest.raises(ValueError, match="warm_start=True does not go with local inducing points"):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match="warm_start=True does not go with local inducing points"):
+        model.set_params(leaves=None, config=None).fit(X, y)
+    with pytest.raises(ValueError, match="cannot be exported to ONNX"):
+        cavity.to_onnx(model, tmp_path / "model.onnx")

@@ -1,0 +1,376 @@
+"""Inference with local inducing points against EP on the covariance of all rows, written out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Sum
+
+from cavity.data.leaves import leaf_batches, with_leaves
+from cavity.data.routing import TreeRouting
+from cavity.data.scaling import Scaling
+from cavity.gp.leaves import Leaves, LocalPrior
+from cavity.gp.model import Model
+from cavity.gp.parameters import ParameterSpace
+from cavity.gp.prior import Prior
+from cavity.inference.leaves import LocalGradient, LocalUpdate
+from cavity.inference.optimizers import Adam
+from cavity.inference.rule import ExpectationPropagation, Variational
+from cavity.inference.sweep import SiteSum, Sweep, SweepOptions
+from cavity.inference.trainer import Batch, Trainer, make_problem
+from cavity.inference.updates import objective
+from reference import expectation_propagation, predict
+from support import fixed_point, make_engine, signs
+
+FLOAT64 = np.dtype(np.float64)
+JITTER = 1e-8
+KERNEL = Sum(ConstantKernel(0.8) * RBF([1.1, 0.9]), ConstantKernel(1.3) * Matern([0.5, 0.7], nu=1.5))
+
+
+def three_leaves():
+    """Leaves left of −0.4, between, and right of 0.6 in the first column."""
+    return TreeRouting(
+        feature=np.array([0, 0, 0, 0, 0]),
+        threshold=np.array([-0.4, 0.0, 0.6, 0.0, 0.0]),
+        left=np.array([1, 1, 3, 3, 4]),
+        right=np.array([2, 1, 4, 3, 4]),
+        leaf=np.array([-1, 0, -1, 1, 2]),
+    )
+
+
+def rows(n=30, seed=0):
+    """Rows [n, 2] and class codes [n] with a structure finer than that of the global kernel."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, (np.sin(4 * X[:, 0]) + X[:, 1] + 0.3 * rng.normal(size=n) > 0).astype(np.int8)
+
+
+def local_prior(kernel=KERNEL, seed=1, routing=None, sizes=(2, 3, 2)):
+    """A prior with four points for all rows and some in every leaf."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(4, 2))
+    points = tuple(rng.normal(size=(size, 2)) for size in sizes)
+    return LocalPrior(kernel, Z, FLOAT64, Leaves(routing or three_leaves(), points), JITTER, JITTER)
+
+
+def leaf_engine(X, labels, routing, **options):
+    """An engine whose rows know their leaves."""
+    engine = make_engine(X, labels, **options)
+    engine.source = with_leaves(engine.source, routing(X))
+    return engine
+
+
+def fitc(prior, X, X_star=None):
+    """Covariance of the latent values at rows with the block structure written out.
+
+    Q_g + [same leaf] Q_r, plus the residual on the diagonal; or the covariances with other rows.
+    """
+    routing, points = prior.leaves.routing, prior.leaves.points
+    other = X if X_star is None else X_star
+
+    def nystrom(kernel, Z, A, B):
+        K = kernel(Z, Z)
+        K = K + JITTER * np.mean(np.diag(K)) * np.eye(len(Z))
+        return kernel(A, Z) @ np.linalg.solve(K, kernel(Z, B))
+
+    Q = nystrom(prior.kernel.k1, prior.Z, other, X)
+    here, there = routing(other), routing(X)
+    for leaf, Z in enumerate(points):
+        same = np.outer(here == leaf, there == leaf)
+        Q += np.where(same, nystrom(prior.kernel.k2, Z, other, X), 0.0)
+    if X_star is not None:
+        return Q
+    return Q + np.diag(prior.kernel.diag(X) - np.diag(Q))
+
+
+def test_evidence_scores_and_predictions_are_those_of_ep_on_all_rows():
+    X, labels = rows()
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    point = fixed_point(engine, prior)
+    K = fitc(prior, X)
+    truth = expectation_propagation(K, signs(labels))
+    assert point.objective == pytest.approx(truth.log_evidence, abs=1e-8)
+    np.testing.assert_allclose(engine.log_predictive, truth.log_predictive, atol=1e-8)
+    X_star = rows(seed=5)[0]
+    expected = predict(truth, K, fitc(prior, X, X_star), prior.kernel.diag(X_star))
+    model = Model.from_prior(prior, point.posterior, Scaling.identity(2), engine.rule.likelihood)
+    mean, variance = model.latent_moments(X_star)
+    np.testing.assert_allclose(mean[0], expected[0], atol=1e-8)
+    np.testing.assert_allclose(variance[0], expected[1], atol=1e-8)
+
+
+def test_joint_moments_are_those_of_ep_on_all_rows():
+    X, labels = rows()
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    point = fixed_point(engine, prior)
+    model = Model.from_prior(prior, point.posterior, Scaling.identity(2), engine.rule.likelihood)
+    truth = expectation_propagation(fitc(prior, X), signs(labels))
+    X_star = rows(8, seed=5)[0]
+    cross = fitc(prior, X, X_star)
+    Q = fitc(prior, X_star)
+    # The test rows' own covariance is that of the whole prior, whose residuals they share in a leaf.
+    leaf = prior.leaves.routing(X_star)
+    kernel = prior.kernel
+    K_star = kernel.k1(X_star) + np.where(np.equal.outer(leaf, leaf), kernel.k2(X_star), 0.0)
+    noisy = fitc(prior, X) + np.diag(1 / truth.precision)
+    mean, covariance = model.joint_moments(X_star)
+    np.testing.assert_allclose(
+        mean[0], cross @ np.linalg.solve(noisy, truth.shift / truth.precision), atol=1e-8
+    )
+    np.testing.assert_allclose(
+        covariance[0], K_star - cross @ np.linalg.solve(noisy, cross.T), atol=1e-8
+    )
+    np.testing.assert_allclose(np.diag(Q), np.diag(K_star), atol=1e-8)
+
+
+def evidence(X, labels, prior):
+    return fixed_point(leaf_engine(X, labels, prior.leaves.routing), prior, tol=1e-11).objective
+
+
+def test_gradient_is_that_of_the_converged_evidence():
+    X, labels = rows()
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    point = fixed_point(engine, prior)
+    sums = engine.run(Sweep(prior, point.posterior, engine.rule, SweepOptions(damping=0.0)))
+    found = LocalGradient(sums, prior, point.posterior)
+    step = 1e-5
+
+    def slope(changed):
+        return (evidence(X, labels, changed(step)) - evidence(X, labels, changed(-step))) / (2 * step)
+
+    theta = prior.kernel.theta
+    for i in range(len(theta)):
+        move = np.eye(len(theta))[i]
+        expected = slope(lambda h, move=move: prior.at(prior.kernel.clone_with_theta(theta + h * move)))
+        assert found.shared.theta[i] == pytest.approx(expected, abs=1e-6)
+
+    def moved(h):
+        Z = prior.Z.copy()
+        Z[1, 0] += h
+        return LocalPrior(prior.kernel, Z, FLOAT64, prior.leaves, JITTER, JITTER)
+
+    assert found.shared.Z[1, 0] == pytest.approx(slope(moved), abs=1e-6)
+    for leaf in range(3):
+
+        def moved_in_leaf(h, leaf=leaf):
+            points = list(map(np.copy, prior.leaves.points))
+            points[leaf][1, 1] += h
+            return prior.with_points(tuple(points))
+
+        assert found.by_leaf[leaf][1, 1] == pytest.approx(slope(moved_in_leaf), abs=1e-6)
+
+
+def test_gradient_from_summed_sites_is_that_from_rows():
+    X, labels = rows()
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing, rule=Variational())
+    q = fixed_point(engine, prior).posterior
+    found = []
+    for bracket in (True, False):
+        # In VI h = −ν̃ and γ = ν̃ in every row.
+        sums = engine.run(Sweep(prior, q, engine.rule, SweepOptions(bracket=bracket)))
+        found.append(LocalGradient(sums, prior, q, gamma=1.0))
+    np.testing.assert_allclose(found[0].shared.theta, found[1].shared.theta, atol=1e-9)
+    np.testing.assert_allclose(found[0].shared.Z, found[1].shared.Z, atol=1e-9)
+    for leaf in range(3):
+        np.testing.assert_allclose(found[0].by_leaf[leaf], found[1].by_leaf[leaf], atol=1e-9)
+
+
+def test_one_leaf_with_kernels_of_one_shape_is_the_model_without_leaves():
+    X, labels = rows()
+    shape, Z = RBF([1.1, 0.9], "fixed"), np.random.default_rng(1).normal(size=(5, 2))
+    everywhere = TreeRouting.everywhere()
+    kernel = Sum(ConstantKernel(0.8) * shape, ConstantKernel(1.3) * shape)
+    prior = LocalPrior(kernel, Z, FLOAT64, Leaves(everywhere, (Z,)), JITTER, JITTER)
+    point = fixed_point(leaf_engine(X, labels, everywhere), prior)
+    plain = Prior(ConstantKernel(2.1) * shape, Z, FLOAT64, JITTER)
+    truth = fixed_point(make_engine(X, labels), plain)
+    assert point.objective == pytest.approx(truth.objective, abs=1e-8)
+    X_star, likelihood = rows(seed=5)[0], ExpectationPropagation().likelihood
+    models = [
+        Model.from_prior(*part, Scaling.identity(2), likelihood)
+        for part in ((prior, point.posterior), (plain, truth.posterior))
+    ]
+    for ours, theirs in zip(*(model.latent_moments(X_star) for model in models), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-8)
+    np.testing.assert_allclose(*(model.remaining_variance_share(X_star) for model in models), atol=1e-8)
+
+
+def test_leaf_of_no_rows_keeps_its_prior():
+    X, labels = rows()
+    X = X[X[:, 0] <= 0.6]
+    labels = labels[: len(X)]
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    point = fixed_point(engine, prior)
+    truth = expectation_propagation(fitc(prior, X), signs(labels))
+    assert point.objective == pytest.approx(truth.log_evidence, abs=1e-8)
+    size = len(prior.leaves.points[2])
+    own = point.posterior.view(2).covariance[0, -size:, -size:]
+    np.testing.assert_allclose(own, np.eye(size), atol=1e-12)
+    # Far from the points of g and in the empty leaf, nothing is known.
+    model = Model.from_prior(prior, point.posterior, Scaling.identity(2), engine.rule.likelihood)
+    assert model.remaining_variance_share(np.array([[30.0, 30.0]]))[0, 0] == pytest.approx(1.0)
+
+
+def test_row_on_a_seam_goes_left():
+    routing = three_leaves()
+    X = np.array([[-0.4, 9.0], [np.nextafter(-0.4, 1), 0.0], [0.6, 0.0], [0.7, 0.0]])
+    assert routing(X).tolist() == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_number_of_threads_does_not_change_the_sums(n_threads):
+    X, labels = rows(400)
+    prior = local_prior()
+    sums = []
+    for count in (1, n_threads):
+        engine = leaf_engine(X, labels, prior.leaves.routing, n_threads=count)
+        q = engine.run(Sweep(prior, empty_posterior(prior), engine.rule)).naturals
+        sums.append(q)
+    for ours, theirs in zip(sums[0].leaves, sums[1].leaves, strict=True):
+        np.testing.assert_array_equal(ours.precision, theirs.precision)
+
+
+def empty_posterior(prior):
+    return make_problem(
+        make_engine(*rows(4)), ExpectationPropagation(), space_of(prior), None, leaves=prior.leaves
+    ).posterior
+
+
+def space_of(prior):
+    return ParameterSpace(prior.kernel, prior.Z)
+
+
+def test_gradients_of_minibatches_have_the_mean_of_all_rows():
+    X, labels = rows(600)
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    problem = replace(
+        make_problem(engine, engine.rule, space_of(prior), None, leaves=prior.leaves), jitter=JITTER
+    )
+    trainer = Trainer(problem, Adam(), SweepOptions(), LocalUpdate())
+    state = trainer.init()
+    for _ in range(3):
+        state, _ = trainer.step(state)
+    whole = trainer.evaluate(state.x, state.q, 1.0)
+    # Chunks of 30 rows: every row is in one minibatch.
+    parts = [
+        trainer.evaluate(state.x, state.q, 1.0, block) for block in small_batches(engine.source, 60, 30)
+    ]
+    assert len(parts) == 10
+    for leaf in range(3):
+        seen = [part for part in parts if leaf in part.by_leaf]
+        counted = [part.sums.scale * part.sums.shares[leaf] for part in seen]
+        total = sum(c * part.by_leaf[leaf] for c, part in zip(counted, seen, strict=True))
+        np.testing.assert_allclose(total / len(parts), whole.by_leaf[leaf], atol=1e-7)
+    np.testing.assert_allclose(np.mean([part.slope for part in parts], axis=0), whole.slope, atol=1e-7)
+
+
+def small_batches(source, size, chunk, seed=0):
+    from cavity.data import leaves
+    from cavity.data.arrays import ArrayBlock
+
+    before, leaves.ROWS_OF_A_CHUNK = leaves.ROWS_OF_A_CHUNK, chunk
+    try:
+        for index in leaf_batches(source.leaf, size, np.random.default_rng(seed)):
+            yield ArrayBlock(source, index)
+    finally:
+        leaves.ROWS_OF_A_CHUNK = before
+
+
+def test_a_step_changes_the_leaves_that_it_sees_alone():
+    X, labels = rows(600)
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    problem = make_problem(engine, engine.rule, space_of(prior), None, leaves=prior.leaves)
+    trainer = Trainer(problem, Adam(), SweepOptions(), LocalUpdate())
+    state = trainer.init()
+    block = next(
+        b for b in small_batches(engine.source, 30, 30) if len(set(engine.source.leaf[b.index])) == 1
+    )
+    (leaf,) = set(engine.source.leaf[block.index].tolist())
+    after, _ = trainer.step(state, Batch(block, gain=0.1))
+    for number in range(3):
+        same = after.q.leaves[number] is state.q.leaves[number]
+        assert same == (number != leaf)
+    # The sites of a leaf stand for the rows of it that were seen.
+    found = after.q.naturals.leaves[leaf]
+    sums = engine.run(SiteSum(prior), block)
+    np.testing.assert_allclose(found.precision, sums.parts[leaf].precision, rtol=1e-8)
+
+
+def test_sites_of_an_epoch_are_those_of_all_rows():
+    X, labels = rows(600)
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    problem = make_problem(engine, engine.rule, space_of(prior), None, leaves=prior.leaves)
+    problem = replace(problem, jitter=JITTER, space=replace(space_of(prior), learn_kernel=False))
+    problem = replace(problem, space=replace(problem.space, learn_inducing=False))
+    trainer = Trainer(problem, Adam(), SweepOptions(), LocalUpdate(learn_inducing=False))
+    state = trainer.init()
+    for block in small_batches(engine.source, 60, 30):
+        state, _ = trainer.step(state, Batch(block, gain=1e-3))
+    whole = engine.run(SiteSum(prior)).naturals
+    for ours, theirs in zip(state.q.naturals.leaves, whole.leaves, strict=True):
+        np.testing.assert_allclose(ours.precision, theirs.precision, rtol=1e-8, atol=1e-10)
+    assert [leaf.seen for leaf in state.q.leaves] == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_objective_of_a_rebuilt_q_is_the_evidence():
+    X, labels = rows()
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    point = fixed_point(engine, prior)
+    sums = engine.run(Sweep(prior, point.posterior, engine.rule, SweepOptions(damping=0.0)))
+    assert objective(sums, point.posterior, engine.rule) == pytest.approx(point.objective, abs=1e-8)
+
+
+def test_weight_is_a_number_of_copies():
+    X, labels = rows()
+    prior = local_prior()
+    copies = np.random.default_rng(3).integers(0, 3, size=len(X))
+    weighted = leaf_engine(X, labels, prior.leaves.routing, weight=copies.astype(float))
+    many = np.repeat(np.arange(len(X)), copies)
+    copied = leaf_engine(X[many], labels[many], prior.leaves.routing)
+    ours, theirs = fixed_point(weighted, prior), fixed_point(copied, prior)
+    assert ours.objective == pytest.approx(theirs.objective, abs=1e-8)
+    for leaf in range(3):
+        np.testing.assert_allclose(
+            ours.posterior.view(leaf).covariance, theirs.posterior.view(leaf).covariance, atol=1e-8
+        )
+
+
+def test_files_keep_every_bit():
+    X, labels = rows(600)
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    problem = make_problem(engine, engine.rule, space_of(prior), None, leaves=prior.leaves)
+    update = LocalUpdate()
+    trainer = Trainer(problem, Adam(), SweepOptions(), update)
+    start = trainer.init()
+    state, _ = trainer.step(start, Batch(next(small_batches(engine.source, 60, 30))))
+    arrays = update.as_arrays(state.q)
+    back = update.from_arrays(arrays, start.q)
+    for name, array in update.as_arrays(back).items():
+        np.testing.assert_array_equal(array, arrays[name])
+    assert [leaf.seen for leaf in back.leaves] == [leaf.seen for leaf in state.q.leaves]
+
+
+def test_failed_step_goes_half_way_back():
+    X, labels = rows(600)
+    prior = local_prior()
+    engine = leaf_engine(X, labels, prior.leaves.routing)
+    problem = make_problem(engine, engine.rule, space_of(prior), None, leaves=prior.leaves)
+    update = LocalUpdate()
+    trainer = Trainer(problem, Adam(), SweepOptions(), update)
+    before = trainer.init()
+    after, _ = trainer.step(before)
+    back = update.retreated(after.q, before.q)
+    assert back.naturals is before.q.naturals
+    for now, new, old in zip(back.leaves, after.q.leaves, before.q.leaves, strict=True):
+        np.testing.assert_allclose(now.Z, 0.5 * (new.Z + old.Z))
+        assert now.optimizer_state.scale == 0.5
