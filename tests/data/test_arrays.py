@@ -131,6 +131,20 @@ def test_rows_of_a_file_that_shrinks_are_an_error(tmp_path, kind):
         list(batches)
 
 
+def test_a_file_that_shrinks_after_its_size_was_checked(tmp_path, monkeypatch):
+    path = tmp_path / "X.npy"
+    np.save(path, MANY)
+    source, check = open_source(path, MANY_LABELS), ArrayBlock._check_size
+
+    def checked_too_early(block, mapping):
+        check(block, mapping)
+        os.truncate(path, 10_000)
+
+    monkeypatch.setattr(ArrayBlock, "_check_size", checked_too_early)
+    with pytest.raises(SourceError, match=r"shrank from .* to 10,000 bytes"):
+        source.blocks(100)[-1].load()
+
+
 @pytest.mark.parametrize("batch_size", [None, 500])
 def test_a_fit_on_a_file_that_shrinks_ends_in_words(tmp_path, batch_size):
     path = tmp_path / "X.npy"

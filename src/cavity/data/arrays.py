@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from mmap import mmap
@@ -47,6 +48,56 @@ def mapping_of(X: ArrayOrSparse) -> mmap | None:
     return X
 
 
+class FileRows:
+    """Reads rows of an array that is mapped to a file by system calls.
+
+    Reading through the map ends the process by a signal where the file has shrunk. A system call tells.
+    """
+
+    def __init__(self, X: AnyArray, path: str | os.PathLike[str], position: int) -> None:
+        """X: [n, d], in C order; its first row is at a position of the file."""
+        self._handle, self._position = os.open(path, os.O_RDONLY), position
+        weakref.finalize(self, os.close, self._handle)
+        self._dtype, self._width = X.dtype, X.shape[1]
+
+    @classmethod
+    def of(cls, X: ArrayOrSparse) -> FileRows | None:
+        """A reader of the rows of X, if they are in a file that can be opened again."""
+        first = X
+        while isinstance(first, np.ndarray) and not isinstance(first.base, mmap):
+            first = first.base
+        if not isinstance(first, np.memmap) or first.filename is None or not hasattr(os, "preadv"):
+            return None
+        if X.ndim != 2 or not X.flags.c_contiguous or not X.size:
+            return None
+        start = X.__array_interface__["data"][0] - first.__array_interface__["data"][0]
+        ends = np.array([0, len(X) - 1])
+        try:
+            found = cls(X, first.filename, int(first.offset) + start)
+            same = found.read(ends).tobytes() == X[ends].tobytes()
+        except OSError:
+            return None
+        return found if same else None  # another file has the name now
+
+    def read(self, index: slice | IntArray) -> AnyArray:
+        """Rows [t, d] of a slice without steps, or with some numbers; OSError if the file has fewer."""
+        if isinstance(index, slice):
+            starts, length = np.array([index.start]), index.stop - index.start
+        else:
+            starts, length = index, 1
+        out = np.empty((len(starts) * length, self._width), self._dtype)
+        n_bytes = length * self._width * self._dtype.itemsize
+        places = (self._position + starts.astype(np.int64) * self._width * self._dtype.itemsize).tolist()
+        view = out.data.cast("B")
+        for i, place in enumerate(places):
+            part = view[i * n_bytes : (i + 1) * n_bytes]
+            while part and (n_read := os.preadv(self._handle, [part], place)):
+                part, place = part[n_read:], place + n_read
+            if part:
+                raise OSError("the file ends before the rows do")
+        return out
+
+
 @dataclass(frozen=True)
 class ArrayBlock:
     """Some rows of an array."""
@@ -59,7 +110,7 @@ class ArrayBlock:
         mapping = mapping_of(self.source.X)
         if mapping is not None:
             self._check_size(mapping)
-        X = self.source.X[self._numbers if self.source.rows is not None else self.index]
+        X = self._rows()
         if sparse.issparse(X):
             X = X.toarray()
         else:  # a view of a file is copied at once, while the file has its size
@@ -75,8 +126,21 @@ class ArrayBlock:
             None if weight is None else np.asarray(weight[self.index]),
         )
 
+    def _rows(self) -> ArrayOrSparse:
+        index = self._numbers if self.source.rows is not None else self.index
+        if self.source.file_rows is None:
+            return self.source.X[index]
+        try:
+            return self.source.file_rows.read(index)
+        except OSError as error:
+            mapping = mapping_of(self.source.X)
+            assert mapping is not None
+            self._check_size(mapping)
+            name = self.source.path or "the file that X is mapped to"
+            raise SourceError(f"{name} cannot be read ({error}); fit again when it can") from error
+
     def _check_size(self, mapping: mmap) -> None:
-        """Raise if the file has shrunk: reading what is gone would end the process by a signal."""
+        """Raise if the file has shrunk."""
         before, size = self.source.file_size, mapping.size()
         if size < before:
             raise SourceError(
@@ -154,6 +218,7 @@ class ArraySource(Source):
         mapping = mapping_of(X)
         self.file_size = 0 if mapping is None else mapping.size()
         """Bytes of the file that X is mapped to, when it was opened."""
+        self.file_rows = None if mapping is None else FileRows.of(X)
         self.n_rows: int = X.shape[0] if rows is None else len(rows)
         self.total_weight = float(self.n_rows if weight is None else weight.sum())
         self.n_features: int = X.shape[1]
