@@ -9,7 +9,7 @@ from scipy import sparse
 
 from cavity import SEPClassifier, SourceError
 from cavity.data import arrays, open_source
-from cavity.data.arrays import ArraySource, mapping_of
+from cavity.data.arrays import ArrayBlock, ArraySource, mapping_of
 from cavity.inference import reporting
 from support import table
 
