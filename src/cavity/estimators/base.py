@@ -28,7 +28,14 @@ from cavity.engines.threads import compute_context, thread_count
 from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.mean_function import learn_mean_function
 from cavity.estimators.predictor import GPPredictor
-from cavity.estimators.racing import decide, entrants, judged_by_given_rows
+from cavity.estimators.racing import (
+    NO_LEAVES,
+    check_leaves,
+    decide,
+    entrants,
+    judged_by_given_rows,
+    with_leaves,
+)
 from cavity.estimators.state import (
     State,
     restored_state,
@@ -52,8 +59,8 @@ from cavity.inference.converge import NOT_SCORED, FitResult, HeldOutScore, conve
 from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.history import Progress
 from cavity.inference.leaves import parameter_gradient
-from cavity.inference.race import Decision, Entrants
-from cavity.inference.race_records import Candidate, Race, RaceLog
+from cavity.inference.race import Decision
+from cavity.inference.race_records import Race, RaceLog
 from cavity.inference.start import (
     PreviousFit,
     Start,
@@ -86,9 +93,6 @@ ConfigFields: TypeAlias = dict[str, Any]
 """Fields of `TrainingConfig` by name."""
 Validation: TypeAlias = tuple[InputRows, InputLabels, InputWeights]
 """The user's own validation rows: X [n, d], labels [n] and weights [n]; or nothing but None."""
-
-
-_NO_LEAVES: ConfigFields = {"n_leaves": None, "n_local": None}
 
 
 class FitPlan(NamedTuple):
@@ -187,7 +191,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
 
         config = configure()
         n_leaves = config.n_leaves
-        self._check_leaves(config)
+        check_leaves(self, config)
         if n_leaves is not None:
             source = rows_at_hand(source)
         checkpoint = self._checkpoint_path(config)
@@ -219,13 +223,15 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
                 held_out,
                 backend,
                 candidates,
-                lambda decided: configure(decided if decided.get("n_leaves") else decided | _NO_LEAVES),
+                lambda decided: configure(
+                    decided if decided.get("n_leaves") else {**decided, **NO_LEAVES}
+                ),
                 make_start,
                 progress,
                 RaceLog.open(checkpoint, config, self._fingerprint_of(source, config, None, validation)),
             )
             if n_leaves is not None and decision.stopped is None:
-                config = self._with_leaves(decision.config, configure, candidates, n_leaves)
+                config = with_leaves(decision.config, configure, candidates, n_leaves)
                 decision = decision._replace(config=config)
         config = decision.config
         source = self._with_feature_set(source, config.feature_set)
@@ -247,26 +253,6 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         self._store(problem, config, result, progress, decision.race, mean)
         progress.finish()
         return result
-
-    def _check_leaves(self, config: TrainingConfig) -> None:
-        """Raise for settings that do not go with leaves, before any work is done."""
-        if self._continues and (config.n_leaves is not None or self.model_.local is not None):
-            raise ValueError(
-                "warm_start=True does not go with local inducing points (leaves)"
-                ": leaves are chosen anew for the rows of a fit; set warm_start=False"
-            )
-
-    def _with_leaves(
-        self,
-        config: TrainingConfig,
-        configure: Callable[[ConfigFields], TrainingConfig],
-        candidates: Entrants,
-        n_leaves: int,
-    ) -> TrainingConfig:
-        """The configuration with leaves, and with what a race without them has decided."""
-        decided = {name: getattr(config, name) for name in Candidate._fields if name in candidates.free}
-        decided |= {"kernel_start": config.kernel_start, "n_leaves": n_leaves}
-        return replace(configure(decided), max_seconds=config.max_seconds)
 
     def _with_mean_function(
         self, source: RowSource, config: TrainingConfig, backend: LocalBackend

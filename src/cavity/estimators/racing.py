@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -134,3 +134,28 @@ def decide(
 def _fields(candidate: Candidate, candidates: Entrants) -> dict[str, Any]:
     """The fields of a candidate that the race may decide."""
     return {name: value for name, value in candidate._asdict().items() if name in candidates.free}
+
+
+NO_LEAVES: Mapping[str, None] = {"n_leaves": None, "n_local": None}
+"""Fields of a configuration without local inducing points."""
+
+
+def check_leaves(model: SparseGPClassifier, config: TrainingConfig) -> None:
+    """Raise for settings that do not go with leaves, before any work is done."""
+    if model._continues and (config.n_leaves is not None or model.model_.local is not None):
+        raise ValueError(
+            "warm_start=True does not go with local inducing points (leaves): leaves are chosen anew "
+            "for the rows of a fit; set warm_start=False"
+        )
+
+
+def with_leaves(
+    config: TrainingConfig,
+    configure: Callable[[dict[str, Any]], TrainingConfig],
+    candidates: Entrants,
+    n_leaves: int,
+) -> TrainingConfig:
+    """The configuration with leaves, and with what a race without them has decided."""
+    decided = _fields(Candidate.of(config), candidates)
+    decided |= {"kernel_start": config.kernel_start, "n_leaves": n_leaves}
+    return replace(configure(decided), max_seconds=config.max_seconds)
