@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.tree import DecisionTreeClassifier
 
@@ -224,3 +225,34 @@ def test_what_needs_other_rows_is_refused(tmp_path):
         model.set_params(leaves=None, config=None).fit(X, y)
     with pytest.raises(ValueError, match="cannot be exported to ONNX"):
         cavity.to_onnx(model, tmp_path / "model.onnx")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_sparse_rows_and_files_give_what_an_array_gives(tmp_path):
+    X, y = stripes(600)
+    expected = classifier(max_epochs=1).fit(X, y).predict_proba(X[:20])
+    np.save(tmp_path / "X.npy", X)
+    for rows in (sparse.csr_matrix(X), tmp_path / "X.npy"):
+        found = classifier(max_epochs=1).fit(rows, y).predict_proba(X[:20])
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_offsets_and_mean_functions_are_added():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(600, 2))
+    offset = 2.0 * X[:, 0]
+    y = (offset + rng.normal(size=600) > 0.0).astype(int)
+    short = {"max_epochs": 0.4}
+    given = classifier(**short).fit(X, y, offset=offset)
+    losses = [
+        -np.log(proba[np.arange(600), y]).mean()
+        for proba in (
+            given.predict_proba(X, offset=offset),
+            classifier(mean_function="linear", **short).fit(X, y).predict_proba(X),
+            classifier(**short).fit(X, y).predict_proba(X),
+        )
+    ]
+    assert max(losses[:2]) < losses[2]
+    with pytest.raises(ValueError, match="offset"):
+        given.predict_proba(X)
