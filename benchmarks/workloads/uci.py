@@ -17,6 +17,7 @@ LARGEST_SECONDS = 0.25
 
 CONTENDERS = (
     Contender("cavity SEP", "cavity-sep"),
+    Contender("cavity SEP, nothing set", "cavity-sep", {"m": "auto"}),
     Contender("cavity SVI", "cavity-svi"),
     Contender("cavity GFITC", "cavity-gfitc"),
     Contender("GPflow SVGP, L-BFGS", "gpflow-lbfgs", {"steps": 250}),

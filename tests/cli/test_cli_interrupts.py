@@ -152,11 +152,18 @@ def assert_same_model(folder, model):
     assert_array_equal(ours.predict_proba(frame), whole.predict_proba(frame))
 
 
+def hear_signals():
+    """Let a new process hear the signals that tests in the background are deaf to."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def ended_by(number, code, arguments, folder, times=1):
     """Status and last lines of a command that gets a signal, with its children, whenever it waits."""
     command = [sys.executable, "-c", code, *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True, cwd=folder, start_new_session=True) as process:
+    apart = {"cwd": folder, "start_new_session": True, "preexec_fn": hear_signals}
+    with subprocess.Popen(command, **pipes, text=True, **apart) as process:
         for _ in range(times):
             before = []
             for line in process.stderr:
