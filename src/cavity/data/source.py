@@ -316,12 +316,6 @@ class ClassWeightedSource(Source):
         self.is_checked = source.is_checked
         self.feature_sets, self.reserved = source.feature_sets, source.reserved
 
-    @property
-    def class_totals(self) -> Array | None:
-        """Total weight of each class [C], if the other source knows it."""
-        totals = self.source.class_totals
-        return None if totals is None else totals * self.factors
-
     def weighted_rows(self) -> Source:
         """The rows of the other source with the multiplied weights, if their labels are in memory."""
         source = self.source

@@ -49,7 +49,6 @@ class HeldOutMoments(NamedTuple):
     labels: IntArray
     """[n]: class codes."""
     weight: Array | None
-    """[n]: what each row counts as a judge."""
 
     @classmethod
     def of(
@@ -62,16 +61,14 @@ class HeldOutMoments(NamedTuple):
     ) -> HeldOutMoments:
         """Moments at the engine's held-out rows, or at the first `most` of them."""
         assert engine.held_out is not None
-        _, rows, offset, judging = engine.held_out
-        weight = rows.weight if judging is None else judging
+        _, rows, offset = engine.held_out
         if most is not None and most < len(rows.labels):
             rows, offset = rows.take(slice(most)), None if offset is None else offset[:most]
-            weight = None if weight is None else weight[:most]
         model = Model.from_prior(prior, posterior, engine.scaling, likelihood)
         parts = model.latent_parts(
             rows.X, engine.threads.map, offset=None if offset is None else offset.T
         )
-        return cls(likelihood, parts, rows.labels, weight)
+        return cls(likelihood, parts, rows.labels, rows.weight)
 
     def calibration(self, residual_scale: float) -> Calibration:
         """The two numbers that make these labels most probable."""
