@@ -6,7 +6,6 @@ from dataclasses import replace
 import experiments
 import numpy as np
 import pytest
-from benchmarks.__main__ import RECORDS, RESULTS
 from benchmarks.data import Dataset
 from benchmarks.here import Here
 from benchmarks.methods import MethodFailedError
@@ -33,12 +32,6 @@ def fit(label, nll, *, dataset="d", split=0, seconds=1.0, m=25, ece=0.01):
 def test_every_benchmark_is_on_the_results_page():
     places = set(re.findall(r"^\{\{ ([\w-]+) \}\}$", TEMPLATE.read_text(encoding="utf-8"), re.MULTILINE))
     assert {*benchmarks(), LOSSES} == places
-
-
-def test_the_page_on_many_classes_shows_what_is_recorded():
-    page = (RESULTS.parent / "classes.md").read_text(encoding="utf-8")
-    (cost,) = read(RECORDS / "class-cost.jsonl").repetitions
-    assert f"{cost.extra['ratio']:.1f} times" in page
 
 
 def test_the_table_of_defaults_says_what_misses():
