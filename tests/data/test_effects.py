@@ -253,7 +253,8 @@ def test_rows_without_a_label_or_weight_change_nothing():
     _, expected = learned(data, True, weight="w")
     more = pd.concat([data.iloc[:100], data.iloc[:50].assign(w=0.0), data.iloc[100:]])
     more["y"] = more["y"].astype("Int64")
-    more = pd.concat([more.iloc[:30], more.iloc[5:9].assign(y=pd.NA), more.iloc[30:]])
+    unlabelled = more.iloc[5:9].assign(y=pd.array([pd.NA] * 4, "Int64"))
+    more = pd.concat([more.iloc[:30], unlabelled, more.iloc[30:]])
     _, found = learned(more, True, weight="w")
     assert_allclose(found, expected, atol=1e-12)
 

@@ -87,7 +87,9 @@ LEAKS = {
     "score": lambda f, rng: np.where(f["y"] == "yes", 1.0, -1.0) * rng.uniform(0.5, 1.0, len(f)),
     "only if": lambda f, rng: [f"reason {i % 5}" if y == "yes" else None for i, y in enumerate(f["y"])],
     "when": lambda f, rng: pd.Series(f["x"] * 1e15).where(f["y"] == "yes").astype("datetime64[ns]"),
-    "parts": lambda f, rng: np.where(f["y"] == "yes", "y", "n") + rng.integers(0, 9, len(f)).astype(str),
+    "parts": lambda f, rng: [
+        f"{word[0]}{i}" for word, i in zip(f["y"], rng.integers(0, 9, len(f)), strict=True)
+    ],
 }
 HONEST = {
     "odor": lambda f, rng: np.where(rng.random(len(f)) < 0.985, f["y"], "none"),

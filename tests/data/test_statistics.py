@@ -228,7 +228,7 @@ def test_a_column_is_its_residual_given_those_before_it():
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     turned = X @ whitening_matrix(X.T @ X / len(X))
     for j in range(3):
-        told = X[:, :j] @ np.linalg.lstsq(X[:, :j], X[:, j])[0]
+        told = X[:, :j] @ np.linalg.lstsq(X[:, :j], X[:, j], rcond=None)[0]
         residual = X[:, j] - told
         assert_allclose(turned[:, j], residual / residual.std(), atol=1e-10)
 

@@ -164,7 +164,7 @@ def test_missing_columns_are_refused(model):
         (["a"] * 20, "one class"),
         ([None] * 20, "no values"),
         (np.linspace(0, 1, 20), "is a fraction"),
-        (pd.date_range("2020-01-01", periods=20), "is of type datetime"),
+        (pd.date_range("2020-01-01", periods=20), "is of type (datetime|Timestamp)"),
     ],
 )
 def test_targets_that_are_no_classes(labels, words):

@@ -106,7 +106,8 @@ class Moments:
         unit = _unit(largest)
         raw, X = X, np.asarray(X, dtype=np.float64)
         if (unit != 1.0).any():
-            X = X / unit
+            with np.errstate(over="ignore"):  # NumPy 1.26 warns of tiny units; no quotient is above 2
+                X = X / unit
         w = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
         total = float(w.sum())
         mean = w @ X / max(total, 1e-300)
