@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 from cavity.cli.app import app
 from flights_table import flights
 
-FIT = ["--target", "delayed", "--n-inducing", "8", "--budget", "30 iterations"]
+FIT = ["--target", "delayed", "--inducing", "8", "--budget", "30 iterations"]
 
 
 def run(*args):

@@ -137,7 +137,7 @@ def cluster_trial(rng, do, client, proba, seconds):
 def command():
     """`cavity fit`, with a checkpoint after every step; returns its exit status."""
     fit.CHECKPOINT_SECONDS = 0.0
-    options = ["--n-inducing", "8", "--budget", "15i", "--resume", "-q"]
+    options = ["--inducing", "8", "--budget", "15i", "--resume", "-q"]
     sys.argv = ["cavity", "fit", f"../{DATA}", "--target", "delayed", "-o", MODEL, *options]
     try:
         main()

@@ -41,7 +41,7 @@ def command(connection, folder):
     """`cavity fit`, with a checkpoint after every step."""
     _listen(connection, folder, signal.SIG_DFL)
     fit.CHECKPOINT_SECONDS = 0.0
-    options = ["--n-inducing", "8", "--budget", "40i", "--jobs", "2", "--resume", "-q"]
+    options = ["--inducing", "8", "--budget", "40i", "--jobs", "2", "--resume", "-q"]
     sys.argv = ["cavity", "fit", f"../{DATA}", "--target", "delayed", "-o", MODEL, *options]
     main()
 

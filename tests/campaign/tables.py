@@ -138,7 +138,7 @@ def in_commands(rng, train, new, folder):
         model,
         "-t",
         TARGET,
-        "--n-inducing",
+        "--inducing",
         "5",
         "--budget",
         "2 epochs",

@@ -35,7 +35,7 @@ def refused(result, *words, code=2):
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("bad")
     flights(120).to_csv(place / "flights.csv", index=False)
-    args = ("--target", "delayed", "--n-inducing", "4", "--budget", "5i", "-o", place / "m.cavity")
+    args = ("--target", "delayed", "--inducing", "4", "--budget", "5i", "-o", place / "m.cavity")
     assert run("fit", place / "flights.csv", *args).exit_code == 0
     return place
 
@@ -91,8 +91,8 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--method", "gfitc", "--budget", "5 epochs"], "('100 iterations') or a time (60s)"),
         (["--method", "gfitc", "--resume"], "--resume"),
         (["--method", "gfitc", "--kernel", "rbf"], "--kernel cannot be used with --method gfitc"),
-        (["--n-inducing", "many"], "write auto or a number"),
-        (["--n-inducing", "0"], "write auto or a number"),
+        (["--inducing", "many"], "write auto or a number"),
+        (["--inducing", "0"], "write auto or a number"),
         (["--batch-size", "-3"], "write auto or a number"),
         (["--class-weight", "maybe=3"], "names no class; write balanced, or CLASS=WEIGHT"),
         (["--class-weight", "yes=lots"], "'lots' is not a number"),

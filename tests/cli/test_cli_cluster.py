@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-FIT = ["--target", "delayed", "--n-inducing", "6", "--budget", "15 iterations", "--weight", "copies"]
+FIT = ["--target", "delayed", "--inducing", "6", "--budget", "15 iterations", "--weight", "copies"]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from cavity.estimators.table import TableClassifier
 from flights_table import flights
 from support import interrupt_at
 
-FIT = ["--target", "delayed", "--n-inducing", "8", "--budget", "30 iterations"]
+FIT = ["--target", "delayed", "--inducing", "8", "--budget", "30 iterations"]
 
 
 def run(*args):

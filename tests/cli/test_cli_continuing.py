@@ -131,7 +131,7 @@ def test_tables_and_options_that_do_not_fit_are_refused(folder, tmp_path, change
     ],
 )
 def test_models_that_cannot_go_on_are_named(folder, tmp_path, options, words):
-    fit = ["--target", "delayed", "--n-inducing", "4", "--budget", "2 iterations", *options]
+    fit = ["--target", "delayed", "--inducing", "4", "--budget", "2 iterations", *options]
     assert run("fit", folder / "first.csv", *fit, "-o", tmp_path / "m.cavity").exit_code == 0
     command = ["fit", folder / "more.parquet", "--continue-from", tmp_path / "m.cavity"]
     result = run(*command, "-o", tmp_path / "n.cavity")

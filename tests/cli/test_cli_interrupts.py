@@ -111,7 +111,7 @@ NO_CHECKPOINT_IN_A_PASS = NO_CHECKPOINT.replace(
 )
 """The signal comes in the pass after the fourth iteration."""
 CHECKPOINT_AT_EVERY_STEP = WAITS_AT_THE_FOURTH_ITERATION.replace("= CHECKPOINT_SECONDS", "= 0.0")
-FIT = ["fit", "big.csv", "--target", "delayed", "-o", "m.cavity", "--n-inducing", "5"]
+FIT = ["fit", "big.csv", "--target", "delayed", "-o", "m.cavity", "--inducing", "5"]
 FIT += ["--budget", "3 epochs"]
 FIT_FEW = ["few.csv" if word == "big.csv" else word for word in FIT]
 """A fit of so few rows that there is no race before it."""

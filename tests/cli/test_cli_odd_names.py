@@ -16,7 +16,7 @@ from cli_runs import run
 RED, TITLE, CSI, ARROW = "\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\u202e"
 NUMBER, WORDS, TARGET = f"a{RED} $x^{{ $ 中", f"b\n{TITLE}", f"c{CSI}\r"
 LABELS = [f"no{RED}\x08", f"yes{ARROW}\ncavity: all is well"]
-FIT = ("--n-inducing", "5", "--budget", "3i")
+FIT = ("--inducing", "5", "--budget", "3i")
 
 
 def printed(result, code=0):

@@ -35,7 +35,7 @@ def run(*args, **options):
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("process")
     flights(300).to_csv(place / "flights.csv", index=False)
-    args = ("--target", "delayed", "--n-inducing", "6", "--budget", "20i", "-o", "m.cavity")
+    args = ("--target", "delayed", "--inducing", "6", "--budget", "20i", "-o", "m.cavity")
     done = run("fit", "flights.csv", *args, cwd=place)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
@@ -89,7 +89,7 @@ def test_bad_input_is_a_sentence_and_a_status(folder):
         "predict m.cavity flights.csv -o full.csv",
         "predict m.cavity flights.csv -o full.parquet",
         "report m.cavity flights.csv -o full.html",
-        "fit flights.csv --target delayed --n-inducing 6 --budget 5i -o full.cavity",
+        "fit flights.csv --target delayed --inducing 6 --budget 5i -o full.cavity",
     ],
 )
 def test_a_full_disk_is_a_failure_that_leaves_nothing(folder, command):
@@ -108,7 +108,7 @@ def test_a_full_disk_is_a_failure_that_leaves_nothing(folder, command):
 def test_a_terminal_sees_the_bar(folder):
     """What a pseudo-terminal is sent: a bar that moves, and everything that it should tell."""
     flights(12_000).to_csv(folder / "big.csv", index=False)
-    options = ("--budget", "3 epochs", "--n-inducing", "10")
+    options = ("--budget", "3 epochs", "--inducing", "10")
     fit = ["fit", "big.csv", "--target", "delayed", "-o", "big.cavity", *options]
     command = [sys.executable, "-c", EVERY_ITERATION, *fit]
     leader, follower = pty.openpty()

@@ -10,12 +10,10 @@ from cavity.data import ArraySource
 from cavity.data.leaves import leaf_batches, with_leaves
 from cavity.data.routing import (
     TreeRouting,
-    learn_clusters,
     learn_from_estimator,
     learn_tree,
     leaves_of_rows,
 )
-from cavity.data.scaling import Scaling
 from cavity.data.source import ClassWeightedSource
 
 
@@ -53,14 +51,6 @@ def test_one_leaf_has_all_rows():
     routing = learn_tree(ArraySource(X, y), 1, seed=0)
     assert routing.n_leaves == 1
     assert not routing(X).any()
-
-
-def test_clusters_route_to_the_nearest_centre():
-    X, y = table()
-    routing = learn_clusters(ArraySource(X, y), Scaling.identity(3), 5, seed=0)
-    squares = ((X[:, None].astype(float) - routing.centres) ** 2).sum(axis=2)
-    np.testing.assert_array_equal(routing(X), squares.argmin(axis=1))
-    assert routing.n_leaves == 5
 
 
 def test_values_that_no_training_row_has_are_the_last_leaf():

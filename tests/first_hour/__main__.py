@@ -180,7 +180,7 @@ def messy_fit(place):
     """a messy CSV: fit"""
     for name, n, seed in (("orders.csv", 1_200, 1), ("new_orders.csv", 300, 2)):
         (place.folder / name).write_bytes(messy_table.as_text(messy_table.orders(n, seed)))
-    options = ("--n-inducing", "20", "--budget", "60 iterations", "-q", "--json")
+    options = ("--inducing", "20", "--budget", "60 iterations", "-q", "--json")
     said, notes = place.cavity("fit", "orders.csv", "-t", "late", "-o", "orders.cavity", *options)
     used = {column["name"] for column in json.loads(said)["columns"]}
     expect(used == set(messy_table.COLUMNS), f"columns {sorted(used)} are used")
@@ -271,7 +271,7 @@ def serve(place):
 def interrupted(place):
     """Ctrl-C during a fit, and --resume to the same model"""
     (place.folder / "many.csv").write_bytes(messy_table.as_text(messy_table.orders(5_000, 3)))
-    fit = ("fit", "many.csv", "-t", "late", "--n-inducing", "20", "--budget", "30 epochs", "-o")
+    fit = ("fit", "many.csv", "-t", "late", "--inducing", "20", "--budget", "30 epochs", "-o")
     with place.started(*fit, "many.cavity") as process:
         try:
             stuck = time.monotonic() + LONGEST

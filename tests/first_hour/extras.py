@@ -164,7 +164,7 @@ def cli():
     _, X, y = moons()
     lines = ["east,moon", *(f"{x},{label}" for x, label in zip(X[:, 0], y, strict=True))]
     Path("moons.csv").write_text("\n".join(lines))
-    fit = ("fit", "moons.csv", "-t", "moon", "-o", "m.cavity", "--n-inducing", "8")
+    fit = ("fit", "moons.csv", "-t", "moon", "-o", "m.cavity", "--inducing", "8")
     _command(*fit, "--budget", "5 iterations", "-q")
     _command("evaluate", "m.cavity", "moons.csv", "-q")
     _command("explain", "m.cavity", "moons.csv", "-q")

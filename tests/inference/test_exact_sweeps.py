@@ -12,7 +12,6 @@ from cavity.gp.tiles import Sites
 from cavity.inference.config import resolve
 from cavity.inference.converge import converge
 from cavity.inference.loop import batches
-from cavity.inference.optimizers import Adam, SignRates
 from cavity.inference.rows import open_rows, prepare_trainer
 from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.train import finish, make_rule
@@ -30,14 +29,8 @@ from support import (
 
 RULES = {"ep": ExpectationPropagation(), "vi": Variational()}
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-OPTIMIZERS = {"adam": lambda rate=0.1: Adam(rate), "signs": lambda rate=1e-3: SignRates(rate)}
-every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 X, LABELS = table(120)
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-
-def nll(model, X, labels):
-    return -model.predict_log_proba(X)[np.arange(len(labels)), labels].mean()
 
 
 @every_rule

@@ -191,6 +191,7 @@ class FitRequest:
     n_inducing: Annotated[
         str,
         typer.Option(
+            "--inducing",
             metavar="auto|N",
             help="Number of inducing points; more are more accurate and slower. auto lets held-out rows "
             "choose it.",

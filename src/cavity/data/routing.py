@@ -1,8 +1,8 @@
 """Routings: which leaf of the input space a row falls into.
 
-A routing says into which leaf a row falls. It is learned from a sample of the rows: a shallow decision
-tree on the labels, which cuts where the classes differ, or clusters. Any fitted estimator with `apply`
-or `predict` can take its place.
+A routing is a shallow decision tree on the labels, learned from a sample of the rows, which cuts where
+the classes differ. Any fitted estimator with `apply` or `predict`, such as a clustering, can take its
+place.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.cluster import KMeans
-from threadpoolctl import threadpool_limits
 
-from cavity.data.scaling import Scaling
 from cavity.data.source import RawRows, RowSource, Source, rows_to_look_at
-from cavity.typing import FLOAT64, AnyArray, Array, IntArray
+from cavity.typing import AnyArray, Array, IntArray
 
 MOST_LEAVES = 10_000
 """Most leaves of a routing."""
@@ -95,26 +92,6 @@ class TreeRouting(Routing):
 
 
 @dataclass(frozen=True)
-class CentreRouting(Routing):
-    """The leaf of the nearest of K centres, in scaled inputs."""
-
-    centres: Array
-    """[K, d]"""
-    scaling: Scaling
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of centres."""
-        return len(self.centres)
-
-    def __call__(self, X: AnyArray) -> IntArray:
-        """Numbers [t] of the nearest centres of rows X [t, d]."""
-        inputs = self.scaling.apply(X, FLOAT64)
-        half_squares = 0.5 * np.einsum("kj,kj->k", self.centres, self.centres)
-        return np.asarray(np.argmin(half_squares - inputs @ self.centres.T, axis=1))
-
-
-@dataclass(frozen=True)
 class EstimatorRouting(Routing):
     """The leaves of a fitted estimator: different values of its `apply`, or else of its `predict`."""
 
@@ -163,15 +140,6 @@ def learn_tree(source: RowSource, n_leaves: int, seed: int) -> TreeRouting:
     )
     tree.fit(rows.X, rows.labels, sample_weight=rows.weight)
     return TreeRouting.of(tree.tree_)
-
-
-def learn_clusters(source: RowSource, scaling: Scaling, n_leaves: int, seed: int) -> CentreRouting:
-    """Clusters of a sample of a source's rows, found by k-means."""
-    X = scaling.apply(_sampled(source, seed).X, FLOAT64)
-    clusters = KMeans(min(n_leaves, len(X)), n_init=1, max_iter=20, tol=1e-3, random_state=seed)
-    with threadpool_limits(1, user_api="openmp"):  # see `gp.inducing.kmeans_centres`
-        clusters.fit(X)
-    return CentreRouting(np.asarray(clusters.cluster_centers_, dtype=np.float64), scaling)
 
 
 def learn_from_estimator(source: Source, estimator: BaseEstimator) -> EstimatorRouting:

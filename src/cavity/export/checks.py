@@ -32,7 +32,7 @@ from cavity.data.columns import (
 from cavity.data.effects import N_FOLDS, EffectEncoder
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.routing import CentreRouting, EstimatorRouting, Routing, TreeRouting
+from cavity.data.routing import EstimatorRouting, Routing, TreeRouting
 from cavity.data.scaling import Knots, Scaling
 from cavity.data.values import DATE_PARTS
 from cavity.errors import ModelFileError
@@ -381,9 +381,6 @@ def _check_routing(routing: Routing, n_leaves: int, d: int) -> None:
         )
         if not n or not (inside & np.where(is_leaf, ends, onwards)).all():
             raise ModelFileError("its routing is not a tree")
-    elif isinstance(routing, CentreRouting):
-        check_array("routing.centres", routing.centres, (n_leaves, d))
-        _check_scaling(routing.scaling, d, FLOAT64)
     elif isinstance(routing, EstimatorRouting):
         if not isinstance(routing.estimator, BaseEstimator) or routing.values.ndim != 1:
             raise ModelFileError("its routing is not that of an estimator")
