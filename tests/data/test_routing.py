@@ -7,12 +7,13 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from cavity.data import ArraySource
-from cavity.data.leaves import leaf_batches, with_leaves
 from cavity.data.routing import (
     TreeRouting,
+    leaf_batches,
     learn_from_estimator,
     learn_tree,
     leaves_of_rows,
+    with_leaves,
 )
 from cavity.data.source import ClassWeightedSource
 

@@ -8,7 +8,7 @@ from sklearn.naive_bayes import GaussianNB
 from cavity import CheckpointError, SEPClassifier
 from cavity.data import ParquetSource
 from cavity.engines.local import LocalEngine
-from cavity.inference.fingerprint import plain
+from cavity.inference.checkpoint_file import plain
 from support import PINNED, OwnSource, make, replace_sweep, table
 
 X, LABELS = table(3_000)

@@ -18,7 +18,7 @@ from cavity import CheckpointError, ClusterError, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference import start
 from cavity.inference.checkpoint import Checkpointer, Position
-from cavity.inference.fingerprint import Fingerprint
+from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.history import Progress
 from cavity.inference.optimizers import Adadelta, Adam, SignRates
 from cavity.inference.rule import Variational

@@ -3,8 +3,7 @@
 import pytest
 from training_runs import make_trainer, run
 
-from cavity.inference.clock import GRACE_SECONDS, Clock
-from cavity.inference.history import Progress
+from cavity.inference.history import GRACE_SECONDS, Clock, Progress
 from cavity.inference.schedule import Budget
 from cavity.inference.trainer import Trainer
 from support import set_clock, table

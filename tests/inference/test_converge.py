@@ -7,8 +7,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity.gp.likelihoods import Probit
 from cavity.gp.posterior import Naturals, Posterior, marginals
-from cavity.inference.clock import Clock
 from cavity.inference.converge import converge, score_fixed_posterior
+from cavity.inference.history import Clock
 from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import EXACT_LEVERAGE, LAGGING_LEVERAGE, Sweep, SweepOptions
 from reference import (

@@ -12,8 +12,8 @@ from cavity.gp.tiles import Sites
 from cavity.inference.config import resolve
 from cavity.inference.converge import converge
 from cavity.inference.loop import batches
-from cavity.inference.rows import open_rows, prepare_trainer
 from cavity.inference.rule import ExpectationPropagation, Variational
+from cavity.inference.start import open_rows, prepare_trainer
 from cavity.inference.train import finish, make_rule
 from support import (
     FLOAT32,

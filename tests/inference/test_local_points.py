@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Sum
 
-from cavity.data.leaves import leaf_batches, with_leaves
-from cavity.data.routing import TreeRouting
+from cavity.data.routing import TreeRouting, leaf_batches, with_leaves
 from cavity.data.scaling import Scaling
 from cavity.gp.leaves import Leaves, LocalPrior
 from cavity.gp.model import Model

@@ -8,8 +8,7 @@ import pytest
 from sklearn.datasets import make_moons
 
 from cavity import SEPClassifier
-from cavity.inference.history import Iteration
-from cavity.inference.notebook import NotebookBar, notebook_bar, tell
+from cavity.inference.history import Iteration, NotebookBar, notebook_bar, tell
 
 X, Y = make_moons(120, noise=0.2, random_state=0)
 

@@ -12,11 +12,10 @@ import cavity
 from cavity import SEPClassifier, SVIClassifier
 from cavity.gp.posterior import marginals
 from cavity.gp.prior import Prior
-from cavity.inference import predicting
+from cavity.inference import converge as converge_module
 from cavity.inference import race as race_module
-from cavity.inference.converge import converge
+from cavity.inference.converge import affordable_points, converge
 from cavity.inference.history import Progress
-from cavity.inference.predicting import affordable_points
 from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import SweepOptions
 from support import PINNED, make
@@ -41,12 +40,12 @@ def small_race(monkeypatch):
 def tried(monkeypatch):
     numbers = []
 
-    def watched(*args, compute=predicting.with_points, **kwargs):
+    def watched(*args, compute=converge_module.with_points, **kwargs):
         found = compute(*args, **kwargs)
         numbers.append(found.n_points)
         return found
 
-    monkeypatch.setattr(predicting, "with_points", watched)
+    monkeypatch.setattr(converge_module, "with_points", watched)
     return numbers
 
 
@@ -107,11 +106,11 @@ def test_it_must_be_better_by_a_standard_error_and_a_hundredth(monkeypatch, gain
     before, counts = np.ones(4), np.ones(4)
     losses = iter([(before, counts), (before - gain, counts)])
     found = SimpleNamespace(point=SimpleNamespace(interrupted=False))
-    monkeypatch.setattr(predicting, "_losses", lambda *_: next(losses))
-    monkeypatch.setattr(predicting, "with_points", lambda *_: found)
+    monkeypatch.setattr(converge_module, "_losses", lambda *_: next(losses))
+    monkeypatch.setattr(converge_module, "with_points", lambda *_: found)
     engine, rule = SimpleNamespace(n_rows=2_000), SimpleNamespace(n_latents=1)
     start = SimpleNamespace(prior=SimpleNamespace(Z=np.zeros((10, 2))))
-    chosen = predicting.chosen_points(engine, rule, start, SweepOptions(), 0, Progress(), 100.0)
+    chosen = converge_module.chosen_points(engine, rule, start, SweepOptions(), 0, Progress(), 100.0)
     assert (chosen is found) is kept
 
 
@@ -137,7 +136,7 @@ def test_for_methods_and_classes(kind, labels):
 def test_there_are_at_most_as_many_as_rows_and_as_memory_allows(monkeypatch):
     assert affordable_points(100, 900, 1, passes=np.inf) == 900
     assert affordable_points(100, 150, 1, passes=np.inf) is None
-    monkeypatch.setattr(predicting, "available_bytes", lambda: 8 * predicting._COPIES * 300**2)
+    monkeypatch.setattr(converge_module, "available_bytes", lambda: 8 * converge_module._COPIES * 300**2)
     assert affordable_points(100, 900, 1, passes=np.inf) == 300
     assert affordable_points(100, 900, 3, passes=np.inf) is None
 

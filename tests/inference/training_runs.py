@@ -11,8 +11,8 @@ from cavity.engines.threads import Threads
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference import loop
 from cavity.inference.checkpoint import Checkpointer, Position
+from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.config import resolve
-from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Progress
 from cavity.inference.optimizers import Adam
 from cavity.inference.rule import ExpectationPropagation

@@ -201,7 +201,7 @@ def explain(
     jobs: Jobs = None,
 ) -> None:
     """Show which columns matter and, on a table, how the probability depends on each."""
-    from cavity.cli.explain import run_explain
+    from cavity.cli.inspect import run_explain
 
     run_explain(model, data, top, positive, jobs, reading, settings)
 

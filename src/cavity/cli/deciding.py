@@ -7,7 +7,7 @@ import numpy as np
 from cavity.cli.guard import CommandError
 from cavity.cli.options import Deciding
 from cavity.data.labels import Classes, positive_class
-from cavity.gp.decisions import Decision
+from cavity.gp.metrics import Decision
 from cavity.text import listed, suggestion
 from cavity.typing import Array
 

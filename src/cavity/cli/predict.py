@@ -33,8 +33,7 @@ from cavity.estimators.table_prediction import (
     predictions,
     warn_of_new_columns,
 )
-from cavity.gp.decisions import Decision
-from cavity.gp.metrics import ScoreSums
+from cavity.gp.metrics import Decision, ScoreSums
 from cavity.text import printable, suggestion
 from cavity.typing import JsonObject
 

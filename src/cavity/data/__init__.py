@@ -3,7 +3,7 @@
 from cavity.data.arrays import ArraySource, open_npy
 from cavity.data.arrow import ParquetSource
 from cavity.data.contract import check_source
-from cavity.data.opening import class_values, open_rows, open_source
+from cavity.data.opening import class_values, open_labelled_rows, open_source
 from cavity.data.source import Block, RawRows, Source
 from cavity.errors import SourceError
 
@@ -16,7 +16,7 @@ __all__ = [
     "SourceError",
     "check_source",
     "class_values",
+    "open_labelled_rows",
     "open_npy",
-    "open_rows",
     "open_source",
 ]

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from cavity.data.labels import encode_labels, require_one_kind, require_two_classes
-from cavity.data.leaves import leaf_batches
 from cavity.data.locations import explain_permission_error
+from cavity.data.routing import leaf_batches
 from cavity.data.shuffle import read_ahead
 from cavity.data.source import (
     Block,

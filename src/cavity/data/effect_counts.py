@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from cavity.data.effects import N_FOLDS, Codes, folds_of, joint_codes
-from cavity.data.labelled import TrainingRows, labelled_rows
+from cavity.data.labelled import LabelledRows, labelled_rows
 from cavity.data.labels import Classes
 from cavity.data.parts import import_arrow
 from cavity.data.sampling import row_hash
@@ -51,7 +51,7 @@ class Summary(Protocol):
         """Columns that it looks at."""
         ...
 
-    def add(self, rows: TrainingRows) -> None:
+    def add(self, rows: LabelledRows) -> None:
         """Look at the next rows."""
         ...
 
@@ -119,7 +119,7 @@ class ColumnCounts:
         """Columns that are counted."""
         return list(dict.fromkeys(values.column for values in self.values))
 
-    def add(self, rows: TrainingRows) -> None:
+    def add(self, rows: LabelledRows) -> None:
         """Count the next rows."""
         pa, _ = import_arrow()
         folds = self.folds.of(rows.numbers)
@@ -171,7 +171,7 @@ class PairCounts:
         """Columns of the pairs."""
         return sorted({index.column for pair in self.pairs for index in pair})
 
-    def add(self, rows: TrainingRows) -> None:
+    def add(self, rows: LabelledRows) -> None:
         """Count the next rows."""
         folds = self.folds.of(rows.numbers)
         known: Codes = {}

@@ -32,7 +32,7 @@ from cavity.data.effects import (
     gain_over_base,
     gain_over_bins,
 )
-from cavity.data.labelled import TrainingRows
+from cavity.data.labelled import LabelledRows
 from cavity.data.parts import import_arrow
 from cavity.data.values import DATE_PARTS, WHOLE, ValueCounts, ValueIndex, Values, values_as_keys
 from cavity.text import listed
@@ -112,7 +112,7 @@ class LearnedEffects:
 
         return replace(self, singles=kept(self.singles), pairs=kept(self.pairs), optional=False)
 
-    def encode(self, rows: TrainingRows, out: Array) -> None:
+    def encode(self, rows: LabelledRows, out: Array) -> None:
         """Write the effects that training rows see into out [t, k]."""
         folds, first = self.folds.of(rows.numbers), 0
         known: Codes = {}
@@ -380,7 +380,7 @@ def _pair(
 
 
 def refined(
-    encoders: Sequence[EffectEncoder], rows: Sequence[TrainingRows], class_factors: Array, kept: float
+    encoders: Sequence[EffectEncoder], rows: Sequence[LabelledRows], class_factors: Array, kept: float
 ) -> LearnedEffects:
     """The effects of a stream after some more rows, which see each other but not themselves.
 

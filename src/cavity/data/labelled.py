@@ -40,7 +40,7 @@ def weighted_rows(chunk: pa.RecordBatch, weight: str | None) -> tuple[pa.RecordB
     return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
 
 
-class TrainingRows(NamedTuple):
+class LabelledRows(NamedTuple):
     """Rows of a table that take part in training."""
 
     batch: pa.RecordBatch
@@ -64,7 +64,7 @@ def labelled_rows(
     classes: Classes,
     weight: str | None = None,
     first: int = 0,
-) -> Iterator[TrainingRows]:
+) -> Iterator[LabelledRows]:
     """The rows that have a target, and a weight if there is a column of weights, chunk by chunk.
 
     typed: reads text as what a column holds; see `TablePreprocessor.typed`; first: number of the first
@@ -80,5 +80,5 @@ def labelled_rows(
         if not known.all():
             chunk, codes = chunk.filter(pa.array(known)), codes[known]
             weights = None if weights is None else weights[known]
-        yield TrainingRows(typed(chunk), codes, weights, first)
+        yield LabelledRows(typed(chunk), codes, weights, first)
         first += len(codes)

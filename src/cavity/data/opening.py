@@ -57,7 +57,7 @@ class OpenedRows(NamedTuple):
     """Whether the user passed arrays, and not a file or a source."""
 
 
-def open_rows(
+def open_labelled_rows(
     X: InputRows,
     y: InputLabels = None,
     sample_weight: InputWeights = None,
@@ -70,7 +70,7 @@ def open_rows(
     X, y and sample_weight are as in `open_source`, or arrays. `validate` checks arrays X [n, d] and
     y [n] and returns them; by default scikit-learn's `check_X_y` does.
 
-    >>> rows = open_rows(np.eye(3), ["b", "a", "b"], [1.0, 2.0, 0.0])
+    >>> rows = open_labelled_rows(np.eye(3), ["b", "a", "b"], [1.0, 2.0, 0.0])
     >>> rows.source.n_rows, rows.source.total_weight, rows.classes.tolist()
     (2, 3.0, ['a', 'b'])
     """

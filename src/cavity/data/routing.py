@@ -2,19 +2,30 @@
 
 A routing is a shallow decision tree on the labels, learned from a sample of the rows, which cuts where
 the classes differ. Any fitted estimator with `apply` or `predict`, such as a clustering, can take its
-place.
+place. Minibatches of rows with leaves are drawn so that each step touches few of them.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from cavity.data.source import RawRows, RowSource, Source, rows_to_look_at
+from cavity.data.source import (
+    RawRows,
+    RowSource,
+    SomeSource,
+    Source,
+    batch_count,
+    even_parts,
+    rows_to_look_at,
+    shuffled,
+)
 from cavity.typing import AnyArray, Array, IntArray
 
 MOST_LEAVES = 10_000
@@ -169,3 +180,49 @@ def _sampled(source: RowSource, seed: int) -> RawRows:
     """Rows that a routing is learned from."""
     size = min(_SAMPLE_ROWS, max(1_000, _SAMPLE_VALUES // source.n_features))
     return source.sample(size, np.random.default_rng(seed))
+
+
+ROWS_OF_A_CHUNK = 512
+"""About how many rows of one leaf a minibatch has: enough for products of matrices to be fast."""
+
+
+def with_leaves(source: SomeSource, leaf: IntArray) -> SomeSource:
+    """The same rows with the number of the leaf [n] of each; the source itself is not changed."""
+    copied = copy.copy(source)
+    copied.leaf = leaf
+    return copied
+
+
+def leaf_batches(
+    leaf: IntArray, size: int, rng: np.random.Generator, skip: int = 0
+) -> Iterator[IntArray]:
+    """Sorted numbers of the rows of minibatches of about `size` rows, each from a few leaves.
+
+    leaf: [n], the leaf of each row. The rows of a leaf, in random order, follow those of the leaf
+    before, and the whole is cut into equal chunks. A minibatch has some chunks, drawn at random: every
+    row is in one of them, and in each with the same probability, whatever the sizes of leaves.
+
+    >>> leaf = np.repeat([0, 1], [6_000, 2_000])
+    >>> parts = list(leaf_batches(leaf, 1_000, np.random.default_rng(0)))
+    >>> len(parts), {len(part) for part in parts}, len(np.unique(np.concatenate(parts)))
+    (8, {1000}, 8000)
+    """
+    n = len(leaf)
+    order = shuffled(n, rng)
+    order = order[np.argsort(leaf[order], kind="stable")]
+    n_chunks = max(1, round(size / ROWS_OF_A_CHUNK))
+    chunks = even_parts(n, n_chunks * batch_count(n, size))
+    turn = rng.permutation(len(chunks)).reshape(-1, n_chunks)
+    for numbers in turn[skip:]:
+        yield np.sort(np.concatenate([order[chunks[number]] for number in numbers]))
+
+
+def by_leaf(leaf: IntArray) -> list[tuple[int, IntArray]]:
+    """Every leaf that occurs among leaf numbers [t], with the sorted positions of its rows.
+
+    >>> by_leaf(np.array([3, 1, 3]))
+    [(1, array([1])), (3, array([0, 2]))]
+    """
+    order = np.argsort(leaf, kind="stable")
+    found, starts = np.unique(leaf[order], return_index=True)
+    return [(int(k), part) for k, part in zip(found, np.split(order, starts[1:]), strict=True)]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock, ArraySource
-from cavity.data.leaves import by_leaf
+from cavity.data.routing import by_leaf
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, hashed_rows
 from cavity.data.scaling import Scaling
 from cavity.data.source import Block, LoadedBlock, RawRows, RowSource, Source, even_parts, tile_rows

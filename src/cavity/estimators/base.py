@@ -54,9 +54,9 @@ from cavity.export.model_file import save
 from cavity.gp.mean_function import MeanFunction
 from cavity.gp.model import Model
 from cavity.inference.checkpoint import Checkpointer
+from cavity.inference.checkpoint_file import Fingerprint, fingerprint
 from cavity.inference.config import TrainingConfig, resolve
 from cavity.inference.converge import NOT_SCORED, FitResult, HeldOutScore, converge
-from cavity.inference.fingerprint import Fingerprint, fingerprint
 from cavity.inference.history import Progress
 from cavity.inference.leaves import parameter_gradient
 from cavity.inference.race import Decision

@@ -45,7 +45,7 @@ from cavity.estimators.table_prediction import warn_of_new_columns
 from cavity.estimators.validation import validation_rows
 from cavity.gp.uncertainty import Uncertainty
 from cavity.inference.config import TrainingConfig
-from cavity.inference.notebook import tell
+from cavity.inference.history import tell
 from cavity.inference.optimizers import Optimizer
 from cavity.typing import (
     AnyArray,

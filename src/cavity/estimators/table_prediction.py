@@ -14,7 +14,7 @@ from cavity.data.preprocess import TablePreprocessor, warn_of_words
 from cavity.data.shuffle import read_ahead
 from cavity.data.table import Table
 from cavity.errors import SourceError, warn_user
-from cavity.gp.decisions import Decision
+from cavity.gp.metrics import Decision
 from cavity.gp.uncertainty import predictive_uncertainty
 from cavity.text import listed, suggestion
 from cavity.typing import Array, IntArray

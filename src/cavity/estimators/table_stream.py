@@ -14,7 +14,7 @@ from sklearn.base import clone
 from cavity.data.effect_counts import TablePass
 from cavity.data.effect_learning import LearnedEffects, effect_notes, learn_effects, refined
 from cavity.data.encoded import EncodedRows, encoded_rows, joined_rows
-from cavity.data.labelled import TrainingRows, labelled_rows
+from cavity.data.labelled import LabelledRows, labelled_rows
 from cavity.data.labels import Classes, LabelScan
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable
@@ -120,7 +120,7 @@ def _class_factors(model: TableClassifier) -> Array:
     return np.ones(len(values)) if factors is None else factors
 
 
-def _share_kept(model: TableClassifier, rows: Sequence[TrainingRows]) -> float:
+def _share_kept(model: TableClassifier, rows: Sequence[LabelledRows]) -> float:
     """The share of the rows so far that the stream remembers after some more, as its posterior does."""
     memory = vars(model.estimator_).get("window_size")
     before = float(model.labels_.totals.sum())

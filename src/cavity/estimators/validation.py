@@ -20,7 +20,7 @@ from cavity.data.labels import require_one_kind, whole_labels
 from cavity.data.opening import (
     booleans_as_integers,
     described_source,
-    open_rows,
+    open_labelled_rows,
     weighted_arrays,
 )
 from cavity.data.source import ClassWeightedSource, RawRows, with_offset
@@ -111,7 +111,9 @@ def validated_source(
         X, y = checked_arrays(estimator, X, y, reset=True)
         return X, y
 
-    rows = open_rows(X, y, sample_weight, class_weight=estimator.class_weight, validate=validate)
+    rows = open_labelled_rows(
+        X, y, sample_weight, class_weight=estimator.class_weight, validate=validate
+    )
     if not rows.were_arrays:
         estimator.n_features_in_ = rows.source.n_features
         if rows.source.feature_names is not None:

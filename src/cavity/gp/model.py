@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from cavity.data.leaves import by_leaf
+from cavity.data.routing import by_leaf
 from cavity.data.scaling import Scaling
 from cavity.data.source import even_parts, rows_to_look_at, tile_rows
 from cavity.gp.calibration import SMALLEST_CENTRE, Calibration, LatentParts

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from cavity.data.leaves import by_leaf
+from cavity.data.routing import by_leaf
 from cavity.errors import NumericalError
 from cavity.gp.kernels import BoundKernel, bind
 from cavity.gp.kernels.base import Tape

@@ -28,6 +28,7 @@ from cavity.files import written_atomically
 from cavity.inference.checkpoint_file import (
     Archive,
     Field,
+    Fingerprint,
     prepare_path,
     race_file,
     remove,
@@ -35,7 +36,6 @@ from cavity.inference.checkpoint_file import (
     run_that_wrote,
     unreadable,
 )
-from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.history import Iteration, Progress, StepInfo
 from cavity.inference.schedule import Monitor
 from cavity.inference.trainer import Trainer, TrainingState

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from textwrap import fill
 
-from cavity.data.leaves import ROWS_OF_A_CHUNK
+from cavity.data.routing import ROWS_OF_A_CHUNK
 from cavity.engines.local import MOST_HELD_OUT
 from cavity.inference.config_checks import check_fields, check_lbfgs, check_together
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer

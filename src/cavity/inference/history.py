@@ -1,22 +1,97 @@
-"""The history of a fit and its messages to the user.
+"""The progress of a fit: its clock, its history, and its messages to the user.
 
 All methods record the same numbers, so that their curves can be compared. A progress bar or a log can
-follow a fit: ``with reporting(reporter): model.fit(…)``.
+follow a fit: ``with reporting(reporter): model.fit(…)``. Ctrl-C is caught by the clock and nowhere else:
+a loop that can end early runs inside `until_interrupted`, and what it has found by then is its result.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
-from typing import Protocol, runtime_checkable
+from html import escape
+from importlib import import_module
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from cavity.inference.clock import Clock
-from cavity.inference.notebook import notebook_bar
+GRACE_SECONDS = 2.0
+"""Seconds that a fit may still take after the user has stopped it, to make its posterior exact."""
+
+
+@dataclass
+class Interruptible:
+    """A block of `Clock.until_interrupted`."""
+
+    interruption: KeyboardInterrupt | None = None
+    """What has ended it early, if anything has; to be raised again if nothing has been found."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C has ended it."""
+        return self.interruption is not None
+
+
+class Clock:
+    """Counts the seconds of a fit and knows when they end.
+
+    >>> clock = Clock()
+    >>> with clock.until_interrupted():
+    ...     found = 3
+    ...     raise KeyboardInterrupt
+    >>> found, clock.interrupted, clock.has_time(), clock.has_time(60.0)
+    (3, True, True, False)
+    """
+
+    def __init__(self, within: Clock | None = None) -> None:
+        """Start the clock; within: a clock that stops this one, too, when it is stopped."""
+        self._started = time.perf_counter()
+        self._within = within
+        self._stopped = False
+        self.deadline = np.inf
+        """Second at which the budget ends."""
+
+    def resume_at(self, seconds: float) -> None:
+        """Set the clock to the seconds that the fit had taken when it was interrupted."""
+        self._started = time.perf_counter() - seconds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the fit began."""
+        return time.perf_counter() - self._started
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the deadline; negative after it."""
+        return self.deadline - self.seconds
+
+    def has_time(self, seconds: float = 0.0) -> bool:
+        """Whether something that takes so many seconds ends before the deadline."""
+        return self.seconds + seconds <= self.deadline
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user has stopped the fit."""
+        return self._stopped or (self._within is not None and self._within.interrupted)
+
+    def stop(self) -> None:
+        """Stop the fit: loops end, and what must follow them has two seconds."""
+        self._stopped = True
+        self.deadline = min(self.deadline, self.seconds + GRACE_SECONDS)
+
+    @contextmanager
+    def until_interrupted(self) -> Iterator[Interruptible]:
+        """A block that Ctrl-C ends early, without an error; it also stops the clock."""
+        block = Interruptible()
+        try:
+            yield block
+        except KeyboardInterrupt as error:
+            block.interruption = error.with_traceback(None)  # which would keep arrays in memory
+            self.stop()
 
 
 @dataclass(frozen=True)
@@ -234,3 +309,91 @@ class Progress(Clock):
             self._bar.stage(" ".join(map(str, words)))
         elif self.verbose:
             print(*words, file=sys.stderr, flush=True)
+
+
+_PAUSE = 0.1
+"""Seconds between two updates at least: each is a message to the browser."""
+
+
+class NotebookBar:
+    """A bar with words under it, in the output of a notebook's cell."""
+
+    def __init__(self, display: Callable[..., Any], clock: Callable[[], float] = time.monotonic) -> None:
+        """display: IPython's function of that name."""
+        self.words = "starting …"
+        self.share: float | None = None
+        self._clock, self._shown = clock, clock()
+        self._handle = display(self, display_id=True)
+
+    def stage(self, words: str) -> None:
+        """Show what the fit is doing before its iterations."""
+        self._show(words, None, at_once=True)
+
+    def update(self, iteration: Iteration, share: float | None) -> None:
+        """Show an iteration, which has used that share of the budget."""
+        words = _status(iteration)
+        if share and (left := iteration.seconds * (1.0 / share - 1.0)) >= 1.0:
+            words += f", {left:.0f} s left"
+        self._show(words, share)
+
+    def sweep(self, number: int, change: float) -> None:
+        """Show an exact sweep after training."""
+        self._show(f"exact sweep {number}, sites changed by {change:.2g}", 1.0)
+
+    def finish(self, last: Iteration | None, seconds: float) -> None:
+        """Show that the fit has ended."""
+        words = "done" if last is None else _status(last)
+        self._show(f"{words}, {seconds:.1f} s", 1.0, at_once=True)
+
+    def _show(self, words: str, share: float | None, at_once: bool = False) -> None:
+        self.words, self.share = words, share
+        now = self._clock()
+        if at_once or now - self._shown >= _PAUSE:
+            self._shown = now
+            self._handle.update(self)
+
+    def __repr__(self) -> str:
+        return self.words if self.share is None else f"{self.share:.0%}, {self.words}"
+
+    def _repr_html_(self) -> str:
+        value = "" if self.share is None else f' value="{self.share:.4f}"'
+        return (
+            f'<div><progress max="1"{value} aria-label="progress of the fit" style="width:20em">'
+            f'</progress> <span style="font-variant-numeric:tabular-nums">{escape(self.words)}</span>'
+            "</div>"
+        )
+
+
+def _status(iteration: Iteration) -> str:
+    return f"iteration {iteration.iteration:,}, leave-one-out NLL {-iteration.leave_one_out:.4f}"
+
+
+_bar_of_cell: tuple[object, NotebookBar] | None = None
+"""The last bar, and the number of the cell that shows it."""
+
+
+def notebook_bar(continues: bool = False) -> NotebookBar | None:
+    """A bar, if this code runs in a notebook; None elsewhere.
+
+    continues: whether this is the next chunk of a stream, which uses the bar of its cell again.
+    """
+    global _bar_of_cell
+    shell = _shell()
+    if shell is None:
+        return None
+    cell = getattr(shell, "execution_count", None)
+    if not (continues and _bar_of_cell is not None and _bar_of_cell[0] == cell):
+        _bar_of_cell = cell, NotebookBar(import_module("IPython.display").display)
+    return _bar_of_cell[1]
+
+
+def tell(words: str) -> None:
+    """Print a line for the user: in the output of a notebook's cell, else on standard error."""
+    print(words, file=sys.stderr if _shell() is None else sys.stdout, flush=True)
+
+
+def _shell() -> Any:
+    """The shell of the notebook in which this code runs, or None."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell if hasattr(shell, "kernel") else None  # in a terminal, IPython has no kernel

@@ -37,11 +37,10 @@ from cavity.engines.local import LocalBackend
 from cavity.errors import NumericalError
 from cavity.gp.leaves import LocalPrior
 from cavity.inference.checkpoint import Checkpointer
+from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.config import POINTS_BESIDE_LEAVES, TrainingConfig
-from cavity.inference.converge import NOT_SCORED, HeldOutScore
-from cavity.inference.fingerprint import Fingerprint
+from cavity.inference.converge import NOT_SCORED, WORTH, HeldOutScore
 from cavity.inference.history import Progress
-from cavity.inference.predicting import WORTH
 from cavity.inference.race_records import Candidate, Race, RaceEntry, RaceLog, Trial, entry_of, trial_key
 from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
 from cavity.inference.train import train_steps, validation_score

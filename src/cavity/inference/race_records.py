@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from cavity.files import written_atomically
 from cavity.inference.checkpoint import of_another_fit
-from cavity.inference.checkpoint_file import race_file
+from cavity.inference.checkpoint_file import Fingerprint, race_file
 from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
 from cavity.inference.converge import HeldOutScore
-from cavity.inference.fingerprint import Fingerprint
 from cavity.inference.start import Start
 from cavity.text import html_table
 

@@ -21,16 +21,19 @@ from cavity.inference.converge import (
     FixedPoint,
     HeldOutMoments,
     HeldOutScore,
+    MorePoints,
+    chosen_points,
     converge,
+    least_work,
     record_sweep,
     score_fixed_posterior,
+    with_points,
 )
 from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_bound_by_lbfgs, fit_evidence_by_lbfgs
 from cavity.inference.leaves import LocalUpdate
 from cavity.inference.loop import LoopResult, run
 from cavity.inference.optimizers import Adadelta
-from cavity.inference.predicting import MorePoints, chosen_points, least_work, with_points
 from cavity.inference.rule import ExpectationPropagation, Rule, Variational
 from cavity.inference.schedule import Budget, Monitor
 from cavity.inference.sweep import (

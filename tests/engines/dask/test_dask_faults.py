@@ -21,7 +21,7 @@ from cavity.engines.dask.comm import BroadcastResult, PackedMessage, broadcast, 
 from cavity.engines.dask.passes import PassRunner
 from cavity.engines.dask.recovery import RecoveryLog
 from cavity.estimators.dask import DaskSEPClassifier
-from cavity.inference import fingerprint
+from cavity.inference import checkpoint_file
 from cavity.inference.sweep import Sweep
 from support import make, table, wait_until
 
@@ -245,7 +245,7 @@ def test_two_fits_at_once_on_one_cluster(client, undisturbed):
 
 @pytest.mark.parametrize("batch_size", [None, 60])
 def test_a_fit_that_stopped_goes_on_from_its_checkpoint(client, tmp_path, monkeypatch, batch_size):
-    monkeypatch.setattr(fingerprint, "_ROWS", 10)  # the label to be flipped is not among them
+    monkeypatch.setattr(checkpoint_file, "_ROWS", 10)  # the label to be flipped is not among them
     path = tmp_path / "fit.ckpt"
     settings = {**TRAINED, "batch_size": batch_size, "max_epochs": 6, "client": client}
     whole = make(DaskSEPClassifier, **settings).fit(*DATA)

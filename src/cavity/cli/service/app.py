@@ -20,8 +20,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cavity.cli.guard import say
-from cavity.cli.service.rows import RequestError, answer, rows_of_csv, rows_of_json
-from cavity.cli.service.schema import model_schema, openapi
+from cavity.cli.service.rows import (
+    RequestError,
+    answer,
+    model_schema,
+    openapi,
+    rows_of_csv,
+    rows_of_json,
+)
 from cavity.engines.threads import thread_count
 from cavity.errors import SourceError
 from cavity.estimators.table import TableClassifier

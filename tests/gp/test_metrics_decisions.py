@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import precision_score, recall_score
 
-from cavity.gp.decisions import Decision
-from cavity.gp.metrics import ScoreSums
+from cavity.gp.metrics import Decision, ScoreSums
 
 
 def problem(n_classes, n=500):
