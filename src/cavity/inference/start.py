@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,12 +14,14 @@ import numpy as np
 from sklearn.base import clone
 
 from cavity.data.arrays import ArraySource
+from cavity.data.opening import open_labelled_rows
 from cavity.data.routing import Routing, by_leaf, learn_tree, leaves_of_rows, with_leaves
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import ClassWeightedSource, RowSource, Source
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
+from cavity.engines.threads import compute_context, thread_count
 from cavity.gp.inducing import (
     default_kernel,
     initial_inducing_points,
@@ -33,22 +36,13 @@ from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.config import TrainingConfig
 from cavity.inference.rule import Rule
-from cavity.inference.train import make_rule
-from cavity.inference.trainer import Problem, make_problem
+from cavity.inference.train import make_rule, make_trainer
+from cavity.inference.trainer import Problem, Trainer, make_problem
 from cavity.memory import require_memory
-from cavity.typing import FLOAT64, Array
+from cavity.typing import FLOAT64, Array, InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-from cavity.data.opening import open_labelled_rows
-from cavity.engines.threads import compute_context, thread_count
-from cavity.inference.train import make_trainer
-from cavity.inference.trainer import Trainer
-from cavity.typing import InputLabels, InputRows, InputWeights
 
 
 @dataclass(frozen=True)

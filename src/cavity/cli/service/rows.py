@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cavity.data.columns import CATEGORICAL, CategoricalEncoder, coerced
+from cavity.data.columns import (
+    BOOLEAN,
+    CATEGORICAL,
+    DATE,
+    NUMERIC,
+    CategoricalEncoder,
+    DateEncoder,
+    Encoder,
+    NumericEncoder,
+    coerced,
+)
 from cavity.data.dialect import Dialect
 from cavity.data.locations import RemoteFile
 from cavity.data.parts import import_arrow
@@ -21,20 +32,11 @@ from cavity.estimators.table import TableClassifier
 from cavity.gp.uncertainty import predictive_uncertainty
 from cavity.text import listed, suggestion
 from cavity.typing import Array, JsonObject
+from cavity.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
-from datetime import datetime, timedelta
 
-from cavity.data.columns import (
-    BOOLEAN,
-    DATE,
-    NUMERIC,
-    DateEncoder,
-    Encoder,
-    NumericEncoder,
-)
-from cavity.version import __version__
 
 OOD_WARNING = 0.5
 """Score from which a prediction warns: half of the variance that there was before training is left."""
