@@ -1,5 +1,7 @@
 """Makes `support` and `reference` importable from every test; keeps clocks and cores out of the way."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
@@ -9,6 +11,10 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 
 settings.register_profile("cavity", deadline=None)
 settings.load_profile("cavity")
+
+# A shell lets its background jobs ignore Ctrl-C, and processes that they start inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

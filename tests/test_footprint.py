@@ -58,7 +58,7 @@ def test_the_package_alone_loads_nothing_else():
 
 
 SCIKIT_LEARN = """
-import numpy, scipy.linalg, scipy.special, scipy.sparse, scipy.spatial.distance, threadpoolctl
+import numpy.typing, scipy.linalg, scipy.special, scipy.sparse, scipy.spatial.distance, threadpoolctl
 import sklearn.base, sklearn.cluster, sklearn.gaussian_process.kernels, sklearn.utils.validation
 START
 """

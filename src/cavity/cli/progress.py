@@ -81,7 +81,7 @@ class Lines(Watcher):
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[Watcher]:
     """Show progress as a bar on a terminal and as plain lines elsewhere; not at all if quiet."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=quiet)  # older ones end a bar that is not shown with a line
     if quiet or console.is_terminal:
         with one_line_bar(console, quiet) as bar:
             yield Bar(bar)
