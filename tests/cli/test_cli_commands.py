@@ -157,6 +157,20 @@ def test_a_fit_scores_rows_that_it_has_not_seen(folder, tmp_path):
     assert "class frequencies" in words.stderr.splitlines()[-1]
 
 
+def test_words_for_missing_cells_are_those_of_the_whole_table(tmp_path):
+    """Held-out rows leave a part of a table, of which the same words are missing cells."""
+    frame = flights(120).assign(carrier=lambda f: f["carrier"].fillna("unknown"))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = []
+    for name, more in (("whole", []), ("part", ["--holdout", "0.2"])):
+        path = tmp_path / f"{name}.cavity"
+        assert run("fit", tmp_path / "t.csv", *FIT, "--na", "unknown", *more, "-o", path).exit_code == 0
+        encoders = cavity.load(path).preprocessor_.encoders_
+        words.append(next(e.missing_words for e in encoders if e.column == "carrier"))
+    assert words[0] == words[1]
+    assert "unknown" in words[0]
+
+
 def test_kernel_batches_and_weights_of_classes(folder, tmp_path):
     models = {}
     for name, options in {
@@ -331,6 +345,15 @@ def test_force_replaces_a_model(folder, tmp_path):
     result = run("fit", folder / "new.parquet", *FIT, "-o", tmp_path / "m.cavity", "--force")
     assert result.exit_code == 0
     assert cavity.load(tmp_path / "m.cavity").target_ == "delayed"
+
+
+def test_a_model_has_the_name_of_its_table(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("fit", folder / "new.tsv", *FIT, "-q").exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["new.cavity"]
+    result = run("fit", "-", *FIT)
+    assert result.exit_code == 2
+    assert "name its file with -o" in result.stderr
 
 
 def test_a_fit_that_was_stopped_goes_on_to_the_same_model(folder, tmp_path, monkeypatch):

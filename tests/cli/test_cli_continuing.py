@@ -110,6 +110,7 @@ def test_ctrl_c_before_a_chunk_is_learned_leaves_nothing(folder, tmp_path, monke
         (lambda f: f.assign(delayed=None), [], "no row has a target"),
         (lambda f: f, ["--target", "carrier"], "predicts 'delayed'; leave --target out"),
         (lambda f: f, ["--kernel", "rbf"], "--kernel cannot be used with --continue-from"),
+        (lambda f: f, ["--inducing", "5"], "--inducing cannot be used with --continue-from"),
         (lambda f: f, ["--budget", "5s"], "--budget cannot be used with --continue-from"),
         (lambda f: f, ["--weight", "w"], "has no weight column 'w'"),
     ],

@@ -10,6 +10,7 @@ from scipy import sparse
 from cavity import SEPClassifier, SourceError
 from cavity.data import arrays, open_source
 from cavity.data.arrays import ArrayBlock, ArraySource, mapping_of
+from cavity.data.source import ClassWeightedSource, with_offset
 from cavity.inference import reporting
 from support import table
 
@@ -168,3 +169,14 @@ def test_files_of_labels_and_weights_are_read_once(tmp_path):
     assert source.blocks(6_000)[0].load().weight.sum() == len(MANY)
     with pytest.raises(SourceError, match=r"y\.npy: not an array"):
         open_source(tmp_path / "X.npy", tmp_path / "y.npy")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_first_columns_keep_the_offsets_of_the_rows(weighted):
+    source = with_offset(ArraySource(np.eye(3), np.array([0, 1, 1])), np.arange(3.0)[:, None])
+    if weighted:
+        offset = source.offset
+        source = with_offset(ClassWeightedSource(source, np.array([1.0, 2.0]), 5.0), offset)
+    first = source.leading(2)
+    assert first.n_features == 2
+    assert_array_equal(first.offset, source.offset)

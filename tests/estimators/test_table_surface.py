@@ -9,7 +9,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cavity
-from cavity import SEPClassifier, SourceError, TableClassifier
+from cavity import NumericalError, SEPClassifier, SourceError, TableClassifier
+from cavity.data.table import open_table
 from cavity.estimators.table_input import as_table
 from cavity.estimators.table_prediction import predictions
 from flights_table import flights
@@ -49,6 +50,32 @@ def test_the_answers_are_those_of_the_classifier_inside(model):
     assert_allclose(model.ood_score(NEW), inside.ood_score(X))
     draws = [one.sample_latent(rows, 3, 0) for one, rows in ((model, NEW), (inside, X))]
     assert_allclose(*draws)
+
+
+def test_predictions_that_are_not_finite_are_refused(monkeypatch):
+    """As those of the classifier inside are, not written as NaN."""
+    found = small().fit(flights(80), "delayed")
+    beyond = (np.full((1, len(NEW)), np.inf), np.ones((1, len(NEW))))
+    monkeypatch.setattr("cavity.gp.model.Model.latent_moments", lambda *_, **__: beyond)
+    with pytest.raises(NumericalError, match="row 0 of X is not finite"):
+        found.predict_proba(NEW)
+    with pytest.raises(NumericalError, match="row 0 of X is not finite"):
+        list(predictions(found, as_table(NEW)))
+
+
+def test_validation_rows_may_have_another_decimal_sign(tmp_path):
+    """Their numbers are those that they are, not those that the signs of the training table mean."""
+    frame, judges = flights(200)[["hour", "distance", "delayed"]], NEW[["hour", "distance", "delayed"]]
+    frame.to_csv(tmp_path / "points.csv", index=False)
+    for name, decimal in (("v.csv", "."), ("commas.csv", ",")):
+        judges.to_csv(tmp_path / name, sep=";", decimal=decimal, index=False)
+    losses = [
+        small()
+        .fit(tmp_path / "points.csv", "delayed", X_val=open_table(tmp_path / name, decimal=decimal))
+        .validation_log_loss_
+        for name, decimal in (("v.csv", "."), ("commas.csv", ","))
+    ]
+    assert losses[0] == losses[1]
 
 
 def test_predictions_of_a_whole_table_say_the_same(model):

@@ -27,7 +27,7 @@ from cavity.estimators.table_prediction import warn_of_new_columns
 from cavity.estimators.table_stream import absorb_rows
 from cavity.gp.metrics import ScoreSums
 
-_FOLLOWED = {"data", "output", "target", "continue_from", "weight", "holdout", "seed", "jobs"}
+_FOLLOWED = {"data", "output_path", "target", "continue_from", "weight", "holdout", "seed", "jobs"}
 """Options that go with `--continue-from`; the model keeps what the others would set."""
 
 

@@ -177,7 +177,7 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
         )
     budget = parsed_budget(request.budget)
     parameters: dict[str, Any] = {
-        "n_inducing": _number_or_auto("--inducing", request.n_inducing),
+        "n_inducing": _number_or_auto("--inducing", request.inducing),
         "scaling": None if request.scaling is ScalingName.none else request.scaling.value,
         "likelihood": request.likelihood.value,
         "random_state": request.seed,

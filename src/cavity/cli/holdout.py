@@ -40,6 +40,7 @@ class Part(Table):
     ) -> None:
         self.name, self.columns = table.name, table.columns
         self.typed, self.decimal = table.typed, table.decimal
+        self.missing_words = table.missing_words
         self._table, self._seed, self._span, self._inside = table, seed, span, inside
 
     def chunks(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

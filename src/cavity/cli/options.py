@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import PurePath
 from typing import Annotated
 
 import typer
+
+from cavity.cli.guard import CommandError
 
 
 class Method(str, Enum):
@@ -175,7 +178,12 @@ class FitRequest:
     """Argument and options of `cavity fit`."""
 
     data: Data
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write the model.")]
+    output_path: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", help="Where to write the model; default: the table's name with .cavity."
+        ),
+    ] = None
     target: Annotated[
         str | None, typer.Option("--target", "-t", help="The column to predict.", show_default=False)
     ] = None
@@ -188,10 +196,9 @@ class FitRequest:
         ),
     ] = None
     method: Annotated[Method, typer.Option(help="The method of inference.")] = Method.sep
-    n_inducing: Annotated[
+    inducing: Annotated[
         str,
         typer.Option(
-            "--inducing",
             metavar="auto|N",
             help="Number of inducing points; more are more accurate and slower. auto lets held-out rows "
             "choose it.",
@@ -258,6 +265,20 @@ class FitRequest:
     ] = False
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0
     jobs: Jobs = None
+
+    @property
+    def output(self) -> str:
+        """Where the model is written.
+
+        >>> FitRequest("data/flights.csv.gz").output, FitRequest("flights.csv", "late.cavity").output
+        ('flights.cavity', 'late.cavity')
+        """
+        if self.output_path is not None:
+            return self.output_path
+        stem = PurePath(self.data).name.partition(".")[0]
+        if not stem.strip("-") or any(mark in stem for mark in "*?["):
+            raise CommandError(f"{self.data} gives the model no name; name its file with -o")
+        return f"{stem}.cavity"
 
     @property
     def distributed(self) -> bool:

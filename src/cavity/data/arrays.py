@@ -283,6 +283,7 @@ class ArraySource(Source):
             path=self.path,
         )
         source.is_checked, source.reserved = self.is_checked, self.reserved
+        source.offset = self.offset
         return source
 
     def take(self, numbers: IntArray) -> RawRows:

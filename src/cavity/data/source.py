@@ -343,7 +343,9 @@ class ClassWeightedSource(Source):
         """The same rows with the first columns of X alone."""
         source = self.source.leading(n_features)
         assert isinstance(source, Source)
-        return ClassWeightedSource(source, self.factors, self.total_weight)
+        leading = ClassWeightedSource(source, self.factors, self.total_weight)
+        leading.offset = self.offset
+        return leading
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """Rows drawn at random without replacement, each with the same probability."""

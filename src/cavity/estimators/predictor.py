@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.engines.threads import compute_context, thread_count
+from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import NumericalError
 from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.state import RELEVANCE_CACHE
@@ -53,7 +53,13 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
         X = validated_rows(self, X)
         added = self._offset_of(X, offset)
         with compute_context(thread_count(self.n_jobs)) as threads:
-            mean, variance = self.model_.latent_moments(X, threads.map, offset=added)
+            return self.latent_moments_at(X, threads, added)
+
+    def latent_moments_at(
+        self, X: ArrayOrSparse, threads: Threads, offset: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Mean and variance [L, n] of the latent functions at rows X [n, d] that have been checked."""
+        mean, variance = self.model_.latent_moments(X, threads.map, offset=offset)
         finite = np.isfinite(mean + variance).all(axis=0)
         if not finite.all():
             raise NumericalError(

@@ -249,7 +249,8 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         preprocessor.effects_ = [] if effects is None else effects.chosen(None)
         warn_of_new_columns(preprocessor, table, target, weight)
         labels = replace(self.labels_, target=target)
-        X, codes, weights = joined_rows(encoded_rows(table, preprocessor, labels, weight))
+        rows = encoded_rows(table, preprocessor.reading(table), labels, weight)
+        X, codes, weights = joined_rows(rows)
         if not len(X):
             raise SourceError(f"X_val: no row of {table.name} has a target and a weight")
         source = ArraySource(X, codes, weights, classes=labels.values)
@@ -425,9 +426,9 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
 
     def moments_and_log_proba(self, features: Array, threads: Threads) -> tuple[Array, Array, Array]:
         """Latent mean and variance [L, n] and log probabilities [n, C] at features [n, d], in one go."""
-        model = self.estimator_.model_
-        mean, variance = model.latent_moments(features, threads.map)
-        return mean, variance, model.likelihood.predict_log_proba(mean, variance)
+        mean, variance = self.estimator_.latent_moments_at(features, threads)
+        likelihood = self.estimator_.model_.likelihood
+        return mean, variance, likelihood.predict_log_proba(mean, variance)
 
     def ood_score_at(self, features: Array, threads: Threads) -> Array:
         """`ood_score` [n] at features [n, d]."""

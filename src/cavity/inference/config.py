@@ -47,7 +47,7 @@ DEFAULT_POINTS = 100
 LEAST_ROWS_OF_LEAVES = 20_000
 """Rows from which a race asks whether local inducing points are better."""
 POINTS_BESIDE_LEAVES = 20
-"""The same, if there are leaves with points of their own."""
+"""Number of inducing points for all rows that n_inducing="auto" means with leaves."""
 DEFAULT_LOCAL_POINTS = 100
 """Number of inducing points of a leaf that n_local="auto" means."""
 HELD_OUT_SHARE = 0.05

@@ -67,7 +67,7 @@ class SweepOptions:
 
     Rows that are hard to fit have the largest s, the variance that the inducing points leave
     unexplained. With all of s their labels count least, most of all with many classes. Predictions use
-    all of s, whatever κ is.
+    b·s, where b is calibrated on held-out rows; without any, b is κ.
     """
     trace_penalty: float = 0.0
     """c: if positive, ½ c Σ ν̃ s is subtracted from the objective, as in Titsias' variational bound.
