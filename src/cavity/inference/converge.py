@@ -44,6 +44,9 @@ class HeldOutScore(NamedTuple):
     standard_error: float
     n_rows: int
 
+    def __str__(self) -> str:
+        return f"held-out NLL {self.log_loss:.4f} ± {self.standard_error:.4f} ({self.n_rows:,} rows)"
+
 
 NOT_SCORED = HeldOutScore(np.nan, np.nan, 0)
 """The score if no rows are held out."""
