@@ -12,7 +12,7 @@ from cavity import SEPClassifier, SVIClassifier
 from cavity.data import sampling
 from cavity.data.arrays import ArraySource
 from cavity.data.sampling import HeldOut, hashed_rows
-from cavity.data.source import RawRows
+from cavity.data.source import ClassWeightedSource, RawRows
 from cavity.engines.local import LocalBackend
 from cavity.engines.threads import Threads
 from cavity.gp.calibration import LatentParts, fit_calibration
@@ -185,6 +185,26 @@ class TestHeldOutRows:
         assert_array_equal(held.rows.X, X[held.numbers])
         assert_array_equal(held.rows.labels, LABELS[held.numbers])
 
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize("factors", [None, np.array([1.0, 4.0])])
+    def test_classes_judge_by_their_shares_of_all_rows(self, weighted, factors):
+        """Not by those that chance has given the held-out rows."""
+        rng = np.random.default_rng(1)
+        codes = (rng.random(2_000) < 0.1).astype(int)
+        weight = rng.uniform(0.5, 2.0, 2_000) if weighted else None
+        source = ArraySource(rng.normal(size=(2_000, 2)), codes, weight)
+        totals = source.class_totals
+        if factors is not None:
+            totals = totals * factors
+            source = ClassWeightedSource(source, factors, float(totals.sum()))
+        held = LocalBackend(Threads(1)).hold_out(source, 0.05, seed=0)
+        own, judging = (
+            np.bincount(held.rows.labels, w, 2) for w in (held.rows.weight, held.judging_weight)
+        )
+        assert abs(own[1] / own.sum() - totals[1] / totals.sum()) > 1e-3
+        assert_allclose(judging / judging.sum(), totals / totals.sum())
+        assert_allclose(held.judging_weight.sum(), held.weight)
+
     def test_drawing_them_takes_no_memory_of_the_size_of_the_data(self, monkeypatch):
         """A number of eight bytes for each of ten million rows would be 80 MB."""
         monkeypatch.setattr(sampling, "_ROWS_AT_ONCE", 50_000)
@@ -260,12 +280,12 @@ def test_the_validation_score_is_that_of_the_q_that_is_trained(monkeypatch, batc
     trainer, state, value = losses[-1]
     prior, engine = trainer.problem.prior(state.x), trainer.engine
     rows, likelihood = engine.held_out.rows, trainer.problem.rule.likelihood
+    judging = engine.held_out.judging_weight
     q = trainer.update.posterior(state.q, prior)
     at = marginals(engine.scaling.apply(rows.X, prior.dtype), prior, q)
-    calibration = fit_calibration(
-        likelihood, LatentParts(at.mean, at.variance, at.residual), rows.labels
-    )
-    mean, variance = calibration.moments(LatentParts(at.mean, at.variance, at.residual))
-    log_proba = likelihood.predict_log_proba(mean, variance)
-    expected = -log_proba[np.arange(len(log_proba)), rows.labels].mean()
+    parts = LatentParts(at.mean, at.variance, at.residual)
+    calibration = fit_calibration(likelihood, parts, rows.labels, judging)
+    log_proba = likelihood.predict_log_proba(*calibration.moments(parts))
+    own = log_proba[np.arange(len(log_proba)), rows.labels]
+    expected = -np.average(own, weights=judging)
     assert_allclose(value, expected, atol=5e-4)

@@ -63,6 +63,14 @@ def test_a_fit_at_a_bound_says_so_once_with_a_way_out(kind):
     assert np.exp(again.kernel_.theta[0]) > 2.1
 
 
+def test_a_fit_that_ended_early_at_a_bound_says_both_at_once():
+    kernel = ConstantKernel(1.0, (0.99, 1.01)) * RBF([1.0, 1.0])
+    model = SEPClassifier(kernel, n_inducing=5, max_epochs=5, random_state=0, n_jobs=1)
+    with pytest.warns(BoundWarning, match=r"stopped after 5 iterations .* its upper bound") as caught:
+        model.fit(X, SURE)
+    assert len(caught) == 1
+
+
 def test_a_kernel_that_is_not_learned_is_no_news():
     kernel = ConstantKernel(2.0, (0.1, 2.0)) * RBF(1.0)
     SEPClassifier(kernel, n_inducing=5, optimizer=None, random_state=0, n_jobs=1).fit(X, SURE)

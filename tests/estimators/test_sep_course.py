@@ -72,6 +72,13 @@ class TestHistory:
         model(max_epochs=3, verbose=0).fit(X, LABELS)
         assert capsys.readouterr() == ("", "")
 
+    @quietly
+    def test_the_last_line_is_the_score_on_held_out_rows(self, capsys):
+        fit = model(max_epochs=3, verbose=1, validation_fraction=0.3).fit(X, LABELS)
+        score = f"{fit.validation_log_loss_:.4f} ± {fit.validation_standard_error_:.4f}"
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last == f"held-out NLL {score} ({fit.n_validation_rows_} rows)"
+
 
 class TestInterruption:
     @pytest.mark.parametrize("optimizer", ["adam", SignRates(), None])

@@ -63,7 +63,7 @@ def test_the_objective_is_the_mean_log_loss_and_the_prior(likelihood):
     parts, labels = drawn(likelihood, 30)
     mean, variance = Calibration(1.5, 0.2).moments(parts)
     log_proba = likelihood.predict_log_proba(mean, variance)[np.arange(30), labels]
-    penalty = 0.5 * (np.log(1.5) / 0.5) ** 2 + 0.5 * (np.log(0.2 / 0.1) / 2.0) ** 2
+    penalty = 0.5 * (np.log(1.5) / 0.5) ** 2 + 0.5 * np.log(0.2 / 0.1) ** 2
     objective = objective_of(likelihood, parts, labels, residual_scale=0.1)
     value, _ = objective(np.log([1.5, 0.2]))
     assert value == pytest.approx((penalty - log_proba.sum()) / 30, rel=1e-5)

@@ -26,7 +26,7 @@ DECISIONS = [
     ((60_000, 2), {"n_inducing": 20}, {"batch_size": 400}),
     ((10**7, 2), {"n_inducing": 1_000}, {"batch_size": 10_000}),
     ((100, 2), {"batch_size": 1_000}, {"batch_size": 100, "subsample": 1.0}),
-    ((60_000, 2), ALL, {"batch_size": None, "validation_fraction": 0.05}),
+    ((60_000, 2), ALL, {"batch_size": None, "validation_fraction": 0.1}),
     # Budgets: 200 steps on all rows (VI: 250); 3,000 minibatches and two epochs at least.
     ((500, 2), {}, {"max_epochs": 200.0, "max_seconds": math.inf, "full_rate_steps": 0.0}),
     ((500, 2), SVI, {"max_epochs": 250.0, "trace_penalty": 0.0, "damping": 1.0}),
@@ -40,7 +40,7 @@ DECISIONS = [
     ((10**6, 3), {}, {"residual_scale": 1.0, "trace_penalty": 1.0, "kernel_name": "matern32"}),
     ((60_000, 2), {}, {"scaling": "robust", "n_inducing": 100}),
     ((60_000, 2), {"kernel_name": None}, {"scaling": "standard", "kernel_name": None}),
-    ((60_000, 2), SVI, {"validation_fraction": 0.05, "trace_penalty": 0.0}),
+    ((60_000, 2), SVI, {"validation_fraction": 0.1, "trace_penalty": 0.0}),
     # Held-out rows: 5 %, 500 to 20,000 of them, none of fewer than 2,000 rows.
     ((1_999, 2), {}, {"validation_fraction": 0.0}),
     ((2_000, 2), {}, {"validation_fraction": 0.25}),

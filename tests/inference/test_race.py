@@ -16,7 +16,7 @@ from cavity.data.sampling import hashed_rows
 from cavity.engines.local import LocalEngine
 from cavity.inference import race as race_module
 from cavity.inference.race import SAFE, SHARP, Entrants
-from cavity.inference.race_records import Candidate, RaceEntry
+from cavity.inference.race_records import Candidate, RaceEntry, preferred
 from support import PINNED, interrupt_at, make, replace_sweep
 
 X, Y = make_moons(2_000, noise=0.3, random_state=0)
@@ -319,15 +319,55 @@ def test_the_table_is_saved_with_the_model(tmp_path):
     assert len(model.race_.as_dicts()) == len(model.race_)
 
 
+class TestPreferred:
+    """Which entry wins, given the losses of 400 held-out rows."""
+
+    counts = np.ones(400)
+    noise = np.random.default_rng(0).permutation(np.repeat([-0.4, 0.4], 200))
+    error = 0.4 / 20.0
+    """Standard error of a difference of losses with this noise."""
+
+    def winner(self, gains):
+        """The winner among the safe candidate and others that are better by some standard errors."""
+        tried = []
+        for i, (candidate, gain) in enumerate({Candidate(): 0.0, **gains}.items()):
+            loss = np.full(400, 0.7)
+            if gain:
+                loss += np.roll(self.noise, 7 * i) - gain * self.error
+            entry = RaceEntry(*candidate, 1, loss.mean(), 0.05, 5, 1.0)
+            tried.append((entry, loss))
+        found = {preferred(order, self.counts).candidate for order in (tried, tried[::-1])}
+        assert len(found) == 1  # the order of candidates does not matter
+        return found.pop()
+
+    @pytest.mark.parametrize("gain", [-1.0, 0.0, 0.9, 1.1])
+    @pytest.mark.parametrize("changed", [SHARP, {"kernel_name": "rbf"}, {"kernel_name": "matern12"}])
+    def test_the_default_stays_unless_another_is_better_by_a_standard_error(self, changed, gain):
+        other = Candidate(**changed)
+        assert self.winner({other: gain}) == (other if gain > 1.0 else Candidate())
+
+    @pytest.mark.parametrize("changed", [{"scaling": "standard"}, {"n_inducing": 200}])
+    def test_scaling_and_size_need_no_standard_error(self, changed):
+        other = Candidate(**changed)
+        assert self.winner({other: 0.1}) == other
+
+    def test_the_best_of_the_safe_ones_is_taken(self):
+        quantile = Candidate(scaling="quantile")
+        assert self.winner({quantile: 0.5, Candidate(**SHARP): 0.8}) == quantile
+
+    def test_rows_count_by_their_weights(self):
+        weight = np.where(self.noise > 0.0, 3.0, 1.0)
+        sharp = Candidate(**SHARP)
+        tried = [
+            (RaceEntry(*candidate, 1, float(np.average(loss, weights=weight)), 0.05, 5, 1.0), loss)
+            for candidate, loss in ((Candidate(), np.full(400, 0.7)), (sharp, 0.7 - self.noise))
+        ]
+        assert preferred(tried, weight).candidate == sharp
+        assert preferred(tried, self.counts).candidate == Candidate()
+
+
 class TestQuestions:
     start = Candidate()
-
-    def test_the_order_of_candidates_does_not_matter(self):
-        same = {"log_loss": 0.3, "standard_error": 0.01, "n_steps": 5, "seconds": 1.0, "length": 1}
-        candidates = [Candidate(), Candidate(scaling="quantile"), Candidate(**SHARP)]
-        entries = [RaceEntry(**candidate._asdict(), **same) for candidate in candidates]
-        for order in (entries, entries[::-1]):
-            assert min(order, key=race_module._rank).candidate == Candidate()
 
     def test_each_varies_one_thing(self):
         entrants = Entrants(self.start, ALL_FREE)

@@ -34,6 +34,15 @@ class HeldOut(NamedTuple):
     """The rows themselves."""
     offset: Array | None = None
     """[k, L]: their latent offsets."""
+    judging_weight: Array | None = None
+    """[k]: what each counts when a score is computed or a prediction calibrated; None is its weight."""
+
+    @property
+    def counts(self) -> Array:
+        """[k]: what each counts when a score is computed or a prediction calibrated."""
+        if self.judging_weight is not None:
+            return self.judging_weight
+        return np.ones(len(self.rows.labels)) if self.rows.weight is None else self.rows.weight
 
     @property
     def weight(self) -> float:
@@ -54,6 +63,25 @@ class HeldOut(NamedTuple):
         mask = np.zeros(n_rows, dtype=bool)
         mask[self.numbers] = True
         return mask
+
+
+def with_class_shares(rows: RawRows, totals: Array) -> Array:
+    """Weights [k] of sampled rows that give each class its share of the total weights [C] of all rows.
+
+    Their sum is that of the rows' own weights. Chance gives a sample too many rows of some classes; with
+    these weights (post-stratification) that changes neither a score nor a calibration.
+
+    >>> rows = RawRows(np.zeros((4, 1)), np.array([0, 0, 1, 1]), None)
+    >>> with_class_shares(rows, np.array([75.0, 25.0]))
+    array([1.5, 1.5, 0.5, 0.5])
+    """
+    weight = np.ones(len(rows.labels)) if rows.weight is None else rows.weight
+    found = np.bincount(rows.labels, weight, len(totals))
+    wanted = np.where(found > 0.0, totals, 0.0)
+    if not wanted.sum() > 0.0:
+        return weight
+    factors = np.divide(wanted, found, out=np.zeros(len(totals)), where=found > 0.0)
+    return np.asarray(factors[rows.labels] * weight * (found.sum() / wanted.sum()))
 
 
 @dataclass(frozen=True)

@@ -327,6 +327,12 @@ class ClassWeightedSource(Source):
         rows.total_weight, rows.offset = self.total_weight, self.offset
         return rows
 
+    @property
+    def class_totals(self) -> Array | None:
+        """Total weight of each class [C], if the other source knows it."""
+        totals = self.source.class_totals
+        return None if totals is None else totals * self.factors
+
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values of all rows that the user passed, as the other source gives them."""
         return self.source.expanded_to_input_rows(values)

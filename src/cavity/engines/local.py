@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock, ArraySource
 from cavity.data.routing import by_leaf
-from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, hashed_rows
+from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, hashed_rows, with_class_shares
 from cavity.data.scaling import Scaling
 from cavity.data.source import Block, LoadedBlock, RawRows, RowSource, Source, even_parts, tile_rows
 from cavity.data.statistics import SAMPLED_KINDS, Moments, learn_from_sample, learn_standard
@@ -330,7 +330,9 @@ class LocalBackend:
         if numbers is None:
             numbers = held_out_numbers(int(source.n_rows), source.n_features, fraction, seed)
         offset = None if source.offset is None else source.offset[numbers]
-        return HeldOut(numbers, source.take(numbers), offset)
+        rows, totals = source.take(numbers), source.class_totals
+        judging = None if totals is None else with_class_shares(rows, totals)
+        return HeldOut(numbers, rows, offset, judging)
 
     def engine(
         self,

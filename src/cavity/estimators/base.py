@@ -251,7 +251,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             if asks:
                 config = replace(config, n_predicting=result.n_predicting)
         self._store(problem, config, result, progress, decision.race, mean)
-        progress.finish()
+        progress.finish(None if result.validation is None else str(result.validation))
         return result
 
     def _with_mean_function(

@@ -54,12 +54,12 @@ def warn_of_ending(model: SparseGPClassifier, result: FitResult) -> None:
     """Warn about a fit that was interrupted, has not converged, or ended at a bound of the kernel."""
     name = type(model).__name__
     words = _words_of_ending(name, model.config_.tol, result)
-    if words is not None:
+    found = parameters_at_bounds(model.kernel_) if model.config_.learn_kernel else []
+    if found and not result.interrupted:
+        bounds = _words_of_bounds(name, found)
+        warn_user(bounds if words is None else f"{words}. {bounds}", BoundWarning)
+    elif words is not None:
         warn_user(words, ConvergenceWarning)
-    elif model.config_.learn_kernel:
-        found = parameters_at_bounds(model.kernel_)
-        if found:
-            warn_user(_words_of_bounds(name, found), BoundWarning)
 
 
 def _words_of_ending(name: str, tol: float, result: FitResult) -> str | None:

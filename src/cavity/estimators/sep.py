@@ -63,7 +63,7 @@ class SEPClassifier(TrainedGPClassifier):
         200 steps on all rows, or 3,000 minibatches, and two to 400 epochs.
     validation_fraction : float, "auto" or None
         Share of the rows (at most 20,000) that are held out of training. They decide what "auto" means,
-        keep the best state and calibrate the predictions. "auto" is 5 %, at least 500 rows, and none of
+        keep the best state and calibrate the predictions. "auto" is 10 %, at least 500 rows, and none of
         fewer than 2,000; a number also ends training early. None holds out none.
     class_weight : dict, "balanced" or None
         Factors on the weights of the rows of each class, by class value (1 for those not listed).

@@ -50,7 +50,7 @@ POINTS_BESIDE_LEAVES = 20
 """Number of inducing points for all rows that n_inducing="auto" means with leaves."""
 DEFAULT_LOCAL_POINTS = 100
 """Number of inducing points of a leaf that n_local="auto" means."""
-HELD_OUT_SHARE = 0.05
+HELD_OUT_SHARE = 0.1
 """Share of the rows that validation_fraction="auto" holds out."""
 LEAST_HELD_OUT = 500
 """Fewest rows that it holds out; MOST_HELD_OUT is the most that anything holds out."""
@@ -77,7 +77,7 @@ class TrainingConfig:
 
     >>> config = resolve(n_rows=60_000, n_inducing=100)
     >>> config.batch_size, config.scaling, config.kernel_name, config.validation_fraction
-    (1000, 'robust', 'matern32', 0.05)
+    (1000, 'robust', 'matern32', 0.1)
     """
 
     method: str
@@ -211,7 +211,7 @@ def resolve(
     >>> [resolve(n_rows).batch_size for n_rows in (1_000, 60_000, 1_000_000, 10**8)]
     [None, 1000, 1000, 2000]
     >>> [resolve(n_rows).validation_fraction for n_rows in (1_000, 2_000, 60_000, 1_000_000)]
-    [0.0, 0.25, 0.05, 0.02]
+    [0.0, 0.25, 0.1, 0.02]
     """
     check_fields(dict(locals()))
     if early_stopping == "auto":

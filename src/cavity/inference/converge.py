@@ -44,6 +44,9 @@ class HeldOutScore(NamedTuple):
     standard_error: float
     n_rows: int
 
+    def __str__(self) -> str:
+        return f"held-out NLL {self.log_loss:.4f} ± {self.standard_error:.4f} ({self.n_rows:,} rows)"
+
 
 NOT_SCORED = HeldOutScore(np.nan, np.nan, 0)
 """The score if no rows are held out."""
@@ -56,7 +59,8 @@ class HeldOutMoments(NamedTuple):
     parts: LatentParts
     labels: IntArray
     """[n]: class codes."""
-    weight: Array | None
+    counts: Array
+    """[n]: what each row counts as a judge."""
 
     @classmethod
     def of(
@@ -69,38 +73,38 @@ class HeldOutMoments(NamedTuple):
     ) -> HeldOutMoments:
         """Moments at the engine's held-out rows, or at the first `most` of them."""
         assert engine.held_out is not None
-        _, rows, offset = engine.held_out
+        rows, offset, counts = engine.held_out.rows, engine.held_out.offset, engine.held_out.counts
         if most is not None and most < len(rows.labels):
             rows, offset = rows.take(slice(most)), None if offset is None else offset[:most]
+            counts = counts[:most]
         model = Model.from_prior(prior, posterior, engine.scaling, likelihood)
         parts = model.latent_parts(
             rows.X, engine.threads.map, offset=None if offset is None else offset.T
         )
-        return cls(likelihood, parts, rows.labels, rows.weight)
+        return cls(likelihood, parts, rows.labels, counts)
 
     def calibration(self, residual_scale: float) -> Calibration:
         """The two numbers that make these labels most probable."""
-        return fit_calibration(self.likelihood, self.parts, self.labels, self.weight, residual_scale)
+        return fit_calibration(self.likelihood, self.parts, self.labels, self.counts, residual_scale)
 
     def log_loss(self, calibration: Calibration) -> float:
         """Mean negative log probability of these labels with a calibration."""
         moments = calibration.moments(self.parts)
         log_proba = self.likelihood.log_predictive(self.labels, *moments)
-        return -float(np.average(log_proba, weights=self.weight))
+        return -float(np.average(log_proba, weights=self.counts))
 
     def score(self, residual_scale: float) -> HeldOutScore:
         """The mean log loss of these labels, each calibrated on the other half of the rows."""
-        found = LogLoss.of(self.losses(residual_scale), self.counts)
+        return self.score_of(self.losses(residual_scale))
+
+    def score_of(self, losses: Array) -> HeldOutScore:
+        """The score of some losses [n] of these labels."""
+        found = LogLoss.of(losses, self.counts)
         return HeldOutScore(found.mean, found.standard_error, len(self.labels))
 
     def losses(self, residual_scale: float) -> Array:
         """The losses [n] of which the score is the mean."""
         return cross_fitted_losses(self.likelihood, self.parts, self.labels, self.counts, residual_scale)
-
-    @property
-    def counts(self) -> Array:
-        """[n]: the weights of the rows."""
-        return np.ones(len(self.labels)) if self.weight is None else self.weight
 
 
 class FixedPoint(NamedTuple):

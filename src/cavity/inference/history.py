@@ -277,10 +277,13 @@ class Progress(Clock):
         if isinstance(self._reporter, StageReporter):
             self._reporter.stage(words)
 
-    def finish(self) -> None:
-        """Report the end of the fit, if a bar shows it."""
+    def finish(self, score: str | None = None) -> None:
+        """Report the end of the fit; score: how good it is on held-out rows, in words."""
         if self._bar is not None:
-            self._bar.finish(self.history[-1] if self.history else None, self.seconds)
+            words = "done" if not self.history else _status(self.history[-1])
+            self._bar.finish(score or words, self.seconds)
+        elif score is not None:
+            self.say(score)
 
     def _show(self, entry: Iteration, share: float | None) -> None:
         if self._bar is not None:
@@ -340,9 +343,8 @@ class NotebookBar:
         """Show an exact sweep after training."""
         self._show(f"exact sweep {number}, sites changed by {change:.2g}", 1.0)
 
-    def finish(self, last: Iteration | None, seconds: float) -> None:
+    def finish(self, words: str, seconds: float) -> None:
         """Show that the fit has ended."""
-        words = "done" if last is None else _status(last)
         self._show(f"{words}, {seconds:.1f} s", 1.0, at_once=True)
 
     def _show(self, words: str, share: float | None, at_once: bool = False) -> None:

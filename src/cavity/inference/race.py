@@ -12,7 +12,10 @@ The number of inducing points is doubled as long as that is better. Trials of th
 the same seconds or, without a clock, the same work: a pass over n rows with m points is O(nm²).
 
 The safe model is the paper's, with the trace penalty. The sharp one trains without the residual variance
-and without the penalty: where inducing points can explain the data well, it is better.
+and without the penalty: where inducing points can explain the data well, it is better. Where it is not
+better by more than a standard error, the safe model is chosen (the one-standard-error rule of Breiman et
+al., 1984): the scores then do not tell them apart, and its uncertainty can be trusted. In the same way
+the default kernel stays unless another one is better.
 
 A candidate's score depends on its configuration, the seed and the length of its trial alone. So with a
 budget in epochs the result does not depend on the clock, on the number of threads or on the order of the
@@ -41,13 +44,24 @@ from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.config import POINTS_BESIDE_LEAVES, TrainingConfig
 from cavity.inference.converge import NOT_SCORED, WORTH, HeldOutScore
 from cavity.inference.history import Progress
-from cavity.inference.race_records import Candidate, Race, RaceEntry, RaceLog, Trial, entry_of, trial_key
+from cavity.inference.race_records import (
+    KERNELS,
+    SCALINGS,
+    Candidate,
+    Race,
+    RaceEntry,
+    RaceLog,
+    Trial,
+    entry_of,
+    preferred,
+    rank,
+    trial_key,
+)
 from cavity.inference.start import Start, StartingPoint, learn_scaling, prepare
-from cavity.inference.train import train_steps, validation_score
+from cavity.inference.train import held_out_moments, train_steps
 from cavity.inference.trainer import Trainer, TrainingState
+from cavity.typing import Array
 
-SCALINGS = ("robust", "standard", "quantile")
-KERNELS = ("matern32", "rbf", "matern12")
 POINTS = 200
 """Number of inducing points that the race begins to double."""
 DOUBLINGS = 2
@@ -68,6 +82,8 @@ SHORTEST_TRIAL = 1e-3
 """Seconds of a trial if no time is left: it takes a single step."""
 START_DIGITS = 3
 """Decimals of the kernel parameters, on log scale, at which later training begins."""
+LOSS_DIGITS = 6
+"""Decimals of the losses of held-out rows."""
 
 
 SAFE, SHARP = (
@@ -178,6 +194,8 @@ class _Runner:
 
     def __post_init__(self) -> None:
         self.entries: dict[tuple[Candidate, int], RaceEntry] = {}
+        self.losses: dict[tuple[Candidate, int], Array] = {}
+        """Losses of the held-out rows [n] after each trial; empty if it failed."""
         self.learned: dict[tuple[Candidate, int], tuple[float, ...]] = {}
         """Kernel parameters at the end of each trial."""
         self.ran: list[tuple[Candidate, int, Trial]] = []
@@ -210,7 +228,8 @@ class _Runner:
                 raise
         elif todo:
             return entry_of(todo[0], length, Trial(NOT_SCORED, 0, 0.0))
-        return min((self.entries[c, length] for c in candidates), key=_rank)
+        tried = [(self.entries[c, length], self.losses[c, length]) for c in candidates]
+        return preferred(tried, self.held_out.counts)
 
     def _trials(
         self, prepared: Sequence[Prepared | Trial], length: int, seconds: float
@@ -242,6 +261,7 @@ class _Runner:
     def _note(self, candidate: Candidate, length: int, trial: Trial) -> RaceEntry:
         entry = entry_of(candidate, length, trial)
         self.entries[candidate, length] = entry
+        self.losses[candidate, length] = trial.losses
         if self.best is None or _by_length(entry) < _by_length(self.best[0]):
             self.best = entry, trial
         if trial.theta:
@@ -302,7 +322,7 @@ class _Runner:
                 (one.n_leaves is None) != (candidate.n_leaves is None),
                 one[:2] != candidate[:2],
                 -length,
-                _rank(self.entries[one, length]),
+                rank(self.entries[one, length]),
                 theta,
             )
             for (one, length), theta in self.learned.items()
@@ -360,14 +380,17 @@ class _Runner:
         nowhere = Checkpointer(None, math.inf, Fingerprint)
         try:
             trainer, trained = train_steps(problem, config, progress, nowhere)
-            score = validation_score(trainer, trained.state)
+            moments = held_out_moments(trainer, trained.state)
+            losses = moments.losses(config.residual_scale)
         except (NumericalError, np.linalg.LinAlgError):
             return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds), True
+        losses = losses.round(LOSS_DIGITS)  # as the log keeps them
         theta = trained.state.x[: trainer.problem.space.n_theta]
         # A start need not be exact, and a configuration is for reading, too.
         learned = tuple(round(float(value), START_DIGITS) for value in theta)
         end = _end(trainer, trained.state)
-        trial = Trial(score, trained.n_steps, progress.seconds, learned, end)
+        score = moments.score_of(losses)
+        trial = Trial(score, trained.n_steps, progress.seconds, learned, losses, end)
         return trial, not progress.interrupted
 
 
@@ -387,18 +410,6 @@ def _end(trainer: Trainer, state: TrainingState) -> Start:
 def _by_length(entry: RaceEntry) -> tuple[float, float]:
     """Longer trials first, and better entries first among those of a length."""
     return (-entry.length, entry.log_loss)
-
-
-def _rank(entry: RaceEntry) -> tuple[object, ...]:
-    """Better entries first; of equal ones the safer and smaller, whatever the order of candidates."""
-    return (
-        entry.log_loss,
-        -entry.residual_scale,
-        SCALINGS.index(entry.scaling) if entry.scaling in SCALINGS else -1,
-        KERNELS.index(entry.kernel_name) if entry.kernel_name in KERNELS else -1,
-        entry.n_inducing,
-        entry.n_leaves or 0,
-    )
 
 
 def race(

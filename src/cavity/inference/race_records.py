@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from cavity.files import written_atomically
+from cavity.gp.calibration import LogLoss
 from cavity.inference.checkpoint import of_another_fit
 from cavity.inference.checkpoint_file import Fingerprint, race_file
 from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
 from cavity.inference.converge import HeldOutScore
 from cavity.inference.start import Start
 from cavity.text import html_table
+from cavity.typing import Array
+
+SCALINGS = ("robust", "standard", "quantile")
+KERNELS = ("matern32", "rbf", "matern12")
 
 
 class Candidate(NamedTuple):
@@ -132,6 +139,8 @@ class Trial(NamedTuple):
     seconds: float
     theta: tuple[float, ...] = ()
     """Kernel parameters that it has learned, on log scale; empty if it failed."""
+    losses: Array = np.zeros(0)
+    """Losses of the held-out rows; none if it failed."""
     end: Start | None = None
     """Where it has ended; None if an earlier process has run it."""
 
@@ -146,6 +155,48 @@ def entry_of(candidate: Candidate, length: int, trial: Trial) -> RaceEntry:
         trial.n_steps,
         trial.seconds,
     )
+
+
+def rank(entry: RaceEntry) -> tuple[object, ...]:
+    """Better entries first; of equal ones the safer and smaller, whatever the order of candidates."""
+    return (
+        entry.log_loss,
+        -entry.residual_scale,
+        SCALINGS.index(entry.scaling) if entry.scaling in SCALINGS else -1,
+        KERNELS.index(entry.kernel_name) if entry.kernel_name in KERNELS else -1,
+        entry.n_inducing,
+        entry.n_leaves or 0,
+    )
+
+
+def _caution(entry: RaceEntry) -> tuple[object, ...]:
+    """More cautious entries first, and then better ones.
+
+    The safe model and the rough kernel of the default leave more variance where there are few rows.
+    """
+    order = rank(entry)
+    return (order[1], order[3], *order)
+
+
+def preferred(tried: Sequence[tuple[RaceEntry, Array]], counts: Array) -> RaceEntry:
+    """The most cautious of the entries that are as good as the best one.
+
+    An entry is as good if the best one's mean loss is not smaller by more than a standard error. The
+    held-out rows are the same, so it is the error of the mean difference of their losses, which is
+    far smaller than that of a score.
+
+    tried: entries with the losses of the held-out rows [n], none if training failed; counts: [n], what
+    each row counts.
+    """
+    best, least = min(tried, key=lambda one: rank(one[0]))
+
+    def is_worse(entry: RaceEntry, losses: Array) -> bool:
+        if not len(losses) or not len(least):
+            return entry.log_loss > best.log_loss
+        excess = LogLoss.of(losses - least, counts)
+        return excess.mean > excess.standard_error
+
+    return min((entry for entry, losses in tried if not is_worse(entry, losses)), key=_caution)
 
 
 def trial_key(candidate: Candidate, length: int) -> str:
@@ -164,7 +215,7 @@ class RaceLog:
     fingerprint: Fingerprint
     limits: list[float]
     """Epochs and seconds of the whole fit, by which the length of a trial is chosen."""
-    trials: dict[str, list[float]]
+    trials: dict[str, dict[str, list[float]]]
     seconds: float | None = None
     """Seconds that the race has taken, once it is decided."""
     winner: Candidate | None = None
@@ -209,11 +260,17 @@ class RaceLog:
         row = self.trials.get(key)
         if row is None:
             return None
-        return Trial(HeldOutScore(row[0], row[1], int(row[2])), int(row[3]), row[4], tuple(row[5:]))
+        log_loss, error, n_rows, n_steps, seconds = row["result"]
+        score = HeldOutScore(log_loss, error, int(n_rows))
+        return Trial(score, int(n_steps), seconds, tuple(row["theta"]), np.array(row["losses"]))
 
     def put(self, key: str, trial: Trial) -> None:
         """Keep a trial."""
-        self.trials[key] = [*map(float, trial.score), float(trial.n_steps), trial.seconds, *trial.theta]
+        self.trials[key] = {
+            "result": [*map(float, trial.score), float(trial.n_steps), trial.seconds],
+            "theta": list(trial.theta),
+            "losses": trial.losses.tolist(),
+        }
         self._write()
 
     def decided(self, winner: Candidate, seconds: float) -> float:
@@ -237,7 +294,12 @@ class RaceLog:
 
 
 def _is_trial(row: object) -> bool:
-    return isinstance(row, list) and len(row) >= 5 and all(isinstance(v, float) for v in row)
+    if not isinstance(row, dict) or row.keys() != {"result", "theta", "losses"}:
+        return False
+    numbers = all(
+        isinstance(part, list) and all(isinstance(v, float) for v in part) for part in row.values()
+    )
+    return numbers and len(row["result"]) == 5 and len(row["losses"]) in (0, row["result"][2])
 
 
 def _is_key(key: str) -> bool:

@@ -417,15 +417,17 @@ def _with_all_rows(
 
 def _monitored_loss(trainer: Trainer, state: TrainingState) -> float:
     """Log loss of some held-out labels under a state, with the calibration that suits them best."""
+    most = _MONITORED_ROWS // trainer.problem.rule.likelihood.n_latents
+    moments = held_out_moments(trainer, state, max(most, _FEWEST_MONITORED))
+    return moments.log_loss(moments.calibration(trainer.options.residual_scale))
+
+
+def held_out_moments(trainer: Trainer, state: TrainingState, most: int | None = None) -> HeldOutMoments:
+    """Latent moments of a state at the held-out rows, or at the first `most` of them."""
     problem = trainer.problem
     prior = trainer.update.located(problem.prior(state.x), state.q)
-    likelihood = problem.rule.likelihood
-    most = _MONITORED_ROWS // likelihood.n_latents
     posterior = trainer.update.posterior(state.q, prior)
-    moments = HeldOutMoments.of(
-        trainer.engine, likelihood, prior, posterior, max(most, _FEWEST_MONITORED)
-    )
-    return moments.log_loss(moments.calibration(trainer.options.residual_scale))
+    return HeldOutMoments.of(trainer.engine, problem.rule.likelihood, prior, posterior, most)
 
 
 def validation_score(trainer: Trainer, state: TrainingState) -> HeldOutScore:
@@ -433,10 +435,6 @@ def validation_score(trainer: Trainer, state: TrainingState) -> HeldOutScore:
 
     Each half of the rows is calibrated on the other half. It needs a trainer with held-out rows.
     """
-    problem, engine = trainer.problem, trainer.engine
-    if engine.held_out is None:
+    if trainer.engine.held_out is None:
         raise ValueError("this trainer holds no rows out; resolve(..., validation_fraction=0.1) does")
-    prior = trainer.update.located(problem.prior(state.x), state.q)
-    posterior = trainer.update.posterior(state.q, prior)
-    moments = HeldOutMoments.of(engine, problem.rule.likelihood, prior, posterior)
-    return moments.score(trainer.options.residual_scale)
+    return held_out_moments(trainer, state).score(trainer.options.residual_scale)

@@ -181,7 +181,8 @@ class ShardedSource(RowSource):
         totals = _class_totals(found, self.classes)
         factors = checked_class_factors(class_weight, self.classes, totals)
         self._factors = factors
-        self.total_weight = float(totals.sum() if factors is None else totals @ factors)
+        self._class_totals = totals if factors is None else totals * factors
+        self.total_weight = float(self._class_totals.sum())
         self.layout = ShardLayout.of(self.n_rows)
         self.groups = self.layout.groups(max(1, cluster.n_workers))
         self.rows = [self._read(number) for number in range(len(self.groups))]
@@ -189,6 +190,11 @@ class ShardedSource(RowSource):
         self._load()
         self._spread()
         self._partitions = []
+
+    @property
+    def class_totals(self) -> Array:
+        """Total weight of each class [C]."""
+        return self._class_totals
 
     def _compute(self) -> list[Future]:
         return list(self.cluster.client.compute(self.table.partitions))
