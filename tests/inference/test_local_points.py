@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Sum
 
+from cavity.data.arrays import ArrayBlock
 from cavity.data.routing import TreeRouting, leaf_batches, with_leaves
 from cavity.data.scaling import Scaling
 from cavity.gp.leaves import Leaves, LocalPrior
@@ -256,9 +257,9 @@ def test_gradients_of_minibatches_have_the_mean_of_all_rows():
     for _ in range(3):
         state, _ = trainer.step(state)
     whole = trainer.evaluate(state.x, state.q, 1.0)
-    # Chunks of 30 rows: every row is in one minibatch.
+    # Every row is in one minibatch.
     parts = [
-        trainer.evaluate(state.x, state.q, 1.0, block) for block in small_batches(engine.source, 60, 30)
+        trainer.evaluate(state.x, state.q, 1.0, block) for block in small_batches(engine.source, 60)
     ]
     assert len(parts) == 10
     for leaf in range(3):
@@ -269,16 +270,9 @@ def test_gradients_of_minibatches_have_the_mean_of_all_rows():
     np.testing.assert_allclose(np.mean([part.slope for part in parts], axis=0), whole.slope, atol=1e-7)
 
 
-def small_batches(source, size, chunk, seed=0):
-    from cavity.data import leaves
-    from cavity.data.arrays import ArrayBlock
-
-    before, leaves.ROWS_OF_A_CHUNK = leaves.ROWS_OF_A_CHUNK, chunk
-    try:
-        for index in leaf_batches(source.leaf, size, np.random.default_rng(seed)):
-            yield ArrayBlock(source, index)
-    finally:
-        leaves.ROWS_OF_A_CHUNK = before
+def small_batches(source, size, seed=0):
+    for index in leaf_batches(source.leaf, size, np.random.default_rng(seed)):
+        yield ArrayBlock(source, index)
 
 
 def test_a_step_changes_the_leaves_that_it_sees_alone():
@@ -289,7 +283,7 @@ def test_a_step_changes_the_leaves_that_it_sees_alone():
     trainer = Trainer(problem, Adam(), SweepOptions(), LocalUpdate())
     state = trainer.init()
     block = next(
-        b for b in small_batches(engine.source, 30, 30) if len(set(engine.source.leaf[b.index])) == 1
+        b for b in small_batches(engine.source, 30) if len(set(engine.source.leaf[b.index])) == 1
     )
     (leaf,) = set(engine.source.leaf[block.index].tolist())
     after, _ = trainer.step(state, Batch(block, gain=0.1))
@@ -311,7 +305,7 @@ def test_sites_of_an_epoch_are_those_of_all_rows():
     problem = replace(problem, space=replace(problem.space, learn_inducing=False))
     trainer = Trainer(problem, Adam(), SweepOptions(), LocalUpdate(learn_inducing=False))
     state = trainer.init()
-    for block in small_batches(engine.source, 60, 30):
+    for block in small_batches(engine.source, 60):
         state, _ = trainer.step(state, Batch(block, gain=1e-3))
     whole = engine.run(SiteSum(prior)).naturals
     for ours, theirs in zip(state.q.naturals.leaves, whole.leaves, strict=True):
@@ -351,7 +345,7 @@ def test_files_keep_every_bit():
     update = LocalUpdate()
     trainer = Trainer(problem, Adam(), SweepOptions(), update)
     start = trainer.init()
-    state, _ = trainer.step(start, Batch(next(small_batches(engine.source, 60, 30))))
+    state, _ = trainer.step(start, Batch(next(small_batches(engine.source, 60))))
     arrays = update.as_arrays(state.q)
     back = update.from_arrays(arrays, start.q)
     for name, array in update.as_arrays(back).items():
@@ -370,6 +364,6 @@ def test_failed_step_goes_half_way_back():
     after, _ = trainer.step(before)
     back = update.retreated(after.q, before.q)
     assert back.naturals is before.q.naturals
-    for now, new, old in zip(back.leaves, after.q.leaves, before.q.leaves, strict=True):
-        np.testing.assert_allclose(now.Z, 0.5 * (new.Z + old.Z))
-        assert now.optimizer_state.scale == 0.5
+    for now, new, old in zip(back.points, after.q.points, before.q.points, strict=True):
+        np.testing.assert_allclose(now, 0.5 * (new + old))
+    assert [leaf.optimizer_state.scale for leaf in back.leaves] == [0.5] * 3

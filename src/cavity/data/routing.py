@@ -182,10 +182,6 @@ def _sampled(source: RowSource, seed: int) -> RawRows:
     return source.sample(size, np.random.default_rng(seed))
 
 
-ROWS_OF_A_CHUNK = 512
-"""About how many rows of one leaf a minibatch has: enough for products of matrices to be fast."""
-
-
 def with_leaves(source: SomeSource, leaf: IntArray) -> SomeSource:
     """The same rows with the number of the leaf [n] of each; the source itself is not changed."""
     copied = copy.copy(source)
@@ -198,9 +194,10 @@ def leaf_batches(
 ) -> Iterator[IntArray]:
     """Sorted numbers of the rows of minibatches of about `size` rows, each from a few leaves.
 
-    leaf: [n], the leaf of each row. The rows of a leaf, in random order, follow those of the leaf
-    before, and the whole is cut into equal chunks. A minibatch has some chunks, drawn at random: every
-    row is in one of them, and in each with the same probability, whatever the sizes of leaves.
+    leaf: [n], the leaf of each row. A minibatch has rows of a single leaf, drawn at random, as long as
+    leaves have enough of them. What remains of all leaves is put together, and cut into minibatches of
+    the same size. They come in random order. So every row is in one of them, in each with the same
+    probability, and a step's algebra is that of few leaves.
 
     >>> leaf = np.repeat([0, 1], [6_000, 2_000])
     >>> parts = list(leaf_batches(leaf, 1_000, np.random.default_rng(0)))
@@ -210,11 +207,18 @@ def leaf_batches(
     n = len(leaf)
     order = shuffled(n, rng)
     order = order[np.argsort(leaf[order], kind="stable")]
-    n_chunks = max(1, round(size / ROWS_OF_A_CHUNK))
-    chunks = even_parts(n, n_chunks * batch_count(n, size))
-    turn = rng.permutation(len(chunks)).reshape(-1, n_chunks)
-    for numbers in turn[skip:]:
-        yield np.sort(np.concatenate([order[chunks[number]] for number in numbers]))
+    sizes = [part.stop - part.start for part in even_parts(n, batch_count(n, size))]
+    batches: list[IntArray] = []
+    remainders = []
+    for rows in np.split(order, np.cumsum(np.bincount(leaf))[:-1]):
+        while len(batches) < len(sizes) and len(rows) >= sizes[len(batches)]:
+            rows, whole = rows[sizes[len(batches)] :], rows[: sizes[len(batches)]]
+            batches.append(whole)
+        remainders.append(rows)
+    mixed = np.concatenate([remainders[number] for number in rng.permutation(len(remainders))])
+    batches += np.split(mixed, np.cumsum(sizes[len(batches) : -1])) if len(mixed) else []
+    for number in rng.permutation(len(batches))[skip:]:
+        yield np.sort(batches[number])
 
 
 def by_leaf(leaf: IntArray) -> list[tuple[int, IntArray]]:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from textwrap import fill
 
-from cavity.data.routing import ROWS_OF_A_CHUNK
 from cavity.engines.local import MOST_HELD_OUT
 from cavity.inference.config_checks import check_fields, check_lbfgs, check_together
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
@@ -269,12 +268,9 @@ def resolve(
     n_latents = 1 if n_classes == 2 else n_classes
     moves = _optimizer(optimizer, gradient_steps, size, n_rows) if schedule == "steps" else None
     default_rate = isinstance(optimizer, str) and isinstance(moves, Adam)
-    # Of one leaf, a minibatch has a chunk.
-    together, rows_together = (
-        (size, n_rows)
-        if n_leaves is None or size is None
-        else (min(size, ROWS_OF_A_CHUNK), max(1, n_rows // n_leaves))
-    )
+    # The rows that one q stands for, and those of them that are in a minibatch together.
+    rows_together = n_rows if n_leaves is None else max(1, n_rows // n_leaves)
+    together = None if size is None else min(size, rows_together)
     return TrainingConfig(
         method=method,
         likelihood=likelihood,
