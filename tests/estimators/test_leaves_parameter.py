@@ -115,6 +115,43 @@ def test_three_classes():
     assert model.score(X, y) > 0.8
 
 
+@pytest.mark.filterwarnings("ignore:.*before it converged")
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+@pytest.mark.parametrize("batch_size", [200, None])
+def test_variational_inference(likelihood, batch_size):
+    X, y = stripes(800)
+    weight = np.ones(len(y))
+    weight[:50] = 0.0
+    model = SVIClassifier(
+        n_inducing=4,
+        leaves=6,
+        likelihood=likelihood,
+        batch_size=batch_size,
+        max_epochs=15,
+        scaling="standard",
+        random_state=0,
+        n_jobs=1,
+        config={"kernel_name": "matern32", "n_local": 16},
+    ).fit(X, y, weight)
+    assert len(model.model_.local.leaves) == 6
+    assert model.score(*stripes(seed=1)) > 0.8
+    assert np.isnan(model.loo_log_proba_[:50]).all()
+    # The bound of the steps has the divergence of all leaves, also where a step has seen few of them.
+    bounds = [entry.objective for entry in model.history_]
+    assert bounds[-1] > bounds[0]
+
+
+def test_variational_inference_with_three_classes():
+    X, y = stripes(800)
+    y = np.where(X[:, 0] < 10, y, 2 * y)
+    config = {"kernel_name": "matern32", "n_local": 16}
+    model = SVIClassifier(
+        n_inducing=4, leaves=6, batch_size=200, max_epochs=20, scaling="standard", random_state=0,
+        n_jobs=1, config=config,
+    ).fit(X, y)  # fmt: skip
+    assert model.score(X, y) > 0.8
+
+
 def test_rows_of_no_weight_are_left_out_and_classes_may_weigh_more():
     X, y = stripes(400)
     weight = np.ones(len(y))
@@ -214,8 +251,8 @@ def test_what_does_not_go_with_leaves_is_refused(parameters, words):
 
 def test_what_needs_other_rows_is_refused(tmp_path):
     X, y = stripes(200)
-    with pytest.raises(ValueError, match='does not go with method="vi"'):
-        SVIClassifier(leaves=3).fit(X, y)
+    with pytest.raises(ValueError, match='does not go with posterior_update="gradient"'):
+        SVIClassifier(leaves=3, config={"posterior_update": "gradient"}).fit(X, y)
     with pytest.raises(ValueError, match="partial_fit cannot learn with them"):
         classifier().partial_fit(X, y)
     model = classifier(max_epochs=1, warm_start=True).fit(X, y)

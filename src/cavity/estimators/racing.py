@@ -94,7 +94,7 @@ def _may_have_leaves(model: SparseGPClassifier, config: TrainingConfig, n_rows: 
     return (
         vars(model).get("leaves") == "auto"
         and n_rows >= LEAST_ROWS_OF_LEAVES
-        and (config.method, config.site_storage) == ("ep", "sites")
+        and (config.posterior_update, config.site_storage) == ("natural", "sites")
         and config.batch_size is not None
         and not config.exact_gradient
         and config.n_predicting is None

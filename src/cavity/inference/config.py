@@ -228,7 +228,9 @@ def resolve(
     if n_inducing == "auto":
         n_inducing = DEFAULT_POINTS if n_leaves is None else POINTS_BESIDE_LEAVES
     n_rows, n_classes, n_inducing, seed = map(int, (n_rows, n_classes, n_inducing, seed))
-    n_local = _local_points(n_leaves, n_local, method, optimizer, site_storage, exact_gradient)
+    n_local = _local_points(
+        n_leaves, n_local, optimizer, posterior_update, site_storage, exact_gradient
+    )
     width = n_inducing + (n_local or 0)
     learns, gradient_steps = optimizer is not None, posterior_update == "gradient"
     size = _batch_size(batch_size, n_rows, width)
@@ -339,8 +341,8 @@ def _smallest_gain(size: int | None, n_rows: int, m: int) -> float:
 def _local_points(
     n_leaves: int | None,
     n_local: int | str | None,
-    method: str,
     optimizer: Optimizer | str | None,
+    posterior_update: str,
     site_storage: str,
     exact_gradient: bool,
 ) -> int | None:
@@ -350,16 +352,16 @@ def _local_points(
             raise ValueError(f"n_local={n_local!r} needs leaves; set n_leaves, too, or leave it out")
         return None
     without = {
-        'method="vi"': method == "vi",
         'optimizer="lbfgs"': optimizer == "lbfgs",
+        'posterior_update="gradient"': posterior_update == "gradient",
         'site_storage="factors"': site_storage == "factors",
         "exact_gradient=True": exact_gradient,
     }
     for setting, is_set in without.items():
         if is_set:
             raise ValueError(
-                f"n_leaves={n_leaves} does not go with {setting}: local inducing points are learned by "
-                "EP in steps, from sites of two numbers a row; leave one of them out"
+                f"n_leaves={n_leaves} does not go with {setting}: local inducing points are learned in "
+                "steps, from sites of two numbers a row; leave one of them out"
             )
     return DEFAULT_LOCAL_POINTS if n_local is None or n_local == "auto" else int(n_local)
 
