@@ -38,6 +38,7 @@ from cavity.data.routing import Routing
 from cavity.gp.kernels import BoundKernel
 from cavity.gp.kernels.base import Array64, Tape
 from cavity.gp.linalg import (
+    BlockLower,
     add_to_diagonal,
     cholesky_in_place,
     gram_of_lower,
@@ -209,8 +210,7 @@ class LocalPrior(Prior):
 
     def _make_view(self, leaf: int) -> RowPrior:
         m, local = len(self.Z), self._priors[leaf]
-        whitener = np.zeros((m + len(local.Z),) * 2, self.dtype)
-        whitener[:m, :m], whitener[m:, m:] = self.whitener, local.whitener
+        whitener = BlockLower((self.whitener, local.whitener))
         return RowPrior(ViewKernel(self.rows_kernel, local.rows_kernel, m), whitener)
 
 
