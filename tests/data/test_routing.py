@@ -13,6 +13,7 @@ from cavity.data.routing import (
     learn_from_estimator,
     learn_tree,
     leaves_of_rows,
+    regrouped_batches,
     with_leaves,
 )
 from cavity.data.source import ClassWeightedSource
@@ -80,6 +81,23 @@ def test_minibatches_have_few_leaves_and_every_row_once(sizes):
     later = list(leaf_batches(leaf, 1_024, np.random.default_rng(1), skip=3))
     for one, same in zip(later, parts[3:], strict=True):
         np.testing.assert_array_equal(one, same)
+
+
+@pytest.mark.parametrize("skip", [0, 3, 10])
+def test_minibatches_of_any_source_are_regrouped_by_leaf(skip, monkeypatch):
+    monkeypatch.setattr("cavity.data.routing.rows_to_look_at", lambda _: 800)
+    X, y = table(2_000)
+    leaf = np.random.default_rng(0).integers(0, 4, size=2_000).astype(np.int16)
+    source = with_leaves(ArraySource(X, y), leaf)
+    source.batches = ArraySource(X, y).batches  # as a source reads them that knows no leaves
+    parts = list(regrouped_batches(source, 100, np.random.default_rng(1)))
+    index = np.concatenate([part.index for part in parts])
+    np.testing.assert_array_equal(np.sort(index), np.arange(2_000))
+    np.testing.assert_array_equal(np.concatenate([part.load().X for part in parts]), X[index])
+    assert np.mean([len(np.unique(leaf[part.index])) for part in parts]) < 3.0
+    later = list(regrouped_batches(source, 100, np.random.default_rng(1), skip))
+    for one, same in zip(later, parts[skip:], strict=True):
+        np.testing.assert_array_equal(one.index, same.index)
 
 
 def test_weights_of_classes_stay_with_the_rows():

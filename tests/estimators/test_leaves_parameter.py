@@ -9,7 +9,7 @@ from sklearn.tree import DecisionTreeClassifier
 import cavity
 from cavity import SEPClassifier, SVIClassifier, TableClassifier
 from cavity.errors import CheckpointError
-from support import PINNED
+from support import PINNED, OwnSource
 
 SETTINGS = {name: value for name, value in PINNED.items() if name != "scaling"} | {"n_local": 16}
 
@@ -272,6 +272,19 @@ def test_sparse_rows_and_files_give_what_an_array_gives(tmp_path):
     for rows in (sparse.csr_matrix(X), tmp_path / "X.npy"):
         found = classifier(max_epochs=1).fit(rows, y).predict_proba(X[:20])
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("class_weight", [None, {0: 2.0}])
+def test_rows_that_no_array_holds(class_weight):
+    X, y = stripes(1_500)
+    model = classifier(max_epochs=6, class_weight=class_weight).fit(OwnSource(X, y))
+    assert len(model.model_.local.leaves) == 6
+    assert model.score(*stripes(seed=1)) > 0.85
+    in_memory = classifier(max_epochs=6, class_weight=class_weight).fit(X, y)
+    test = stripes(500, seed=2)[0]
+    difference = model.predict_proba(test) - in_memory.predict_proba(test)
+    assert np.abs(difference).mean() < 0.05
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -11,18 +11,21 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from cavity.data.source import (
+    LoadedBlock,
     RawRows,
     RowSource,
     SomeSource,
     Source,
     batch_count,
     even_parts,
+    joined,
     rows_to_look_at,
     shuffled,
 )
@@ -219,6 +222,29 @@ def leaf_batches(
     batches += np.split(mixed, np.cumsum(sizes[len(batches) : -1])) if len(mixed) else []
     for number in rng.permutation(len(batches))[skip:]:
         yield np.sort(batches[number])
+
+
+def regrouped_batches(
+    source: Source, size: int, rng: np.random.Generator, skip: int = 0
+) -> Iterator[LoadedBlock]:
+    """The minibatches of a source whose rows have leaves, regrouped so that each has few leaves.
+
+    As many rows as one look at a source takes are held at a time, and divided by `leaf_batches`.
+    """
+    assert source.leaf is not None
+    own = np.random.default_rng(rng.integers(2**63))
+    n_together = max(1, rows_to_look_at(source.n_features) // size)
+    blocks = source.batches(size, rng)
+    while group := list(islice(blocks, n_together)):
+        index = np.concatenate([np.asarray(block.index) for block in group])
+        parts = list(leaf_batches(source.leaf[index], size, own))
+        if skip >= len(parts):
+            skip -= len(parts)
+            continue
+        rows = joined([block.load() for block in group])
+        for part in parts[skip:]:
+            yield LoadedBlock(index[part], rows.take(part))
+        skip = 0
 
 
 def by_leaf(leaf: IntArray) -> list[tuple[int, IntArray]]:

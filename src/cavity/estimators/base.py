@@ -17,7 +17,6 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.arrays import ArraySource
 from cavity.data.routing import Routing, learn_from_estimator
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
@@ -213,8 +212,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         sets = tuple(source.feature_sets)
         candidates = None
         if held_out is not None:
-            at_hand = isinstance(source, ArraySource)
-            candidates = entrants(self, config, source.n_rows, sets, at_hand=at_hand)
+            candidates = entrants(self, config, source.n_rows, sets)
         decision = Decision(config)
         if held_out is not None and candidates is not None:
             # Unless it asks for their number, the race is about models without leaves: trials are cheap.

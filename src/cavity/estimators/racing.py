@@ -47,13 +47,8 @@ def entrants(
     config: TrainingConfig,
     n_rows: int,
     feature_sets: tuple[str, ...] = (),
-    *,
-    at_hand: bool = False,
 ) -> Entrants | None:
-    """The candidates of a race for what the parameters leave open; None if that is nothing.
-
-    at_hand: whether the rows are in an array, as local inducing points need them.
-    """
+    """The candidates of a race for what the parameters leave open; None if that is nothing."""
     if isinstance(model.config, TrainingConfig) or model._continues or not config.learn_kernel:
         return None
     if n_rows < FEWEST_ROWS_TO_HOLD_OUT:
@@ -73,7 +68,7 @@ def entrants(
             free.add("feature_set")
     else:
         free.discard("scaling")
-    if at_hand and _may_have_leaves(model, config, n_rows):
+    if _may_have_leaves(model, config, n_rows):
         free.add("n_leaves")
     if not free:
         return None

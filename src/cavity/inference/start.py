@@ -168,16 +168,13 @@ def prepare(
     )
 
 
-def rows_at_hand(source: RowSource) -> ArraySource:
-    """The rows of a source from which rows of leaves can be drawn: it must hold all in an array."""
-    rows = source.weighted_rows() if isinstance(source, ClassWeightedSource) else source
-    if not isinstance(rows, ArraySource):
-        raise ValueError(
-            "local inducing points (leaves) need rows in an array, which may be a .npy file or sparse, "
-            f"and these are in a {type(rows).__name__}: minibatches are drawn from a few leaves at a "
-            "time; read the rows into an array first, or leave leaves out"
-        )
-    return rows
+def rows_at_hand(source: RowSource) -> Source:
+    """The rows of a source, from which those of leaves are drawn; of an array with classes of different
+    weights, the array with the weights of its rows."""
+    assert isinstance(source, Source)
+    if isinstance(source, ClassWeightedSource) and isinstance(source.source, ArraySource):
+        return source.weighted_rows()
+    return source
 
 
 def _with_leaves(source: RowSource, start: Start, n_latents: int) -> Source:
