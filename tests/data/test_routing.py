@@ -9,7 +9,6 @@ from sklearn.tree import DecisionTreeClassifier
 from cavity.data import ArraySource
 from cavity.data.routing import (
     TreeRouting,
-    leaf_batches,
     learn_from_estimator,
     learn_tree,
     leaves_of_rows,
@@ -75,12 +74,18 @@ def test_estimator_with_several_leaves_a_row_is_refused():
 @pytest.mark.parametrize("sizes", [(4_000, 4_000), (7_000, 30, 1, 1_500)])
 def test_minibatches_have_few_leaves_and_every_row_once(sizes):
     leaf = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    parts = list(leaf_batches(leaf, 1_024, np.random.default_rng(1)))
-    assert len({len(part) for part in parts}) <= 3  # two chunks, whose sizes differ by one
-    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(leaf)))
-    later = list(leaf_batches(leaf, 1_024, np.random.default_rng(1), skip=3))
+    source = with_leaves(ArraySource(np.zeros((len(leaf), 1)), np.zeros(len(leaf), np.int8)), leaf)
+    parts = list(source.batches(1_024, np.random.default_rng(1)))
+    assert {part.share for part in parts} == {1.0 / len(parts)}
+    assert max(len(part.index) for part in parts) < 1.6 * 1_024
+    numbers = [len(np.unique(leaf[part.index])) for part in parts]
+    assert np.mean(numbers) < 1.0 + len(sizes) / len(parts)
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([part.index for part in parts])), np.arange(len(leaf))
+    )
+    later = list(source.batches(1_024, np.random.default_rng(1), skip=3))
     for one, same in zip(later, parts[3:], strict=True):
-        np.testing.assert_array_equal(one, same)
+        np.testing.assert_array_equal(one.index, same.index)
 
 
 @pytest.mark.parametrize("skip", [0, 3, 10])

@@ -255,11 +255,12 @@ def test_what_needs_other_rows_is_refused(tmp_path):
         SVIClassifier(leaves=3, config={"posterior_update": "gradient"}).fit(X, y)
     with pytest.raises(ValueError, match="partial_fit cannot learn with them"):
         classifier().partial_fit(X, y)
-    model = classifier(max_epochs=1, warm_start=True).fit(X, y)
-    with pytest.raises(ValueError, match="warm_start=True does not go with local inducing points"):
-        model.fit(X, y)
-    with pytest.raises(ValueError, match="warm_start=True does not go with local inducing points"):
-        model.set_params(leaves=None, config=None).fit(X, y)
+    plain = classifier(None, max_epochs=1, warm_start=True).fit(X, y)
+    with pytest.raises(ValueError, match="the fit to go on from has no leaves"):
+        plain.set_params(leaves=3).fit(X, y)
+    with pytest.raises(ValueError, match="for numbers of your own"):
+        classifier(np.zeros(len(y), int)).fit(X, y)
+    model = classifier(max_epochs=1).fit(X, y)
     with pytest.raises(ValueError, match="cannot be exported to ONNX"):
         cavity.to_onnx(model, tmp_path / "model.onnx")
 
@@ -272,6 +273,17 @@ def test_sparse_rows_and_files_give_what_an_array_gives(tmp_path):
     for rows in (sparse.csr_matrix(X), tmp_path / "X.npy"):
         found = classifier(max_epochs=1).fit(rows, y).predict_proba(X[:20])
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("leaves", [6, None, "auto"])
+def test_warm_start_goes_on_with_the_leaves_that_there_are(leaves):
+    X, y = stripes()
+    model = classifier(warm_start=True, max_epochs=4, validation_fraction=None).fit(X, y)
+    before, routing = model.predict_proba(X), model.model_.local.leaves.routing
+    model.set_params(leaves=leaves, max_epochs=0.2).fit(X, y)
+    assert model.model_.local.leaves.routing is routing
+    assert model.config_.n_leaves == 6
+    assert np.abs(model.predict_proba(X) - before).mean() < 0.02
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -11,7 +11,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -185,43 +185,49 @@ def _sampled(source: RowSource, seed: int) -> RawRows:
     return source.sample(size, np.random.default_rng(seed))
 
 
-def with_leaves(source: SomeSource, leaf: IntArray) -> SomeSource:
-    """The same rows with the number of the leaf [n] of each; the source itself is not changed."""
+def with_leaves(source: SomeSource, leaf: IntArray, rows_of_a_leaf: int | None = None) -> SomeSource:
+    """The same rows with the number of the leaf [n] of each; the source itself is not changed.
+
+    rows_of_a_leaf: see `leaf_batches`.
+    """
     copied = copy.copy(source)
-    copied.leaf = leaf
+    copied.leaf, copied.rows_of_a_leaf = leaf, rows_of_a_leaf
     return copied
 
 
 def leaf_batches(
-    leaf: IntArray, size: int, rng: np.random.Generator, skip: int = 0
-) -> Iterator[IntArray]:
-    """Sorted numbers of the rows of minibatches of about `size` rows, each from a few leaves.
+    leaf: IntArray, size: int, rng: np.random.Generator, rows_of_a_leaf: int | None = None
+) -> list[IntArray]:
+    """Numbers of the rows of minibatches of about `size` rows, each from a few leaves.
 
-    leaf: [n], the leaf of each row. A minibatch has rows of a single leaf, drawn at random, as long as
-    leaves have enough of them. What remains of all leaves is put together, and cut into minibatches of
-    the same size. They come in random order. So every row is in one of them, in each with the same
-    probability, and a step's algebra is that of few leaves.
+    leaf: [n], the leaf of each row; rows_of_a_leaf: about how many of one leaf a minibatch has; None
+    means as many as there are. The rows of each leaf, in random order, are cut into chunks of about this
+    size. The chunks, in random order, make up the minibatches, whose sizes differ: a chunk is never cut,
+    as the algebra of a leaf costs the same for few rows. Every row is in one of J minibatches, in each
+    with the same probability. So J times the sums of a minibatch are without bias.
 
     >>> leaf = np.repeat([0, 1], [6_000, 2_000])
-    >>> parts = list(leaf_batches(leaf, 1_000, np.random.default_rng(0)))
+    >>> parts = leaf_batches(leaf, 1_000, np.random.default_rng(0))
     >>> len(parts), {len(part) for part in parts}, len(np.unique(np.concatenate(parts)))
     (8, {1000}, 8000)
     """
-    n = len(leaf)
+    n, together = len(leaf), rows_of_a_leaf or size
     order = shuffled(n, rng)
     order = order[np.argsort(leaf[order], kind="stable")]
-    sizes = [part.stop - part.start for part in even_parts(n, batch_count(n, size))]
-    batches: list[IntArray] = []
-    remainders = []
-    for rows in np.split(order, np.cumsum(np.bincount(leaf))[:-1]):
-        while len(batches) < len(sizes) and len(rows) >= sizes[len(batches)]:
-            rows, whole = rows[sizes[len(batches)] :], rows[: sizes[len(batches)]]
-            batches.append(whole)
-        remainders.append(rows)
-    mixed = np.concatenate([remainders[number] for number in rng.permutation(len(remainders))])
-    batches += np.split(mixed, np.cumsum(sizes[len(batches) : -1])) if len(mixed) else []
-    for number in rng.permutation(len(batches))[skip:]:
-        yield np.sort(batches[number])
+    counts = np.bincount(leaf)
+    chunks = [
+        rows[part]
+        for rows in np.split(order, np.cumsum(counts)[:-1])
+        if len(rows)
+        for part in even_parts(len(rows), max(1, round(len(rows) / together)))
+    ]
+    chunks = [chunks[number] for number in rng.permutation(len(chunks))]
+    sizes = np.array([len(chunk) for chunk in chunks])
+    middle = np.cumsum(sizes) - 0.5 * sizes
+    turn = (middle * batch_count(n, size) / n).astype(np.int64)
+    starts = np.flatnonzero(np.diff(turn)) + 1
+    edges = [0, *starts.tolist(), len(chunks)]
+    return [np.concatenate(chunks[i:j]) for i, j in pairwise(edges)]
 
 
 def regrouped_batches(
@@ -237,13 +243,14 @@ def regrouped_batches(
     blocks = source.batches(size, rng)
     while group := list(islice(blocks, n_together)):
         index = np.concatenate([np.asarray(block.index) for block in group])
-        parts = list(leaf_batches(source.leaf[index], size, own))
+        parts = leaf_batches(source.leaf[index], size, own, source.rows_of_a_leaf)
         if skip >= len(parts):
             skip -= len(parts)
             continue
         rows = joined([block.load() for block in group])
+        share = len(index) / (source.n_rows * len(parts))
         for part in parts[skip:]:
-            yield LoadedBlock(index[part], rows.take(part))
+            yield LoadedBlock(index[part], rows.take(part), share=share)
         skip = 0
 
 

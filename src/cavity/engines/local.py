@@ -133,8 +133,9 @@ class LocalEngine(Engine):
         """Run a pass over rows of leaves: each tile has rows of one leaf, and meets its view."""
         leaf = self.source.leaf
         assert leaf is not None
-        counts, drawn = self._leaf_counts, self._leaf_counts
+        counts, drawn, share = self._leaf_counts, self._leaf_counts, None
         if batch is not None:
+            share = batch.share if isinstance(batch, ArrayBlock | LoadedBlock) else None
             drawn = np.bincount(leaf[batch.index], minlength=len(counts))
             batch = sampler.take(batch, self._log_predictive, self._held_out_mask)
 
@@ -159,7 +160,7 @@ class LocalEngine(Engine):
                 totals[number] = sums
         shares = {number: float(drawn[number] / counts[number]) for number in totals}
         total = row_pass.joined(totals, shares)
-        total.n_rows = float(drawn.sum())
+        total.n_rows = float(drawn.sum()) if share is None else share * self.n_rows
         return total
 
     @cached_property
@@ -176,7 +177,8 @@ class LocalEngine(Engine):
         """Tiles of rows of one leaf each, with the number of the leaf."""
         leaf, source = self.source.leaf, self.source
         assert leaf is not None
-        size = tile_rows(row_pass.n_inducing, source.n_features, row_pass.dtype, self.n_latents)
+        m, d, C = row_pass.n_inducing, source.n_features, self.n_latents
+        size = tile_rows(m, d, row_pass.dtype, C)
         if batch is None and isinstance(source, ArraySource):
             for number, rows in self._leaf_rows:
                 for part in even_parts(len(rows), -(-len(rows) // size)):
@@ -191,7 +193,9 @@ class LocalEngine(Engine):
             loaded = None if isinstance(block, ArrayBlock) else block.load()
             weight = block.importance_weight if isinstance(block, LoadedBlock) else None
             for number, positions in by_leaf(leaf[index]):
-                for part in even_parts(len(positions), -(-len(positions) // size)):
+                n_rows = len(positions)
+                n_tiles = max(-(-n_rows // size), minibatch_tiles(n_rows, m, d, C))
+                for part in even_parts(n_rows, n_tiles):
                     some = positions[part]
                     if loaded is None:
                         assert isinstance(source, ArraySource)

@@ -176,7 +176,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         """
         seed = self._seed()
         routing = None
-        if self._router is not None:
+        if self._router is not None and not self._continues:
             routing = learn_from_estimator(rows_at_hand(source), self._router)
 
         def configure(decided: ConfigFields | None = None) -> TrainingConfig:
@@ -350,6 +350,11 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             given["n_inducing"] = len(points)
         elif self._continues:
             given["n_inducing"] = len(self.model_.Z)
+        if self._continues:
+            local = self.model_.local
+            given |= NO_LEAVES
+            if local is not None:
+                given |= {"n_leaves": len(local.leaves), "n_local": max(local.leaves.sizes)}
         return resolve(n_rows, n_classes, method=self._method, seed=seed, **given)
 
     def _given_fields(self) -> ConfigFields:

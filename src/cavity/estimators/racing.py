@@ -137,10 +137,11 @@ NO_LEAVES: Mapping[str, None] = {"n_leaves": None, "n_local": None}
 
 def check_leaves(model: SparseGPClassifier, config: TrainingConfig) -> None:
     """Raise for settings that do not go with leaves, before any work is done."""
-    if model._continues and (config.n_leaves is not None or model.model_.local is not None):
+    leaves = vars(model).get("leaves")
+    if model._continues and leaves not in (None, "auto") and config.n_leaves is None:
         raise ValueError(
-            "warm_start=True does not go with local inducing points (leaves): leaves are chosen anew "
-            "for the rows of a fit; set warm_start=False"
+            f"leaves={leaves!r} and warm_start=True, but the fit to go on from has no leaves; set "
+            "warm_start=False to begin anew, or leaves=None"
         )
 
 

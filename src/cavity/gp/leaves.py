@@ -240,7 +240,7 @@ class Quadratic:
 
 @dataclass(frozen=True)
 class Message:
-    """What the sites of some leaves say about the global values, if the leaves' own are integrated out."""
+    """What the sites of some leaves say about the global values, with the leaves' own integrated out."""
 
     naturals: Naturals
     """The factor of the global values: [C, m, m] and [C, m]."""
@@ -362,11 +362,13 @@ class LocalNaturals(Naturals):
         """Number of global inducing points."""
         return int(self.shift.shape[1])
 
-    def replaced(self, changes: Mapping[int, Naturals]) -> LocalNaturals:
+    def replaced(
+        self, changes: Mapping[int, Naturals], map_function: MapFunction = map
+    ) -> LocalNaturals:
         """The same with the summed sites of some leaves replaced, at the cost of these leaves."""
         leaves, conditionals, total = list(self.leaves), list(self.conditionals), self.total
-        for leaf, naturals in changes.items():
-            new = Conditional.of(naturals, self.m)
+        found = map_function(lambda one: Conditional.of(one, self.m), list(changes.values()))
+        for (leaf, naturals), new in zip(changes.items(), found, strict=True):
             total = total.plus(new.message).plus(conditionals[leaf].message, -1.0)
             leaves[leaf], conditionals[leaf] = naturals, new
         return LocalNaturals(*total.naturals.parts, tuple(leaves), tuple(conditionals), total)
@@ -397,9 +399,7 @@ class LocalPosterior(Posterior):
     @cached_property
     def _views(self) -> _ForEachLeaf[Posterior]:
         conditionals = self.naturals.conditionals
-        return _ForEachLeaf(
-            len(conditionals), lambda leaf: conditionals[leaf].joined(self, self.dtype)
-        )
+        return _ForEachLeaf(len(conditionals), lambda leaf: conditionals[leaf].joined(self, self.dtype))
 
     @property
     def log_partition(self) -> float:

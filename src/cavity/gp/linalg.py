@@ -67,7 +67,7 @@ def symmetric(packed: Array) -> Array:
 
 @dataclass(frozen=True)
 class BlockLower:
-    """A lower triangular matrix [m, m] of which nothing but the blocks along the diagonal is not zero."""
+    """A lower triangular matrix [m, m] that is zero but for some blocks along its diagonal."""
 
     blocks: tuple[Array, ...]
 

@@ -228,9 +228,7 @@ def resolve(
     if n_inducing == "auto":
         n_inducing = DEFAULT_POINTS if n_leaves is None else POINTS_BESIDE_LEAVES
     n_rows, n_classes, n_inducing, seed = map(int, (n_rows, n_classes, n_inducing, seed))
-    n_local = _local_points(
-        n_leaves, n_local, optimizer, posterior_update, site_storage, exact_gradient
-    )
+    n_local = _local_points(n_leaves, n_local, optimizer, posterior_update, site_storage, exact_gradient)
     width = n_inducing + (n_local or 0)
     learns, gradient_steps = optimizer is not None, posterior_update == "gradient"
     size = _batch_size(batch_size, n_rows, width)
@@ -272,7 +270,9 @@ def resolve(
     default_rate = isinstance(optimizer, str) and isinstance(moves, Adam)
     # The rows that one q stands for, and those of them that are in a minibatch together.
     rows_together = n_rows if n_leaves is None else max(1, n_rows // n_leaves)
-    together = None if size is None else min(size, rows_together)
+    together = size
+    if n_leaves is not None and size is not None:
+        together = min(rows_of_a_leaf(size, width), rows_together)
     return TrainingConfig(
         method=method,
         likelihood=likelihood,
@@ -328,6 +328,15 @@ def _batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None
         size = min(wanted, MOST_PER_POINT * m)
         return None if n_rows <= max(LEAST_BATCH, size) else size
     return min(n_rows, int(batch_size))
+
+
+def rows_of_a_leaf(size: int, width: int) -> int:
+    """Rows of one leaf in a minibatch with leaves: enough for the algebra of the points that they meet.
+
+    >>> [rows_of_a_leaf(1_000, width) for width in (50, 120, 200)]
+    [250, 500, 1000]
+    """
+    return -(-size // max(1, round(size / (BATCH_PER_POINT * width))))
 
 
 def _smallest_gain(size: int | None, n_rows: int, m: int) -> float:

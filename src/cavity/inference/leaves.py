@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.gp.leaves import LocalNaturals, LocalPosterior, LocalPrior, LocalSums
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import MapFunction, Naturals, Posterior
 from cavity.gp.prior import ParameterGradient, Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.optimizers import Adam, Optimizer, OptimizerState
@@ -67,36 +67,43 @@ class LocalGradient:
         posterior: LocalPosterior,
         gamma: float = 0.0,
         known: Mapping[int, float] | None = None,
+        map_function: MapFunction = map,
     ) -> None:
         m = len(prior.Z)
-        theta, local_theta, Z = 0.0, 0.0, np.zeros(prior.Z.shape)
-        whole = np.zeros((m, m), posterior.covariance.dtype)
-        self.by_leaf: dict[int, Array] = {}
-        """Gradient [m_k, d] by the points of each leaf, of the objective of that leaf's rows alone."""
-        for leaf, part in sums.parts.items():
+
+        def of_leaf(leaf: int) -> tuple[Array, Array, Array, ParameterGradient]:
+            """A leaf's part of the gradient: through K_mm of g, by theta and Z; and through its own."""
+            part, view = sums.parts[leaf], posterior.view(leaf)
             assert part.theta is not None
             assert part.Z is not None
-            view = posterior.view(leaf)
             # As many rows as the posterior stands for count in the gradient, too.
             share = 1.0 if known is None else known[leaf]
-            whole += share * _block(part, view, gamma, slice(m))
-            theta = theta + share * part.theta
-            Z += share * part.Z[:m]
             # The leaf's own prior is as much of the objective as the rows that were drawn are of it.
             counted = sums.scale * sums.shares[leaf]
             local = _twice(share * _block(part, view, gamma, slice(m, None)))
             local += counted * _moment_gap(view, m)
             local *= 0.5
-            through_K = prior.leaf(leaf).pull_back(local)
-            local_theta = local_theta + through_K.theta
-            self.by_leaf[leaf] = (share * part.Z[m:] + through_K.Z) / counted
-        twice = _twice(whole)
+            own = prior.leaf(leaf).pull_back(local)
+            own = own._replace(Z=(share * part.Z[m:] + own.Z) / counted)
+            return (
+                share * _block(part, view, gamma, slice(m)),
+                share * part.theta,
+                share * part.Z[:m],
+                own,
+            )
+
+        found = dict(zip(sums.parts, map_function(of_leaf, list(sums.parts)), strict=True))
+        wholes, thetas, points, own = zip(*found.values(), strict=True)
+        twice = _twice(sum(wholes))
         twice += posterior.prior_minus_second_moment()
         twice *= 0.5
         through_K = prior.pull_back(twice)
-        theta = theta + np.concatenate([through_K.theta, local_theta])
-        self.shared = ParameterGradient(theta, Z + through_K.Z)
+        through_K_of_leaves = sum(one.theta for one in own)
+        theta = sum(thetas) + np.concatenate([through_K.theta, through_K_of_leaves])
+        self.shared = ParameterGradient(theta, sum(points) + through_K.Z)
         """Gradient by the kernels of g and r, and by the global points."""
+        self.by_leaf: dict[int, Array] = {leaf: one[-1].Z for leaf, one in found.items()}
+        """Gradient [m_k, d] by the points of each leaf, of the objective of that leaf's rows alone."""
 
 
 def parameter_gradient(sums: Sums, prior: Prior, posterior: Posterior) -> ParameterGradient:
@@ -147,7 +154,11 @@ class LocalUpdate(NaturalUpdate):
         assert isinstance(prior, LocalPrior)
         assert isinstance(posterior, LocalPosterior)
         points = prior.leaves.points
-        leaves = [LeafState(self.optimizer.initial(Z.size)) for Z in points]
+        leaves = [
+            # Where sites are known already, they stand for all rows of the leaf.
+            LeafState(self.optimizer.initial(Z.size), seen=float(own.precision.any()))
+            for Z, own in zip(points, posterior.naturals.leaves, strict=True)
+        ]
         return LocalState(posterior.naturals, points, tuple(leaves))
 
     def located(self, prior: Prior, q: LocalState) -> LocalPrior:
@@ -170,7 +181,7 @@ class LocalUpdate(NaturalUpdate):
         assert isinstance(prior, LocalPrior)
         assert isinstance(posterior, LocalPosterior)
         known = {leaf: q.leaves[leaf].known for leaf in sums.parts}
-        found = LocalGradient(sums, prior, posterior, self.gamma or 0.0, known)
+        found = LocalGradient(sums, prior, posterior, self.gamma or 0.0, known, self.map_latents)
         return Gradients(found.shared, np.zeros(0), found.by_leaf)
 
     def moved(
@@ -194,11 +205,13 @@ class LocalUpdate(NaturalUpdate):
                 step, state = self.optimizer.step(state, slope, rate)
                 points[number] = Z + step.reshape(Z.shape)
             leaves[number] = LeafState(state, after.seen)
-        return LocalState(q.naturals.replaced(changes), tuple(points), tuple(leaves))
+        return LocalState(q.naturals.replaced(changes, self.map_latents), tuple(points), tuple(leaves))
 
     def retreated(self, q: LocalState, before: LocalState) -> LocalState:
         """The sites before the last step, with the points that it moved half-way back."""
-        points = [Z if Z is last else 0.5 * (Z + last) for Z, last in zip(q.points, before.points, strict=True)]
+        points = [
+            Z if Z is last else 0.5 * (Z + last) for Z, last in zip(q.points, before.points, strict=True)
+        ]
         leaves = [
             leaf if leaf is last else LeafState(self.optimizer.shrunk(leaf.optimizer_state), last.seen)
             for leaf, last in zip(q.leaves, before.leaves, strict=True)
