@@ -221,8 +221,7 @@ def test_race_decides_the_rest():
 
 @pytest.mark.parametrize("helps", [True, False])
 def test_held_out_rows_decide_whether_there_are_leaves(helps, monkeypatch):
-    monkeypatch.setattr("cavity.estimators.racing.LEAST_ROWS_OF_LEAVES", 1_000)
-    monkeypatch.setattr("cavity.inference.race.ROWS_OF_A_LEAF", (500,))
+    monkeypatch.setattr("cavity.inference.config.GAIN_WINDOW", 25)
     X, y = stripes(2_000)
     if not helps:
         y = np.random.default_rng(5).permutation(y)

@@ -43,12 +43,8 @@ SUBSAMPLED_BATCH = 128
 """Fewest rows of a minibatch that is subsampled."""
 DEFAULT_POINTS = 100
 """Number of inducing points that n_inducing="auto" means without a race."""
-LEAST_ROWS_OF_LEAVES = 20_000
-"""Rows from which a race asks whether local inducing points are better."""
 POINTS_BESIDE_LEAVES = 20
-"""The same, if there are leaves with points of their own."""
-DEFAULT_LOCAL_POINTS = 100
-"""Number of inducing points of a leaf that n_local="auto" means."""
+"""The same, if there are leaves with points of their own: each of them has DEFAULT_POINTS then."""
 HELD_OUT_SHARE = 0.05
 """Share of the rows that validation_fraction="auto" holds out."""
 LEAST_HELD_OUT = 500
@@ -339,6 +335,17 @@ def rows_of_a_leaf(size: int, width: int) -> int:
     return -(-size // max(1, round(size / (BATCH_PER_POINT * width))))
 
 
+def leaves_with_enough_rows(n_rows: int, width: int) -> int:
+    """How many leaves, a power of two, have so many rows that a posterior of them averages over no more.
+
+    width: number of inducing points that a row meets.
+
+    >>> [leaves_with_enough_rows(n_rows, 120) for n_rows in (10_000, 50_000, 500_000)]
+    [1, 4, 32]
+    """
+    return 2 ** max(0, round(math.log2(n_rows / (GAIN_WINDOW * width))))
+
+
 def _smallest_gain(size: int | None, n_rows: int, m: int) -> float:
     """The least share of q that a minibatch replaces, if it has `size` of the rows that q stands for."""
     if size is None:
@@ -372,7 +379,7 @@ def _local_points(
                 f"n_leaves={n_leaves} does not go with {setting}: local inducing points are learned in "
                 "steps, from sites of two numbers a row; leave one of them out"
             )
-    return DEFAULT_LOCAL_POINTS if n_local is None or n_local == "auto" else int(n_local)
+    return DEFAULT_POINTS if n_local is None or n_local == "auto" else int(n_local)
 
 
 def _predicting(
