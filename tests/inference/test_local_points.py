@@ -23,7 +23,7 @@ from cavity.inference.sweep import SiteSum, Sweep, SweepOptions
 from cavity.inference.trainer import Batch, Trainer, make_problem
 from cavity.inference.updates import objective
 from reference import expectation_propagation, predict
-from support import fixed_point, make_engine, signs
+from support import fixed_point, make_engine, set_tile_rows, signs
 
 FLOAT64 = np.dtype(np.float64)
 JITTER = 1e-8
@@ -293,6 +293,7 @@ def test_leaf_of_no_rows_keeps_its_prior():
 
 
 def test_row_on_a_seam_goes_left():
+    """In training and predictions alike, so that its prediction is that of the rows that it was with."""
     routing = three_leaves()
     X = np.array([[-0.4, 9.0], [np.nextafter(-0.4, 1), 0.0], [0.6, 0.0], [0.7, 0.0]])
     assert routing(X).tolist() == [0, 1, 1, 2]
@@ -309,6 +310,19 @@ def test_number_of_threads_does_not_change_the_sums(n_threads):
         sums.append(q)
     for ours, theirs in zip(sums[0].leaves, sums[1].leaves, strict=True):
         np.testing.assert_array_equal(ours.precision, theirs.precision)
+
+
+def test_size_of_tiles_does_not_change_the_answer(monkeypatch):
+    X, labels = rows(400)
+    prior = local_prior()
+    whole = fixed_point(leaf_engine(X, labels, prior.leaves.routing), prior, tol=1e-10)
+    set_tile_rows(monkeypatch, 17)
+    cut = fixed_point(leaf_engine(X, labels, prior.leaves.routing, n_threads=2), prior, tol=1e-10)
+    assert cut.objective == pytest.approx(whole.objective, abs=1e-8)
+    for leaf in range(3):
+        np.testing.assert_allclose(
+            cut.posterior.view(leaf).mean, whole.posterior.view(leaf).mean, atol=1e-8
+        )
 
 
 def empty_posterior(prior):
