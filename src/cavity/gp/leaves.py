@@ -18,6 +18,7 @@ Integrating u_k out leaves a factor of u_0, the *message* of leaf k: a Schur com
 
 The sum of the messages is what the rows say about u_0. The marginal of q in the view of leaf k has the
 naturals of leaf k and the messages of all other leaves: a dense Gaussian of m + m_k values, exactly.
+It is made of the marginal of u_0 and of u_k given u_0, which depends on the sites of leaf k alone.
 
 The classes here extend those of a model without leaves: a `LocalPrior` is the `Prior` of the global
 values, a `LocalPosterior` their `Posterior`, and both have a `view` for each leaf.
@@ -266,7 +267,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Conditional:
+class LeafConditional:
     """The values of a leaf given the global ones: u_k is N(d − Ju_0, (I + D)⁻¹).
 
     J = (I + D)⁻¹Cᵀ and d = (I + D)⁻¹η depend on the sites of the leaf alone. So they are computed once
@@ -283,7 +284,7 @@ class Conditional:
     """d [m_k] for each of them."""
 
     @classmethod
-    def of(cls, naturals: Naturals, m: int) -> Conditional:
+    def of(cls, naturals: Naturals, m: int) -> LeafConditional:
         """Integrate the values of a leaf out of the summed sites of its view."""
         size = naturals.shift.shape[1] - m
         precisions, shifts, curvatures, pulls, roots, slopes, means = [], [], [], [], [], [], []
@@ -338,7 +339,7 @@ class LocalNaturals(Naturals):
 
     leaves: tuple[Naturals, ...]
     """The summed sites of each leaf in the coordinates of its view: [C, m + m_k, m + m_k]."""
-    conditionals: tuple[Conditional, ...]
+    conditionals: tuple[LeafConditional, ...]
     """For each leaf, its values given the global ones."""
     total: Message
     """What all leaves say about the global values."""
@@ -346,7 +347,7 @@ class LocalNaturals(Naturals):
     @classmethod
     def of(cls, leaves: Sequence[Naturals], m: int, map_function: MapFunction = map) -> LocalNaturals:
         """The sum of the sites of leaves, each in the coordinates of its view."""
-        conditionals = tuple(map_function(lambda naturals: Conditional.of(naturals, m), leaves))
+        conditionals = tuple(map_function(lambda naturals: LeafConditional.of(naturals, m), leaves))
         total = Message.nothing(len(leaves[0].shift), m)
         for one in conditionals:
             total = total.plus(one.message)
@@ -355,7 +356,11 @@ class LocalNaturals(Naturals):
     @classmethod
     def none(cls, n_latents: int, m: int, sizes: Sequence[int]) -> LocalNaturals:
         """No sites, for leaves with so many points."""
-        return cls.of([Naturals.zeros(n_latents, m + size) for size in sizes], m)
+        made = {size: Naturals.zeros(n_latents, m + size) for size in set(sizes)}
+        known = {size: LeafConditional.of(naturals, m) for size, naturals in made.items()}
+        nothing = Message.nothing(n_latents, m)
+        leaves, conditionals = zip(*((made[size], known[size]) for size in sizes), strict=True)
+        return cls(*nothing.naturals.parts, leaves, conditionals, nothing)
 
     @property
     def m(self) -> int:
@@ -367,7 +372,7 @@ class LocalNaturals(Naturals):
     ) -> LocalNaturals:
         """The same with the summed sites of some leaves replaced, at the cost of these leaves."""
         leaves, conditionals, total = list(self.leaves), list(self.conditionals), self.total
-        found = map_function(lambda one: Conditional.of(one, self.m), list(changes.values()))
+        found = map_function(lambda one: LeafConditional.of(one, self.m), list(changes.values()))
         for (leaf, naturals), new in zip(changes.items(), found, strict=True):
             total = total.plus(new.message).plus(conditionals[leaf].message, -1.0)
             leaves[leaf], conditionals[leaf] = naturals, new

@@ -105,7 +105,7 @@ class PreviousFit:
 
 _SAMPLE_PER_LOCAL_POINT = 5
 """Rows drawn for each inducing point of a leaf."""
-_LEAF_COPIES = 3
+_LEAF_COPIES = 5
 """Arrays [C, m + m_k, m + m_k] of every leaf that a fit holds at once, about."""
 WHITENING_ARRAYS = 4
 """Arrays [d, d] that whitening holds, about."""
