@@ -197,7 +197,7 @@ class Model:
         """Joint means [C, n] and covariances [C, n, n] of rows in leaves, but for the residual of g.
 
         leaf: [n]; inputs: [n, d], scaled; A: [n, m], whitened kernel rows of g. Given u_0, the values of
-        different leaves are independent (`LeafConditional`), so that rows of different leaves vary together
+        different leaves are independent (`LeafConditional`): rows of different leaves vary together
         through u_0 alone.
         """
         prior, q, n = self._prior_in(FLOAT64), self._whole_posterior, len(leaf)
