@@ -91,6 +91,8 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--method", "gfitc", "--budget", "5 epochs"], "('100 iterations') or a time (60s)"),
         (["--method", "gfitc", "--resume"], "--resume"),
         (["--method", "gfitc", "--kernel", "rbf"], "--kernel cannot be used with --method gfitc"),
+        (["--method", "gfitc", "--leaves", "4"], "--leaves cannot be used with --method gfitc"),
+        (["--leaves", "many"], "--leaves 'many' is not understood"),
         (["--inducing", "many"], "write auto or a number"),
         (["--inducing", "0"], "write auto or a number"),
         (["--batch-size", "-3"], "write auto or a number"),

@@ -175,7 +175,7 @@ def test_kernel_batches_and_weights_of_classes(folder, tmp_path):
     models = {}
     for name, options in {
         "plain": [],
-        "other": ["--kernel", "rbf", "--batch-size", "50"],
+        "other": ["--kernel", "rbf", "--batch-size", "50", "--leaves", "3"],
         "heavy": ["--class-weight", "yes=20", "--class-weight", "no=1"],
         "even": ["--class-weight", "balanced"],
     }.items():
@@ -185,6 +185,8 @@ def test_kernel_batches_and_weights_of_classes(folder, tmp_path):
         models[name] = cavity.load(out)
     assert "RBF" in str(models["other"].estimator_.kernel_)
     assert models["other"].estimator_.config_.batch_size == 50
+    assert models["other"].estimator_.config_.n_leaves == 3
+    assert models["plain"].estimator_.config_.n_leaves is None
     assert models["even"].estimator_.class_weight == "balanced"
     frame = flights(100, seed=6)
     mean = {name: model.predict_proba(frame)[:, 1].mean() for name, model in models.items()}

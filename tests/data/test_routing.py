@@ -9,10 +9,10 @@ from sklearn.tree import DecisionTreeClassifier
 from cavity.data import ArraySource
 from cavity.data.routing import (
     TreeRouting,
-    leaf_batches,
     learn_from_estimator,
     learn_tree,
     leaves_of_rows,
+    regrouped_batches,
     with_leaves,
 )
 from cavity.data.source import ClassWeightedSource
@@ -74,12 +74,35 @@ def test_estimator_with_several_leaves_a_row_is_refused():
 @pytest.mark.parametrize("sizes", [(4_000, 4_000), (7_000, 30, 1, 1_500)])
 def test_minibatches_have_few_leaves_and_every_row_once(sizes):
     leaf = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    parts = list(leaf_batches(leaf, 1_024, np.random.default_rng(1)))
-    assert len({len(part) for part in parts}) <= 3  # two chunks, whose sizes differ by one
-    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(leaf)))
-    later = list(leaf_batches(leaf, 1_024, np.random.default_rng(1), skip=3))
+    source = with_leaves(ArraySource(np.zeros((len(leaf), 1)), np.zeros(len(leaf), np.int8)), leaf)
+    parts = list(source.batches(1_024, np.random.default_rng(1)))
+    assert {part.share for part in parts} == {1.0 / len(parts)}
+    assert max(len(part.index) for part in parts) < 1.6 * 1_024
+    numbers = [len(np.unique(leaf[part.index])) for part in parts]
+    assert np.mean(numbers) < 1.0 + len(sizes) / len(parts)
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([part.index for part in parts])), np.arange(len(leaf))
+    )
+    later = list(source.batches(1_024, np.random.default_rng(1), skip=3))
     for one, same in zip(later, parts[3:], strict=True):
-        np.testing.assert_array_equal(one, same)
+        np.testing.assert_array_equal(one.index, same.index)
+
+
+@pytest.mark.parametrize("skip", [0, 3, 10])
+def test_minibatches_of_any_source_are_regrouped_by_leaf(skip, monkeypatch):
+    monkeypatch.setattr("cavity.data.routing.rows_to_look_at", lambda _: 800)
+    X, y = table(2_000)
+    leaf = np.random.default_rng(0).integers(0, 4, size=2_000).astype(np.int16)
+    source = with_leaves(ArraySource(X, y), leaf)
+    source.batches = ArraySource(X, y).batches  # as a source reads them that knows no leaves
+    parts = list(regrouped_batches(source, 100, np.random.default_rng(1)))
+    index = np.concatenate([part.index for part in parts])
+    np.testing.assert_array_equal(np.sort(index), np.arange(2_000))
+    np.testing.assert_array_equal(np.concatenate([part.load().X for part in parts]), X[index])
+    assert np.mean([len(np.unique(leaf[part.index])) for part in parts]) < 3.0
+    later = list(regrouped_batches(source, 100, np.random.default_rng(1), skip))
+    for one, same in zip(later, parts[skip:], strict=True):
+        np.testing.assert_array_equal(one.index, same.index)
 
 
 def test_weights_of_classes_stay_with_the_rows():

@@ -9,7 +9,7 @@ from sklearn.tree import DecisionTreeClassifier
 import cavity
 from cavity import SEPClassifier, SVIClassifier, TableClassifier
 from cavity.errors import CheckpointError
-from support import PINNED
+from support import PINNED, OwnSource
 
 SETTINGS = {name: value for name, value in PINNED.items() if name != "scaling"} | {"n_local": 16}
 
@@ -115,6 +115,43 @@ def test_three_classes():
     assert model.score(X, y) > 0.8
 
 
+@pytest.mark.filterwarnings("ignore:.*before it converged")
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+@pytest.mark.parametrize("batch_size", [200, None])
+def test_variational_inference(likelihood, batch_size):
+    X, y = stripes(800)
+    weight = np.ones(len(y))
+    weight[:50] = 0.0
+    model = SVIClassifier(
+        n_inducing=4,
+        leaves=6,
+        likelihood=likelihood,
+        batch_size=batch_size,
+        max_epochs=15,
+        scaling="standard",
+        random_state=0,
+        n_jobs=1,
+        config={"kernel_name": "matern32", "n_local": 16},
+    ).fit(X, y, weight)
+    assert len(model.model_.local.leaves) == 6
+    assert model.score(*stripes(seed=1)) > 0.8
+    assert np.isnan(model.loo_log_proba_[:50]).all()
+    # The bound of the steps has the divergence of all leaves, also where a step has seen few of them.
+    bounds = [entry.objective for entry in model.history_]
+    assert bounds[-1] > bounds[0]
+
+
+def test_variational_inference_with_three_classes():
+    X, y = stripes(800)
+    y = np.where(X[:, 0] < 10, y, 2 * y)
+    config = {"kernel_name": "matern32", "n_local": 16}
+    model = SVIClassifier(
+        n_inducing=4, leaves=6, batch_size=200, max_epochs=20, scaling="standard", random_state=0,
+        n_jobs=1, config=config,
+    ).fit(X, y)  # fmt: skip
+    assert model.score(X, y) > 0.8
+
+
 def test_rows_of_no_weight_are_left_out_and_classes_may_weigh_more():
     X, y = stripes(400)
     weight = np.ones(len(y))
@@ -184,8 +221,7 @@ def test_race_decides_the_rest():
 
 @pytest.mark.parametrize("helps", [True, False])
 def test_held_out_rows_decide_whether_there_are_leaves(helps, monkeypatch):
-    monkeypatch.setattr("cavity.estimators.racing.LEAST_ROWS_OF_LEAVES", 1_000)
-    monkeypatch.setattr("cavity.inference.race.ROWS_OF_A_LEAF", (500,))
+    monkeypatch.setattr("cavity.inference.config.GAIN_WINDOW", 25)
     X, y = stripes(2_000)
     if not helps:
         y = np.random.default_rng(5).permutation(y)
@@ -214,15 +250,16 @@ def test_what_does_not_go_with_leaves_is_refused(parameters, words):
 
 def test_what_needs_other_rows_is_refused(tmp_path):
     X, y = stripes(200)
-    with pytest.raises(ValueError, match='does not go with method="vi"'):
-        SVIClassifier(leaves=3).fit(X, y)
+    with pytest.raises(ValueError, match='does not go with posterior_update="gradient"'):
+        SVIClassifier(leaves=3, config={"posterior_update": "gradient"}).fit(X, y)
     with pytest.raises(ValueError, match="partial_fit cannot learn with them"):
         classifier().partial_fit(X, y)
-    model = classifier(max_epochs=1, warm_start=True).fit(X, y)
-    with pytest.raises(ValueError, match="warm_start=True does not go with local inducing points"):
-        model.fit(X, y)
-    with pytest.raises(ValueError, match="warm_start=True does not go with local inducing points"):
-        model.set_params(leaves=None, config=None).fit(X, y)
+    plain = classifier(None, max_epochs=1, warm_start=True).fit(X, y)
+    with pytest.raises(ValueError, match="the fit to go on from has no leaves"):
+        plain.set_params(leaves=3).fit(X, y)
+    with pytest.raises(ValueError, match="for numbers of your own"):
+        classifier(np.zeros(len(y), int)).fit(X, y)
+    model = classifier(max_epochs=1).fit(X, y)
     with pytest.raises(ValueError, match="cannot be exported to ONNX"):
         cavity.to_onnx(model, tmp_path / "model.onnx")
 
@@ -235,6 +272,30 @@ def test_sparse_rows_and_files_give_what_an_array_gives(tmp_path):
     for rows in (sparse.csr_matrix(X), tmp_path / "X.npy"):
         found = classifier(max_epochs=1).fit(rows, y).predict_proba(X[:20])
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("leaves", [6, None, "auto"])
+def test_warm_start_goes_on_with_the_leaves_that_there_are(leaves):
+    X, y = stripes()
+    model = classifier(warm_start=True, max_epochs=4, validation_fraction=None).fit(X, y)
+    before, routing = model.predict_proba(X), model.model_.local.leaves.routing
+    model.set_params(leaves=leaves, max_epochs=0.2).fit(X, y)
+    assert model.model_.local.leaves.routing is routing
+    assert model.config_.n_leaves == 6
+    assert np.abs(model.predict_proba(X) - before).mean() < 0.02
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("class_weight", [None, {0: 2.0}])
+def test_rows_that_no_array_holds(class_weight):
+    X, y = stripes(1_500)
+    model = classifier(max_epochs=6, class_weight=class_weight).fit(OwnSource(X, y))
+    assert len(model.model_.local.leaves) == 6
+    assert model.score(*stripes(seed=1)) > 0.85
+    in_memory = classifier(max_epochs=6, class_weight=class_weight).fit(X, y)
+    test = stripes(500, seed=2)[0]
+    difference = model.predict_proba(test) - in_memory.predict_proba(test)
+    assert np.abs(difference).mean() < 0.05
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -70,7 +70,7 @@ def test_leaf_without_sites_says_nothing():
     leaves = random_naturals()
     leaves[1] = Naturals.zeros(C, M + SIZES[1])
     q = LocalNaturals.of(leaves, M)
-    assert not q.messages[1].naturals.precision.any()
-    assert q.messages[1].log_partition == 0.0
+    assert not q.conditionals[1].message.naturals.precision.any()
+    assert q.conditionals[1].message.log_partition == 0.0
     own = q.posterior().view(1).covariance[:, M:, M:]
     np.testing.assert_allclose(own, np.broadcast_to(np.eye(SIZES[1]), own.shape), atol=1e-12)

@@ -193,12 +193,18 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
         raise CommandError(f"--cv {request.cv} is too few; give 2 folds or more")
     kernel = {} if request.kernel is KernelName.auto else {"kernel_name": request.kernel.value}
     batch_size = _number_or_auto("--batch-size", request.batch_size)
+    leaves = None if request.leaves is None else _number_or_auto("--leaves", request.leaves)
     if request.method is Method.gfitc:
-        if kernel or batch_size != "auto":
-            raise CommandError(
-                f"{'--kernel' if kernel else '--batch-size'} cannot be used with --method gfitc; choose "
-                "--method sep or svi"
-            )
+        given = {
+            "--kernel": kernel,
+            "--batch-size": batch_size != "auto",
+            "--leaves": leaves is not None,
+        }
+        for option, is_given in given.items():
+            if is_given:
+                raise CommandError(
+                    f"{option} cannot be used with --method gfitc; choose --method sep or svi"
+                )
         if "max_epochs" in budget:
             raise CommandError(
                 f"--budget {request.budget!r} cannot be used with --method gfitc, which has no limit of "
@@ -216,6 +222,7 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     return {
         **parameters,
         "batch_size": batch_size,
+        "leaves": leaves,
         "checkpoint": str(_checkpoint(request)),
         "config": {"checkpoint_interval": CHECKPOINT_SECONDS, **kernel},
     }

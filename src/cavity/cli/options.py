@@ -204,6 +204,14 @@ class FitRequest:
             "choose it.",
         ),
     ] = "auto"
+    leaves: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|N",
+            help="Divide large tables into N parts with inducing points of their own; auto lets "
+            "held-out rows choose. Without it there are none.",
+        ),
+    ] = None
     budget: Annotated[
         str | None,
         typer.Option(help="Limit of training: [bold]60s, 5m, 1h, '3 epochs', '100 iterations'[/bold]."),

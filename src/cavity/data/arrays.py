@@ -104,6 +104,8 @@ class ArrayBlock:
 
     source: ArraySource
     index: slice | IntArray
+    share: float | None = None
+    """The share of all rows that a minibatch stands for; None is that of its number of rows."""
 
     def load(self) -> RawRows:
         """Read the rows; sparse rows become dense here, a block at a time."""
@@ -260,12 +262,15 @@ class ArraySource(Source):
         if self.leaf is None:
             batches = self._batches(shuffled(self.n_rows, rng), batch_count(self.n_rows, size), skip)
         else:
-            batches = (ArrayBlock(self, part) for part in leaf_batches(self.leaf, size, rng, skip))
+            parts = leaf_batches(self.leaf, size, rng, self.rows_of_a_leaf)
+            batches = (ArrayBlock(self, np.sort(part), 1.0 / len(parts)) for part in parts[skip:])
         if mapping_of(self.X) is None:
             return batches
-        return read_ahead((LoadedBlock(b.index, b.load()) for b in batches), _BATCHES_AHEAD)
+        return read_ahead(
+            (LoadedBlock(b.index, b.load(), share=b.share) for b in batches), _BATCHES_AHEAD
+        )
 
-    def _batches(self, order: IntArray, count: int, skip: int) -> Iterator[Block]:
+    def _batches(self, order: IntArray, count: int, skip: int) -> Iterator[ArrayBlock]:
         for part in even_parts(self.n_rows, count)[skip:]:
             # Sorted row numbers read a memmap forwards; the set of rows stays random.
             yield ArrayBlock(self, np.sort(order[part]))

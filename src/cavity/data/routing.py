@@ -11,18 +11,21 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from cavity.data.source import (
+    LoadedBlock,
     RawRows,
     RowSource,
     SomeSource,
     Source,
     batch_count,
     even_parts,
+    joined,
     rows_to_look_at,
     shuffled,
 )
@@ -182,39 +185,73 @@ def _sampled(source: RowSource, seed: int) -> RawRows:
     return source.sample(size, np.random.default_rng(seed))
 
 
-ROWS_OF_A_CHUNK = 512
-"""About how many rows of one leaf a minibatch has: enough for products of matrices to be fast."""
+def with_leaves(source: SomeSource, leaf: IntArray, rows_of_a_leaf: int | None = None) -> SomeSource:
+    """The same rows with the number of the leaf [n] of each; the source itself is not changed.
 
-
-def with_leaves(source: SomeSource, leaf: IntArray) -> SomeSource:
-    """The same rows with the number of the leaf [n] of each; the source itself is not changed."""
+    rows_of_a_leaf: see `leaf_batches`.
+    """
     copied = copy.copy(source)
-    copied.leaf = leaf
+    copied.leaf, copied.rows_of_a_leaf = leaf, rows_of_a_leaf
     return copied
 
 
 def leaf_batches(
-    leaf: IntArray, size: int, rng: np.random.Generator, skip: int = 0
-) -> Iterator[IntArray]:
-    """Sorted numbers of the rows of minibatches of about `size` rows, each from a few leaves.
+    leaf: IntArray, size: int, rng: np.random.Generator, rows_of_a_leaf: int | None = None
+) -> list[IntArray]:
+    """Numbers of the rows of minibatches of about `size` rows, each from a few leaves.
 
-    leaf: [n], the leaf of each row. The rows of a leaf, in random order, follow those of the leaf
-    before, and the whole is cut into equal chunks. A minibatch has some chunks, drawn at random: every
-    row is in one of them, and in each with the same probability, whatever the sizes of leaves.
+    leaf: [n], the leaf of each row; rows_of_a_leaf: about how many of one leaf a minibatch has; None
+    means as many as there are. The rows of each leaf, in random order, are cut into chunks of about this
+    size. The chunks, in random order, make up the minibatches, whose sizes differ: a chunk is never cut,
+    as the algebra of a leaf costs the same for few rows. Every row is in one of J minibatches, in each
+    with the same probability. So J times the sums of a minibatch are without bias.
 
     >>> leaf = np.repeat([0, 1], [6_000, 2_000])
-    >>> parts = list(leaf_batches(leaf, 1_000, np.random.default_rng(0)))
+    >>> parts = leaf_batches(leaf, 1_000, np.random.default_rng(0))
     >>> len(parts), {len(part) for part in parts}, len(np.unique(np.concatenate(parts)))
     (8, {1000}, 8000)
     """
-    n = len(leaf)
+    n, together = len(leaf), rows_of_a_leaf or size
     order = shuffled(n, rng)
     order = order[np.argsort(leaf[order], kind="stable")]
-    n_chunks = max(1, round(size / ROWS_OF_A_CHUNK))
-    chunks = even_parts(n, n_chunks * batch_count(n, size))
-    turn = rng.permutation(len(chunks)).reshape(-1, n_chunks)
-    for numbers in turn[skip:]:
-        yield np.sort(np.concatenate([order[chunks[number]] for number in numbers]))
+    counts = np.bincount(leaf)
+    chunks = [
+        rows[part]
+        for rows in np.split(order, np.cumsum(counts)[:-1])
+        if len(rows)
+        for part in even_parts(len(rows), max(1, round(len(rows) / together)))
+    ]
+    chunks = [chunks[number] for number in rng.permutation(len(chunks))]
+    sizes = np.array([len(chunk) for chunk in chunks])
+    middle = np.cumsum(sizes) - 0.5 * sizes
+    turn = (middle * batch_count(n, size) / n).astype(np.int64)
+    starts = np.flatnonzero(np.diff(turn)) + 1
+    edges = [0, *starts.tolist(), len(chunks)]
+    return [np.concatenate(chunks[i:j]) for i, j in pairwise(edges)]
+
+
+def regrouped_batches(
+    source: Source, size: int, rng: np.random.Generator, skip: int = 0
+) -> Iterator[LoadedBlock]:
+    """The minibatches of a source whose rows have leaves, regrouped so that each has few leaves.
+
+    As many rows as one look at a source takes are held at a time, and divided by `leaf_batches`.
+    """
+    assert source.leaf is not None
+    own = np.random.default_rng(rng.integers(2**63))
+    n_together = max(1, rows_to_look_at(source.n_features) // size)
+    blocks = source.batches(size, rng)
+    while group := list(islice(blocks, n_together)):
+        index = np.concatenate([np.asarray(block.index) for block in group])
+        parts = leaf_batches(source.leaf[index], size, own, source.rows_of_a_leaf)
+        if skip >= len(parts):
+            skip -= len(parts)
+            continue
+        rows = joined([block.load() for block in group])
+        share = len(index) / (source.n_rows * len(parts))
+        for part in parts[skip:]:
+            yield LoadedBlock(index[part], rows.take(part), share=share)
+        skip = 0
 
 
 def by_leaf(leaf: IntArray) -> list[tuple[int, IntArray]]:

@@ -84,6 +84,8 @@ class RowSource(ABC):
     """Latent offsets [n, L] of all rows, in memory: what is added to the Gaussian process; None is 0."""
     leaf: IntArray | None = None
     """The leaf [n] that each row falls into, if leaves have inducing points of their own."""
+    rows_of_a_leaf: int | None = None
+    """About how many rows of one leaf a minibatch has; None means that it has one leaf, if possible."""
 
     feature_sets: Mapping[str, int] = NO_SETS
     """Sets of features to choose from, by name: each has this many of the first columns of X."""
@@ -193,6 +195,8 @@ class LoadedBlock:
     rows: RawRows
     importance_weight: Array | None = None
     """[t]: how many rows each row represents, if others like it were left out; None is one each."""
+    share: float | None = None
+    """The share of all rows that a minibatch stands for; None is that of its number of rows."""
 
     def load(self) -> RawRows:
         """Return the rows."""

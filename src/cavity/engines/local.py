@@ -17,10 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.arrays import ArrayBlock, ArraySource
-from cavity.data.routing import by_leaf
+from cavity.data.routing import by_leaf, regrouped_batches
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, hashed_rows, with_class_shares
 from cavity.data.scaling import Scaling
-from cavity.data.source import Block, LoadedBlock, RawRows, RowSource, Source, even_parts, tile_rows
+from cavity.data.source import (
+    Block,
+    LoadedBlock,
+    RawRows,
+    RowSource,
+    Source,
+    even_parts,
+    rows_to_look_at,
+    tile_rows,
+)
 from cavity.data.statistics import SAMPLED_KINDS, Moments, learn_from_sample, learn_standard
 from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
@@ -124,8 +133,9 @@ class LocalEngine(Engine):
         """Run a pass over rows of leaves: each tile has rows of one leaf, and meets its view."""
         leaf = self.source.leaf
         assert leaf is not None
-        counts, drawn = self._leaf_counts, self._leaf_counts
+        counts, drawn, share = self._leaf_counts, self._leaf_counts, None
         if batch is not None:
+            share = batch.share if isinstance(batch, ArrayBlock | LoadedBlock) else None
             drawn = np.bincount(leaf[batch.index], minlength=len(counts))
             batch = sampler.take(batch, self._log_predictive, self._held_out_mask)
 
@@ -150,7 +160,7 @@ class LocalEngine(Engine):
                 totals[number] = sums
         shares = {number: float(drawn[number] / counts[number]) for number in totals}
         total = row_pass.joined(totals, shares)
-        total.n_rows = float(drawn.sum())
+        total.n_rows = float(drawn.sum()) if share is None else share * self.n_rows
         return total
 
     @cached_property
@@ -167,30 +177,32 @@ class LocalEngine(Engine):
         """Tiles of rows of one leaf each, with the number of the leaf."""
         leaf, source = self.source.leaf, self.source
         assert leaf is not None
-        assert isinstance(source, ArraySource)
-        size = tile_rows(row_pass.n_inducing, source.n_features, row_pass.dtype, self.n_latents)
-        if batch is None:
+        m, d, C = row_pass.n_inducing, source.n_features, self.n_latents
+        size = tile_rows(m, d, row_pass.dtype, C)
+        if batch is None and isinstance(source, ArraySource):
             for number, rows in self._leaf_rows:
                 for part in even_parts(len(rows), -(-len(rows) // size)):
                     yield number, ArrayBlock(source, rows[part])
             return
-        index = batch.index
-        assert not isinstance(index, slice)
-        loaded = batch.load() if isinstance(batch, LoadedBlock) else None
-        for number, positions in by_leaf(leaf[index]):
-            for part in even_parts(len(positions), -(-len(positions) // size)):
-                some = positions[part]
-                if loaded is None:
-                    yield number, ArrayBlock(source, index[some])
-                else:
-                    assert isinstance(batch, LoadedBlock)
-                    weight = batch.importance_weight
-                    yield (
-                        number,
-                        LoadedBlock(
-                            index[some], loaded.take(some), None if weight is None else weight[some]
-                        ),
-                    )
+        blocks = source.blocks(rows_to_look_at(source.n_features)) if batch is None else (batch,)
+        for block in blocks:
+            index = block.index
+            if isinstance(index, slice):
+                index = np.arange(index.start, index.stop)
+            # Rows of an array are read tile by tile, so that sparse ones need not all be dense at once.
+            loaded = None if isinstance(block, ArrayBlock) else block.load()
+            weight = block.importance_weight if isinstance(block, LoadedBlock) else None
+            for number, positions in by_leaf(leaf[index]):
+                n_rows = len(positions)
+                n_tiles = max(-(-n_rows // size), minibatch_tiles(n_rows, m, d, C))
+                for part in even_parts(n_rows, n_tiles):
+                    some = positions[part]
+                    if loaded is None:
+                        assert isinstance(source, ArraySource)
+                        yield number, ArrayBlock(source, index[some])
+                    else:
+                        own = None if weight is None else weight[some]
+                        yield number, LoadedBlock(index[some], loaded.take(some), own)
 
     def commit(self) -> None:
         """Let the rows keep the sites and scores of the last pass."""
@@ -202,7 +214,9 @@ class LocalEngine(Engine):
         self._pending = []
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
-        """The source's minibatches."""
+        """The source's minibatches; with leaves, rows of a few leaves are in each."""
+        if self.source.leaf is not None and not isinstance(self.source, ArraySource):
+            return regrouped_batches(self.source, size, rng, skip)
         return self.source.batches(size, rng, skip)
 
     def expanded_to_input_rows(self, values: Array) -> Array:

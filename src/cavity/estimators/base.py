@@ -17,7 +17,6 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.arrays import ArraySource
 from cavity.data.routing import Routing, learn_from_estimator
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
@@ -177,7 +176,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         """
         seed = self._seed()
         routing = None
-        if self._router is not None:
+        if self._router is not None and not self._continues:
             routing = learn_from_estimator(rows_at_hand(source), self._router)
 
         def configure(decided: ConfigFields | None = None) -> TrainingConfig:
@@ -213,8 +212,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         sets = tuple(source.feature_sets)
         candidates = None
         if held_out is not None:
-            at_hand = isinstance(source, ArraySource)
-            candidates = entrants(self, config, source.n_rows, sets, at_hand=at_hand)
+            candidates = entrants(self, config, source.n_rows, sets)
         decision = Decision(config)
         if held_out is not None and candidates is not None:
             # Unless it asks for their number, the race is about models without leaves: trials are cheap.
@@ -352,6 +350,11 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             given["n_inducing"] = len(points)
         elif self._continues:
             given["n_inducing"] = len(self.model_.Z)
+        if self._continues:
+            local = self.model_.local
+            given |= NO_LEAVES
+            if local is not None:
+                given |= {"n_leaves": len(local.leaves), "n_local": max(local.leaves.sizes)}
         return resolve(n_rows, n_classes, method=self._method, seed=seed, **given)
 
     def _given_fields(self) -> ConfigFields:

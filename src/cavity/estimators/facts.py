@@ -223,7 +223,7 @@ def _bytes_of_leaves(model: Model) -> int:
     if model.local is None:
         return 0
     points = sum(Z.nbytes for Z in model.local.leaves.points)
-    return points + sum(own.precision.nbytes + own.shift.nbytes for own in model.local.naturals.leaves)
+    return points + sum(own.precision.nbytes + own.shift.nbytes for own in model.local.sites)
 
 
 def _finite(value: float) -> float | None:

@@ -11,7 +11,13 @@ import numpy as np
 from cavity.data.sampling import HeldOut
 from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
-from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT, LEAST_ROWS_OF_LEAVES, TrainingConfig
+from cavity.inference.config import (
+    DEFAULT_POINTS,
+    FEWEST_ROWS_TO_HOLD_OUT,
+    POINTS_BESIDE_LEAVES,
+    TrainingConfig,
+    leaves_with_enough_rows,
+)
 from cavity.inference.history import Progress
 from cavity.inference.race import SAFE, Decision, Entrants, race
 from cavity.inference.race_records import Candidate, RaceLog
@@ -47,13 +53,8 @@ def entrants(
     config: TrainingConfig,
     n_rows: int,
     feature_sets: tuple[str, ...] = (),
-    *,
-    at_hand: bool = False,
 ) -> Entrants | None:
-    """The candidates of a race for what the parameters leave open; None if that is nothing.
-
-    at_hand: whether the rows are in an array, as local inducing points need them.
-    """
+    """The candidates of a race for what the parameters leave open; None if that is nothing."""
     if isinstance(model.config, TrainingConfig) or model._continues or not config.learn_kernel:
         return None
     if n_rows < FEWEST_ROWS_TO_HOLD_OUT:
@@ -73,8 +74,11 @@ def entrants(
             free.add("feature_set")
     else:
         free.discard("scaling")
-    if at_hand and _may_have_leaves(model, config, n_rows):
-        free.add("n_leaves")
+    own_local = given.get("n_local", "auto")
+    n_local = DEFAULT_POINTS if own_local in ("auto", None) else int(own_local)
+    beside = POINTS_BESIDE_LEAVES if "n_inducing" in free else config.n_inducing
+    if _may_have_leaves(model, config) and leaves_with_enough_rows(n_rows, beside + n_local) > 1:
+        free |= {"n_leaves"} if own_local == n_local else {"n_leaves", "n_local"}
     if not free:
         return None
     if given.get("max_epochs") is None and given.get("max_seconds") is None:
@@ -85,16 +89,15 @@ def entrants(
         return None
     if "n_inducing" in free and given.get("n_predicting", "auto") == "auto":
         free.add("n_predicting")
-    start = Candidate.of(config)._replace(n_leaves=None)
-    return Entrants(start, frozenset(free), feature_sets)
+    start = Candidate.of(config)._replace(n_leaves=None, n_local=None)
+    return Entrants(start, frozenset(free), feature_sets, n_local)
 
 
-def _may_have_leaves(model: SparseGPClassifier, config: TrainingConfig, n_rows: int) -> bool:
+def _may_have_leaves(model: SparseGPClassifier, config: TrainingConfig) -> bool:
     """Whether a race may choose local inducing points."""
     return (
         vars(model).get("leaves") == "auto"
-        and n_rows >= LEAST_ROWS_OF_LEAVES
-        and (config.method, config.site_storage) == ("ep", "sites")
+        and (config.posterior_update, config.site_storage) == ("natural", "sites")
         and config.batch_size is not None
         and not config.exact_gradient
         and config.n_predicting is None
@@ -142,10 +145,11 @@ NO_LEAVES: Mapping[str, None] = {"n_leaves": None, "n_local": None}
 
 def check_leaves(model: SparseGPClassifier, config: TrainingConfig) -> None:
     """Raise for settings that do not go with leaves, before any work is done."""
-    if model._continues and (config.n_leaves is not None or model.model_.local is not None):
+    leaves = vars(model).get("leaves")
+    if model._continues and leaves not in (None, "auto") and config.n_leaves is None:
         raise ValueError(
-            "warm_start=True does not go with local inducing points (leaves): leaves are chosen anew "
-            "for the rows of a fit; set warm_start=False"
+            f"leaves={leaves!r} and warm_start=True, but the fit to go on from has no leaves; set "
+            "warm_start=False to begin anew, or leaves=None"
         )
 
 

@@ -14,8 +14,8 @@ class SVIClassifier(TrainedGPClassifier):
     q, kernel and inducing points. The same model and engine as `SEPClassifier`; only what a row
     contributes differs. All parameters and attributes are those of `SEPClassifier`, with these
     differences: on all rows there are at most 250 steps, `log_marginal_likelihood_value_` is the bound
-    (ELBO), and `leaves` and the fields residual_scale, trace_penalty, exact_gradient and site_storage of
-    the configuration belong to EP only.
+    (ELBO), and the fields residual_scale, trace_penalty, exact_gradient and site_storage of the
+    configuration belong to EP only.
 
     ``config={"posterior_update": "gradient"}`` moves mean and covariance of q by plain gradients, as in
     the paper: L-BFGS-B over all rows, or ADADELTA over minibatches. The default, "natural", takes

@@ -323,7 +323,8 @@ _CONDITIONS: dict[str, Condition] = {
     "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
     "leaves": (
         any_of(whole_from(1), AUTO, NONE, _routes),
-        'a whole number from 1, "auto", a fitted estimator with apply or predict, or None',
+        'a whole number from 1, "auto", a fitted estimator with apply or predict, or None; for numbers '
+        "of your own, pass DecisionTreeClassifier().fit(X, numbers), which knows them for new rows, too",
     ),
     "max_iter": (whole_from(1), "a whole number from 1"),
     "mean_function": (_is_mean_function, 'None, "linear" or a classifier as scikit-learn has them'),

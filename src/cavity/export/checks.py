@@ -338,29 +338,22 @@ def check_model(model: Model) -> None:
 
 
 def _check_leaves(model: Model, local: LocalPart, largest: float) -> None:
-    """Check the leaves of a model: points, summed sites and messages of each, and the routing."""
+    """Check the leaves of a model: points and summed sites of each, and the routing."""
     C, (m, d), K = model.likelihood.n_latents, model.Z.shape, len(local.leaves)
     if not isinstance(model.kernel, Sum):
         raise ModelFileError("it has leaves, and its kernel is not a sum of two")
     if not (np.isfinite(local.jitter) and 0 < local.jitter < 1):
         raise ModelFileError(f"its leaves have the jitter {local.jitter}, and it should be positive")
-    agree("leaves of the summed sites", len(local.naturals.leaves), K)
-    agree("messages of leaves", len(local.naturals.messages), K)
-    for Z, own, message in zip(
-        local.leaves.points, local.naturals.leaves, local.naturals.messages, strict=True
-    ):
+    agree("leaves of the summed sites", len(local.sites), K)
+    for Z, own in zip(local.leaves.points, local.sites, strict=True):
         check_array("points of a leaf", Z, None)
         if Z.ndim != 2 or Z.shape[1] != d or not len(Z):
             raise ModelFileError(f"the points of a leaf have shape {Z.shape}, not [m, {d}]")
         width = m + len(Z)
         check_array("precision of a leaf", own.precision, (C, width, width))
         check_array("shift of a leaf", own.shift, (C, width))
-        check_array("precision of a message", message.naturals.precision, (C, m, m))
-        check_array("shift of a message", message.naturals.shift, (C, m))
         if max(np.abs(own.precision).max(), np.abs(own.shift).max()) > largest**2:
             raise ModelFileError("the sites of a leaf have numbers that are too large to compute with")
-    check_array("precision of all leaves", local.naturals.precision, (C, m, m))
-    check_array("shift of all leaves", local.naturals.shift, (C, m))
     _check_routing(local.leaves.routing, K, d)
 
 

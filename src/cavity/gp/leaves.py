@@ -18,6 +18,7 @@ Integrating u_k out leaves a factor of u_0, the *message* of leaf k: a Schur com
 
 The sum of the messages is what the rows say about u_0. The marginal of q in the view of leaf k has the
 naturals of leaf k and the messages of all other leaves: a dense Gaussian of m + m_k values, exactly.
+It is made of the marginal of u_0 and of u_k given u_0, which depends on the sites of leaf k alone.
 
 The classes here extend those of a model without leaves: a `LocalPrior` is the `Prior` of the global
 values, a `LocalPosterior` their `Posterior`, and both have a `view` for each leaf.
@@ -27,18 +28,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from cavity.data.routing import Routing
 from cavity.gp.kernels import BoundKernel
 from cavity.gp.kernels.base import Array64, Tape
-from cavity.gp.linalg import add_to_diagonal, cholesky_in_place, stacked
+from cavity.gp.linalg import (
+    BlockLower,
+    add_to_diagonal,
+    cholesky_in_place,
+    gram_of_lower,
+    inverse_lower,
+    stacked,
+    transposed_lower_times,
+)
 from cavity.gp.posterior import MapFunction, Naturals, Posterior
 from cavity.gp.prior import JITTER, Prior, RowPrior
 from cavity.gp.tiles import Sums
@@ -72,9 +80,19 @@ class LocalPart:
     """What a fitted model knows of its leaves."""
 
     leaves: Leaves
-    naturals: LocalNaturals
+    sites: tuple[Naturals, ...]
+    """The summed sites of each leaf in the coordinates of its view."""
     jitter: float
     """The relative jitter that the kernel matrices of leaves begin with."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: vars(self)[field.name] for field in fields(self)}  # no caches
+
+    @cached_property
+    def naturals(self) -> LocalNaturals:
+        """The summed sites, with what follows from them."""
+        m = self.sites[0].shift.shape[1] - self.leaves.sizes[0]
+        return LocalNaturals.of(self.sites, m)
 
 
 class _ForEachLeaf(Generic[T]):
@@ -193,35 +211,126 @@ class LocalPrior(Prior):
 
     def _make_view(self, leaf: int) -> RowPrior:
         m, local = len(self.Z), self._priors[leaf]
-        whitener = np.zeros((m + len(local.Z),) * 2, self.dtype)
-        whitener[:m, :m], whitener[m:, m:] = self.whitener, local.whitener
+        whitener = BlockLower((self.whitener, local.whitener))
         return RowPrior(ViewKernel(self.rows_kernel, local.rows_kernel, m), whitener)
 
 
 @dataclass(frozen=True)
+class Quadratic:
+    """Σ_c u_cᵀG_c u_c − 2g_cᵀu_c + a: a function of the global values."""
+
+    curvature: Array
+    """G [C, m, m]."""
+    slope: Array
+    """g [C, m]."""
+    constant: float
+
+    def plus(self, other: Quadratic, sign: float = 1.0) -> Quadratic:
+        """The sum with another, or the difference."""
+        return Quadratic(
+            self.curvature + sign * other.curvature,
+            self.slope + sign * other.slope,
+            self.constant + sign * other.constant,
+        )
+
+    def expected(self, mean: Array, covariance: Array) -> float:
+        """Its expectation where u_c is N(mean_c, covariance_c)."""
+        second = covariance + mean[:, :, None] * mean[:, None, :]
+        return self.constant + float(np.sum(self.curvature * second) - 2.0 * np.sum(self.slope * mean))
+
+
+@dataclass(frozen=True)
 class Message:
-    """What the sites of a leaf say about the global inducing values."""
+    """What the sites of some leaves say about the global values, with the leaves' own integrated out."""
 
     naturals: Naturals
-    """[C, m, m] and [C, m]."""
+    """The factor of the global values: [C, m, m] and [C, m]."""
     log_partition: float
-    """Logarithm of the integral over the leaf's values, relative to their prior."""
+    """Logarithm of the integral over the leaves' values, relative to their prior."""
+    divergence: Quadratic
+    """Twice the divergence of the leaves' values from their prior, given the global values."""
+
+    @classmethod
+    def nothing(cls, n_latents: int, m: int) -> Message:
+        """What no leaves say."""
+        none = Naturals.zeros(n_latents, m)
+        return cls(none, 0.0, Quadratic(none.precision, none.shift, 0.0))
+
+    def plus(self, other: Message, sign: float = 1.0) -> Message:
+        """What both say; or what this one says without the other."""
+        precision = self.naturals.precision + sign * other.naturals.precision
+        shift = self.naturals.shift + sign * other.naturals.shift
+        log_partition = self.log_partition + sign * other.log_partition
+        return Message(
+            Naturals(precision, shift), log_partition, self.divergence.plus(other.divergence, sign)
+        )
 
 
-def message_of(naturals: Naturals, m: int) -> Message:
-    """Integrate the values of a leaf out of the summed sites of its view."""
-    precisions, shifts, log_partition = [], [], 0.0
-    for P, eta in zip(naturals.precision, naturals.shift, strict=True):
-        B = P[m:, m:].copy()
-        add_to_diagonal(B, 1.0)
-        L = cholesky_in_place(B)
-        right = np.column_stack([P[m:, :m], eta[m:]])
-        solved = solve_triangular(L, right, lower=True, check_finite=False)
-        X, y = solved[:, :m], solved[:, m]
-        precisions.append(P[:m, :m] - X.T @ X)
-        shifts.append(eta[:m] - y @ X)
-        log_partition += 0.5 * float(y @ y) - float(np.log(np.diagonal(L)).sum())
-    return Message(Naturals(stacked(precisions), stacked(shifts)), log_partition)
+@dataclass(frozen=True)
+class LeafConditional:
+    """The values of a leaf given the global ones: u_k is N(d − Ju_0, (I + D)⁻¹).
+
+    J = (I + D)⁻¹Cᵀ and d = (I + D)⁻¹η depend on the sites of the leaf alone. So they are computed once
+    for each change of these, and other leaves may change what is known about u_0 in the meantime.
+    """
+
+    message: Message
+    """What the leaf says about u_0."""
+    roots: tuple[Array, ...]
+    """L⁻¹ [m_k, m_k] for each latent function, where LLᵀ = I + D."""
+    slopes: tuple[Array, ...]
+    """J [m_k, m] for each of them."""
+    means: tuple[Array, ...]
+    """d [m_k] for each of them."""
+
+    @classmethod
+    def of(cls, naturals: Naturals, m: int) -> LeafConditional:
+        """Integrate the values of a leaf out of the summed sites of its view."""
+        size = naturals.shift.shape[1] - m
+        precisions, shifts, curvatures, pulls, roots, slopes, means = [], [], [], [], [], [], []
+        log_partition, constant = 0.0, 0.0
+        for P, eta in zip(naturals.precision, naturals.shift, strict=True):
+            B = np.array(P[m:, m:], order="C")
+            add_to_diagonal(B, 1.0)
+            L = cholesky_in_place(B)
+            root, log_root = inverse_lower(L), float(np.log(L.diagonal()).sum())
+            X, y = root @ P[m:, :m], root @ eta[m:]
+            J, d = transposed_lower_times(root, X), y @ root
+            precisions.append(P[:m, :m] - X.T @ X)
+            shifts.append(eta[:m] - y @ X)
+            curvatures.append(J.T @ J)
+            pulls.append(d @ J)
+            log_partition += 0.5 * float(y @ y) - log_root
+            constant += float(np.vdot(root, root) + d @ d) - size + 2.0 * log_root
+            for array, arrays in ((root, roots), (J, slopes), (d, means)):
+                arrays.append(array)
+        divergence = Quadratic(stacked(curvatures), stacked(pulls), constant)
+        message = Message(Naturals(stacked(precisions), stacked(shifts)), log_partition, divergence)
+        return cls(message, tuple(roots), tuple(slopes), tuple(means))
+
+    def joined(self, q: Posterior, dtype: Dtype) -> Posterior:
+        """The marginal of the global values and those of the leaf, where q is that of the global ones.
+
+        Its covariance is in `dtype`; the sites are left out.
+        """
+        means, covariances, log_root = [], [], q.half_log_determinant
+        for mean, S, root, J, d in zip(
+            q.mean, q.covariance, self.roots, self.slopes, self.means, strict=True
+        ):
+            m, S = len(mean), S.astype(dtype, copy=False)
+            narrow = J.astype(dtype, copy=False)
+            own = gram_of_lower(root.astype(dtype, copy=False))
+            across = narrow @ S
+            own += across @ narrow.T
+            covariance = np.empty((m + len(d),) * 2, dtype)
+            covariance[:m, :m], covariance[m:, m:] = S, own
+            np.negative(across, out=covariance[m:, :m])
+            covariance[:m, m:] = covariance[m:, :m].T
+            means.append(np.concatenate([mean, d - J @ mean]))
+            covariances.append(covariance)
+            log_root += float(np.log(root.diagonal()).sum())
+        nothing = Naturals.zeros(len(means), 0)
+        return Posterior(stacked(means), stacked(covariances), log_root, nothing)
 
 
 @dataclass(frozen=True)
@@ -230,47 +339,44 @@ class LocalNaturals(Naturals):
 
     leaves: tuple[Naturals, ...]
     """The summed sites of each leaf in the coordinates of its view: [C, m + m_k, m + m_k]."""
-    messages: tuple[Message, ...]
+    conditionals: tuple[LeafConditional, ...]
+    """For each leaf, its values given the global ones."""
+    total: Message
+    """What all leaves say about the global values."""
 
     @classmethod
     def of(cls, leaves: Sequence[Naturals], m: int, map_function: MapFunction = map) -> LocalNaturals:
         """The sum of the sites of leaves, each in the coordinates of its view."""
-        messages = tuple(map_function(lambda naturals: message_of(naturals, m), leaves))
-        total = Naturals.zeros(len(leaves[0].shift), m)
-        for message in messages:
-            total = total + message.naturals
-        return cls(total.precision, total.shift, tuple(leaves), messages)
+        conditionals = tuple(map_function(lambda naturals: LeafConditional.of(naturals, m), leaves))
+        total = Message.nothing(len(leaves[0].shift), m)
+        for one in conditionals:
+            total = total.plus(one.message)
+        return cls(*total.naturals.parts, tuple(leaves), conditionals, total)
 
     @classmethod
     def none(cls, n_latents: int, m: int, sizes: Sequence[int]) -> LocalNaturals:
         """No sites, for leaves with so many points."""
-        return cls.of([Naturals.zeros(n_latents, m + size) for size in sizes], m)
+        made = {size: Naturals.zeros(n_latents, m + size) for size in set(sizes)}
+        known = {size: LeafConditional.of(naturals, m) for size, naturals in made.items()}
+        nothing = Message.nothing(n_latents, m)
+        leaves, conditionals = zip(*((made[size], known[size]) for size in sizes), strict=True)
+        return cls(*nothing.naturals.parts, leaves, conditionals, nothing)
 
     @property
     def m(self) -> int:
         """Number of global inducing points."""
         return int(self.shift.shape[1])
 
-    def replaced(self, changes: Mapping[int, Naturals]) -> LocalNaturals:
+    def replaced(
+        self, changes: Mapping[int, Naturals], map_function: MapFunction = map
+    ) -> LocalNaturals:
         """The same with the summed sites of some leaves replaced, at the cost of these leaves."""
-        leaves, messages = list(self.leaves), list(self.messages)
-        precision, shift = self.precision.copy(), self.shift.copy()
-        for leaf, naturals in changes.items():
-            message = message_of(naturals, self.m)
-            precision += message.naturals.precision
-            precision -= messages[leaf].naturals.precision
-            shift += message.naturals.shift
-            shift -= messages[leaf].naturals.shift
-            leaves[leaf], messages[leaf] = naturals, message
-        return LocalNaturals(precision, shift, tuple(leaves), tuple(messages))
-
-    def view(self, leaf: int) -> Naturals:
-        """What all rows say about the values in the view of a leaf."""
-        own, message, m = self.leaves[leaf], self.messages[leaf].naturals, self.m
-        precision, shift = own.precision.copy(), own.shift.copy()
-        precision[:, :m, :m] += self.precision - message.precision
-        shift[:, :m] += self.shift - message.shift
-        return Naturals(precision, shift)
+        leaves, conditionals, total = list(self.leaves), list(self.conditionals), self.total
+        found = map_function(lambda one: LeafConditional.of(one, self.m), list(changes.values()))
+        for (leaf, naturals), new in zip(changes.items(), found, strict=True):
+            total = total.plus(new.message).plus(conditionals[leaf].message, -1.0)
+            leaves[leaf], conditionals[leaf] = naturals, new
+        return LocalNaturals(*total.naturals.parts, tuple(leaves), tuple(conditionals), total)
 
     def posterior(self, map_function: MapFunction = map, dtype: Dtype = FLOAT64) -> LocalPosterior:
         """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu)."""
@@ -297,27 +403,19 @@ class LocalPosterior(Posterior):
 
     @cached_property
     def _views(self) -> _ForEachLeaf[Posterior]:
-        return _ForEachLeaf(
-            len(self.naturals.leaves),
-            lambda leaf: Posterior.from_naturals(self.naturals.view(leaf), dtype=self.dtype),
-        )
+        conditionals = self.naturals.conditionals
+        return _ForEachLeaf(len(conditionals), lambda leaf: conditionals[leaf].joined(self, self.dtype))
 
     @property
     def log_partition(self) -> float:
         """The log-normaliser of q minus that of the prior, from messages: no view is needed."""
-        return super().log_partition + sum(m.log_partition for m in self.naturals.messages)
+        return super().log_partition + self.naturals.total.log_partition
 
     @property
     def divergence(self) -> float:
-        """KL[q ‖ prior] = E_q[ηᵀu − ½uᵀΛu] − log partition; needs the views of all leaves."""
-        expected = 0.0
-        for leaf, own in enumerate(self.naturals.leaves):
-            view = self.view(leaf)
-            for P, eta, mean, S in zip(
-                own.precision, own.shift, view.mean, view.covariance, strict=True
-            ):
-                expected += float(eta @ mean - 0.5 * (np.sum(P * S) + mean @ P @ mean))
-        return expected - self.log_partition
+        """KL[q ‖ prior]: that of the global values, and that of the leaves' values given them."""
+        of_leaves = self.naturals.total.divergence.expected(self.mean, self.covariance)
+        return super().divergence + 0.5 * of_leaves
 
 
 @dataclass

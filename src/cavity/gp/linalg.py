@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import isqrt
@@ -64,7 +65,22 @@ def symmetric(packed: Array) -> Array:
     return M
 
 
-def times_lower(G: Array, L: Array, *, overwrite: bool = False) -> Array:
+@dataclass(frozen=True)
+class BlockLower:
+    """A lower triangular matrix [m, m] that is zero but for some blocks along its diagonal."""
+
+    blocks: tuple[Array, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.blocks))
+
+    @property
+    def dtype(self) -> Dtype:
+        """Precision of the blocks."""
+        return self.blocks[0].dtype
+
+
+def times_lower(G: Array, L: Array | BlockLower, *, overwrite: bool = False) -> Array:
     """G L for G [n, m] and lower triangular L [m, m], at half the flops of a product.
 
     With `overwrite`, the result takes the memory of a G in C order.
@@ -75,7 +91,7 @@ def times_lower(G: Array, L: Array, *, overwrite: bool = False) -> Array:
     return _multiplied(_own(G, overwrite), L, b"L", b"N")
 
 
-def times_transposed_lower(K: Array, L: Array, *, overwrite: bool = False) -> Array:
+def times_transposed_lower(K: Array, L: Array | BlockLower, *, overwrite: bool = False) -> Array:
     """K Lᵀ for K [n, m] and lower triangular L [m, m], at half the flops of a product.
 
     With `overwrite`, the result takes the memory of a K in C order.
@@ -160,8 +176,17 @@ def _own(B: Array, overwrite: bool = False) -> Array:
     return np.ascontiguousarray(B) if overwrite else np.array(B, order="C")
 
 
-def _multiplied(out: Array, L: Array, side: bytes, transposed: bytes) -> Array:
-    """out L or out Lᵀ (side "L": BLAS sees transposes), or Lᵀ out (side "R"), in place."""
+def _multiplied(out: Array, L: Array | BlockLower, side: bytes, transposed: bytes) -> Array:
+    """out L or out Lᵀ (side "L": BLAS sees transposes), or Lᵀ out (side "R"), in place.
+
+    With side "L", the columns of `out` may be some of those of an array in C order.
+    """
+    if isinstance(L, BlockLower):
+        start = 0
+        for block in L.blocks:
+            _multiplied(out[:, start : start + len(block)], block, side, transposed)
+            start += len(block)
+        return out
     L = np.ascontiguousarray(L)
     inner = out.shape[1:] if side == b"L" else out.shape[:1]
     _require_square(L, _TRMM)
@@ -169,11 +194,10 @@ def _multiplied(out: Array, L: Array, side: bytes, transposed: bytes) -> Array:
         raise ValueError(f"{out.dtype}{out.shape} and {L.dtype}{L.shape} have no triangular product")
     if out.size == 0:
         return out
-    rows, columns, m = map(ctypes.c_int, (*out.shape, len(L)))
+    stride = out.strides[0] // out.itemsize
+    rows, columns, m, step = map(ctypes.c_int, (*out.shape, len(L), stride))
     address, one = out.ctypes.data, _ONE[out.dtype]
-    _TRMM[out.dtype](
-        side, b"U", transposed, b"N", columns, rows, one, L.ctypes.data, m, address, columns
-    )
+    _TRMM[out.dtype](side, b"U", transposed, b"N", columns, rows, one, L.ctypes.data, m, address, step)
     return out
 
 

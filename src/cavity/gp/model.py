@@ -79,7 +79,7 @@ class Model:
         local = None
         if isinstance(prior, LocalPrior):
             assert isinstance(posterior, LocalPosterior)
-            local = LocalPart(prior.leaves, posterior.naturals, prior.leaf_jitter)
+            local = LocalPart(prior.leaves, posterior.naturals.leaves, prior.leaf_jitter)
             posterior = posterior.of_global_values()
         return cls(
             prior.kernel,
@@ -197,8 +197,8 @@ class Model:
         """Joint means [C, n] and covariances [C, n, n] of rows in leaves, but for the residual of g.
 
         leaf: [n]; inputs: [n, d], scaled; A: [n, m], whitened kernel rows of g. Given u_0, the values of
-        different leaves are independent: u_k has the mean D⁻¹(η − Cᵀu_0) and the covariance D⁻¹, where
-        D, C and η are those of the leaf. So rows of different leaves vary together through u_0 alone.
+        different leaves are independent (`LeafConditional`): rows of different leaves vary together
+        through u_0 alone.
         """
         prior, q, n = self._prior_in(FLOAT64), self._whole_posterior, len(leaf)
         assert isinstance(prior, LocalPrior)
@@ -210,10 +210,11 @@ class Model:
             A_local = local.rows_kernel.cross(inputs[rows])[0] @ local.L_inverse.T
             K = bind(prior.kernel.k2, inputs[rows]).cross(inputs[rows])[0]
             mean[:, rows] = q.view(number).mean @ np.hstack([A[rows], A_local]).T
-            for c, P in enumerate(q.naturals.leaves[number].precision):
-                inverse = np.linalg.inv(np.eye(len(P) - m) + P[m:, m:])
-                through[c, rows] = A[rows] - A_local @ inverse @ P[m:, :m]
-                covariance[c][block] = b * (K - A_local @ A_local.T) + A_local @ inverse @ A_local.T
+            own = q.naturals.conditionals[number]
+            for c, (root, J) in enumerate(zip(own.roots, own.slopes, strict=True)):
+                through[c, rows] = A[rows] - A_local @ J
+                half = A_local @ root.T
+                covariance[c][block] = b * (K - A_local @ A_local.T) + half @ half.T
         for c, F in enumerate(through):
             covariance[c] += F @ q.covariance[c] @ F.T
         return mean, covariance

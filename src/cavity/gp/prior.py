@@ -11,6 +11,7 @@ import numpy as np
 from cavity.gp.kernels import BoundKernel, bind
 from cavity.gp.kernels.base import bind_rounded
 from cavity.gp.linalg import (
+    BlockLower,
     add_to_diagonal,
     inverse_lower,
     jittered_cholesky,
@@ -44,7 +45,7 @@ class RowPrior:
 
     rows_kernel: BoundKernel
     """The kernel bound to Z in the precision of the tiles."""
-    whitener: Array
+    whitener: Array | BlockLower
     """L⁻¹ [m, m] in that precision."""
     factor: Array | None = None
     """L [m, m] in that precision, for sites that store their directions."""

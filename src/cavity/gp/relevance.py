@@ -38,9 +38,8 @@ from cavity.errors import NumericalError
 from cavity.gp.kernels import BoundKernel, bind
 from cavity.gp.kernels.base import Tape
 from cavity.gp.leaves import LocalPrior
-from cavity.gp.linalg import cholesky, inverse_lower, jittered_cholesky
+from cavity.gp.linalg import jittered_cholesky
 from cavity.gp.model import Model
-from cavity.gp.posterior import Naturals
 from cavity.gp.prior import Prior
 from cavity.text import html_table, text_table
 from cavity.typing import Array, IntArray
@@ -226,25 +225,19 @@ def _drawn_by_leaf(model: Model, rng: np.random.Generator) -> Iterator[Array]:
     whole = _Slopes.of(prior, at)
     local = [_Slopes.of(prior.leaf(k), at[rows]) for k, rows in groups]
     roots = [np.tril(jittered_cholesky(S, _JITTER)[0]) for S in model.posterior.covariance]
-    parts = [[_conditional(sites.leaves[k], c, m) for k, _ in groups] for c in range(len(roots))]
+    conditionals = [sites.conditionals[k] for k, _ in groups]
     matrix = model.scaling.whitening_matrix
     for _ in range(N_DRAWS):
         slopes = []
-        for mean, root, leaves in zip(model.posterior.mean, roots, parts, strict=True):
+        for c, (mean, root) in enumerate(zip(model.posterior.mean, roots, strict=True)):
             u = mean + root @ rng.standard_normal(m)
             slope = whole(u)
-            for (_, rows), one, (inverse, cross, shift) in zip(groups, local, leaves, strict=True):
-                noise = rng.standard_normal(len(shift))
-                slope[rows] += one(inverse.T @ (inverse @ (shift - cross @ u) + noise))
+            for (_, rows), one, own in zip(groups, local, conditionals, strict=True):
+                noise = rng.standard_normal(len(own.means[c]))
+                slope[rows] += one(own.means[c] - own.slopes[c] @ u + own.roots[c].T @ noise)
             slopes.append(slope)
         drawn = np.stack(slopes)
         yield drawn if matrix is None else drawn @ matrix.T
-
-
-def _conditional(sites: Naturals, c: int, m: int) -> tuple[Array, Array, Array]:
-    """L⁻¹ with LLᵀ = I + D, the block Cᵀ and the shift η of a leaf's own values: see `gp.leaves`."""
-    P, eta = sites.precision[c], sites.shift[c]
-    return inverse_lower(cholesky(np.eye(len(P) - m) + P[m:, m:])), P[m:, :m], eta[m:]
 
 
 class _Slopes(NamedTuple):

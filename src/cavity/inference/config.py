@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from textwrap import fill
 
-from cavity.data.routing import ROWS_OF_A_CHUNK
 from cavity.engines.local import MOST_HELD_OUT
 from cavity.inference.config_checks import check_fields, check_lbfgs, check_together
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
@@ -44,12 +43,9 @@ SUBSAMPLED_BATCH = 128
 """Fewest rows of a minibatch that is subsampled."""
 DEFAULT_POINTS = 100
 """Number of inducing points that n_inducing="auto" means without a race."""
-LEAST_ROWS_OF_LEAVES = 20_000
-"""Rows from which a race asks whether local inducing points are better."""
 POINTS_BESIDE_LEAVES = 20
-"""Number of inducing points for all rows that n_inducing="auto" means with leaves."""
-DEFAULT_LOCAL_POINTS = 100
-"""Number of inducing points of a leaf that n_local="auto" means."""
+"""Number of inducing points for all rows that n_inducing="auto" means with leaves, each of which has
+DEFAULT_POINTS of its own."""
 HELD_OUT_SHARE = 0.1
 """Share of the rows that validation_fraction="auto" holds out."""
 LEAST_HELD_OUT = 500
@@ -229,7 +225,7 @@ def resolve(
     if n_inducing == "auto":
         n_inducing = DEFAULT_POINTS if n_leaves is None else POINTS_BESIDE_LEAVES
     n_rows, n_classes, n_inducing, seed = map(int, (n_rows, n_classes, n_inducing, seed))
-    n_local = _local_points(n_leaves, n_local, method, optimizer, site_storage, exact_gradient)
+    n_local = _local_points(n_leaves, n_local, optimizer, posterior_update, site_storage, exact_gradient)
     width = n_inducing + (n_local or 0)
     learns, gradient_steps = optimizer is not None, posterior_update == "gradient"
     size = _batch_size(batch_size, n_rows, width)
@@ -269,12 +265,11 @@ def resolve(
     n_latents = 1 if n_classes == 2 else n_classes
     moves = _optimizer(optimizer, gradient_steps, size, n_rows) if schedule == "steps" else None
     default_rate = isinstance(optimizer, str) and isinstance(moves, Adam)
-    # Of one leaf, a minibatch has a chunk.
-    together, rows_together = (
-        (size, n_rows)
-        if n_leaves is None or size is None
-        else (min(size, ROWS_OF_A_CHUNK), max(1, n_rows // n_leaves))
-    )
+    # The rows that one q stands for, and those of them that are in a minibatch together.
+    rows_together = n_rows if n_leaves is None else max(1, n_rows // n_leaves)
+    together = size
+    if n_leaves is not None and size is not None:
+        together = min(rows_of_a_leaf(size, width), rows_together)
     return TrainingConfig(
         method=method,
         likelihood=likelihood,
@@ -332,6 +327,26 @@ def _batch_size(batch_size: int | str | None, n_rows: int, m: int) -> int | None
     return min(n_rows, int(batch_size))
 
 
+def rows_of_a_leaf(size: int, width: int) -> int:
+    """Rows of one leaf in a minibatch with leaves: enough for the algebra of the points that they meet.
+
+    >>> [rows_of_a_leaf(1_000, width) for width in (50, 120, 200)]
+    [250, 500, 1000]
+    """
+    return -(-size // max(1, round(size / (BATCH_PER_POINT * width))))
+
+
+def leaves_with_enough_rows(n_rows: int, width: int) -> int:
+    """How many leaves, a power of two, have so many rows that a posterior of them averages over no more.
+
+    width: number of inducing points that a row meets.
+
+    >>> [leaves_with_enough_rows(n_rows, 120) for n_rows in (10_000, 50_000, 500_000)]
+    [1, 4, 32]
+    """
+    return 2 ** max(0, round(math.log2(n_rows / (GAIN_WINDOW * width))))
+
+
 def _smallest_gain(size: int | None, n_rows: int, m: int) -> float:
     """The least share of q that a minibatch replaces, if it has `size` of the rows that q stands for."""
     if size is None:
@@ -343,8 +358,8 @@ def _smallest_gain(size: int | None, n_rows: int, m: int) -> float:
 def _local_points(
     n_leaves: int | None,
     n_local: int | str | None,
-    method: str,
     optimizer: Optimizer | str | None,
+    posterior_update: str,
     site_storage: str,
     exact_gradient: bool,
 ) -> int | None:
@@ -354,18 +369,18 @@ def _local_points(
             raise ValueError(f"n_local={n_local!r} needs leaves; set n_leaves, too, or leave it out")
         return None
     without = {
-        'method="vi"': method == "vi",
         'optimizer="lbfgs"': optimizer == "lbfgs",
+        'posterior_update="gradient"': posterior_update == "gradient",
         'site_storage="factors"': site_storage == "factors",
         "exact_gradient=True": exact_gradient,
     }
     for setting, is_set in without.items():
         if is_set:
             raise ValueError(
-                f"n_leaves={n_leaves} does not go with {setting}: local inducing points are learned by "
-                "EP in steps, from sites of two numbers a row; leave one of them out"
+                f"n_leaves={n_leaves} does not go with {setting}: local inducing points are learned in "
+                "steps, from sites of two numbers a row; leave one of them out"
             )
-    return DEFAULT_LOCAL_POINTS if n_local is None or n_local == "auto" else int(n_local)
+    return DEFAULT_POINTS if n_local is None or n_local == "auto" else int(n_local)
 
 
 def _predicting(

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.gp.leaves import LocalNaturals, LocalPosterior, LocalPrior, LocalSums
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import MapFunction, Naturals, Posterior
 from cavity.gp.prior import ParameterGradient, Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.optimizers import Adam, Optimizer, OptimizerState
@@ -30,11 +30,10 @@ from cavity.typing import Array, Dtype
 
 @dataclass(frozen=True)
 class LeafState:
-    """What training knows of one leaf, besides its sites."""
+    """What training knows of one leaf, besides its sites and points."""
 
-    Z: Array
-    """[m_k, d]: its inducing points."""
     optimizer_state: OptimizerState
+    """That of the optimiser of its inducing points."""
     seen: float = 0.0
     """How often its rows were in a step, on average: 1 after one epoch."""
 
@@ -49,12 +48,9 @@ class LocalState:
     """The q of a model with leaves, and the inducing points of the leaves."""
 
     naturals: LocalNaturals
+    points: tuple[Array, ...]
+    """The inducing points [m_k, d] of every leaf."""
     leaves: tuple[LeafState, ...]
-
-    @property
-    def points(self) -> tuple[Array, ...]:
-        """The inducing points of every leaf."""
-        return tuple(leaf.Z for leaf in self.leaves)
 
 
 class LocalGradient:
@@ -71,36 +67,43 @@ class LocalGradient:
         posterior: LocalPosterior,
         gamma: float = 0.0,
         known: Mapping[int, float] | None = None,
+        map_function: MapFunction = map,
     ) -> None:
-        m, n_own = len(prior.Z), prior.own_kernel.n_dims
-        theta, Z = np.zeros(len(prior.kernel.theta)), np.zeros(prior.Z.shape)
-        whole = np.zeros((m, m), posterior.covariance.dtype)
-        self.by_leaf: dict[int, Array] = {}
-        """Gradient [m_k, d] by the points of each leaf, of the objective of that leaf's rows alone."""
-        for leaf, part in sums.parts.items():
+        m = len(prior.Z)
+
+        def of_leaf(leaf: int) -> tuple[Array, Array, Array, ParameterGradient]:
+            """A leaf's part of the gradient: through K_mm of g, by theta and Z; and through its own."""
+            part, view = sums.parts[leaf], posterior.view(leaf)
             assert part.theta is not None
             assert part.Z is not None
-            view = posterior.view(leaf)
             # As many rows as the posterior stands for count in the gradient, too.
             share = 1.0 if known is None else known[leaf]
-            whole += share * _block(part, view, gamma, slice(m))
-            theta += share * part.theta
-            Z += share * part.Z[:m]
             # The leaf's own prior is as much of the objective as the rows that were drawn are of it.
             counted = sums.scale * sums.shares[leaf]
             local = _twice(share * _block(part, view, gamma, slice(m, None)))
             local += counted * _moment_gap(view, m)
             local *= 0.5
-            through_K = prior.leaf(leaf).pull_back(local)
-            theta[n_own:] += through_K.theta
-            self.by_leaf[leaf] = (share * part.Z[m:] + through_K.Z) / counted
-        twice = _twice(whole)
+            own = prior.leaf(leaf).pull_back(local)
+            own = own._replace(Z=(share * part.Z[m:] + own.Z) / counted)
+            return (
+                share * _block(part, view, gamma, slice(m)),
+                share * part.theta,
+                share * part.Z[:m],
+                own,
+            )
+
+        found = dict(zip(sums.parts, map_function(of_leaf, list(sums.parts)), strict=True))
+        wholes, thetas, points, own = zip(*found.values(), strict=True)
+        twice = _twice(sum(wholes))
         twice += posterior.prior_minus_second_moment()
         twice *= 0.5
         through_K = prior.pull_back(twice)
-        theta[:n_own] += through_K.theta
-        self.shared = ParameterGradient(theta, Z + through_K.Z)
+        through_K_of_leaves = sum(one.theta for one in own)
+        theta = sum(thetas) + np.concatenate([through_K.theta, through_K_of_leaves])
+        self.shared = ParameterGradient(theta, sum(points) + through_K.Z)
         """Gradient by the kernels of g and r, and by the global points."""
+        self.by_leaf: dict[int, Array] = {leaf: one[-1].Z for leaf, one in found.items()}
+        """Gradient [m_k, d] by the points of each leaf, of the objective of that leaf's rows alone."""
 
 
 def parameter_gradient(sums: Sums, prior: Prior, posterior: Posterior) -> ParameterGradient:
@@ -150,8 +153,13 @@ class LocalUpdate(NaturalUpdate):
         """The sites of the posterior, and the points of the prior's leaves."""
         assert isinstance(prior, LocalPrior)
         assert isinstance(posterior, LocalPosterior)
-        leaves = [LeafState(Z, self.optimizer.initial(Z.size)) for Z in prior.leaves.points]
-        return LocalState(posterior.naturals, tuple(leaves))
+        points = prior.leaves.points
+        leaves = [
+            # Where sites are known already, they stand for all rows of the leaf.
+            LeafState(self.optimizer.initial(Z.size), seen=float(own.precision.any()))
+            for Z, own in zip(points, posterior.naturals.leaves, strict=True)
+        ]
+        return LocalState(posterior.naturals, points, tuple(leaves))
 
     def located(self, prior: Prior, q: LocalState) -> LocalPrior:
         """The prior with the leaves' points of q."""
@@ -173,7 +181,7 @@ class LocalUpdate(NaturalUpdate):
         assert isinstance(prior, LocalPrior)
         assert isinstance(posterior, LocalPosterior)
         known = {leaf: q.leaves[leaf].known for leaf in sums.parts}
-        found = LocalGradient(sums, prior, posterior, self.gamma or 0.0, known)
+        found = LocalGradient(sums, prior, posterior, self.gamma or 0.0, known, self.map_latents)
         return Gradients(found.shared, np.zeros(0), found.by_leaf)
 
     def moved(
@@ -182,7 +190,7 @@ class LocalUpdate(NaturalUpdate):
         """The leaves of a pass with a share of their sites replaced, and with their points moved."""
         sums = evaluation.sums
         assert isinstance(sums, LocalSums)
-        leaves, changes = list(q.leaves), {}
+        leaves, points, changes = list(q.leaves), list(q.points), {}
         for number, part in sums.parts.items():
             leaf, share, before = leaves[number], sums.shares[number], q.naturals.leaves[number]
             after = _after(leaf, share)
@@ -191,31 +199,30 @@ class LocalUpdate(NaturalUpdate):
             new = own * after.known / (sums.scale * share)
             old = (1.0 - own) * (after.known / leaf.known if leaf.known else 1.0)
             changes[number] = _weighted_sum(new, part.naturals, old, before)
-            Z, state = leaf.Z, leaf.optimizer_state
+            state, Z = leaf.optimizer_state, points[number]
             if self.learn_inducing:
                 slope = evaluation.by_leaf[number].ravel()
                 step, state = self.optimizer.step(state, slope, rate)
-                Z = Z + step.reshape(Z.shape)
-            leaves[number] = LeafState(Z, state, after.seen)
-        return LocalState(q.naturals.replaced(changes), tuple(leaves))
+                points[number] = Z + step.reshape(Z.shape)
+            leaves[number] = LeafState(state, after.seen)
+        return LocalState(q.naturals.replaced(changes, self.map_latents), tuple(points), tuple(leaves))
 
     def retreated(self, q: LocalState, before: LocalState) -> LocalState:
         """The sites before the last step, with the points that it moved half-way back."""
+        points = [
+            Z if Z is last else 0.5 * (Z + last) for Z, last in zip(q.points, before.points, strict=True)
+        ]
         leaves = [
-            leaf
-            if leaf is last
-            else LeafState(
-                0.5 * (leaf.Z + last.Z), self.optimizer.shrunk(leaf.optimizer_state), last.seen
-            )
+            leaf if leaf is last else LeafState(self.optimizer.shrunk(leaf.optimizer_state), last.seen)
             for leaf, last in zip(q.leaves, before.leaves, strict=True)
         ]
-        return LocalState(before.naturals, tuple(leaves))
+        return LocalState(before.naturals, tuple(points), tuple(leaves))
 
     def as_arrays(self, q: LocalState) -> dict[str, Array]:
         """Points, sites and optimisers' states of all leaves, each one after the other."""
         arrays = {
             "leaf_seen": np.array([leaf.seen for leaf in q.leaves]),
-            "leaf_points": np.concatenate([leaf.Z.ravel() for leaf in q.leaves]),
+            "leaf_points": np.concatenate([Z.ravel() for Z in q.points]),
             "leaf_precision": np.concatenate([own.precision.ravel() for own in q.naturals.leaves]),
             "leaf_shift": np.concatenate([own.shift.ravel() for own in q.naturals.leaves]),
         }
@@ -228,6 +235,7 @@ class LocalUpdate(NaturalUpdate):
         """The state of arrays; `like` is one of the same sizes."""
         parts = {name: _Reader(array) for name, array in arrays.items()}
         leaves, naturals = [], []
+        points = tuple(parts["leaf_points"].like(Z) for Z in like.points)
         for leaf, own in zip(like.leaves, like.naturals.leaves, strict=True):
             optimizer_state = replace(
                 leaf.optimizer_state,
@@ -239,10 +247,10 @@ class LocalUpdate(NaturalUpdate):
                 },
             )
             seen = parts["leaf_seen"].like(leaf.seen)
-            leaves.append(LeafState(parts["leaf_points"].like(leaf.Z), optimizer_state, seen))
+            leaves.append(LeafState(optimizer_state, seen))
             precision = parts["leaf_precision"].like(own.precision)
             naturals.append(Naturals(precision, parts["leaf_shift"].like(own.shift)))
-        return LocalState(LocalNaturals.of(naturals, like.naturals.m), tuple(leaves))
+        return LocalState(LocalNaturals.of(naturals, like.naturals.m), points, tuple(leaves))
 
 
 def _weighted_sum(a: float, first: Naturals, b: float, second: Naturals) -> Naturals:

@@ -41,7 +41,12 @@ from cavity.errors import NumericalError
 from cavity.gp.leaves import LocalPrior
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.checkpoint_file import Fingerprint
-from cavity.inference.config import POINTS_BESIDE_LEAVES, TrainingConfig
+from cavity.inference.config import (
+    DEFAULT_POINTS,
+    POINTS_BESIDE_LEAVES,
+    TrainingConfig,
+    leaves_with_enough_rows,
+)
 from cavity.inference.converge import NOT_SCORED, WORTH, HeldOutScore
 from cavity.inference.history import Progress
 from cavity.inference.race_records import (
@@ -68,8 +73,8 @@ DOUBLINGS = 2
 """Doublings that the seconds of a race are planned for; more are tried if time is left."""
 PILOT_POINTS = 100
 """Number of inducing points while other questions are decided."""
-ROWS_OF_A_LEAF = (16_000, 4_000)
-"""Numbers of rows of a leaf, about, that are tried."""
+MORE_LEAVES = 4
+"""How many times as many leaves are tried next."""
 LAST_LENGTH = 3
 """Length of the trials of the last question, in units of the others."""
 SHARE = 0.35
@@ -117,6 +122,8 @@ class Entrants:
     """Fields that the user has left open: those of `Candidate`, "max_epochs" and "n_predicting"."""
     feature_sets: tuple[str, ...] = ()
     """Names of the sets of features to choose from, smallest first."""
+    n_local: int = DEFAULT_POINTS
+    """Number of inducing points of a leaf, where leaves are tried first."""
 
     def varied(self, candidate: Candidate, **changes: object) -> Candidate:
         """A candidate with some fields changed, as far as they are free."""
@@ -152,12 +159,24 @@ class Entrants:
         return _distinct([best, other])
 
     def leaves(self, best: Candidate, n_rows: int) -> list[Candidate]:
-        """The question after the last: local inducing points in many leaves, or in fewer."""
+        """The question after the last: local inducing points in few leaves, or in more."""
         if "n_leaves" not in self.free:
             return []
-        numbers = {2 ** max(1, round(math.log2(n_rows / rows))) for rows in ROWS_OF_A_LEAF}
-        few = self.varied(best, n_inducing=POINTS_BESIDE_LEAVES)
-        return [self.varied(few, n_leaves=number) for number in sorted(numbers)]
+        few = self.varied(best, n_inducing=POINTS_BESIDE_LEAVES)._replace(n_local=self.n_local)
+        number = leaves_with_enough_rows(n_rows, few.width)
+        return [few._replace(n_leaves=n) for n in (number, MORE_LEAVES * number)] if number > 1 else []
+
+    def further_leaves(self, best: Candidate, n_rows: int) -> list[Candidate]:
+        """What is tried where leaves are better: more of them, or more points in each.
+
+        No leaf has fewer rows than inducing points.
+        """
+        assert best.n_leaves is not None
+        assert best.n_local is not None
+        more = [best._replace(n_leaves=MORE_LEAVES * best.n_leaves)]
+        if "n_local" in self.free:
+            more.append(best._replace(n_local=2 * best.n_local))
+        return [c for c in more if (c.n_leaves or 1) * (c.n_local or 0) <= n_rows]
 
     def doubled(self, candidate: Candidate) -> Candidate:
         """The candidate with twice as many inducing points, if their number is free."""
@@ -303,10 +322,10 @@ class _Runner:
 
     def epochs(self, candidate: Candidate) -> float:
         """Epochs of a fit that is as much work as that of the candidate with the fewest points."""
-        if "n_inducing" not in self.entrants.free or candidate.n_inducing <= POINTS:
+        if "n_inducing" not in self.entrants.free or candidate.width <= POINTS:
             return self.configure(candidate).max_epochs
-        fewer = self.configure(candidate._replace(n_inducing=POINTS)).max_epochs
-        return fewer * (POINTS / candidate.n_inducing) ** 2
+        fewer = candidate._replace(n_inducing=POINTS, n_leaves=None, n_local=None)
+        return self.configure(fewer).max_epochs * (POINTS / candidate.width) ** 2
 
     def kernel_start(self, candidate: Candidate) -> tuple[float, ...] | None:
         """Where the training of a candidate begins: at kernel parameters that trials have learned.
@@ -457,6 +476,12 @@ def race(
         leaves = entrants.leaves(best, source.n_rows)
         if leaves and progress.has_time():
             first = runner.best_of([best, *leaves], LAST_LENGTH, LAST_LENGTH * len(leaves))
+            while first.candidate != best and runner.can_double(first.candidate):
+                more = entrants.further_leaves(first.candidate, source.n_rows)
+                found = runner.best_of([first.candidate, *more], LAST_LENGTH, LAST_LENGTH * len(more))
+                if found == first:
+                    break
+                first = found
             if first.log_loss < (1.0 - WORTH) * runner.entries[best, LAST_LENGTH].log_loss:
                 best = first.candidate
     if block.interruption is not None:

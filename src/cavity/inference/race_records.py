@@ -34,6 +34,7 @@ class Candidate(NamedTuple):
     n_inducing: int = DEFAULT_POINTS
     feature_set: str | None = None
     n_leaves: int | None = None
+    n_local: int | None = None
 
     @classmethod
     def of(cls, settings: TrainingConfig | RaceEntry) -> Candidate:
@@ -46,14 +47,20 @@ class Candidate(NamedTuple):
             settings.n_inducing,
             settings.feature_set,
             settings.n_leaves,
+            settings.n_local,
         )
+
+    @property
+    def width(self) -> int:
+        """Number of inducing points that a row meets."""
+        return self.n_inducing + (self.n_local or 0)
 
     def __str__(self) -> str:
         named = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp", (1.0, 0.0): "full residual"}
         model = named.get(self[:2], f"κ={self.residual_scale:g}, penalty {self.trace_penalty:g}")
         inputs, kernel = self.scaling or "unscaled", self.kernel_name or "own kernel"
         features = "" if self.feature_set is None else f"{self.feature_set}, "
-        leaves = "" if self.n_leaves is None else f", {self.n_leaves} leaves"
+        leaves = "" if self.n_leaves is None else f" + {self.n_leaves} leaves × {self.n_local}"
         return f"{features}{model}, {inputs}, {kernel}, m={self.n_inducing}{leaves}"
 
 
@@ -68,6 +75,7 @@ class RaceEntry:
     n_inducing: int
     feature_set: str | None
     n_leaves: int | None
+    n_local: int | None
     length: int
     """Length of the trial: 1, or more for the last question."""
     log_loss: float
@@ -166,6 +174,7 @@ def rank(entry: RaceEntry) -> tuple[object, ...]:
         KERNELS.index(entry.kernel_name) if entry.kernel_name in KERNELS else -1,
         entry.n_inducing,
         entry.n_leaves or 0,
+        entry.n_local or 0,
     )
 
 
@@ -316,7 +325,7 @@ def _as_candidate(row: object) -> Candidate | None:
     if not isinstance(row, list) or len(row) != len(Candidate._fields):
         return None
     candidate = Candidate(*row)
-    sizes = (candidate.n_inducing, candidate.n_leaves or 1)
+    sizes = (candidate.n_inducing, candidate.n_leaves or 1, candidate.n_local or 1)
     whole = all(isinstance(size, int) and size > 0 for size in sizes)
     numbers = all(isinstance(value, float) for value in candidate[:2])
     names = (candidate.scaling, candidate.kernel_name, candidate.feature_set)

@@ -34,7 +34,7 @@ from cavity.gp.leaves import Leaves
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
-from cavity.inference.config import TrainingConfig
+from cavity.inference.config import TrainingConfig, rows_of_a_leaf
 from cavity.inference.rule import Rule
 from cavity.inference.train import make_rule, make_trainer
 from cavity.inference.trainer import Problem, Trainer, make_problem
@@ -99,7 +99,7 @@ class PreviousFit:
 
 _SAMPLE_PER_LOCAL_POINT = 5
 """Rows drawn for each inducing point of a leaf."""
-_LEAF_COPIES = 3
+_LEAF_COPIES = 5
 """Arrays [C, m + m_k, m + m_k] of every leaf that a fit holds at once, about."""
 WHITENING_ARRAYS = 4
 """Arrays [d, d] that whitening holds, about."""
@@ -144,7 +144,7 @@ def prepare(
             instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
         )
     if start.leaves is not None:
-        source = _with_leaves(source, start, rule.n_latents)
+        source = _with_leaves(source, start, rule.n_latents, config.batch_size)
     engine = backend.engine(source, scaling, rule.n_latents, held_out, n_directions)
     if held_out is not None:
         _require_weight_on_both_sides(engine, held_out, config.validation_fraction)
@@ -162,19 +162,16 @@ def prepare(
     )
 
 
-def rows_at_hand(source: RowSource) -> ArraySource:
-    """The rows of a source from which rows of leaves can be drawn: it must hold all in an array."""
-    rows = source.weighted_rows() if isinstance(source, ClassWeightedSource) else source
-    if not isinstance(rows, ArraySource):
-        raise ValueError(
-            "local inducing points (leaves) need rows in an array, which may be a .npy file or sparse, "
-            f"and these are in a {type(rows).__name__}: minibatches are drawn from a few leaves at a "
-            "time; read the rows into an array first, or leave leaves out"
-        )
-    return rows
+def rows_at_hand(source: RowSource) -> Source:
+    """The rows of a source, from which those of leaves are drawn; of an array with classes of different
+    weights, the array with the weights of its rows."""
+    assert isinstance(source, Source)
+    if isinstance(source, ClassWeightedSource) and isinstance(source.source, ArraySource):
+        return source.weighted_rows()
+    return source
 
 
-def _with_leaves(source: RowSource, start: Start, n_latents: int) -> Source:
+def _with_leaves(source: RowSource, start: Start, n_latents: int, batch_size: int | None) -> Source:
     """The rows with their leaves; refuse more leaves and points than memory allows."""
     assert start.leaves is not None
     source = rows_at_hand(source)
@@ -184,7 +181,8 @@ def _with_leaves(source: RowSource, start: Start, n_latents: int) -> Source:
         f"{len(sizes):,} leaves with {max(sizes)} inducing points each, besides {m} for all rows",
         instead="fewer leaves (n_leaves), or fewer points (n_local, n_inducing)",
     )
-    return with_leaves(source, leaves_of_rows(source, start.leaves.routing))
+    together = None if batch_size is None else rows_of_a_leaf(batch_size, m + max(sizes))
+    return with_leaves(source, leaves_of_rows(source, start.leaves.routing), together)
 
 
 def _require_weight_on_both_sides(engine: Engine, held_out: HeldOut, fraction: float) -> None:
@@ -300,9 +298,15 @@ def continued_start(previous: PreviousFit, scaling: Scaling, config: TrainingCon
     centre = space.start
     if previous.centre is not None and len(previous.centre) >= space.n_theta:
         centre[: space.n_theta] = previous.centre[: space.n_theta]
-    if previous.model.likelihood.n_latents != config.n_latents:
-        return Start(space, centre)
-    return Start(space, centre, previous.model.posterior, previous.engine)
+    model, leaves, posterior = previous.model, None, previous.model.posterior
+    if model.local is not None:
+        before = model.local.leaves
+        points = [scaling.apply(model.scaling.invert(Z), FLOAT64) for Z in before.points]
+        leaves = Leaves(before.routing, tuple(points))
+        posterior = model.local.naturals.posterior()
+    if model.likelihood.n_latents != config.n_latents:
+        return Start(space, centre, leaves=leaves)
+    return Start(space, centre, posterior, previous.engine, leaves)
 
 
 def starting_point(
