@@ -18,7 +18,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _one_blas_thread():
-    """On matrices as small as these, more threads only get in each other's way."""
-    with threadpool_limits(1, user_api="blas"):
+def _one_thread():
+    """On problems as small as these, more threads only get in each other's way."""
+    with threadpool_limits(1):
         yield
