@@ -351,6 +351,10 @@ class TestPreferred:
         other = Candidate(**changed)
         assert self.winner({other: 0.1}) == other
 
+    def test_nor_does_the_kernel_of_the_sharp_model(self):
+        sharp, smooth = Candidate(**SHARP), Candidate(**SHARP, kernel_name="rbf")
+        assert self.winner({sharp: 3.0, smooth: 3.1}) == smooth
+
     def test_the_best_of_the_safe_ones_is_taken(self):
         quantile = Candidate(scaling="quantile")
         assert self.winner({quantile: 0.5, Candidate(**SHARP): 0.8}) == quantile

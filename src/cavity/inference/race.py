@@ -15,7 +15,7 @@ The safe model is the paper's, with the trace penalty. The sharp one trains with
 and without the penalty: where inducing points can explain the data well, it is better. Where it is not
 better by more than a standard error, the safe model is chosen (the one-standard-error rule of Breiman et
 al., 1984): the scores then do not tell them apart, and its uncertainty can be trusted. In the same way
-the default kernel stays unless another one is better.
+the safe model keeps the default kernel unless another one is better.
 
 A candidate's score depends on its configuration, the seed and the length of its trial alone. So with a
 budget in epochs the result does not depend on the clock, on the number of threads or on the order of the

@@ -181,10 +181,11 @@ def rank(entry: RaceEntry) -> tuple[object, ...]:
 def _caution(entry: RaceEntry) -> tuple[object, ...]:
     """More cautious entries first, and then better ones.
 
-    The safe model and the rough kernel of the default leave more variance where there are few rows.
+    The safe model comes first. Of its kernels the default's does, whose roughness leaves more variance
+    where inducing points are too few.
     """
     order = rank(entry)
-    return (order[1], order[3], *order)
+    return (order[1], order[3] if entry.residual_scale else 0, *order)
 
 
 def preferred(tried: Sequence[tuple[RaceEntry, Array]], counts: Array) -> RaceEntry:
