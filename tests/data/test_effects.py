@@ -198,7 +198,8 @@ def streamed(data, cuts, mode, kept=1.0):
                 [str(value) for value in classes.values],
                 NONE,
                 mode,
-            ).for_stream()
+                for_stream=True,
+            )
         read = preprocessor.columns_, preprocessor.typed, classes, None, first
         rows = list(labelled_rows(table, *read))
         if encoders is not None:
@@ -231,7 +232,7 @@ def test_labels_of_held_out_rows_are_seen_by_new_rows_alone():
 def test_arrays_files_shards_and_streams_have_the_same_effects(tmp_path, monkeypatch):
     data = frame(900)
     found, expected = learned(data, "pairs")
-    assert found.pairs
+    assert found.groups
     parquet.write_table(pa.Table.from_pandas(data), tmp_path / "whole.parquet", row_group_size=123)
     data.to_csv(tmp_path / "whole.csv", index=False)
     (tmp_path / "shards").mkdir()
@@ -368,8 +369,8 @@ def test_a_pair_that_says_more_than_its_columns_is_found():
     data = pd.DataFrame({"a": a, "b": b, "c": rng.integers(0, 8, n), "d": rng.normal(size=n)})
     data["y"] = (score + rng.logistic(size=n) > 0.0).astype(int)
     found, X = learned(data, "pairs")
-    assert [set(effect.encoder.columns) for effect in found.pairs] == [{"a", "b"}]
-    (pair,) = found.pairs
+    assert [set(effect.encoder.columns) for effect in found.groups] == [{"a", "b"}]
+    (pair,) = found.groups
     truth = np.array([table[np.searchsorted(list("pqrst"), v), w] for v, w in zip(a, b, strict=True)])
     assert np.corrcoef(X[:, -1], truth)[0, 1] > 0.95
     assert pair.gain.mean > 5.0 * pair.gain.standard_error
@@ -467,15 +468,17 @@ def test_effects_survive_their_text_and_arrays(n_classes):
 
 
 def test_codes_of_bins_values_and_missing_cells():
+    def codes(index, cells):
+        return index.codes(pa.RecordBatch.from_arrays([cells], names=["x"])).tolist()
+
     numbers = ValueIndex(Values("x", "numeric"), np.array([1.0, 2.5]))
     cells = pa.array([2.5, 1.0, 7.0, None, np.nan, np.inf])
-    assert numbers.codes(cells).tolist() == [1, 0, 3, 2, 2, 2]
+    assert codes(numbers, cells) == [1, 0, 3, 2, 2, 2]
     bins = ValueIndex(Values("x", "numeric"), np.array([1.0, 2.5]), is_binned=True)
-    assert bins.codes(cells).tolist() == [2, 1, 2, 3, 3, 3]
+    assert codes(bins, cells) == [2, 1, 2, 3, 3, 3]
     words = ValueIndex(Values("x", "categorical"), np.array(["a", "b"], dtype=object))
-    assert words.codes(pa.array(["b", None, "z", "a"])).tolist() == [1, 2, 3, 0]
-    levels = pa.array(["b", None, "z", "a"]).dictionary_encode()
-    assert words.codes(levels).tolist() == [1, 2, 3, 0]
+    assert codes(words, pa.array(["b", None, "z", "a"])) == [1, 2, 3, 0]
+    assert codes(words, pa.array(["b", None, "z", "a"]).dictionary_encode()) == [1, 2, 3, 0]
 
 
 def test_folds_are_even_and_independent_of_held_out_rows():

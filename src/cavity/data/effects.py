@@ -211,12 +211,12 @@ Codes: TypeAlias = dict[int, IntArray]
 
 @dataclass(frozen=True, eq=False)
 class EffectEncoder:
-    """The effects of the values of a column, or of a pair of columns."""
+    """The effects of the values of a column, or of a group of two or three."""
 
     indices: tuple[ValueIndex, ...]
-    """One, or two for a pair."""
+    """One, or two or three for a group."""
     cells: IntArray | None
-    """[K] of a pair: the codes that occur together, sorted, as one number a·n_codes + b."""
+    """[K] of a group: the codes that occur together, sorted, as one number; see `joint_codes`."""
     table: Array
     """[K + 1, k]: the effects; the last are those of values that are not known."""
     classes: tuple[str, ...]
@@ -227,8 +227,8 @@ class EffectEncoder:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns; that of a pair of parts of the same dates is there once."""
-        return tuple(dict.fromkeys(index.column for index in self.indices))
+        """Names of the columns; that of a group of parts of the same dates is there once."""
+        return tuple(dict.fromkeys(name for index in self.indices for name in index.values.columns))
 
     @property
     def name(self) -> str:
@@ -246,24 +246,33 @@ class EffectEncoder:
 
         known: codes of the batch that were found before; others are added.
         """
-        for index in self.indices:
-            if id(index) not in known:
-                known[id(index)] = index.codes(batch.column(index.column))
-        codes = [known[id(index)] for index in self.indices]
-        if self.cells is None:
-            return codes[0]
-        return position_of(self.cells, joint_codes(self.indices, codes))
+        if self.cells is not None:
+            return position_of(self.cells, joint_codes(self.indices, batch, known))
+        (index,) = self.indices
+        if id(index) not in known:
+            known[id(index)] = index.codes(batch)
+        return known[id(index)]
 
     def encode(self, batch: pa.RecordBatch, out: Array, known: Codes | None = None) -> None:
         """Write the effects of a record batch into out [t, k]; known: as in `rows_of`."""
         out[:] = self.table[self.rows_of(batch, {} if known is None else known)]
 
 
-def joint_codes(indices: Sequence[ValueIndex], codes: Sequence[IntArray]) -> IntArray:
-    """Codes [t] of two columns as one number; −1 where one of them has a value that is not known."""
-    (a, b), (first, second) = indices, codes
-    joint = first * (b.n_values + 2) + second
-    joint[(first > a.n_values) | (second > b.n_values)] = -1
+def joint_codes(indices: Sequence[ValueIndex], batch: pa.RecordBatch, known: Codes) -> IntArray:
+    """Codes [t] of some columns as one number; −1 where one of them has a value that is not known.
+
+    The codes are the digits of the number: (a·n_codes + b)·n_codes + c, with the number of codes of the
+    second and third column. known: codes of the batch that were found before; others are added.
+    """
+    joint, strange = np.zeros(batch.num_rows, dtype=np.int64), np.zeros(batch.num_rows, dtype=bool)
+    for index in indices:
+        if id(index) not in known:
+            known[id(index)] = index.codes(batch)
+        codes = known[id(index)]
+        joint *= index.n_codes
+        joint += codes
+        strange |= codes > index.n_values
+    joint[strange] = -1
     return joint
 
 
@@ -273,6 +282,8 @@ def position_of(sorted_keys: IntArray, wanted: IntArray) -> IntArray:
     >>> position_of(np.array([2, 5]), np.array([5, 3, 2])).tolist()
     [1, 2, 0]
     """
+    if not len(sorted_keys):
+        return np.zeros(len(wanted), dtype=np.int64)
     found = np.searchsorted(sorted_keys, wanted)
     inside = np.minimum(found, len(sorted_keys) - 1)
     return np.where(sorted_keys[inside] == wanted, inside, len(sorted_keys))

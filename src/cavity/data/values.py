@@ -30,16 +30,39 @@ DATE_PARTS = {
 
 
 class Values(NamedTuple):
-    """What has values that may have effects: a column, or a part of the dates of a column."""
+    """What has values that may have effects: a column, a part of its dates, or a difference of two."""
 
     column: str
     kind: str
     """Numeric, boolean, categorical or date."""
     part: str = WHOLE
     """One of `DATE_PARTS`, or the column itself."""
+    minus: str = ""
+    """Column of whole numbers that is subtracted from this one; "" if none is."""
 
     def __str__(self) -> str:
+        if self.minus:
+            return f"{self.column} − {self.minus}"
         return f"{self.column}: {self.part}" if self.part else self.column
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns: one, or two of a difference."""
+        return (self.column, self.minus) if self.minus else (self.column,)
+
+    def of(self, batch: pa.RecordBatch) -> pa.Array:
+        """The cells of a record batch that has the columns, as those of `cells`.
+
+        >>> import pyarrow
+        >>> batch = pyarrow.RecordBatch.from_pydict({"leaves": [600, 1400], "lands": [700, None]})
+        >>> Values("lands", "numeric", minus="leaves").of(batch).to_pylist()
+        [100.0, None]
+        """
+        cells = self.cells(batch.column(self.column))
+        if not self.minus:
+            return cells
+        less = Values(self.minus, self.kind).cells(batch.column(self.minus))
+        return import_arrow()[1].subtract(cells, less)
 
     def cells(self, array: pa.Array) -> pa.Array:
         """The cells of a column as strings or doubles, null where they are missing or not finite.
@@ -180,7 +203,7 @@ class ValueCounts:
 
 @dataclass(frozen=True, eq=False)
 class ValueIndex:
-    """The code of each cell of a column.
+    """The code of each cell of a column, or of a difference of two.
 
     Codes 0 … K − 1 are values or bins, K is a missing cell, and K + 1 a value that is not known.
     """
@@ -191,24 +214,24 @@ class ValueIndex:
     is_binned: bool = False
 
     @property
-    def column(self) -> str:
-        """Name of the column."""
-        return self.values.column
-
-    @property
     def n_values(self) -> int:
         """Number K of values or bins."""
         return len(self.keys) + self.is_binned
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes, K + 2."""
+        return self.n_values + 2
 
     @cached_property
     def _words(self) -> pa.Array:
         pa, _ = import_arrow()
         return pa.array(self.keys, pa.string())
 
-    def codes(self, array: pa.Array) -> NDArray[np.int64]:
-        """Codes [t] of an Arrow array."""
+    def codes(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """Codes [t] of the rows of an Arrow record batch that has the columns."""
         _, pc = import_arrow()
-        cells = self.values.cells(array)
+        cells = self.values.of(batch)
         missing, other = self.n_values, self.n_values + 1
         if self.values.kind == CATEGORICAL:
             values, positions = _distinct(cells)
