@@ -27,7 +27,7 @@ are left out beyond."""
 MOST_GROUP_CELLS = 30_000_000
 """Most numbers that the counts of one group take, and that those of all groups take together while they
 are gathered."""
-_WAITING_ROWS = 500_000
+_WAITING_ROWS = 2_000_000
 """Rows of a group that are added up at a time."""
 _SAMPLE_SEED = 0x5A3B1E0F2D47
 
@@ -176,7 +176,7 @@ class CellCounts:
         """Sorted: (cell · F + fold) · C + class."""
         self.totals: Array = np.zeros(0)
         """Total weight of the rows with each key."""
-        self._waiting: list[tuple[IntArray, Array]] = []
+        self._waiting: list[tuple[IntArray, Array | None]] = []
 
     def add(
         self, cells: IntArray, folds: IntArray, codes: IntArray, weight: Array | None = None
@@ -187,10 +187,9 @@ class CellCounts:
         """
         known = cells >= 0
         keys = (cells * self.n_folds + folds) * self.n_classes + codes
-        weights = np.ones(len(cells)) if weight is None else np.asarray(weight, dtype=np.float64)
         if not known.all():
-            keys, weights = keys[known], weights[known]
-        self._waiting.append((keys, weights))
+            keys, weight = keys[known], None if weight is None else weight[known]
+        self._waiting.append((keys, weight))
         if sum(len(keys) for keys, _ in self._waiting) > _WAITING_ROWS:
             self._settle()
 
@@ -205,17 +204,24 @@ class CellCounts:
         """Add up what waits."""
         if not self._waiting:
             return
-        some, weights = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
-        # Sorting the new rows first makes two sorted runs, which are merged in linear time.
-        some, weights = _added_up(some, weights)
-        keys = np.concatenate([self.keys, some])
-        self.keys, self.totals = _added_up(keys, np.concatenate([self.totals, weights]))
+        if all(weight is None for _, weight in self._waiting):
+            keys = np.sort(np.concatenate([keys for keys, _ in self._waiting]))
+            first = np.flatnonzero(np.diff(keys, prepend=-1))
+            keys, weights = keys[first], np.diff(first, append=len(keys)).astype(np.float64)
+        else:
+            keys = np.concatenate([keys for keys, _ in self._waiting])
+            each = [np.ones(len(keys)) if weight is None else weight for keys, weight in self._waiting]
+            keys, weights = _added_up(keys, np.concatenate(each))
+        if len(self.keys):
+            keys = np.concatenate([self.keys, keys])
+            keys, weights = _added_up(keys, np.concatenate([self.totals, weights]))
+        self.keys, self.totals = keys, weights
         self._waiting = []
         if len(self.keys) > self.most:
-            cells, of_cell = np.unique(self.keys // self._numbers, return_inverse=True)
+            of_cell = np.cumsum(np.diff(self.keys // self._numbers, prepend=-1) > 0) - 1
             common = np.argsort(-np.bincount(of_cell, self.totals), kind="stable")
-            kept = np.zeros(len(cells), dtype=bool)
-            kept[common[: len(cells) // 2]] = True
+            kept = np.zeros(len(common), dtype=bool)
+            kept[common[: len(common) // 2]] = True
             self.keys, self.totals = self.keys[kept[of_cell]], self.totals[kept[of_cell]]
 
     @property
@@ -233,7 +239,7 @@ class CellCounts:
 
 
 def _added_up(keys: IntArray, weights: Array) -> tuple[IntArray, Array]:
-    """Different keys in order, and the total weight of each."""
+    """Different keys in order, and the total weight of each; sorted runs are merged in linear time."""
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     first = np.flatnonzero(np.diff(keys, prepend=-1))

@@ -20,7 +20,6 @@ from cavity.data.columns import CATEGORICAL, NUMERIC
 from cavity.data.effect_counts import Sample
 from cavity.data.effects import N_FOLDS, Gain, base_rates, concentration, gain
 from cavity.data.parts import import_arrow
-from cavity.data.sampling import row_hash
 from cavity.data.values import ValueIndex, Values
 from cavity.typing import Array, IntArray
 
@@ -39,6 +38,8 @@ _SAMPLE_CELLS = 4_096
 """Cells of a group's sample, at least, if there are as many."""
 _SAME_ROWS = 10_000
 """Rows on which columns that say the same in other words are found."""
+_MIXER = 0x9E3779B97F4A7C15
+"""2⁶⁴ over the golden ratio, for Fibonacci hashing."""
 _MOST_CELLS = 2**53
 """Groups that could have more cells are left out: their numbers must fit into 64 bits."""
 
@@ -167,8 +168,11 @@ class _Rows:
         share = max(self._least_share, _SAMPLE_CELLS / n_cells)
         if share >= 1.0:
             return _ALL
-        joint = a.codes.astype(np.int64) * b.index.n_codes + b.codes
-        return np.flatnonzero(row_hash(joint) < np.uint64(share * 2.0**64))
+        joint = a.codes.astype(np.uint64)
+        joint *= np.uint64(b.index.n_codes)
+        joint += b.codes.view(np.uint32)
+        joint *= np.uint64(_MIXER)  # the highest bits depend on all bits
+        return np.flatnonzero(joint < np.uint64(share * 2.0**64))
 
     def counts(self, cells: IntArray, n_cells: int, rows: IntArray | slice = _ALL) -> Array:
         """Total weight [K, F, C] of the rows with these cells [r], by fold and class."""
@@ -179,10 +183,14 @@ class _Rows:
 
     def cross_fitted(self, counts: Array) -> Array:
         """Log probabilities [K, F, C] of the classes at each cell, for the rows of each fold."""
-        totals = counts.sum(axis=1)
+        n_cells, n_folds, n_classes = counts.shape
+        totals = counts.reshape(n_cells, -1) @ np.tile(np.eye(n_classes), (n_folds, 1))
         prior = concentration(totals, self.base) * self.base
-        others = np.maximum(totals[:, None] - counts, 0.0) + prior
-        return np.asarray(np.log(others / others.sum(axis=2, keepdims=True)))
+        others = totals[:, None] - counts
+        np.maximum(others, 0.0, out=others)
+        others += prior
+        others /= (others @ np.ones(n_classes))[:, :, None]
+        return np.log(others, out=others)
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,7 +55,9 @@ class Effect:
 
     def encode(self, batch: pa.RecordBatch, folds: IntArray, out: Array, known: Codes) -> None:
         """Write the effects that training rows of these folds [t] see into out [t, k]."""
-        out[:] = self.tables[folds, self.encoder.rows_of(batch, known)]
+        n_parts, n_values, width = self.tables.shape
+        places = folds * n_values + self.encoder.rows_of(batch, known)
+        out[:] = self.tables.reshape(n_parts * n_values, width).take(places, axis=0)
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,43 @@ class ValueCounts:
         return keys.drop_null(), counts
 
 
+_LARGEST = 2.0**53
+"""Whole numbers up to this one are exact in a float64."""
+_TABLE_NUMBERS = 4_000_000
+"""Most numbers of a table that is looked up instead of a search."""
+
+
+class Positions:
+    """Positions of whole numbers among sorted ones [K]; K for those that are not there.
+
+    >>> Positions(np.array([2, 5]))(np.array([5, 3, 2, -1, 9])).tolist()
+    [1, 2, 0, 2, 2]
+    """
+
+    def __init__(self, keys: IntArray) -> None:
+        self._keys = keys
+        self._table: NDArray[np.int32] | None = None
+        if len(keys) and int(keys[-1]) - int(keys[0]) < _TABLE_NUMBERS:
+            # The last two are for smaller and for larger numbers.
+            self._table = np.full(int(keys[-1] - keys[0]) + 3, len(keys), dtype=np.int32)
+            self._table[keys - keys[0] + 1] = np.arange(len(keys), dtype=np.int32)
+
+    def __call__(self, wanted: IntArray) -> NDArray[np.int64]:
+        """Positions [t] of numbers [t]."""
+        keys, positions = self._keys, np.empty(len(wanted), dtype=np.int64)
+        if not len(keys):
+            positions[:] = 0
+        elif self._table is not None:
+            places = np.clip(wanted, keys[0] - 1, keys[-1] + 1)
+            places -= keys[0] - 1
+            positions[:] = self._table[places]
+        else:
+            order = np.argsort(wanted)  # a search for neighbours is quicker
+            found = np.minimum(np.searchsorted(keys, wanted[order]), len(keys) - 1)
+            positions[order] = np.where(keys[found] == wanted[order], found, len(keys))
+        return positions
+
+
 @dataclass(frozen=True, eq=False)
 class ValueIndex:
     """The code of each cell of a column, or of a difference of two.
@@ -242,6 +279,10 @@ class ValueIndex:
         numbers = cells.to_numpy(zero_copy_only=False)
         if self.is_binned:
             codes: NDArray[np.int64] = np.searchsorted(self.keys, numbers, side="right")
+        elif self._whole is not None:
+            whole = np.where(np.abs(numbers) < _LARGEST, numbers, 0.0).astype(np.int64)
+            codes = self._whole(whole)
+            codes[(codes == missing) | (whole != numbers)] = other
         elif len(self.keys):
             codes = np.searchsorted(self.keys, numbers)
             inside = np.minimum(codes, len(self.keys) - 1)
@@ -250,6 +291,18 @@ class ValueIndex:
             codes = np.full(len(numbers), other)
         codes[np.isnan(numbers)] = missing
         return codes
+
+    @cached_property
+    def _whole(self) -> Positions | None:
+        """Positions of the values, if all are whole numbers that a float64 holds exactly."""
+        if not is_whole(self.keys):
+            return None
+        return Positions(self.keys.astype(np.int64))
+
+
+def is_whole(numbers: Array) -> bool:
+    """Whether all numbers are whole, and so small that a float64 holds their neighbours, too."""
+    return bool((np.floor(numbers) == numbers).all() and (np.abs(numbers) < _LARGEST).all())
 
 
 def values_as_keys(values: pa.Array) -> AnyArray:

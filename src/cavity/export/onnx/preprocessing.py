@@ -33,7 +33,7 @@ from cavity.data.columns import (
 from cavity.data.effects import EffectEncoder
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.values import ValueIndex
+from cavity.data.values import ValueIndex, is_whole
 from cavity.export.onnx.graph import Graph, Value
 from cavity.typing import Array
 
@@ -191,13 +191,9 @@ def _differ_in_float32(index: ValueIndex) -> bool:
     if index.values.minus:
         return False  # small differences may be those of large numbers
     rounded = index.keys.astype(np.float32)
-    if index.is_binned or not _is_whole(index.keys):
+    if index.is_binned or not is_whole(index.keys):
         return bool((np.diff(rounded) > 0.0).all())
     return bool((rounded == index.keys).all())
-
-
-def _is_whole(keys: Array) -> bool:
-    return bool((np.floor(keys) == keys).all() and (np.abs(keys) < 2.0**53).all())
 
 
 def _check_precision(preprocessor: TablePreprocessor, dtype: DTypeLike) -> None:
@@ -211,7 +207,7 @@ def _check_precision(preprocessor: TablePreprocessor, dtype: DTypeLike) -> None:
                     f'input_dtype="float32" does not tell the values of column {column!r} apart; '
                     'leave it out, or use "float64"'
                 )
-            if not _is_whole(index.keys):
+            if not is_whole(index.keys):
                 raise TypeError(
                     f"column {column!r} has effects of values that differ by less than float32 "
                     "can tell, which have no ONNX form; fit with target_encoding=False"
@@ -254,17 +250,17 @@ def _codes(index: ValueIndex, graph: Graph, missing_words: Sequence[str]) -> Val
             x = x - Value(graph, index.values.minus).cast(np.float64)
         is_missing = graph.op("Or", x.op("IsNaN"), x.op("IsInf"))
         number, keys = is_missing.where(0.0, x), index.keys
-        if not _is_whole(keys):  # numbers may come as float32
+        if not is_whole(keys):  # numbers may come as float32
             number = number.cast(np.float32)
             keys = keys.astype(np.float32)
     if index.is_binned:
         above = number.cast(np.float64).op("GreaterOrEqual", keys.astype(np.float64)[None])
         code = above.cast(np.int64).op("ReduceSum", np.array([1], dtype=np.int64), keepdims=1)
-    elif _is_whole(index.keys):
-        is_whole = number.op("Floor").op("Equal", number)
-        whole = is_whole.where(number, 0.0).cast(np.int64)
+    elif is_whole(index.keys):
+        exact = number.op("Floor").op("Equal", number)
+        whole = exact.where(number, 0.0).cast(np.int64)
         code = _looked_up(whole, "keys_int64s", keys.astype(np.int64).tolist(), other)
-        code = is_whole.op("Where", code, np.int64(other))
+        code = exact.op("Where", code, np.int64(other))
     else:
         code = _looked_up(number, "keys_floats", keys.tolist(), other)
     return is_missing.op("Where", np.int64(missing), code)
