@@ -1,14 +1,17 @@
 """Which groups of columns have effects: pairs and triples whose values say more together than apart.
 
-A group is judged by what its effects gain over those of its parts: its columns for a pair, a pair and
-one more column for a triple. The values of a group that occur together are its cells. There may be
-nearly as many as rows, so that a sample of the rows would hardly meet a cell twice, though all rows do.
-So the sample is one of cells, by a hash: all rows of some cells.
+Groups are judged on some rows, which see the labels of all others. That takes the counts of all rows:
+the values of a group that occur together, its cells, may be nearly as many as the rows, and a sample of
+the rows would hardly meet a cell twice. But only the cells of the judging rows are counted.
+
+Pairs are chosen one after the other, each for what it adds to the effects of all columns and of the
+pairs before. Then the chosen pairs are tried with a third column, in bins, and triples are chosen
+likewise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -20,7 +23,8 @@ from cavity.data.columns import CATEGORICAL, NUMERIC
 from cavity.data.effect_counts import Sample
 from cavity.data.effects import N_FOLDS, Gain, base_rates, concentration, gain
 from cavity.data.parts import import_arrow
-from cavity.data.values import ValueIndex, Values
+from cavity.data.sampling import hashed_rows
+from cavity.data.values import ValueIndex, Values, is_whole
 from cavity.typing import Array, IntArray
 
 GROUP_COLUMNS = 20
@@ -29,21 +33,19 @@ BINS = 16
 """Bins of a smooth column in a group, and of the third column of a triple."""
 FINALISTS = 24
 """Pairs that are compared with the sum of the effects of their columns."""
-EXTENDED, THIRDS = 4, 8
-"""Pairs that are tried with a third column, and columns that are tried as the third."""
-MOST_GROUPS = 8
-_SAMPLE_NUMBERS = 60_000
-"""Rows of a group's sample, times the number of classes, at least."""
-_SAMPLE_CELLS = 4_096
-"""Cells of a group's sample, at least, if there are as many."""
-_SAME_ROWS = 10_000
-"""Rows on which columns that say the same in other words are found."""
-_MIXER = 0x9E3779B97F4A7C15
-"""2⁶⁴ over the golden ratio, for Fibonacci hashing."""
+THIRDS = 8
+"""Columns that are tried as the third of a pair: those that say most."""
+MOST_PAIRS, MOST_GROUPS = 6, 10
+"""Most pairs that are chosen, and most pairs and triples together."""
+_JUDGING_NUMBERS = 40_000
+"""Number of the judging rows times that of the classes."""
+_DENSE_CELLS = 2**16
+"""Groups that can have more cells are counted at those of the judging rows only."""
+_MIXER, _BUCKET_BITS = 0x9E3779B1, 20
+"""2³² over the golden ratio, for Fibonacci hashing, and bits of the number of a bucket."""
+_ALL = slice(None)
 _MOST_CELLS = 2**53
 """Groups that could have more cells are left out: their numbers must fit into 64 bits."""
-
-_ALL = slice(None)
 
 
 class CountedColumn(NamedTuple):
@@ -73,33 +75,23 @@ def binned(index: ValueIndex, weights: Array) -> ValueIndex:
 
 
 def best_groups(columns: Sequence[CountedColumn], sample: Sample, n_classes: int) -> list[FoundGroup]:
-    """The pairs and triples whose effects say most beyond the effects of their parts, best first.
+    """The pairs and triples whose effects say most beyond the effects of columns and of each other.
 
     columns: those whose values say most about the label first.
     """
     rows = _Rows(sample, n_classes)
-    coded = _without_copies([rows.coded(c) for c in _with_differences(columns[:GROUP_COLUMNS], sample)])
-    pairs = _best_pairs(coded, rows)
-    found = [FoundGroup((a.index, b.index), pair.gain(rows)) for a, b, pair in pairs]
-    ranked = sorted(zip(found, pairs, strict=True), key=lambda one: -one[0].gain.mean)
-    found = [one for one in found if one.gain.exceeds(3.0)]  # the best of many is good by chance, too
-    for one, (a, b, pair) in ranked[:EXTENDED]:
-        if one.gain.exceeds(3.0):
-            thirds = [c for c in coded if c is not a and c is not b][:THIRDS]
-            found += _triples(one, pair, thirds, rows)
-    different = {frozenset(map(id, one.indices)): one for one in sorted(found, key=_mean_gain)}
-    return sorted(different.values(), key=_mean_gain, reverse=True)[:MOST_GROUPS]
-
-
-def _mean_gain(one: FoundGroup) -> float:
-    return one.gain.mean
+    coded = [rows.column(c) for c in _with_differences(columns[:GROUP_COLUMNS], sample)]
+    choice = _Choice(rows, [column.log_proba for column in coded])
+    pairs = choice.extended(_promising_pairs(coded, rows), MOST_PAIRS)
+    choice.extended(_triples(pairs, coded, rows), MOST_GROUPS)
+    return choice.found
 
 
 def _with_differences(columns: Sequence[CountedColumn], sample: Sample) -> Iterator[CountedColumn]:
     """Columns, and the differences of those that seem to have the same unit.
 
     These are whole numbers with effects of their own, such as the minutes of a departure and of an
-    arrival, that have more values in common than not.
+    arrival, that have most values in common.
     """
     yield from columns
     many = [
@@ -108,11 +100,11 @@ def _with_differences(columns: Sequence[CountedColumn], sample: Sample) -> Itera
         if column.is_exact
         and column.index.values.kind == NUMERIC
         and column.index.n_values > 2 * BINS
-        and (np.floor(column.index.keys) == column.index.keys).all()
+        and is_whole(column.index.keys)
     ]
     for a, b in combinations(many, 2):
         common = len(np.intersect1d(a.index.keys, b.index.keys, assume_unique=True))
-        if 2 * common > a.index.n_values + b.index.n_values - common:
+        if 4 * common > 3 * (a.index.n_values + b.index.n_values - common):
             values = Values(a.index.values.column, NUMERIC, minus=b.index.values.column)
             cells = [values.of(batch).to_numpy(zero_copy_only=False) for batch in sample.batches]
             numbers = np.concatenate(cells)
@@ -122,8 +114,8 @@ def _with_differences(columns: Sequence[CountedColumn], sample: Sample) -> Itera
 
 
 @dataclass(frozen=True, eq=False)
-class _Coded:
-    """The codes of a column."""
+class _Column:
+    """A column whose cells are coded."""
 
     index: ValueIndex
     coarse: ValueIndex
@@ -131,25 +123,49 @@ class _Coded:
     codes: NDArray[np.int32]
     """[s]"""
     log_proba: Array
-    """[K + 2, F, C]: what the value alone tells the rows of each fold."""
+    """[C, r]: of the classes, by the value alone, at the judging rows."""
+
+
+class _Candidate(NamedTuple):
+    """A pair or triple of columns that may be chosen."""
+
+    columns: tuple[_Column, ...]
+    log_proba: Array
+    """[C, r]: of the classes, by the cell, at the judging rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """A pair or triple of columns, with the cells of many rows."""
+
+    candidate: _Candidate
+    rows: IntArray | slice
+    """[k]: those that are counted: all rows in the cells of the judging rows, and some others."""
+    cells: IntArray
+    """[k]: the numbers of their cells."""
+    n_cells: int
 
 
 class _Rows:
-    """The rows on which groups are judged."""
+    """Rows of a table, some of which judge."""
 
     def __init__(self, sample: Sample, n_classes: int) -> None:
-        self._sample, self.n_classes = sample, n_classes
+        self._batches, self._n_classes = sample.batches, n_classes
+        self._folds, self._weight = sample.folds.astype(np.int32), sample.weight
+        self._place = self._folds * np.int32(n_classes) + sample.codes.astype(np.int32)
         totals = np.bincount(sample.codes, sample.weight, n_classes)
         self.base = base_rates(totals.astype(np.float64))
-        self._least_share = _SAMPLE_NUMBERS / n_classes / max(1, len(sample.codes))
-        self._bins: dict[int, _Coded] = {}
+        n = len(sample.codes)
+        self._judges = hashed_rows(n, min(n, _JUDGING_NUMBERS // n_classes))
+        self.codes, self.weight = sample.codes[self._judges], sample.weight[self._judges]
+        self._bins: dict[int, _Column] = {}
 
-    def coded(self, column: CountedColumn) -> _Coded:
+    def column(self, column: CountedColumn) -> _Column:
         """A column as it takes part in pairs."""
         coarse = binned(column.index, column.weights)
         return self._of(column.index if column.is_exact else coarse, coarse)
 
-    def in_bins(self, column: _Coded) -> _Coded:
+    def in_bins(self, column: _Column) -> _Column:
         """A column as the third one of a triple."""
         if column.index is column.coarse:
             return column
@@ -157,145 +173,134 @@ class _Rows:
             self._bins[id(column)] = self._of(column.coarse, column.coarse)
         return self._bins[id(column)]
 
-    def _of(self, index: ValueIndex, coarse: ValueIndex) -> _Coded:
-        codes = np.concatenate([index.codes(batch) for batch in self._sample.batches])
-        log_proba = self.cross_fitted(self.counts(codes, index.n_codes))
-        return _Coded(index, coarse, codes.astype(np.int32), log_proba)
+    def _of(self, index: ValueIndex, coarse: ValueIndex) -> _Column:
+        codes = np.concatenate([index.codes(batch) for batch in self._batches])
+        log_proba = self._cross_fitted(codes, index.n_codes, _ALL)
+        return _Column(index, coarse, codes.astype(np.int32), log_proba)
 
-    def of_some_cells(self, a: _Coded, b: _Coded) -> IntArray | slice:
-        """Positions of all rows of some cells of a pair, or all rows."""
-        n_cells = a.index.n_codes * b.index.n_codes
-        share = max(self._least_share, _SAMPLE_CELLS / n_cells)
-        if share >= 1.0:
-            return _ALL
-        joint = a.codes.astype(np.uint64)
-        joint *= np.uint64(b.index.n_codes)
-        joint += b.codes.view(np.uint32)
-        joint *= np.uint64(_MIXER)  # the highest bits depend on all bits
-        return np.flatnonzero(joint < np.uint64(share * 2.0**64))
+    def pair(self, a: _Column, b: _Column) -> _Group:
+        """Two columns."""
+        cells = a.codes.astype(np.int64) * b.index.n_codes + b.codes
+        return self._group((a, b), cells, a.index.n_codes * b.index.n_codes, _ALL)
 
-    def counts(self, cells: IntArray, n_cells: int, rows: IntArray | slice = _ALL) -> Array:
-        """Total weight [K, F, C] of the rows with these cells [r], by fold and class."""
-        folds, codes, weight = (part[rows] for part in self._sample[1:])
-        place = (cells.astype(np.int64) * N_FOLDS + folds) * self.n_classes + codes
-        size = n_cells * N_FOLDS * self.n_classes
-        return np.bincount(place, weight, size).reshape(n_cells, N_FOLDS, self.n_classes)
+    def triple(self, pair: _Group, third: _Column) -> _Group:
+        """A pair and one more column."""
+        cells = pair.cells * third.index.n_codes + third.codes[pair.rows]
+        columns = *pair.candidate.columns, third
+        return self._group(columns, cells, pair.n_cells * third.index.n_codes, pair.rows)
 
-    def cross_fitted(self, counts: Array) -> Array:
-        """Log probabilities [K, F, C] of the classes at each cell, for the rows of each fold."""
-        n_cells, n_folds, n_classes = counts.shape
-        totals = counts.reshape(n_cells, -1) @ np.tile(np.eye(n_classes), (n_folds, 1))
-        prior = concentration(totals, self.base) * self.base
-        others = totals[:, None] - counts
-        np.maximum(others, 0.0, out=others)
-        others += prior
-        others /= (others @ np.ones(n_classes))[:, :, None]
-        return np.log(others, out=others)
-
-
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Some cells of two parts together: columns, or a pair and a column."""
-
-    rows: IntArray | slice
-    """Positions of the rows in these cells."""
-    cells: IntArray
-    """[r]: the cell of each row."""
-    counts: Array
-    """[K, F, C]"""
-    parts: tuple[Array, Array]
-    """[K, F, C]: log probabilities by each part alone."""
-    log_proba: Array
-    """[K, F, C]: those by both together."""
-
-    @classmethod
-    def of(
-        cls, left: IntArray, left_log_proba: Array, right: _Coded, at: IntArray | slice, rows: _Rows
+    def _group(
+        self, columns: tuple[_Column, ...], cells: IntArray, n_cells: int, rows: IntArray | slice
     ) -> _Group:
-        """The cells of a part with codes [r] and log probabilities, and of a column, at some rows."""
-        joint = left.astype(np.int64) * right.index.n_codes + right.codes[at]
-        encoded = import_arrow()[0].array(joint).dictionary_encode()  # quicker than to sort them
-        cells = encoded.indices.to_numpy()
-        first, second = np.divmod(encoded.dictionary.to_numpy(), right.index.n_codes)
-        counts = rows.counts(cells, len(first), at)
-        parts = left_log_proba[first], right.log_proba[second]
-        return cls(at, cells, counts, parts, rows.cross_fitted(counts))
+        if n_cells > _DENSE_CELLS:
+            buckets = cells.astype(np.uint32) * np.uint32(_MIXER) >> np.uint32(32 - _BUCKET_BITS)
+            judged = np.zeros(2**_BUCKET_BITS, dtype=bool)
+            judged[buckets[self._judges_among(rows)]] = True
+            inside = np.flatnonzero(judged[buckets])
+            cells, rows = cells[inside], inside if isinstance(rows, slice) else rows[inside]
+            encoded = import_arrow()[0].array(cells).dictionary_encode()  # quicker than to sort them
+            cells, n_cells = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+        candidate = _Candidate(columns, self._cross_fitted(cells, n_cells, rows))
+        return _Group(candidate, rows, cells, n_cells)
 
-    def screened(self) -> float:
-        """The gain over the better part, in total, which is quick."""
-        better = max(float((self.counts * part).sum()) for part in self.parts)
-        return (float((self.counts * self.log_proba).sum()) - better) / float(self.counts.sum())
+    def _judges_among(self, rows: IntArray | slice) -> IntArray:
+        """Positions of the judging rows among some rows."""
+        return self._judges if isinstance(rows, slice) else np.searchsorted(rows, self._judges)
 
-    def gain(self, rows: _Rows) -> Gain:
-        """The gain over the sum of the effects of both parts."""
-        cell, fold, code = np.nonzero(self.counts)
-        weight = self.counts[cell, fold, code]
-        each = np.stack([part[cell, fold].T for part in (*self.parts, self.log_proba)], axis=1)
-        effects = each - np.log(rows.base)[:, None, None]
-        with_group = combined(effects, rows.base, code, weight)
-        return gain(weight, with_group, combined(effects[:, :2], rows.base, code, weight))
+    def _cross_fitted(self, cells: IntArray, n_cells: int, rows: IntArray | slice) -> Array:
+        """Log probabilities [C, r] at the judging rows, from the cells [k] of some rows [k].
+
+        A judging row sees the rows of other folds, as in training.
+        """
+        shape = n_cells, N_FOLDS, self._n_classes
+        place = cells * (N_FOLDS * self._n_classes) + self._place[rows]
+        counts = np.bincount(place, self._weight[rows], int(np.prod(shape))).reshape(shape)
+        totals = counts.reshape(n_cells, -1) @ np.tile(np.eye(self._n_classes), (N_FOLDS, 1))
+        prior = concentration(totals, self.base) * self.base
+        cell = cells[self._judges_among(rows)]
+        others = (totals[cell] - counts[cell, self._folds[self._judges]]).T
+        np.maximum(others, 0.0, out=others)
+        others += prior[:, None]
+        return np.asarray(np.log(others / others.sum(axis=0)))
+
+    def loss(self, log_proba: Array) -> float:
+        """The mean log loss of the judging rows."""
+        own = log_proba[self.codes, np.arange(len(self.codes))]
+        return -float(self.weight @ own) / float(self.weight.sum())
+
+    def sum_of(self, parts: Sequence[Array]) -> Array:
+        """Log probabilities [C, r] if effects are added up, each times the best coefficient.
+
+        parts: log probabilities [C, r] by each effect.
+        """
+        effects = np.stack(parts, axis=1) - np.log(self.base)[:, None, None]
+        return combined(effects, self.base, self.codes, self.weight)
+
+    def gain(self, log_proba: Array, before: Array) -> Gain:
+        """What log probabilities gain over others, both [C, r]."""
+        own = self.codes, np.arange(len(self.codes))
+        return gain(self.weight, log_proba[own], before[own])
 
 
-def _best_pairs(coded: Sequence[_Coded], rows: _Rows) -> list[tuple[_Coded, _Coded, _Group]]:
+class _Choice:
+    """Groups chosen one after the other, each for what it adds to those before."""
+
+    def __init__(self, rows: _Rows, columns: Sequence[Array]) -> None:
+        self._rows, self.found = rows, list[FoundGroup]()
+        self._log_proba = rows.sum_of(columns)
+
+    def extended(self, candidates: Iterable[_Candidate], most: int) -> list[_Candidate]:
+        """Choose more groups, as long as there are fewer than `most` in total; return the new ones."""
+        left, chosen = list(candidates), list[_Candidate]()
+        while left and len(self.found) < most:
+            tried = []
+            for group in left:
+                after = self._rows.sum_of([self._log_proba, group.log_proba])
+                tried.append((self._rows.gain(after, self._log_proba), group, after))
+            # The best of many is good by chance, too; and one that adds nothing now will add nothing.
+            tried = [one for one in tried if one[0].exceeds(3.0)]
+            if not tried:
+                break
+            over, group, self._log_proba = max(tried, key=lambda one: one[0].mean)
+            self.found.append(FoundGroup(tuple(column.index for column in group.columns), over))
+            chosen.append(group)
+            left = [other for _, other, _ in tried if other is not group]
+        return chosen
+
+
+def _promising_pairs(columns: Sequence[_Column], rows: _Rows) -> list[_Candidate]:
     """The pairs that say most beyond the better one of their columns."""
-
-    def pair(a: _Coded, b: _Coded) -> _Group:
-        at = rows.of_some_cells(a, b)
-        return _Group.of(a.codes[at], a.log_proba, b, at, rows)
-
+    losses = [rows.loss(column.log_proba) for column in columns]
     trials = []
-    for i, j in combinations(range(len(coded)), 2):
-        a, b = coded[i], coded[j]
-        if a.index.is_binned and b.index.is_binned:
+    for i, j in combinations(range(len(columns)), 2):
+        a, b = columns[i].index, columns[j].index
+        if a.is_binned and b.is_binned:
             continue  # a smooth function of two numbers, which needs no effects
-        if a.index.n_codes * b.index.n_codes < _MOST_CELLS and not _determine_each_other(a, b):
-            trials.append((pair(a, b).screened(), i, j))
-    trials.sort(reverse=True)
-    best = [(coded[i], coded[j]) for screened, i, j in trials[:FINALISTS] if screened > 0.0]
-    return [(a, b, pair(a, b)) for a, b in best]
-
-
-def _determine_each_other(a: _Coded, b: _Coded) -> bool:
-    """Whether two of a difference and its columns would determine the third: that is no new pair."""
-    first, second = set(a.index.values.columns), set(b.index.values.columns)
-    return len(first | second) == 2 and len(first) + len(second) > 2
+        names = {*a.values.columns, *b.values.columns}
+        if len(names) == 2 and (a.values.minus or b.values.minus):
+            continue  # a difference and one of its columns tell the other column, and no more
+        if a.n_codes * b.n_codes < _MOST_CELLS:
+            pair = rows.pair(columns[i], columns[j]).candidate
+            trials.append((min(losses[i], losses[j]) - rows.loss(pair.log_proba), pair))
+    trials.sort(key=lambda one: -one[0])
+    return [pair for less, pair in trials[:FINALISTS] if less > 0.0]
 
 
 def _triples(
-    pair: FoundGroup, cells: _Group, thirds: Sequence[_Coded], rows: _Rows
-) -> Iterator[FoundGroup]:
-    """A pair with each of some columns, in bins, if that says more than the pair and the column."""
-    n_cells = int(np.prod([float(index.n_codes) for index in pair.indices]))
-    for third in map(rows.in_bins, thirds):
-        if n_cells * third.index.n_codes < _MOST_CELLS:
-            triple = _Group.of(cells.cells, cells.log_proba, third, cells.rows, rows)
-            over = triple.gain(rows)
-            if over.exceeds(3.0):
-                yield FoundGroup((*pair.indices, third.index), over)
-
-
-def _without_copies(coded: Sequence[_Coded]) -> list[_Coded]:
-    """Columns without those that say the same as one before in other words."""
-    kept: list[_Coded] = []
-    for one in coded:
-        if not any(_is_copy(one.codes[:_SAME_ROWS], other.codes[:_SAME_ROWS]) for other in kept):
-            kept.append(one)
-    return kept
-
-
-def _is_copy(a: IntArray, b: IntArray) -> bool:
-    """Whether codes [s] tell others [s] in nearly all rows, and these tell them."""
-    joint, counts = np.unique(np.stack([a, b]), axis=1, return_counts=True)
-    for code in joint:
-        most = np.zeros(int(code.max()) + 1)
-        np.maximum.at(most, code, counts)
-        if most.sum() < 0.99 * len(a) or 2 * np.count_nonzero(most) > len(a):
-            return False
-    return True
+    pairs: Sequence[_Candidate], columns: Sequence[_Column], rows: _Rows
+) -> Iterator[_Candidate]:
+    """Pairs with each of some columns, in bins."""
+    for one in pairs:
+        pair = rows.pair(*one.columns)
+        n_cells = float(np.prod([float(column.index.n_codes) for column in one.columns]))
+        for third in [column for column in columns if column not in one.columns][:THIRDS]:
+            coarse = rows.in_bins(third)
+            if n_cells * coarse.index.n_codes < _MOST_CELLS:
+                yield rows.triple(pair, coarse).candidate
 
 
 def combined(parts: Array, base: Array, codes: IntArray, weight: Array, n_steps: int = 4) -> Array:
-    """Log probabilities [s] of labels if effects are added up, each times the best coefficient.
+    """Log probabilities [C, s] if effects are added up, each times the best coefficient.
 
     parts: [C, q, s], q effects on the log probability of each class. Newton's method.
     """
@@ -310,7 +315,8 @@ def combined(parts: Array, base: Array, codes: IntArray, weight: Array, n_steps:
         odds = np.exp(scores - largest)
         total = odds.sum(axis=0) + np.exp(-largest)
         if step == n_steps:
-            return np.asarray((own * scores).sum(axis=0) - largest - np.log(total))
+            log_total = largest + np.log(total)
+            return np.vstack([-log_total, scores - log_total])
         slope, curve, mean = np.zeros(q), np.zeros((q, q)), np.zeros((q, len(codes)))
         for x, proba, is_own in zip(X, odds / total, own, strict=True):
             slope += x @ (weight * (is_own - proba))
