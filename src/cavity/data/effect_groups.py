@@ -29,6 +29,8 @@ from cavity.typing import Array, IntArray
 
 GROUP_COLUMNS = 20
 """Columns whose pairs are compared: those whose values say most about the label."""
+SUBTRACTED, MOST_DIFFERENCES = 5, 3
+"""Columns whose differences are tried, and differences that take part in groups: those that say most."""
 BINS = 16
 """Bins of a smooth column in a group, and of the third column of a triple."""
 FINALISTS = 24
@@ -80,20 +82,21 @@ def best_groups(columns: Sequence[CountedColumn], sample: Sample, n_classes: int
     columns: those whose values say most about the label first.
     """
     rows = _Rows(sample, n_classes)
-    coded = [rows.column(c) for c in _with_differences(columns[:GROUP_COLUMNS], sample)]
+    coded = [rows.column(column) for column in columns[:GROUP_COLUMNS]]
+    differences = [rows.column(column) for column in _differences(columns, sample)]
+    coded += sorted(differences, key=lambda column: rows.loss(column.log_proba))[:MOST_DIFFERENCES]
     choice = _Choice(rows, [column.log_proba for column in coded])
     pairs = choice.extended(_promising_pairs(coded, rows), MOST_PAIRS)
     choice.extended(_triples(pairs, coded, rows), MOST_GROUPS)
     return choice.found
 
 
-def _with_differences(columns: Sequence[CountedColumn], sample: Sample) -> Iterator[CountedColumn]:
-    """Columns, and the differences of those that seem to have the same unit.
+def _differences(columns: Sequence[CountedColumn], sample: Sample) -> Iterator[CountedColumn]:
+    """The differences of columns that seem to have the same unit.
 
     These are whole numbers with effects of their own, such as the minutes of a departure and of an
     arrival, that have most values in common.
     """
-    yield from columns
     many = [
         column
         for column in columns
@@ -102,7 +105,7 @@ def _with_differences(columns: Sequence[CountedColumn], sample: Sample) -> Itera
         and column.index.n_values > 2 * BINS
         and is_whole(column.index.keys)
     ]
-    for a, b in combinations(many, 2):
+    for a, b in combinations(many[:SUBTRACTED], 2):
         common = len(np.intersect1d(a.index.keys, b.index.keys, assume_unique=True))
         if 4 * common > 3 * (a.index.n_values + b.index.n_values - common):
             values = Values(a.index.values.column, NUMERIC, minus=b.index.values.column)
@@ -228,8 +231,8 @@ class _Rows:
         own = log_proba[self.codes, np.arange(len(self.codes))]
         return -float(self.weight @ own) / float(self.weight.sum())
 
-    def sum_of(self, parts: Sequence[Array]) -> Array:
-        """Log probabilities [C, r] if effects are added up, each times the best coefficient.
+    def sum_of(self, parts: Sequence[Array]) -> tuple[Array, Array]:
+        """Log probabilities [C, r] if effects are added up, each times the best coefficient; these.
 
         parts: log probabilities [C, r] by each effect.
         """
@@ -247,18 +250,22 @@ class _Choice:
 
     def __init__(self, rows: _Rows, columns: Sequence[Array]) -> None:
         self._rows, self.found = rows, list[FoundGroup]()
-        self._log_proba = rows.sum_of(columns)
+        self._log_proba, _ = rows.sum_of(columns)
 
     def extended(self, candidates: Iterable[_Candidate], most: int) -> list[_Candidate]:
         """Choose more groups, as long as there are fewer than `most` in total; return the new ones."""
         left, chosen = list(candidates), list[_Candidate]()
         while left and len(self.found) < most:
             tried = []
+            self._log_proba, _ = self._rows.sum_of([self._log_proba])  # or any group would mend it
             for group in left:
-                after = self._rows.sum_of([self._log_proba, group.log_proba])
-                tried.append((self._rows.gain(after, self._log_proba), group, after))
-            # The best of many is good by chance, too; and one that adds nothing now will add nothing.
-            tried = [one for one in tried if one[0].exceeds(3.0)]
+                after, coefficients = self._rows.sum_of([self._log_proba, group.log_proba])
+                over = self._rows.gain(after, self._log_proba)
+                # The best of many is good by chance, too; and one that adds nothing now will not later.
+                # What other folds say about noise is slightly less than the truth where a row's own
+                # label is more, so that minus such an effect seems to help.
+                if coefficients[-1] > 0.0 and over.exceeds(3.0):
+                    tried.append((over, group, after))
             if not tried:
                 break
             over, group, self._log_proba = max(tried, key=lambda one: one[0].mean)
@@ -299,8 +306,10 @@ def _triples(
                 yield rows.triple(pair, coarse).candidate
 
 
-def combined(parts: Array, base: Array, codes: IntArray, weight: Array, n_steps: int = 4) -> Array:
-    """Log probabilities [C, s] if effects are added up, each times the best coefficient.
+def combined(
+    parts: Array, base: Array, codes: IntArray, weight: Array, n_steps: int = 4
+) -> tuple[Array, Array]:
+    """Log probabilities [C, s] if effects are added up, each times the best coefficient; these [q].
 
     parts: [C, q, s], q effects on the log probability of each class. Newton's method.
     """
@@ -316,7 +325,7 @@ def combined(parts: Array, base: Array, codes: IntArray, weight: Array, n_steps:
         total = odds.sum(axis=0) + np.exp(-largest)
         if step == n_steps:
             log_total = largest + np.log(total)
-            return np.vstack([-log_total, scores - log_total])
+            return np.vstack([-log_total, scores - log_total]), coefficients
         slope, curve, mean = np.zeros(q), np.zeros((q, q)), np.zeros((q, len(codes)))
         for x, proba, is_own in zip(X, odds / total, own, strict=True):
             slope += x @ (weight * (is_own - proba))
