@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from effect_tables import NONE, frame, learned, new_effects, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -14,7 +15,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cavity.data import ArraySource, ParquetSource
-from cavity.data import table as tables
 from cavity.data.effect_counts import Folds, TablePass
 from cavity.data.effect_learning import effect_notes, learn_effects, refined
 from cavity.data.effects import (
@@ -22,8 +22,6 @@ from cavity.data.effects import (
     CrossFit,
     base_rates,
     concentration,
-    effects_as_state,
-    effects_from_state,
     folds_of,
     gain_over_base,
     gain_over_bins,
@@ -34,59 +32,6 @@ from cavity.data.sampling import hashed_rows
 from cavity.data.source import ClassWeightedSource, with_feature_set
 from cavity.data.table import open_table
 from cavity.data.values import DATE_PARTS, ValueCounts, ValueIndex, Values
-
-NONE = np.zeros(0, dtype=np.int64)
-
-
-def learned(data, mode=True, held_out=NONE, weight=None, factors=None, target="y"):
-    """The effects of a table, and the features [n, k] that its training rows see."""
-    table = open_table(data)
-    preprocessor = TablePreprocessor()
-    classes = preprocessor.learn(table, target, weight).finish()
-    n_classes = len(classes.values)
-
-    found = learn_effects(
-        TablePass(table, preprocessor.typed, classes, weight),
-        preprocessor.encoders_,
-        int(classes.counts.sum()),
-        np.ones(n_classes) if factors is None else factors,
-        [str(value) for value in classes.values],
-        held_out,
-        mode,
-    )
-    if found is None:
-        return None, None
-    rows = labelled_rows(table, preprocessor.columns_, preprocessor.typed, classes, weight)
-    return found, np.concatenate([seen(found, some) for some in rows])
-
-
-def seen(found, rows):
-    """The effects [t, k] that training rows see."""
-    out = np.empty((len(rows.codes), len(found.features)))
-    found.encode(rows, out)
-    return out
-
-
-def new_effects(found, frame):
-    """The effects [n, k] that new rows see."""
-    batch = pa.RecordBatch.from_pandas(frame, preserve_index=False)
-    columns = []
-    for encoder in found.chosen(None):
-        out = np.empty((len(frame), len(encoder.features)))
-        encoder.encode(batch, out)
-        columns.append(out)
-    return np.hstack(columns)
-
-
-def frame(n=600, seed=0, n_classes=2):
-    rng = np.random.default_rng(seed)
-    code, word = rng.integers(0, 40, n), rng.choice(list("abcde"), n)
-    size = np.where(rng.random(n) < 0.2, np.nan, rng.integers(0, 12, n) / 4)
-    day = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 20, n), "D")
-    score = np.sin(7.0 * code) + (word == "b") - (size == 0.5) + rng.normal(size=n)
-    score += 3.0 * ((code % 2 == 0) ^ np.isin(word, ["a", "b"]))
-    y = np.searchsorted(np.quantile(score, np.arange(1, n_classes) / n_classes), score)
-    return pd.DataFrame({"code": code, "word": word, "size": size, "day": day, "y": y})
 
 
 @settings(max_examples=15, deadline=None)
@@ -198,7 +143,8 @@ def streamed(data, cuts, mode, kept=1.0):
                 [str(value) for value in classes.values],
                 NONE,
                 mode,
-            ).for_stream()
+                for_stream=True,
+            )
         read = preprocessor.columns_, preprocessor.typed, classes, None, first
         rows = list(labelled_rows(table, *read))
         if encoders is not None:
@@ -226,26 +172,6 @@ def test_labels_of_held_out_rows_are_seen_by_new_rows_alone():
     alone, _ = learned(others, True)
     expected = new_effects(alone, data.loc[held_out])
     assert_allclose(before[held_out][:, : expected.shape[1]], expected, atol=1e-12)
-
-
-def test_arrays_files_shards_and_streams_have_the_same_effects(tmp_path, monkeypatch):
-    data = frame(900)
-    found, expected = learned(data, "pairs")
-    assert found.pairs
-    parquet.write_table(pa.Table.from_pandas(data), tmp_path / "whole.parquet", row_group_size=123)
-    data.to_csv(tmp_path / "whole.csv", index=False)
-    (tmp_path / "shards").mkdir()
-    for i, part in enumerate(np.array_split(np.arange(900), 4)):
-        shard = pa.Table.from_pandas(data.iloc[part], preserve_index=False)
-        parquet.write_table(shard, tmp_path / "shards" / f"{i}.parquet")
-    sources = [tmp_path / "whole.parquet", tmp_path / "whole.csv", tmp_path / "shards", data]
-    monkeypatch.setattr(tables, "CHUNK_ROWS", 70)
-    for source in sources:
-        again, X = learned(source, "pairs")
-        assert_allclose(X, expected, atol=1e-12)
-        for ours, theirs in zip(again.chosen(None), found.chosen(None), strict=True):
-            assert ours.features == theirs.features
-            assert_allclose(ours.table, theirs.table, atol=1e-12)
 
 
 def test_rows_without_a_label_or_weight_change_nothing():
@@ -359,22 +285,6 @@ def hash_of(word):
     return np.sin(12.9898 * int(word[1:])) * 1.5
 
 
-def test_a_pair_that_says_more_than_its_columns_is_found():
-    rng = np.random.default_rng(2)
-    n = 3_000
-    a, b = rng.choice(list("pqrst"), n), rng.integers(0, 6, n)
-    table = 2.0 * rng.normal(size=(5, 6))
-    score = table[np.searchsorted(list("pqrst"), a), b]
-    data = pd.DataFrame({"a": a, "b": b, "c": rng.integers(0, 8, n), "d": rng.normal(size=n)})
-    data["y"] = (score + rng.logistic(size=n) > 0.0).astype(int)
-    found, X = learned(data, "pairs")
-    assert [set(effect.encoder.columns) for effect in found.pairs] == [{"a", "b"}]
-    (pair,) = found.pairs
-    truth = np.array([table[np.searchsorted(list("pqrst"), v), w] for v, w in zip(a, b, strict=True)])
-    assert np.corrcoef(X[:, -1], truth)[0, 1] > 0.95
-    assert pair.gain.mean > 5.0 * pair.gain.standard_error
-
-
 def test_parts_of_dates_have_effects():
     rng = np.random.default_rng(4)
     n = 4_000
@@ -452,30 +362,18 @@ def test_bins_are_as_good_as_the_values_of_a_smooth_column():
     assert gain_over_bins(table, fit).mean < 0.0
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_effects_survive_their_text_and_arrays(n_classes):
-    data = frame(900, n_classes=n_classes)
-    found, _ = learned(data, "pairs")
-    again = effects_from_state(effects_as_state(found.chosen(None)))
-    batch = pa.RecordBatch.from_pandas(frame(50, seed=9), preserve_index=False)
-    for ours, theirs in zip(again, found.chosen(None), strict=True):
-        assert ours.features == theirs.features
-        out = np.empty((2, 50, len(ours.features)))
-        ours.encode(batch, out[0])
-        theirs.encode(batch, out[1])
-        assert_array_equal(out[0], out[1])
-
-
 def test_codes_of_bins_values_and_missing_cells():
+    def codes(index, cells):
+        return index.codes(pa.RecordBatch.from_arrays([cells], names=["x"])).tolist()
+
     numbers = ValueIndex(Values("x", "numeric"), np.array([1.0, 2.5]))
     cells = pa.array([2.5, 1.0, 7.0, None, np.nan, np.inf])
-    assert numbers.codes(cells).tolist() == [1, 0, 3, 2, 2, 2]
+    assert codes(numbers, cells) == [1, 0, 3, 2, 2, 2]
     bins = ValueIndex(Values("x", "numeric"), np.array([1.0, 2.5]), is_binned=True)
-    assert bins.codes(cells).tolist() == [2, 1, 2, 3, 3, 3]
+    assert codes(bins, cells) == [2, 1, 2, 3, 3, 3]
     words = ValueIndex(Values("x", "categorical"), np.array(["a", "b"], dtype=object))
-    assert words.codes(pa.array(["b", None, "z", "a"])).tolist() == [1, 2, 3, 0]
-    levels = pa.array(["b", None, "z", "a"]).dictionary_encode()
-    assert words.codes(levels).tolist() == [1, 2, 3, 0]
+    assert codes(words, pa.array(["b", None, "z", "a"])) == [1, 2, 3, 0]
+    assert codes(words, pa.array(["b", None, "z", "a"]).dictionary_encode()) == [1, 2, 3, 0]
 
 
 def test_folds_are_even_and_independent_of_held_out_rows():

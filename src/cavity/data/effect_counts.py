@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 MOST_CELLS = 20_000_000
 """Most numbers that the counts of all columns take together; the rarest values of columns with very many
 are left out beyond."""
+MOST_GROUP_CELLS = 30_000_000
+"""Most numbers that the counts of one group take, and that those of all groups take together while they
+are gathered."""
+_WAITING_ROWS = 2_000_000
+"""Rows of a group that are added up at a time."""
 _SAMPLE_SEED = 0x5A3B1E0F2D47
 
 
@@ -125,8 +130,7 @@ class ColumnCounts:
         folds = self.folds.of(rows.numbers)
         for values, counted in zip(self.values, self.counts, strict=True):
             if not counted.is_distinct:
-                cells = values.cells(rows.batch.column(values.column))
-                counted.add(cells, folds, rows.codes, rows.weight)
+                counted.add(values.of(rows.batch), folds, rows.codes, rows.weight)
         if not self.share:
             return
         chosen = row_hash(rows.numbers, _SAMPLE_SEED) < self.share * 2.0**64
@@ -152,46 +156,121 @@ class ColumnCounts:
         return Sample(list(batches), np.concatenate(folds), np.concatenate(codes), weight)
 
 
-class PairCounts:
-    """How often each two values of a pair of columns occur together, with each class."""
+class CellCounts:
+    """Total weight of the rows with each cell of a group of columns, fold and class.
+
+    A cell is a number; there may be nearly as many as rows, and few of their rows are in each fold and
+    class. So what is not zero is kept, sorted by cell, fold and class. Only the commonest cells are kept
+    if there is more than `most`.
+
+    >>> counts = CellCounts(n_folds=2, n_classes=2)
+    >>> counts.add(np.array([7, 3, 7, -1]), np.array([0, 0, 1, 1]), np.array([1, 0, 1, 1]))
+    >>> cells, table = counts.sorted()
+    >>> cells.tolist(), table.tolist()
+    ([3, 7], [[[1.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
+    """
+
+    def __init__(self, n_folds: int, n_classes: int, most: int = 1_000_000) -> None:
+        self.n_folds, self.n_classes, self.most = n_folds, n_classes, most
+        self.keys: IntArray = np.zeros(0, dtype=np.int64)
+        """Sorted: (cell · F + fold) · C + class."""
+        self.totals: Array = np.zeros(0)
+        """Total weight of the rows with each key."""
+        self._waiting: list[tuple[IntArray, Array | None]] = []
+
+    def add(
+        self, cells: IntArray, folds: IntArray, codes: IntArray, weight: Array | None = None
+    ) -> None:
+        """Count the next rows with cells [t], folds [t], class codes [t] and weights [t].
+
+        Rows whose cell is −1 are left out.
+        """
+        known = cells >= 0
+        keys = (cells * self.n_folds + folds) * self.n_classes + codes
+        if not known.all():
+            keys, weight = keys[known], None if weight is None else weight[known]
+        self._waiting.append((keys, weight))
+        if sum(len(keys) for keys, _ in self._waiting) > _WAITING_ROWS:
+            self._settle()
+
+    def merged(self, other: CellCounts) -> CellCounts:
+        """These counts and those of other rows together; both stay as they are."""
+        both = copy(self)
+        both._waiting = [*self._waiting, (other.keys, other.totals), *other._waiting]
+        both._settle()
+        return both
+
+    def _settle(self) -> None:
+        """Add up what waits."""
+        if not self._waiting:
+            return
+        if all(weight is None for _, weight in self._waiting):
+            keys = np.sort(np.concatenate([keys for keys, _ in self._waiting]))
+            first = np.flatnonzero(np.diff(keys, prepend=-1))
+            keys, weights = keys[first], np.diff(first, append=len(keys)).astype(np.float64)
+        else:
+            keys = np.concatenate([keys for keys, _ in self._waiting])
+            each = [np.ones(len(keys)) if weight is None else weight for keys, weight in self._waiting]
+            keys, weights = _added_up(keys, np.concatenate(each))
+        if len(self.keys):
+            keys = np.concatenate([self.keys, keys])
+            keys, weights = _added_up(keys, np.concatenate([self.totals, weights]))
+        self.keys, self.totals = keys, weights
+        self._waiting = []
+        if len(self.keys) > self.most:
+            of_cell = np.cumsum(np.diff(self.keys // self._numbers, prepend=-1) > 0) - 1
+            common = np.argsort(-np.bincount(of_cell, self.totals), kind="stable")
+            kept = np.zeros(len(common), dtype=bool)
+            kept[common[: len(common) // 2]] = True
+            self.keys, self.totals = self.keys[kept[of_cell]], self.totals[kept[of_cell]]
+
+    @property
+    def _numbers(self) -> int:
+        return self.n_folds * self.n_classes
+
+    def sorted(self) -> tuple[IntArray, Array]:
+        """The cells [K] in order, and counts [K, F, C]."""
+        self._settle()
+        cells, place = np.divmod(self.keys, self._numbers)
+        is_first = np.diff(cells, prepend=-1) > 0
+        counts = np.zeros((int(is_first.sum()), self._numbers))
+        counts[np.cumsum(is_first) - 1, place] = self.totals
+        return cells[is_first], counts.reshape(-1, self.n_folds, self.n_classes)
+
+
+def _added_up(keys: IntArray, weights: Array) -> tuple[IntArray, Array]:
+    """Different keys in order, and the total weight of each; sorted runs are merged in linear time."""
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[first], np.add.reduceat(weights[order], first) if len(first) else weights
+
+
+class GroupCounts:
+    """How often values of groups of columns occur together, with each class."""
 
     def __init__(
-        self,
-        pairs: Sequence[tuple[ValueIndex, ValueIndex]],
-        folds: Folds,
-        class_factors: Array,
+        self, groups: Sequence[tuple[ValueIndex, ...]], folds: Folds, class_factors: Array
     ) -> None:
-        self.pairs, self.folds, self.factors = list(pairs), folds, class_factors
+        self.groups, self.folds = list(groups), folds
         n_classes = len(class_factors)
-        most = max(1_000, MOST_CELLS // ((N_FOLDS + 1) * n_classes * len(self.pairs)))
-        self.counts = [ValueCounts(N_FOLDS + 1, n_classes, most) for _ in self.pairs]
+        most = max(1_000, MOST_GROUP_CELLS // max((N_FOLDS + 1) * n_classes, len(self.groups)))
+        self.counts = [CellCounts(N_FOLDS + 1, n_classes, most) for _ in self.groups]
 
     @property
     def columns(self) -> list[str]:
-        """Columns of the pairs."""
-        return sorted({index.column for pair in self.pairs for index in pair})
+        """Columns of the groups."""
+        return sorted({n for group in self.groups for index in group for n in index.values.columns})
 
     def add(self, rows: LabelledRows) -> None:
         """Count the next rows."""
         folds = self.folds.of(rows.numbers)
         known: Codes = {}
-        for pair, counted in zip(self.pairs, self.counts, strict=True):
-            counted.add(joint_cells(pair, rows.batch, known), folds, rows.codes, rows.weight)
+        for group, counted in zip(self.groups, self.counts, strict=True):
+            counted.add(joint_codes(group, rows.batch, known), folds, rows.codes, rows.weight)
 
-    def merged(self, other: PairCounts) -> PairCounts:
+    def merged(self, other: GroupCounts) -> GroupCounts:
         """The counts of these rows and of those that follow."""
         both = copy(self)
         both.counts = [a.merged(b) for a, b in zip(self.counts, other.counts, strict=True)]
         return both
-
-
-def joint_cells(pair: tuple[ValueIndex, ...], batch: pa.RecordBatch, known: Codes) -> pa.Array:
-    """The values of a pair as one whole number [t]; null where one of them is not known.
-
-    known: codes of the batch that were found before; others are added.
-    """
-    for index in pair:
-        if id(index) not in known:
-            known[id(index)] = index.codes(batch.column(index.column))
-    joint = joint_codes(pair, [known[id(index)] for index in pair])
-    return import_arrow()[0].array(joint, mask=joint < 0)

@@ -1,36 +1,32 @@
-"""Learning value effects from a table: counts of values, which columns have effects, the best pairs."""
+"""Learning value effects from a table: counts of values, which columns have effects, groups, streams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cavity.data.columns import CATEGORICAL, DATE, NUMERIC, CategoricalEncoder, Encoder
+from cavity.data.columns import DATE, NUMERIC, CategoricalEncoder, Encoder
 from cavity.data.effect_counts import (
     MOST_CELLS,
+    MOST_GROUP_CELLS,
+    CellCounts,
     ColumnCounts,
     Folds,
-    PairCounts,
+    GroupCounts,
     Pass,
-    Sample,
-    joint_cells,
 )
+from cavity.data.effect_groups import CountedColumn, best_groups
 from cavity.data.effects import (
-    N_FOLDS,
     Codes,
     CrossFit,
     EffectEncoder,
     Gain,
-    base_rates,
-    concentration,
-    gain,
     gain_over_base,
     gain_over_bins,
+    joint_codes,
 )
 from cavity.data.labelled import LabelledRows
 from cavity.data.parts import import_arrow
@@ -42,33 +38,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS, EFFECTS, PAIRS = "columns", "effects", "pairs"
-"""Names of sets of features: the columns alone, with effects of values, with those of pairs too."""
-SAMPLE_ROWS = 30_000
-"""Rows on which pairs of columns are compared."""
-PAIR_COLUMNS = 20
-"""Columns whose pairs are compared: those whose values say most about the label."""
-PAIR_BINS = 16
-"""Bins of a smooth column in a pair."""
-FINALISTS = 24
-"""Pairs that are compared with the sum of the effects of their columns."""
-MOST_PAIRS = 8
+"""Names of sets of features: the columns alone, with effects of values, with those of groups too."""
+SAMPLE_CELLS = 20_000_000
+"""Most cells of a table that are kept to compare groups of columns; beyond, a sample of the rows is."""
 
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """The effects of a column or pair, with what is needed to decide about it."""
+    """The effects of a column or group, with what is needed to decide about it."""
 
     encoder: EffectEncoder
     tables: Array
     """[F + 2, K + 1, k]: what the rows of each fold see, held-out rows, and new rows."""
-    counts: Array
-    """[K, F + 1, C], times the factors of the classes; of a column with one more, of missing cells."""
     gain: Gain
-    """Over what a model knows without it: a smooth function of the column, or effects of its columns."""
+    """Over what a model knows without it: a smooth function of the column, or effects of its parts."""
 
     def encode(self, batch: pa.RecordBatch, folds: IntArray, out: Array, known: Codes) -> None:
         """Write the effects that training rows of these folds [t] see into out [t, k]."""
-        out[:] = self.tables[folds, self.encoder.rows_of(batch, known)]
+        n_parts, n_values, width = self.tables.shape
+        places = folds * n_values + self.encoder.rows_of(batch, known)
+        out[:] = self.tables.reshape(n_parts * n_values, width).take(places, axis=0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +65,7 @@ class LearnedEffects:
     """Value effects of a table, ready for training and for prediction."""
 
     singles: tuple[Effect, ...]
-    pairs: tuple[Effect, ...]
+    groups: tuple[Effect, ...]
     folds: Folds
     optional: bool
     """Whether training may leave them out."""
@@ -84,14 +73,14 @@ class LearnedEffects:
     @property
     def features(self) -> list[str]:
         """Names of all features."""
-        return [name for effect in self.singles + self.pairs for name in effect.encoder.features]
+        return [name for effect in self.singles + self.groups for name in effect.encoder.features]
 
     def feature_sets(self, n_columns: int) -> dict[str, int]:
         """Sets of features to choose from, if the columns alone become n_columns features."""
         if not self.optional:
             return {}
         sizes, size = {COLUMNS: n_columns}, n_columns
-        for name, some in ((EFFECTS, self.singles), (PAIRS, self.pairs)):
+        for name, some in ((EFFECTS, self.singles), (PAIRS, self.groups)):
             size += sum(len(effect.encoder.features) for effect in some)
             if some:
                 sizes[name] = size
@@ -99,24 +88,14 @@ class LearnedEffects:
 
     def chosen(self, feature_set: str | None) -> list[EffectEncoder]:
         """The effects of a set of features; all if it is None."""
-        kept = {COLUMNS: (), EFFECTS: self.singles}.get(feature_set or "", self.singles + self.pairs)
+        kept = {COLUMNS: (), EFFECTS: self.singles}.get(feature_set or "", self.singles + self.groups)
         return [effect.encoder for effect in kept]
-
-    def for_stream(self) -> LearnedEffects:
-        """The same effects, which remember their counts, so that `refined` can add to them."""
-
-        def kept(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-            return tuple(
-                replace(one, encoder=replace(one.encoder, counts=one.counts)) for one in effects
-            )
-
-        return replace(self, singles=kept(self.singles), pairs=kept(self.pairs), optional=False)
 
     def encode(self, rows: LabelledRows, out: Array) -> None:
         """Write the effects that training rows see into out [t, k]."""
         folds, first = self.folds.of(rows.numbers), 0
         known: Codes = {}
-        for effect in self.singles + self.pairs:
+        for effect in self.singles + self.groups:
             width = len(effect.encoder.features)
             effect.encode(rows.batch, folds, out[:, first : first + width], known)
             first += width
@@ -142,44 +121,84 @@ def learn_effects(
     class_names: Sequence[str],
     held_out: IntArray,
     mode: str | bool = "auto",
+    *,
+    for_stream: bool = False,
 ) -> LearnedEffects | None:
-    """Learn the effects of columns and pairs in one or two passes over a table.
+    """Learn the effects of columns and groups of columns in one or two passes over a table.
 
     over_rows: makes such a pass; encoders: those of the columns; n_rows: number of labelled rows;
     class_factors: [C], by which weights are multiplied; held_out: numbers of rows whose labels must not
     be used in training; mode: "auto" for useful effects, which training may leave out; True for those
-    of all columns whose values repeat; and "pairs" for these and pairs. None is returned if there are
-    none.
+    of all columns whose values repeat; and "pairs" for these and groups; for_stream: whether effects
+    remember their counts, so that `refined` can add to them; training cannot leave these out, and has
+    no rows that could choose groups in mode "auto". None is returned if there are no effects.
     """
     folds, names = Folds(held_out), tuple(class_names) if len(class_names) > 2 else ()
-    share = 0.0 if mode is True else min(1.0, SAMPLE_ROWS / max(n_rows, 1))
-    empty = ColumnCounts(_values_of(encoders), folds, class_factors, share)
-    counted = over_rows(empty)
+    values = _values_of(encoders)
+    wants_groups = mode is not True and not (for_stream and mode == "auto")
+    share = min(1.0, SAMPLE_CELLS / max(1, n_rows * len(encoders))) if wants_groups else 0.0
+    counted = over_rows(ColumnCounts(values, folds, class_factors, share))
     columns, sample = _repeating(counted), counted.sample()
     # The features of strings that have one for every level can add up to any effect already.
     spanned = {e.column for e in encoders if isinstance(e, CategoricalEncoder) and not e.has_other}
     chosen = [
         column
         for column in columns
-        if mode != "auto" or (_is_useful(column) and column.index.column not in spanned)
+        if mode != "auto" or (_is_useful(column) and column.index.values.column not in spanned)
     ]
-    singles = tuple(_single(column, names) for column in chosen)
-    found = best_pairs(columns, chosen, sample) if len(columns) > 1 and len(sample.codes) else []
-    pairs: tuple[Effect, ...] = ()
+    found = []
+    if len(columns) > 1 and len(sample.codes):
+        ranked = sorted(columns, key=lambda column: -column.over_base.mean)
+        by_value = {id(column) for column in chosen}
+        parts = [
+            CountedColumn(c.index, c.counts[:-1].sum(axis=(1, 2)), id(c) in by_value) for c in ranked
+        ]
+        found = best_groups(parts, sample, len(class_factors))
+    del sample, counted
+    singles = tuple(
+        _single(column.index, column.counts, column.fit, names, column.over_bins, for_stream)
+        for column in chosen
+    )
+    groups: tuple[Effect, ...] = ()
     if found:
-        cells = over_rows(PairCounts([pair for pair, _ in found], folds, class_factors))
-        pairs = tuple(_pair_effects(found, cells.counts, class_factors, names))
-    return LearnedEffects(singles, pairs, folds, mode == "auto") if singles or pairs else None
+        cells = over_rows(GroupCounts([group.indices for group in found], folds, class_factors))
+        groups = tuple(
+            _group(group.indices, some, class_factors, names, group.gain, for_stream)
+            for group, some in zip(found, cells.counts, strict=True)
+        )
+    if not singles and not groups:
+        return None
+    return LearnedEffects(singles, groups, folds, mode == "auto" and not for_stream)
 
 
 def _is_useful(column: _Column) -> bool:
     return column.over_base.exceeds(2.0) and column.over_bins.exceeds(1.0)
 
 
-def _single(column: _Column, names: tuple[str, ...]) -> Effect:
-    tables = column.fit.tables()
-    encoder = EffectEncoder((column.index,), None, tables[-1], names)
-    return Effect(encoder, tables, column.counts, column.over_bins)
+def _single(
+    index: ValueIndex, counts: Array, fit: CrossFit, names: tuple[str, ...], over: Gain, keeps: bool
+) -> Effect:
+    """The effects of a column with counts [K + 1, F + 1, C]; keeps: whether these are remembered."""
+    tables = fit.tables()
+    encoder = EffectEncoder((index,), None, tables[-1], names, counts if keeps else None)
+    return Effect(encoder, tables, over)
+
+
+def _group(
+    group: tuple[ValueIndex, ...],
+    counted: CellCounts,
+    factors: Array,
+    names: tuple[str, ...],
+    over: Gain,
+    keeps: bool,
+) -> Effect:
+    """The effects of a group of columns; keeps: whether the counts are remembered."""
+    cells, counts = counted.sorted()
+    counts *= factors
+    tables = CrossFit.of(counts).tables().astype(np.float32)  # there may be millions of cells
+    table = tables[-1].astype(np.float64)
+    encoder = EffectEncoder(group, cells, table, names, counts if keeps else None)
+    return Effect(encoder, tables, over)
 
 
 def _values_of(encoders: Sequence[Encoder]) -> list[Values]:
@@ -216,169 +235,6 @@ def _column(values: Values, counted: ValueCounts, class_factors: Array) -> _Colu
     return _Column(index, counts, fit, over_base, over_bins)
 
 
-def binned(column: _Column, n_bins: int) -> ValueIndex:
-    """An index of a column of numbers by bins of about equal weight."""
-    totals, keys = column.counts[:-1].sum(axis=(1, 2)), column.index.keys
-    middle = (np.cumsum(totals) - 0.5 * totals) / totals.sum()
-    starts = np.flatnonzero(np.diff(np.floor(n_bins * middle))) + 1
-    return ValueIndex(column.index.values, keys[starts], is_binned=True)
-
-
-def best_pairs(
-    columns: Sequence[_Column], exact: Sequence[_Column], sample: Sample
-) -> list[tuple[tuple[ValueIndex, ValueIndex], Gain]]:
-    """The pairs whose effects say most beyond the effects of their columns, best first."""
-    ranked = sorted(columns, key=lambda column: -column.over_base.mean)[:PAIR_COLUMNS]
-    by_value = {id(column) for column in exact}
-    indices = [
-        column.index
-        if id(column) in by_value
-        or column.index.values.kind == CATEGORICAL
-        or column.index.n_values <= 2 * PAIR_BINS
-        else binned(column, PAIR_BINS)
-        for column in ranked
-    ]
-    codes = [
-        np.concatenate([index.codes(batch.column(index.column)) for batch in sample.batches])
-        for index in indices
-    ]
-    n_classes = ranked[0].counts.shape[2]
-    base = base_rates(np.bincount(sample.codes, sample.weight, n_classes).astype(np.float64))
-    singles = [_QuickFit.of(code, sample, base) for code in codes]
-    losses = [single.loss(sample) for single in singles]
-    trials = []
-    for i, j in combinations(range(len(indices)), 2):
-        if indices[i].is_binned and indices[j].is_binned:
-            continue  # a smooth function of two numbers, which needs no effects
-        pair = _QuickFit.of(codes[i] * (indices[j].n_values + 2) + codes[j], sample, base)
-        trials.append((min(losses[i], losses[j]) - pair.loss(sample), i, j))
-    trials.sort(reverse=True)
-    found: list[tuple[Gain, tuple[ValueIndex, ValueIndex], Array]] = []
-    tables: dict[int, Array] = {}
-    for screened, i, j in trials[:FINALISTS]:
-        if screened <= 0.0:
-            break
-        for k in (i, j):
-            if k not in tables:
-                tables[k] = singles[k].log_proba()
-        pair = _QuickFit.of(codes[i] * (indices[j].n_values + 2) + codes[j], sample, base)
-        parts = np.stack([tables[i], tables[j], pair.log_proba()], axis=1) - np.log(base)[:, None, None]
-        with_pair = combined(parts, base, sample.codes, sample.weight)
-        without = combined(parts[:, :2], base, sample.codes, sample.weight)
-        over = gain(sample.weight, with_pair, without)
-        if over.exceeds(3.0):  # the best of many pairs is good by chance, too
-            found.append((over, (indices[i], indices[j]), with_pair))
-    found.sort(key=lambda one: -one[0].mean)
-    kept: list[tuple[Gain, tuple[ValueIndex, ValueIndex], Array]] = []
-    for one in found:  # two columns may say the same in other words, and so may their pairs
-        if len(kept) < MOST_PAIRS and not any(_same(one[2], other[2]) for other in kept):
-            kept.append(one)
-    return [(pair, over) for over, pair, _ in kept]
-
-
-def _same(a: Array, b: Array) -> bool:
-    """Whether two lists of log probabilities are practically the same."""
-    return bool(np.abs(a - b).mean() < 0.05 * np.abs(a - a.mean()).mean())
-
-
-@dataclass(frozen=True)
-class _QuickFit:
-    """Cross-fitted probabilities of the classes at the values that sampled rows have."""
-
-    cells: IntArray
-    """[2, s]: the number of the value of each row, and of the value and the fold together."""
-    counts: Array
-    """[K, C]: total weight of the rows with each value and class."""
-    of_folds: Array
-    """[K·F, C]: the same, for each fold."""
-    prior: Array
-    """[C]: what is added to the counts, the base rates times the concentration."""
-
-    @classmethod
-    def of(cls, codes: IntArray, sample: Sample, base: Array) -> _QuickFit:
-        """From the codes [s] of the values."""
-        encoded = import_arrow()[0].array(codes).dictionary_encode()  # quicker than to sort them
-        value = encoded.indices.to_numpy().astype(np.int64)
-        cells = np.stack([value, value * N_FOLDS + sample.folds])
-
-        def counted(cell: IntArray, size: int) -> Array:
-            place = cell * len(base) + sample.codes
-            found = np.bincount(place, sample.weight, size * len(base)).astype(np.float64)
-            return found.reshape(size, len(base))
-
-        n_values = len(encoded.dictionary)
-        counts, of_folds = counted(cells[0], n_values), counted(cells[1], n_values * N_FOLDS)
-        return cls(cells, counts, of_folds, concentration(counts, base) * base)
-
-    def loss(self, sample: Sample) -> float:
-        """The total log loss of the rows, each of which sees the other folds."""
-        (value, cell), own, ones = self.cells, sample.codes, np.ones(len(self.prior))
-        rest = self.counts[value, own] - self.of_folds[cell, own]
-        total = (self.counts @ ones)[value] - (self.of_folds @ ones)[cell]
-        p = (np.maximum(rest, 0.0) + self.prior[own]) / (np.maximum(total, 0.0) + self.prior.sum())
-        return -float(sample.weight @ np.log(p))
-
-    def log_proba(self) -> Array:
-        """Log probabilities [C, s] of the classes."""
-        value, cell = self.cells
-        rest = [
-            np.maximum(of_value[value] - of_fold[cell], 0.0) + prior
-            for of_value, of_fold, prior in zip(self.counts.T, self.of_folds.T, self.prior, strict=True)
-        ]
-        return np.asarray(np.log(np.array(rest) / np.sum(rest, axis=0)))
-
-
-def combined(parts: Array, base: Array, codes: IntArray, weight: Array, n_steps: int = 4) -> Array:
-    """Log probabilities [s] of labels if effects are added up, each times the best coefficient.
-
-    parts: [C, q, s], q effects on the log probability of each class. Newton's method.
-    """
-    n_classes, q, _ = parts.shape
-    X = parts[1:] - parts[0]  # log-odds to the first class
-    offsets = np.log(base[1:] / base[0])
-    own = codes == np.arange(1, n_classes)[:, None]
-    coefficients = np.full(q, 1.0 / q)
-    for step in range(n_steps + 1):
-        scores = np.array([coefficients @ x + offset for x, offset in zip(X, offsets, strict=True)])
-        largest = np.maximum(scores.max(axis=0), 0.0)
-        odds = np.exp(scores - largest)
-        total = odds.sum(axis=0) + np.exp(-largest)
-        if step == n_steps:
-            return np.asarray((own * scores).sum(axis=0) - largest - np.log(total))
-        slope, curve, mean = np.zeros(q), np.zeros((q, q)), np.zeros((q, len(codes)))
-        for x, proba, is_own in zip(X, odds / total, own, strict=True):
-            slope += x @ (weight * (is_own - proba))
-            expected = x * proba
-            curve += (expected * weight) @ x.T
-            mean += expected
-        curve -= (mean * weight) @ mean.T
-        ridge = 1e-6 * np.trace(curve) / q + 1e-9
-        coefficients = coefficients + np.linalg.solve(curve + ridge * np.eye(q), slope)
-    raise AssertionError
-
-
-def _pair_effects(
-    found: Sequence[tuple[tuple[ValueIndex, ValueIndex], Gain]],
-    counts: Sequence[ValueCounts],
-    class_factors: Array,
-    names: tuple[str, ...],
-) -> Iterator[Effect]:
-    """The effects of the pairs whose values repeat."""
-    for (pair, over), counted in zip(found, counts, strict=True):
-        if not counted.is_distinct:
-            keys, cells = counted.sorted()
-            yield _pair(pair, keys, cells[:-1] * class_factors, names, over)
-
-
-def _pair(
-    pair: tuple[ValueIndex, ...], keys: pa.Array, counts: Array, names: tuple[str, ...], over: Gain
-) -> Effect:
-    """The effects of a pair with the cells keys [K], which have these counts [K, F + 1, C]."""
-    tables = CrossFit.of(counts).tables()
-    cells: NDArray[np.int64] = keys.to_numpy()
-    return Effect(EffectEncoder(pair, cells, tables[-1], names), tables, counts, over)
-
-
 def refined(
     encoders: Sequence[EffectEncoder], rows: Sequence[LabelledRows], class_factors: Array, kept: float
 ) -> LearnedEffects:
@@ -386,56 +242,67 @@ def refined(
 
     encoders: with the counts of the rows before; kept: the share of these counts that is not forgotten.
     """
-    folds, effects = Folds(np.zeros(0, dtype=np.int64)), []
+    folds, nothing = Folds(np.zeros(0, dtype=np.int64)), Gain(0.0, 0.0)
+    told = [
+        (folds.of(r.numbers), r.codes, class_factors[r.codes] * (1.0 if r.weight is None else r.weight))
+        for r in rows
+    ]
     known: list[Codes] = [{} for _ in rows]
+    singles, groups = [], []
     for encoder in encoders:
-        index, counted = encoder.indices[0], _counts_of(encoder, kept)
-        for some, codes in zip(rows, known, strict=True):
-            if encoder.cells is None:
-                cells = index.values.cells(some.batch.column(index.column))
-            else:
-                cells = joint_cells(encoder.indices, some.batch, codes)
-            weight = class_factors[some.codes] * (1.0 if some.weight is None else some.weight)
-            counted.add(cells, folds.of(some.numbers), some.codes, weight)
-        keys, counts = counted.sorted()
-        nothing = Gain(0.0, 0.0)
         if encoder.cells is None:
-            tables = CrossFit.of(counts).tables()
-            after = EffectEncoder(
-                (replace(index, keys=values_as_keys(keys)),), None, tables[-1], encoder.classes
-            )
-            effects.append(Effect(after, tables, counts, nothing))
+            (index,), values = encoder.indices, _value_counts(encoder, kept)
+            for some, facts in zip(rows, told, strict=True):
+                values.add(index.values.of(some.batch), *facts)
+            keys, counts = values.sorted()
+            index = replace(index, keys=values_as_keys(keys))
+            fit = CrossFit.of(counts)
+            singles.append(_single(index, counts, fit, encoder.classes, nothing, keeps=True))
         else:
-            pair = encoder.indices
-            effects.append(_pair(pair, keys, counts[:-1], encoder.classes, nothing))
-    singles = tuple(effect for effect in effects if effect.encoder.cells is None)
-    pairs = tuple(effect for effect in effects if effect.encoder.cells is not None)
-    return LearnedEffects(singles, pairs, folds, optional=False).for_stream()
+            cells = _cell_counts(encoder, kept)
+            for some, codes, facts in zip(rows, known, told, strict=True):
+                cells.add(joint_codes(encoder.indices, some.batch, codes), *facts)
+            one = np.ones(len(class_factors))  # which the weights have been multiplied by
+            groups.append(_group(encoder.indices, cells, one, encoder.classes, nothing, keeps=True))
+    return LearnedEffects(tuple(singles), tuple(groups), folds, optional=False)
 
 
-def _counts_of(encoder: EffectEncoder, kept: float) -> ValueCounts:
-    """The counts of an encoder, times a number, as counts that can be added to."""
+def _value_counts(encoder: EffectEncoder, kept: float) -> ValueCounts:
+    """The counts of a column's effects, times a number, as counts that can be added to."""
     pa, _ = import_arrow()
     assert encoder.counts is not None
     _, n_folds, n_classes = encoder.counts.shape
-    if encoder.cells is not None:
-        keys = pa.array(encoder.cells)
-    else:
-        words = encoder.indices[0].keys
-        kind = pa.string() if words.dtype == object else pa.float64()
-        keys = pa.concat_arrays([pa.array(words, kind), pa.nulls(1, kind)])
+    words = encoder.indices[0].keys
+    kind = pa.string() if words.dtype == object else pa.float64()
     counted = ValueCounts(n_folds, n_classes, max(1_000, MOST_CELLS // (n_folds * n_classes)))
-    counted.keys, counted.counts = keys, encoder.counts * kept
+    counted.keys = pa.concat_arrays([pa.array(words, kind), pa.nulls(1, kind)])
+    counted.counts = encoder.counts * kept
     counted.n_rows = round(float(counted.counts.sum()))
+    return counted
+
+
+def _cell_counts(encoder: EffectEncoder, kept: float) -> CellCounts:
+    """The counts of a group's effects, times a number, as counts that can be added to."""
+    assert encoder.counts is not None
+    assert encoder.cells is not None
+    _, n_folds, n_classes = encoder.counts.shape
+    counted = CellCounts(n_folds, n_classes, max(1_000, MOST_GROUP_CELLS // (n_folds * n_classes)))
+    cell, fold, code = np.nonzero(encoder.counts)
+    counted.add(encoder.cells[cell], fold, code, kept * encoder.counts[cell, fold, code])
     return counted
 
 
 def effect_notes(effects: Sequence[EffectEncoder]) -> list[str]:
     """What the user should know about effects that are used, in words."""
-    singles = [effect.name for effect in effects if effect.cells is None]
-    pairs = [effect.name for effect in effects if effect.cells is not None]
-    return [
-        f"effects of the {words} of {listed(names)} on the target are further features"
-        for words, names in (("values", singles), ("pairs of values", pairs))
-        if names
+    words = "values", "pairs of values", "triples of values"
+    names = [[e.name for e in effects if len(e.indices) == n] for n in (1, 2, 3)]
+    notes = [
+        f"effects of the {what} of {listed(some)} on the target are further features"
+        for what, some in zip(words, names, strict=True)
+        if some
     ]
+    indices = {id(index): index for effect in effects for index in effect.indices}.values()
+    binned = sorted({str(index.values) for index in indices if index.is_binned})
+    if binned:
+        notes.append(f"in some of these pairs and triples, {listed(binned)} count in bins")
+    return notes

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ from scipy.special import gammaln
 
 from cavity.data.columns import CATEGORICAL
 from cavity.data.sampling import row_hash
-from cavity.data.values import ValueIndex, Values
+from cavity.data.values import Positions, ValueIndex, Values
 from cavity.typing import Array, IntArray
 
 if TYPE_CHECKING:
@@ -63,12 +64,10 @@ def base_rates(totals: Array) -> Array:
 
 def concentration(counts: Array, base: Array) -> float:
     """The most probable concentration of Dirichlet distributions behind counts [K, C] with mean [C]."""
-    totals = counts.sum(axis=1)
-    occurs = totals > 0.0
-    if not occurs.any():
-        return MOST_CONCENTRATION
     # The likelihood is a sum over totals and over the counts of each class, of which few differ.
-    sums = [_different(column) for column in (totals[occurs], *counts[occurs].T)]
+    sums = [_different(column) for column in (counts @ np.ones(len(base)), *counts.T)]
+    if not len(sums[0][0]):
+        return MOST_CONCENTRATION
     means = np.concatenate(
         [np.full(len(v), mean) for (v, _), mean in zip(sums, (1.0, *base), strict=True)]
     )
@@ -109,20 +108,17 @@ def _different(numbers: Array) -> tuple[Array, Array]:
     return np.add.reduceat(values * copies, starts) / joined, joined.astype(np.float64)
 
 
-def shrunken(counts: Array, base: Array) -> Array:
-    """Probabilities [K, C] of the classes at each value, from counts [K, C] and base rates [C]."""
-    a = concentration(counts, base)
-    return np.asarray((counts + a * base) / (counts.sum(axis=1, keepdims=True) + a))
-
-
 def effects(probabilities: Array, base: Array) -> Array:
     """Differences of log-odds to those of base rates: [K, 1] for two classes, [K, C] for more.
 
     >>> effects(np.array([[0.5, 0.5]]), np.array([0.8, 0.2])).round(3)
     array([[1.386]])
     """
-    odds = np.log(probabilities) - np.log1p(-probabilities) - (np.log(base) - np.log1p(-base))
-    return np.asarray(odds[:, 1:] if odds.shape[1] == 2 else odds)
+    if len(base) == 2:
+        odds = probabilities[:, 1:] / probabilities[:, :1]
+        return np.asarray(np.log(odds * (base[0] / base[1])))
+    odds = probabilities / (1.0 - probabilities)
+    return np.asarray(np.log(odds * ((1.0 - base) / base)))
 
 
 @dataclass(frozen=True)
@@ -141,13 +137,21 @@ class CrossFit:
     @classmethod
     def of(cls, counts: Array) -> CrossFit:
         """From counts [K, F + 1, C]."""
-        n_folds = counts.shape[1] - 1
-        inside = counts[:, :n_folds].sum(axis=1)
-        parts = [*(inside - counts[:, f] for f in range(n_folds)), inside, counts.sum(axis=1)]
-        parts = [np.maximum(part, 0.0) for part in parts]  # weights leave rounding errors
-        bases = [base_rates(part.sum(axis=0)) for part in parts]
-        fitted = [shrunken(part, base) for part, base in zip(parts, bases, strict=True)]
-        return cls(np.array(fitted), np.array(bases))
+        n_values, n_folds, n_classes = counts.shape
+        seen = np.ones((n_folds + 1, n_folds))  # which folds the rows of each fold, and new rows, see
+        seen[:-1] -= np.eye(n_folds)
+        seen[:-1, -1] = 0.0
+        ones, probabilities = np.ones(n_classes), np.empty((n_folds + 1, n_values, n_classes))
+        bases = np.empty((n_folds + 1, n_classes))
+        flat = counts.reshape(n_values, n_folds * n_classes)
+        for rates, base, folds in zip(probabilities, bases, seen, strict=True):
+            np.matmul(flat, np.kron(folds[:, None], np.eye(n_classes)), out=rates)
+            base[:] = base_rates(np.ones(n_values) @ rates)
+            a = concentration(rates, base)
+            total = rates @ ones
+            rates += a * base
+            rates /= (total + a)[:, None]
+        return cls(probabilities, bases)
 
     def log_proba(self) -> Array:
         """Cross-fitted log probabilities [K, F, C] of the rows of each fold."""
@@ -155,9 +159,11 @@ class CrossFit:
 
     def tables(self) -> Array:
         """Effects [F + 2, K + 1, k]; the last, of values that are not known, are 0."""
-        pairs = zip(self.probabilities, self.bases, strict=True)
-        known = np.array([effects(values, base) for values, base in pairs])
-        return np.concatenate([known, np.zeros_like(known[:, :1])], axis=1)
+        n_parts, n_values, n_classes = self.probabilities.shape
+        tables = np.zeros((n_parts, n_values + 1, 1 if n_classes == 2 else n_classes))
+        for table, values, base in zip(tables, self.probabilities, self.bases, strict=True):
+            table[:-1] = effects(values, base)
+        return tables
 
 
 class Gain(NamedTuple):
@@ -211,12 +217,12 @@ Codes: TypeAlias = dict[int, IntArray]
 
 @dataclass(frozen=True, eq=False)
 class EffectEncoder:
-    """The effects of the values of a column, or of a pair of columns."""
+    """The effects of the values of a column, or of a group of two or three."""
 
     indices: tuple[ValueIndex, ...]
-    """One, or two for a pair."""
+    """One, or two or three for a group."""
     cells: IntArray | None
-    """[K] of a pair: the codes that occur together, sorted, as one number a·n_codes + b."""
+    """[K] of a group: the codes that occur together, sorted, as one number; see `joint_codes`."""
     table: Array
     """[K + 1, k]: the effects; the last are those of values that are not known."""
     classes: tuple[str, ...]
@@ -227,8 +233,8 @@ class EffectEncoder:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns; that of a pair of parts of the same dates is there once."""
-        return tuple(dict.fromkeys(index.column for index in self.indices))
+        """Names of the columns; that of a group of parts of the same dates is there once."""
+        return tuple(dict.fromkeys(name for index in self.indices for name in index.values.columns))
 
     @property
     def name(self) -> str:
@@ -246,36 +252,39 @@ class EffectEncoder:
 
         known: codes of the batch that were found before; others are added.
         """
-        for index in self.indices:
-            if id(index) not in known:
-                known[id(index)] = index.codes(batch.column(index.column))
-        codes = [known[id(index)] for index in self.indices]
-        if self.cells is None:
-            return codes[0]
-        return position_of(self.cells, joint_codes(self.indices, codes))
+        if self.cells is not None:
+            return self._positions(joint_codes(self.indices, batch, known))
+        (index,) = self.indices
+        if id(index) not in known:
+            known[id(index)] = index.codes(batch)
+        return known[id(index)]
+
+    @cached_property
+    def _positions(self) -> Positions:
+        assert self.cells is not None
+        return Positions(self.cells)
 
     def encode(self, batch: pa.RecordBatch, out: Array, known: Codes | None = None) -> None:
         """Write the effects of a record batch into out [t, k]; known: as in `rows_of`."""
         out[:] = self.table[self.rows_of(batch, {} if known is None else known)]
 
 
-def joint_codes(indices: Sequence[ValueIndex], codes: Sequence[IntArray]) -> IntArray:
-    """Codes [t] of two columns as one number; −1 where one of them has a value that is not known."""
-    (a, b), (first, second) = indices, codes
-    joint = first * (b.n_values + 2) + second
-    joint[(first > a.n_values) | (second > b.n_values)] = -1
-    return joint
+def joint_codes(indices: Sequence[ValueIndex], batch: pa.RecordBatch, known: Codes) -> IntArray:
+    """Codes [t] of some columns as one number; −1 where one of them has a value that is not known.
 
-
-def position_of(sorted_keys: IntArray, wanted: IntArray) -> IntArray:
-    """Positions [t] of numbers among sorted keys [K]; K for those that are not there.
-
-    >>> position_of(np.array([2, 5]), np.array([5, 3, 2])).tolist()
-    [1, 2, 0]
+    The codes are the digits of the number: (a·n_codes + b)·n_codes + c, with the number of codes of the
+    second and third column. known: codes of the batch that were found before; others are added.
     """
-    found = np.searchsorted(sorted_keys, wanted)
-    inside = np.minimum(found, len(sorted_keys) - 1)
-    return np.where(sorted_keys[inside] == wanted, inside, len(sorted_keys))
+    joint, strange = np.zeros(batch.num_rows, dtype=np.int64), np.zeros(batch.num_rows, dtype=bool)
+    for index in indices:
+        if id(index) not in known:
+            known[id(index)] = index.codes(batch)
+        codes = known[id(index)]
+        joint *= index.n_codes
+        joint += codes
+        strange |= codes > index.n_values
+    joint[strange] = -1
+    return joint
 
 
 def effects_as_state(effects: Sequence[EffectEncoder]) -> dict[str, object]:

@@ -30,16 +30,39 @@ DATE_PARTS = {
 
 
 class Values(NamedTuple):
-    """What has values that may have effects: a column, or a part of the dates of a column."""
+    """What has values that may have effects: a column, a part of its dates, or a difference of two."""
 
     column: str
     kind: str
     """Numeric, boolean, categorical or date."""
     part: str = WHOLE
     """One of `DATE_PARTS`, or the column itself."""
+    minus: str = ""
+    """Column of whole numbers that is subtracted from this one; "" if none is."""
 
     def __str__(self) -> str:
+        if self.minus:
+            return f"{self.column} − {self.minus}"
         return f"{self.column}: {self.part}" if self.part else self.column
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns: one, or two of a difference."""
+        return (self.column, self.minus) if self.minus else (self.column,)
+
+    def of(self, batch: pa.RecordBatch) -> pa.Array:
+        """The cells of a record batch that has the columns, as those of `cells`.
+
+        >>> import pyarrow
+        >>> batch = pyarrow.RecordBatch.from_pydict({"leaves": [600, 1400], "lands": [700, None]})
+        >>> Values("lands", "numeric", minus="leaves").of(batch).to_pylist()
+        [100.0, None]
+        """
+        cells = self.cells(batch.column(self.column))
+        if not self.minus:
+            return cells
+        less = Values(self.minus, self.kind).cells(batch.column(self.minus))
+        return import_arrow()[1].subtract(cells, less)
 
     def cells(self, array: pa.Array) -> pa.Array:
         """The cells of a column as strings or doubles, null where they are missing or not finite.
@@ -178,9 +201,46 @@ class ValueCounts:
         return keys.drop_null(), counts
 
 
+_LARGEST = 2.0**53
+"""Whole numbers up to this one are exact in a float64."""
+_TABLE_NUMBERS = 4_000_000
+"""Most numbers of a table that is looked up instead of a search."""
+
+
+class Positions:
+    """Positions of whole numbers among sorted ones [K]; K for those that are not there.
+
+    >>> Positions(np.array([2, 5]))(np.array([5, 3, 2, -1, 9])).tolist()
+    [1, 2, 0, 2, 2]
+    """
+
+    def __init__(self, keys: IntArray) -> None:
+        self._keys = keys
+        self._table: NDArray[np.int32] | None = None
+        if len(keys) and int(keys[-1]) - int(keys[0]) < _TABLE_NUMBERS:
+            # The last two are for smaller and for larger numbers.
+            self._table = np.full(int(keys[-1] - keys[0]) + 3, len(keys), dtype=np.int32)
+            self._table[keys - keys[0] + 1] = np.arange(len(keys), dtype=np.int32)
+
+    def __call__(self, wanted: IntArray) -> NDArray[np.int64]:
+        """Positions [t] of numbers [t]."""
+        keys, positions = self._keys, np.empty(len(wanted), dtype=np.int64)
+        if not len(keys):
+            positions[:] = 0
+        elif self._table is not None:
+            places = np.clip(wanted, keys[0] - 1, keys[-1] + 1)
+            places -= keys[0] - 1
+            positions[:] = self._table[places]
+        else:
+            order = np.argsort(wanted)  # a search for neighbours is quicker
+            found = np.minimum(np.searchsorted(keys, wanted[order]), len(keys) - 1)
+            positions[order] = np.where(keys[found] == wanted[order], found, len(keys))
+        return positions
+
+
 @dataclass(frozen=True, eq=False)
 class ValueIndex:
-    """The code of each cell of a column.
+    """The code of each cell of a column, or of a difference of two.
 
     Codes 0 … K − 1 are values or bins, K is a missing cell, and K + 1 a value that is not known.
     """
@@ -191,24 +251,24 @@ class ValueIndex:
     is_binned: bool = False
 
     @property
-    def column(self) -> str:
-        """Name of the column."""
-        return self.values.column
-
-    @property
     def n_values(self) -> int:
         """Number K of values or bins."""
         return len(self.keys) + self.is_binned
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes, K + 2."""
+        return self.n_values + 2
 
     @cached_property
     def _words(self) -> pa.Array:
         pa, _ = import_arrow()
         return pa.array(self.keys, pa.string())
 
-    def codes(self, array: pa.Array) -> NDArray[np.int64]:
-        """Codes [t] of an Arrow array."""
+    def codes(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """Codes [t] of the rows of an Arrow record batch that has the columns."""
         _, pc = import_arrow()
-        cells = self.values.cells(array)
+        cells = self.values.of(batch)
         missing, other = self.n_values, self.n_values + 1
         if self.values.kind == CATEGORICAL:
             values, positions = _distinct(cells)
@@ -219,6 +279,10 @@ class ValueIndex:
         numbers = cells.to_numpy(zero_copy_only=False)
         if self.is_binned:
             codes: NDArray[np.int64] = np.searchsorted(self.keys, numbers, side="right")
+        elif self._whole is not None:
+            whole = np.where(np.abs(numbers) < _LARGEST, numbers, 0.0).astype(np.int64)
+            codes = self._whole(whole)
+            codes[(codes == missing) | (whole != numbers)] = other
         elif len(self.keys):
             codes = np.searchsorted(self.keys, numbers)
             inside = np.minimum(codes, len(self.keys) - 1)
@@ -227,6 +291,18 @@ class ValueIndex:
             codes = np.full(len(numbers), other)
         codes[np.isnan(numbers)] = missing
         return codes
+
+    @cached_property
+    def _whole(self) -> Positions | None:
+        """Positions of the values, if all are whole numbers that a float64 holds exactly."""
+        if not is_whole(self.keys):
+            return None
+        return Positions(self.keys.astype(np.int64))
+
+
+def is_whole(numbers: Array) -> bool:
+    """Whether all numbers are whole, and so small that a float64 holds their neighbours, too."""
+    return bool((np.floor(numbers) == numbers).all() and (np.abs(numbers) < _LARGEST).all())
 
 
 def values_as_keys(values: pa.Array) -> AnyArray:

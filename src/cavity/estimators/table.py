@@ -89,8 +89,9 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         is, on the log-odds scale, where a column has a certain value, learned from other rows and
         shrunken where rows are few. They help with codes, with strings of many levels, and with numbers
         that have special values. "auto" lets held-out rows decide, if there are 2,000 rows or more, for
-        those columns whose values tell more than their size. True takes all columns whose values repeat,
-        and "pairs" takes the best pairs of columns as well.
+        those columns whose values tell more than their size, and for the best pairs and triples of
+        columns. True takes all columns whose values repeat, and "pairs" takes the best pairs and triples
+        as well.
     cache_dir : path or None
         Where a temporary folder is made if the features of all rows take more than a quarter of the
         available memory, or more than 400 MB for files; None leaves it to the system.

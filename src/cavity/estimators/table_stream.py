@@ -96,7 +96,7 @@ def _first_effects(
     mode, n_rows = model.target_encoding, table.table.num_rows
     if mode is False or (mode == "auto" and n_rows < FEWEST_ROWS_TO_HOLD_OUT):
         return None
-    effects = learn_effects(
+    return learn_effects(
         over_rows,
         model.preprocessor_.encoders_,
         n_rows,
@@ -104,10 +104,8 @@ def _first_effects(
         [str(value) for value in model.labels_.values],
         np.zeros(0, dtype=np.int64),
         mode,
+        for_stream=True,
     )
-    if effects is not None and mode == "auto":  # nothing is held out that could judge pairs
-        effects = replace(effects, pairs=()) if effects.singles else None
-    return None if effects is None else effects.for_stream()
 
 
 def _class_factors(model: TableClassifier) -> Array:

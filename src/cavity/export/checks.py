@@ -188,10 +188,13 @@ def _check_encoder(encoder: NumericEncoder | CategoricalEncoder | DateEncoder) -
 def _check_effect(effect: EffectEncoder, kinds: dict[str, str], n_classes: int) -> None:
     """Check value effects: their columns and values, and the table of effects."""
     for index in effect.indices:
-        what, kind, part = f"values of {index.column!r}", index.values.kind, index.values.part
-        agree(f"kind of {index.column!r}", kind, kinds.get(index.column))
+        what, kind, part = f"values of {index.values!s}", index.values.kind, index.values.part
+        for column in index.values.columns:
+            agree(f"kind of {column!r}", kind, kinds.get(column))
         if part and (kind != DATE or part not in DATE_PARTS):
-            raise ModelFileError(f"its column {index.column!r} has the unknown part {part!r}")
+            raise ModelFileError(f"its column {index.values.column!r} has the unknown part {part!r}")
+        if index.values.minus and kind != NUMERIC:
+            raise ModelFileError(f"its {what} are no differences of numbers")
         if kind == CATEGORICAL:
             if index.is_binned or not has_type(index.keys.tolist(), list[str]):
                 raise ModelFileError(f"its {what} are not all text")
@@ -203,13 +206,14 @@ def _check_effect(effect: EffectEncoder, kinds: dict[str, str], n_classes: int) 
             raise ModelFileError(f"its {what} are not all different")
     n_rows = effect.indices[0].n_values + 1
     if effect.cells is not None:
-        check_array("pairs of values", effect.cells, (len(effect.cells),), kinds="i")
+        check_array("groups of values", effect.cells, (len(effect.cells),), kinds="i")
         if not len(effect.cells) or not (np.diff(effect.cells) > 0).all():
-            raise ModelFileError("its pairs of values do not increase")
+            raise ModelFileError("its groups of values do not increase")
         n_rows = len(effect.cells)
     if effect.counts is not None:
         _check_counts(effect, n_rows, n_classes)
-    agree("columns of an effect", len(effect.indices), 1 if effect.cells is None else 2)
+    if len(effect.indices) not in ((1,) if effect.cells is None else (2, 3)):
+        raise ModelFileError(f"one of its effects has {len(effect.indices)} columns")
     width = 1 if n_classes == 2 else n_classes
     agree("classes of an effect", len(effect.features), width)
     check_array("table of effects", effect.table, (n_rows + 1, width))

@@ -193,6 +193,28 @@ def test_effects_of_values_and_pairs():
         assert_allclose(served, model.predict_proba(rows), atol=1e-5)
 
 
+def test_effects_of_triples_and_differences():
+    rng = np.random.default_rng(0)
+    n = 4_000
+    table = pandas.DataFrame({"route": rng.choice(list("pqrst"), n), "left": rng.integers(0, 300, n)})
+    length = np.array([31, 44, 60, 75, 99])[np.searchsorted(list("pqrst"), table["route"])]
+    table["landed"] = (table["left"] + length + rng.integers(-9, 10, n)) % 300
+    table["day"] = rng.integers(1, 9, n)
+    of_day = 2.0 * rng.normal(size=9)[table["day"]]
+    score = 2.0 * np.sign((table["landed"] - table["left"]) % 300 - length) + of_day
+    y = score + rng.logistic(size=n) > 0.0
+    classifier = SEPClassifier(RBF(3.0), n_inducing=20, optimizer=None, random_state=0, n_jobs=1)
+    model = TableClassifier(classifier, target_encoding="pairs").fit(table, y)
+    effects = model.preprocessor_.effects_
+    assert {1, 2, 3} == {len(effect.indices) for effect in effects}
+    assert any(index.values.minus for effect in effects for index in effect.indices)
+    strange = table.assign(landed=np.where(rng.random(n) < 0.5, np.nan, 1e6), left=2.5)
+    exported = to_onnx(model)
+    for rows in (table, strange):
+        served = run_columns(exported, served_columns(rows, np.float64))["probabilities"]
+        assert_allclose(served, model.predict_proba(rows), atol=1e-5)
+
+
 def test_values_that_float32_does_not_tell_apart():
     table = frame().assign(account=np.arange(120) % 10 + 1_234_567_890)
     model = fitted(table, target_encoding=True)

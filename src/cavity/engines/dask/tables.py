@@ -144,11 +144,11 @@ def _pieces(table: Table) -> Sequence[Table | Delayed]:
     )
 
 
-def _opened(piece: Table | pandas.DataFrame) -> Table | None:
-    """The table of a piece; None if it is a partition without rows."""
+def _tables(piece: Table | pandas.DataFrame) -> list[Table]:
+    """The table of a piece; none if it is a partition without rows."""
     if isinstance(piece, Table):
-        return piece
-    return FrameTable(piece) if len(piece) else None
+        return [piece]
+    return [FrameTable(piece)] if len(piece) else []
 
 
 def _row_count(
@@ -158,10 +158,8 @@ def _row_count(
     weight: str | None,
 ) -> int:
     """Number of rows of a piece that take part in training; runs on a worker."""
-    table = _opened(piece)
-    if table is None:
-        return 0
-    return sum(len(rows.codes) for rows in labelled_rows(table, [], preprocessor.typed, classes, weight))
+    read = [], preprocessor.typed, classes, weight
+    return sum(len(rows.codes) for table in _tables(piece) for rows in labelled_rows(table, *read))
 
 
 def _summarised(
@@ -173,10 +171,9 @@ def _summarised(
     weight: str | None,
 ) -> S:
     """The summary of a piece whose first row has this number; runs on a worker."""
-    summary, table = deepcopy(empty), _opened(piece)
-    if table is not None:
-        read = summary.columns, preprocessor.typed, classes, weight, first
-        for rows in labelled_rows(table, *read):
+    summary = deepcopy(empty)
+    for table in _tables(piece):
+        for rows in labelled_rows(table, summary.columns, preprocessor.typed, classes, weight, first):
             summary.add(rows)
     return summary
 
@@ -194,11 +191,15 @@ def _encoded(
     weight: str | None,
 ) -> Partition:
     """Read and encode a piece whose first row has this number; runs on a worker."""
-    table = _opened(piece)
-    if table is None:
+    parts = [
+        rows
+        for table in _tables(piece)
+        for rows in encoded_rows(table, preprocessor, classes, weight, effects, first)
+    ]
+    if not parts:
         d = preprocessor.n_features_out_ + (0 if effects is None else len(effects.features))
         none = None if weight is None else np.empty(0)
         return Partition(np.empty((0, d), np.dtype(preprocessor.dtype_)), classes.values[:0], none)
-    rows = joined_rows(encoded_rows(table, preprocessor, classes, weight, effects, first))
+    rows = joined_rows(parts)
     weights = None if rows.weight is None else rows.weight.astype(np.float64, copy=False)
     return Partition(rows.X, classes.values[rows.codes], weights)

@@ -33,7 +33,7 @@ from cavity.data.columns import (
 from cavity.data.effects import EffectEncoder
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
-from cavity.data.values import ValueIndex
+from cavity.data.values import ValueIndex, is_whole
 from cavity.export.onnx.graph import Graph, Value
 from cavity.typing import Array
 
@@ -188,14 +188,12 @@ def _differ_in_float32(index: ValueIndex) -> bool:
     """Whether float32 tells the values of a column of numbers apart."""
     if index.values.kind not in (NUMERIC, BOOLEAN):
         return True
+    if index.values.minus:
+        return False  # small differences may be those of large numbers
     rounded = index.keys.astype(np.float32)
-    if index.is_binned or not _is_whole(index.keys):
+    if index.is_binned or not is_whole(index.keys):
         return bool((np.diff(rounded) > 0.0).all())
     return bool((rounded == index.keys).all())
-
-
-def _is_whole(keys: Array) -> bool:
-    return bool((np.floor(keys) == keys).all() and (np.abs(keys) < 2.0**53).all())
 
 
 def _check_precision(preprocessor: TablePreprocessor, dtype: DTypeLike) -> None:
@@ -203,34 +201,37 @@ def _check_precision(preprocessor: TablePreprocessor, dtype: DTypeLike) -> None:
         for index in effect.indices:
             if _differ_in_float32(index):
                 continue
+            column = str(index.values)
             if np.dtype(dtype) == np.float32:
                 raise ValueError(
-                    f'input_dtype="float32" does not tell the values of column {index.column!r} apart; '
+                    f'input_dtype="float32" does not tell the values of column {column!r} apart; '
                     'leave it out, or use "float64"'
                 )
-            if not _is_whole(index.keys):
+            if not is_whole(index.keys):
                 raise TypeError(
-                    f"column {index.column!r} has effects of values that differ by less than float32 "
+                    f"column {column!r} has effects of values that differ by less than float32 "
                     "can tell, which have no ONNX form; fit with target_encoding=False"
                 )
 
 
 def _effects(effect: EffectEncoder, graph: Graph, missing_words: Mapping[str, Sequence[str]]) -> Value:
-    """Look up the effects [N, k] of the values in one column or in two, which are inputs already.
+    """Look up the effects [N, k] of the values in one to three columns, which are inputs already.
 
     missing_words: words that stand for a missing value, by column.
     """
-    codes = [_codes(index, graph, missing_words.get(index.column, ())) for index in effect.indices]
-    row = codes[0]
+    row, *more = (
+        _codes(index, graph, missing_words.get(index.values.column, ())) for index in effect.indices
+    )
     if effect.cells is not None:
-        joint = codes[0].op("Mul", np.int64(effect.indices[1].n_values + 2)).op("Add", codes[1])
-        row = _looked_up(joint, "keys_int64s", effect.cells.tolist(), len(effect.cells))
+        for index, code in zip(effect.indices[1:], more, strict=True):
+            row = row.op("Mul", np.int64(index.n_codes)).op("Add", code)
+        row = _looked_up(row, "keys_int64s", effect.cells.tolist(), len(effect.cells))
     return graph.op("Gather", effect.table, row.op("Reshape", np.array([-1], dtype=np.int64)), axis=0)
 
 
 def _codes(index: ValueIndex, graph: Graph, missing_words: Sequence[str]) -> Value:
     """The codes [N, 1] of the cells of an input."""
-    x, missing, other = Value(graph, index.column), index.n_values, index.n_values + 1
+    x, missing, other = Value(graph, index.values.column), index.n_values, index.n_values + 1
     if index.values.kind == CATEGORICAL:
         words = {word: code for code, word in enumerate(index.keys.tolist())}
         words = {**dict.fromkeys(("", *missing_words), missing), **words}
@@ -245,19 +246,21 @@ def _codes(index: ValueIndex, graph: Graph, missing_words: Sequence[str]) -> Val
         number, keys = x.cast(np.float64), index.keys
     else:
         x = x.cast(np.float64)
+        if index.values.minus:  # a difference with an infinite number is infinite or NaN
+            x = x - Value(graph, index.values.minus).cast(np.float64)
         is_missing = graph.op("Or", x.op("IsNaN"), x.op("IsInf"))
         number, keys = is_missing.where(0.0, x), index.keys
-        if not _is_whole(keys):  # numbers may come as float32
+        if not is_whole(keys):  # numbers may come as float32
             number = number.cast(np.float32)
             keys = keys.astype(np.float32)
     if index.is_binned:
         above = number.cast(np.float64).op("GreaterOrEqual", keys.astype(np.float64)[None])
         code = above.cast(np.int64).op("ReduceSum", np.array([1], dtype=np.int64), keepdims=1)
-    elif _is_whole(index.keys):
-        is_whole = number.op("Floor").op("Equal", number)
-        whole = is_whole.where(number, 0.0).cast(np.int64)
+    elif is_whole(index.keys):
+        exact = number.op("Floor").op("Equal", number)
+        whole = exact.where(number, 0.0).cast(np.int64)
         code = _looked_up(whole, "keys_int64s", keys.astype(np.int64).tolist(), other)
-        code = is_whole.op("Where", code, np.int64(other))
+        code = exact.op("Where", code, np.int64(other))
     else:
         code = _looked_up(number, "keys_floats", keys.tolist(), other)
     return is_missing.op("Where", np.int64(missing), code)

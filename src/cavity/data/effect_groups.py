@@ -1,0 +1,338 @@
+"""Which groups of columns have effects: pairs and triples whose values say more together than apart.
+
+Groups are judged on some rows, which see the labels of all others. That takes the counts of all rows:
+the values of a group that occur together, its cells, may be nearly as many as the rows, and a sample of
+the rows would hardly meet a cell twice. But only the cells of the judging rows are counted.
+
+Pairs are chosen one after the other, each for what it adds to the effects of all columns and of the
+pairs before. Then the chosen pairs are tried with a third column, in bins, and triples are chosen
+likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.data.columns import CATEGORICAL, NUMERIC
+from cavity.data.effect_counts import Sample
+from cavity.data.effects import N_FOLDS, Gain, base_rates, concentration, gain
+from cavity.data.parts import import_arrow
+from cavity.data.sampling import hashed_rows
+from cavity.data.values import ValueIndex, Values, is_whole
+from cavity.typing import Array, IntArray
+
+GROUP_COLUMNS = 20
+"""Columns whose pairs are compared: those whose values say most about the label."""
+SUBTRACTED, MOST_DIFFERENCES = 5, 3
+"""Columns whose differences are tried, and differences that take part in groups: those that say most."""
+BINS = 16
+"""Bins of a smooth column in a group, and of the third column of a triple."""
+FINALISTS = 24
+"""Pairs that are compared with the sum of the effects of their columns."""
+THIRDS = 8
+"""Columns that are tried as the third of a pair: those that say most."""
+MOST_PAIRS, MOST_GROUPS = 6, 10
+"""Most pairs that are chosen, and most pairs and triples together."""
+_JUDGING_NUMBERS = 40_000
+"""Number of the judging rows times that of the classes."""
+_DENSE_CELLS = 2**16
+"""Groups that can have more cells are counted at those of the judging rows only."""
+_MIXER, _BUCKET_BITS = 0x9E3779B1, 20
+"""2³² over the golden ratio, for Fibonacci hashing, and bits of the number of a bucket."""
+_ALL = slice(None)
+_MOST_CELLS = 2**53
+"""Groups that could have more cells are left out: their numbers must fit into 64 bits."""
+
+
+class CountedColumn(NamedTuple):
+    """A column that may be part of a group."""
+
+    index: ValueIndex
+    weights: Array
+    """[K]: total weight of the rows with each value."""
+    is_exact: bool
+    """Whether its values say more than bins of neighbours do."""
+
+
+class FoundGroup(NamedTuple):
+    """A group of columns whose effects say more than those of its parts."""
+
+    indices: tuple[ValueIndex, ...]
+    gain: Gain
+
+
+def binned(index: ValueIndex, weights: Array) -> ValueIndex:
+    """An index of a column of numbers by bins of about equal weight; that of few values as it is."""
+    if index.values.kind == CATEGORICAL or index.n_values <= 2 * BINS:
+        return index
+    middle = (np.cumsum(weights) - 0.5 * weights) / weights.sum()
+    starts = np.flatnonzero(np.diff(np.floor(BINS * middle))) + 1
+    return ValueIndex(index.values, index.keys[starts], is_binned=True)
+
+
+def best_groups(columns: Sequence[CountedColumn], sample: Sample, n_classes: int) -> list[FoundGroup]:
+    """The pairs and triples whose effects say most beyond the effects of columns and of each other.
+
+    columns: those whose values say most about the label first.
+    """
+    rows = _Rows(sample, n_classes)
+    coded = [rows.column(column) for column in columns[:GROUP_COLUMNS]]
+    differences = [rows.column(column) for column in _differences(columns, sample)]
+    coded += sorted(differences, key=lambda column: rows.loss(column.log_proba))[:MOST_DIFFERENCES]
+    choice = _Choice(rows, [column.log_proba for column in coded])
+    pairs = choice.extended(_promising_pairs(coded, rows), MOST_PAIRS)
+    choice.extended(_triples(pairs, coded, rows), MOST_GROUPS)
+    return choice.found
+
+
+def _differences(columns: Sequence[CountedColumn], sample: Sample) -> Iterator[CountedColumn]:
+    """The differences of columns that seem to have the same unit.
+
+    These are whole numbers with effects of their own, such as the minutes of a departure and of an
+    arrival, that have most values in common.
+    """
+    many = [
+        column
+        for column in columns
+        if column.is_exact
+        and column.index.values.kind == NUMERIC
+        and column.index.n_values > 2 * BINS
+        and is_whole(column.index.keys)
+    ]
+    for a, b in combinations(many[:SUBTRACTED], 2):
+        common = len(np.intersect1d(a.index.keys, b.index.keys, assume_unique=True))
+        if 4 * common > 3 * (a.index.n_values + b.index.n_values - common):
+            values = Values(a.index.values.column, NUMERIC, minus=b.index.values.column)
+            cells = [values.of(batch).to_numpy(zero_copy_only=False) for batch in sample.batches]
+            numbers = np.concatenate(cells)
+            keys, counts = np.unique(numbers[np.isfinite(numbers)], return_counts=True)
+            if len(keys) > 2 and 2 * len(keys) <= len(numbers):
+                yield CountedColumn(ValueIndex(values, keys), counts.astype(np.float64), True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """A column whose cells are coded."""
+
+    index: ValueIndex
+    coarse: ValueIndex
+    """The column in bins, if it has many values."""
+    codes: NDArray[np.int32]
+    """[s]"""
+    log_proba: Array
+    """[C, r]: of the classes, by the value alone, at the judging rows."""
+
+
+class _Candidate(NamedTuple):
+    """A pair or triple of columns that may be chosen."""
+
+    columns: tuple[_Column, ...]
+    log_proba: Array
+    """[C, r]: of the classes, by the cell, at the judging rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """A pair or triple of columns, with the cells of many rows."""
+
+    candidate: _Candidate
+    rows: IntArray | slice
+    """[k]: those that are counted: all rows in the cells of the judging rows, and some others."""
+    cells: IntArray
+    """[k]: the numbers of their cells."""
+    n_cells: int
+
+
+class _Rows:
+    """Rows of a table, some of which judge."""
+
+    def __init__(self, sample: Sample, n_classes: int) -> None:
+        self._batches, self._n_classes = sample.batches, n_classes
+        self._folds, self._weight = sample.folds.astype(np.int32), sample.weight
+        self._place = self._folds * np.int32(n_classes) + sample.codes.astype(np.int32)
+        totals = np.bincount(sample.codes, sample.weight, n_classes)
+        self.base = base_rates(totals.astype(np.float64))
+        n = len(sample.codes)
+        self._judges = hashed_rows(n, min(n, _JUDGING_NUMBERS // n_classes))
+        self.codes, self.weight = sample.codes[self._judges], sample.weight[self._judges]
+        self._bins: dict[int, _Column] = {}
+
+    def column(self, column: CountedColumn) -> _Column:
+        """A column as it takes part in pairs."""
+        coarse = binned(column.index, column.weights)
+        return self._of(column.index if column.is_exact else coarse, coarse)
+
+    def in_bins(self, column: _Column) -> _Column:
+        """A column as the third one of a triple."""
+        if column.index is column.coarse:
+            return column
+        if id(column) not in self._bins:
+            self._bins[id(column)] = self._of(column.coarse, column.coarse)
+        return self._bins[id(column)]
+
+    def _of(self, index: ValueIndex, coarse: ValueIndex) -> _Column:
+        codes = np.concatenate([index.codes(batch) for batch in self._batches])
+        log_proba = self._cross_fitted(codes, index.n_codes, _ALL)
+        return _Column(index, coarse, codes.astype(np.int32), log_proba)
+
+    def pair(self, a: _Column, b: _Column) -> _Group:
+        """Two columns."""
+        cells = a.codes.astype(np.int64) * b.index.n_codes + b.codes
+        return self._group((a, b), cells, a.index.n_codes * b.index.n_codes, _ALL)
+
+    def triple(self, pair: _Group, third: _Column) -> _Group:
+        """A pair and one more column."""
+        cells = pair.cells * third.index.n_codes + third.codes[pair.rows]
+        columns = *pair.candidate.columns, third
+        return self._group(columns, cells, pair.n_cells * third.index.n_codes, pair.rows)
+
+    def _group(
+        self, columns: tuple[_Column, ...], cells: IntArray, n_cells: int, rows: IntArray | slice
+    ) -> _Group:
+        if n_cells > _DENSE_CELLS:
+            buckets = cells.astype(np.uint32) * np.uint32(_MIXER) >> np.uint32(32 - _BUCKET_BITS)
+            judged = np.zeros(2**_BUCKET_BITS, dtype=bool)
+            judged[buckets[self._judges_among(rows)]] = True
+            inside = np.flatnonzero(judged[buckets])
+            cells, rows = cells[inside], inside if isinstance(rows, slice) else rows[inside]
+            encoded = import_arrow()[0].array(cells).dictionary_encode()  # quicker than to sort them
+            cells, n_cells = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+        candidate = _Candidate(columns, self._cross_fitted(cells, n_cells, rows))
+        return _Group(candidate, rows, cells, n_cells)
+
+    def _judges_among(self, rows: IntArray | slice) -> IntArray:
+        """Positions of the judging rows among some rows."""
+        return self._judges if isinstance(rows, slice) else np.searchsorted(rows, self._judges)
+
+    def _cross_fitted(self, cells: IntArray, n_cells: int, rows: IntArray | slice) -> Array:
+        """Log probabilities [C, r] at the judging rows, from the cells [k] of some rows [k].
+
+        A judging row sees the rows of other folds, as in training.
+        """
+        shape = n_cells, N_FOLDS, self._n_classes
+        place = cells * (N_FOLDS * self._n_classes) + self._place[rows]
+        counts = np.bincount(place, self._weight[rows], int(np.prod(shape))).reshape(shape)
+        totals = counts.reshape(n_cells, -1) @ np.tile(np.eye(self._n_classes), (N_FOLDS, 1))
+        prior = concentration(totals, self.base) * self.base
+        cell = cells[self._judges_among(rows)]
+        others = (totals[cell] - counts[cell, self._folds[self._judges]]).T
+        np.maximum(others, 0.0, out=others)
+        others += prior[:, None]
+        return np.asarray(np.log(others / others.sum(axis=0)))
+
+    def loss(self, log_proba: Array) -> float:
+        """The mean log loss of the judging rows."""
+        own = log_proba[self.codes, np.arange(len(self.codes))]
+        return -float(self.weight @ own) / float(self.weight.sum())
+
+    def sum_of(self, parts: Sequence[Array]) -> tuple[Array, Array]:
+        """Log probabilities [C, r] if effects are added up, each times the best coefficient; these.
+
+        parts: log probabilities [C, r] by each effect.
+        """
+        effects = np.stack(parts, axis=1) - np.log(self.base)[:, None, None]
+        return combined(effects, self.base, self.codes, self.weight)
+
+    def gain(self, log_proba: Array, before: Array) -> Gain:
+        """What log probabilities gain over others, both [C, r]."""
+        own = self.codes, np.arange(len(self.codes))
+        return gain(self.weight, log_proba[own], before[own])
+
+
+class _Choice:
+    """Groups chosen one after the other, each for what it adds to those before."""
+
+    def __init__(self, rows: _Rows, columns: Sequence[Array]) -> None:
+        self._rows, self.found = rows, list[FoundGroup]()
+        self._log_proba, _ = rows.sum_of(columns)
+
+    def extended(self, candidates: Iterable[_Candidate], most: int) -> list[_Candidate]:
+        """Choose more groups, as long as there are fewer than `most` in total; return the new ones."""
+        left, chosen = list(candidates), list[_Candidate]()
+        while left and len(self.found) < most:
+            tried = []
+            self._log_proba, _ = self._rows.sum_of([self._log_proba])  # or any group would mend it
+            for group in left:
+                after, coefficients = self._rows.sum_of([self._log_proba, group.log_proba])
+                over = self._rows.gain(after, self._log_proba)
+                # The best of many is good by chance, too; and one that adds nothing now will not later.
+                # What other folds say about noise is slightly less than the truth where a row's own
+                # label is more, so that minus such an effect seems to help.
+                if coefficients[-1] > 0.0 and over.exceeds(3.0):
+                    tried.append((over, group, after))
+            if not tried:
+                break
+            over, group, self._log_proba = max(tried, key=lambda one: one[0].mean)
+            self.found.append(FoundGroup(tuple(column.index for column in group.columns), over))
+            chosen.append(group)
+            left = [other for _, other, _ in tried if other is not group]
+        return chosen
+
+
+def _promising_pairs(columns: Sequence[_Column], rows: _Rows) -> list[_Candidate]:
+    """The pairs that say most beyond the better one of their columns."""
+    losses = [rows.loss(column.log_proba) for column in columns]
+    trials = []
+    for i, j in combinations(range(len(columns)), 2):
+        a, b = columns[i].index, columns[j].index
+        if a.is_binned and b.is_binned:
+            continue  # a smooth function of two numbers, which needs no effects
+        names = {*a.values.columns, *b.values.columns}
+        if len(names) == 2 and (a.values.minus or b.values.minus):
+            continue  # a difference and one of its columns tell the other column, and no more
+        if a.n_codes * b.n_codes < _MOST_CELLS:
+            pair = rows.pair(columns[i], columns[j]).candidate
+            trials.append((min(losses[i], losses[j]) - rows.loss(pair.log_proba), pair))
+    trials.sort(key=lambda one: -one[0])
+    return [pair for less, pair in trials[:FINALISTS] if less > 0.0]
+
+
+def _triples(
+    pairs: Sequence[_Candidate], columns: Sequence[_Column], rows: _Rows
+) -> Iterator[_Candidate]:
+    """Pairs with each of some columns, in bins."""
+    for one in pairs:
+        pair = rows.pair(*one.columns)
+        n_cells = float(np.prod([float(column.index.n_codes) for column in one.columns]))
+        for third in [column for column in columns if column not in one.columns][:THIRDS]:
+            coarse = rows.in_bins(third)
+            if n_cells * coarse.index.n_codes < _MOST_CELLS:
+                yield rows.triple(pair, coarse).candidate
+
+
+def combined(
+    parts: Array, base: Array, codes: IntArray, weight: Array, n_steps: int = 4
+) -> tuple[Array, Array]:
+    """Log probabilities [C, s] if effects are added up, each times the best coefficient; these [q].
+
+    parts: [C, q, s], q effects on the log probability of each class. Newton's method.
+    """
+    n_classes, q, _ = parts.shape
+    X = parts[1:] - parts[0]  # log-odds to the first class
+    offsets = np.log(base[1:] / base[0])
+    own = codes == np.arange(1, n_classes)[:, None]
+    coefficients = np.full(q, 1.0 / q)
+    for step in range(n_steps + 1):
+        scores = np.array([coefficients @ x + offset for x, offset in zip(X, offsets, strict=True)])
+        largest = np.maximum(scores.max(axis=0), 0.0)
+        odds = np.exp(scores - largest)
+        total = odds.sum(axis=0) + np.exp(-largest)
+        if step == n_steps:
+            log_total = largest + np.log(total)
+            return np.vstack([-log_total, scores - log_total]), coefficients
+        slope, curve, mean = np.zeros(q), np.zeros((q, q)), np.zeros((q, len(codes)))
+        for x, proba, is_own in zip(X, odds / total, own, strict=True):
+            slope += x @ (weight * (is_own - proba))
+            expected = x * proba
+            curve += (expected * weight) @ x.T
+            mean += expected
+        curve -= (mean * weight) @ mean.T
+        ridge = 1e-6 * np.trace(curve) / q + 1e-9
+        coefficients = coefficients + np.linalg.solve(curve + ridge * np.eye(q), slope)
+    raise AssertionError
