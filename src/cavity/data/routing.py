@@ -117,7 +117,10 @@ class EstimatorRouting(Routing):
 
     def __call__(self, X: AnyArray) -> IntArray:
         """Numbers [t] of the leaves of rows X [t, d]."""
-        found = values_of_estimator(self.estimator, X)
+        return self.of_values(values_of_estimator(self.estimator, X))
+
+    def of_values(self, found: AnyArray) -> IntArray:
+        """Numbers [t] of the leaves of rows for which the estimator has said `found` [t]."""
         place = np.minimum(np.searchsorted(self.values, found), len(self.values) - 1)
         return np.where(self.values[place] == found, place, len(self.values))
 

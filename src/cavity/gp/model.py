@@ -116,6 +116,13 @@ class Model:
         return self.posterior if self.local is None else self.local.naturals.posterior()
 
     @property
+    def views(self) -> list[Posterior]:
+        """The marginals of q in the views of all leaves; none if there are no leaves."""
+        if self.local is None:
+            return []
+        return [self._whole_posterior.view(leaf) for leaf in range(len(self.local.leaves))]
+
+    @property
     def calibration(self) -> Calibration:
         """The two numbers that calibrate the predictions."""
         return Calibration(self.inverse_temperature, self.residual_variance_scale)
