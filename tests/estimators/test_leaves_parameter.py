@@ -216,8 +216,6 @@ def test_what_needs_other_rows_is_refused():
     X, y = stripes(200)
     with pytest.raises(ValueError, match='does not go with method="vi"'):
         SVIClassifier(leaves=3).fit(X, y)
-    with pytest.raises(ValueError, match="partial_fit cannot learn with them"):
-        classifier().partial_fit(X, y)
     model = classifier(max_epochs=1, warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match="warm_start=True does not go with local inducing points"):
         model.fit(X, y)

@@ -270,7 +270,7 @@ def test_gradients_of_minibatches_have_the_mean_of_all_rows():
 
 
 def small_batches(source, size, chunk, seed=0):
-    from cavity.data import leaves
+    from cavity.data import routing as leaves
     from cavity.data.arrays import ArrayBlock
 
     before, leaves.ROWS_OF_A_CHUNK = leaves.ROWS_OF_A_CHUNK, chunk

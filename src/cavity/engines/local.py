@@ -175,7 +175,8 @@ class LocalEngine(Engine):
                     yield number, ArrayBlock(source, rows[part])
             return
         index = batch.index
-        assert not isinstance(index, slice)
+        if isinstance(index, slice):  # rows in order, as a stream reads them
+            index = np.arange(index.start, index.stop)
         loaded = batch.load() if isinstance(batch, LoadedBlock) else None
         for number, positions in by_leaf(leaf[index]):
             for part in even_parts(len(positions), -(-len(positions) // size)):

@@ -30,10 +30,10 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import block_diag, solve_triangular
 
 from cavity.data.routing import Routing
 from cavity.gp.kernels import BoundKernel
@@ -198,6 +198,13 @@ class LocalPrior(Prior):
         return RowPrior(ViewKernel(self.rows_kernel, local.rows_kernel, m), whitener)
 
 
+class Conditional(NamedTuple):
+    """Old values u given new ones v, under the prior: u is N(Tv, D)."""
+
+    T: Array
+    D: Array
+
+
 @dataclass(frozen=True)
 class Message:
     """What the sites of a leaf say about the global inducing values."""
@@ -263,6 +270,56 @@ class LocalNaturals(Naturals):
             shift -= messages[leaf].naturals.shift
             leaves[leaf], messages[leaf] = naturals, message
         return LocalNaturals(precision, shift, tuple(leaves), tuple(messages))
+
+    def scaled(self, factor: float) -> LocalNaturals:
+        """The sites counted `factor` times."""
+        return LocalNaturals.of([own.scaled(factor) for own in self.leaves], self.m)
+
+    def __add__(self, other: Naturals) -> LocalNaturals:
+        assert isinstance(other, LocalNaturals)
+        leaves = [own + theirs for own, theirs in zip(self.leaves, other.leaves, strict=True)]
+        return LocalNaturals.of(leaves, self.m)
+
+    def mixed_with(self, other: Naturals, gain: float) -> LocalNaturals:
+        """(1 − gain)·self + gain·other."""
+        return self.scaled(1.0 - gain) + other.scaled(gain)
+
+    def under(self, before: Prior, after: Prior) -> LocalNaturals:
+        """The same factors on the values at the inducing points, under another kernel."""
+        assert isinstance(before, LocalPrior)
+        assert isinstance(after, LocalPrior)
+        T = before.L_inverse @ after.L
+        leaves = [
+            own.mapped(block_diag(T, before.leaf(k).L_inverse @ after.leaf(k).L))
+            for k, own in enumerate(self.leaves)
+        ]
+        return LocalNaturals.of(leaves, self.m)
+
+    def carried_in_leaves(
+        self, whole: Conditional | None, parts: Mapping[int, Conditional]
+    ) -> LocalNaturals:
+        """The factors as factors on other values; the global ones (None: the same) and those of leaves.
+
+        Every view keeps its marginal, exactly. If the global values are others, what the noise D between
+        old and new ones has in common for rows of different leaves is lost: given the new values, leaves
+        are independent. Of all arrowheads, that is the nearest one to the exact answer.
+        """
+        same = Conditional(np.eye(self.m), np.zeros((self.m, self.m)))
+        T, D = same if whole is None else whole
+        m, noisy = T.shape[1], np.linalg.inv(np.eye(self.m) + self.precision @ D)
+        total = Naturals(self.precision, self.shift).seen_through(noisy, T)
+        leaves = list(self.leaves)
+        for k, message in enumerate(self.messages):
+            if whole is None and k not in parts:
+                continue
+            size = leaves[k].shift.shape[1] - self.m
+            T_k, D_k = parts.get(k, (np.eye(size), np.zeros((size, size))))
+            view = self.view(k).carried(block_diag(T, T_k), block_diag(D, D_k))
+            own = message.naturals.seen_through(noisy, T)
+            view.precision[:, :m, :m] -= total.precision - own.precision
+            view.shift[:, :m] -= total.shift - own.shift
+            leaves[k] = view
+        return LocalNaturals.of(leaves, m)
 
     def view(self, leaf: int) -> Naturals:
         """What all rows say about the values in the view of a leaf."""

@@ -184,13 +184,17 @@ def _with_leaves(source: RowSource, start: Start, n_latents: int) -> Source:
     """The rows with their leaves; refuse more leaves and points than memory allows."""
     assert start.leaves is not None
     source = rows_at_hand(source)
-    m, sizes = len(start.space.Z), start.leaves.sizes
+    require_memory_for_leaves(len(start.space.Z), start.leaves.sizes, n_latents)
+    return with_leaves(source, leaves_of_rows(source, start.leaves.routing))
+
+
+def require_memory_for_leaves(m: int, sizes: Sequence[int], n_latents: int) -> None:
+    """Refuse more leaves and points than memory allows: leaves with so many points, besides m."""
     require_memory(
         _LEAF_COPIES * 8 * n_latents * sum((m + size) ** 2 for size in sizes),
         f"{len(sizes):,} leaves with {max(sizes)} inducing points each, besides {m} for all rows",
         instead="fewer leaves (n_leaves), or fewer points (n_local, n_inducing)",
     )
-    return with_leaves(source, leaves_of_rows(source, start.leaves.routing))
 
 
 def _require_weight_on_both_sides(engine: Engine, held_out: HeldOut, fraction: float) -> None:

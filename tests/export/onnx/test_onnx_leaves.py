@@ -108,7 +108,7 @@ def test_what_has_no_form_is_refused(monkeypatch):
     boosted = GradientBoostingClassifier(n_estimators=2, random_state=0).fit(X, y)
     boosted.apply = lambda X: boosted.predict(X)
     fit = classifier(boosted, max_epochs=0.5).fit(X, y)
-    with pytest.raises(TypeError, match="GradientBoostingClassifier.*have no ONNX form"):
+    with pytest.raises(TypeError, match=r"GradientBoostingClassifier.*have no ONNX form"):
         to_onnx(fit)
     monkeypatch.setattr(onnx_graph, "MOST_BYTES", 1_000)
     with pytest.raises(ValueError, match="a file of ONNX has at most 2"):
