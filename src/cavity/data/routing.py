@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,7 +162,12 @@ def learn_from_estimator(source: Source, estimator: BaseEstimator) -> EstimatorR
         np.unique(values_of_estimator(estimator, block.load().X))
         for block in source.blocks(rows_to_look_at(source.n_features))
     ]
-    values = np.unique(np.concatenate(seen))
+    return routing_by_values(estimator, seen)
+
+
+def routing_by_values(estimator: BaseEstimator, seen: Iterable[AnyArray]) -> EstimatorRouting:
+    """The routing of a fitted estimator, with the values that it has said of rows."""
+    values = np.unique(np.concatenate(list(seen)))
     if len(values) >= MOST_LEAVES:
         raise ValueError(
             f"leaves={estimator!r} has {len(values):,} different values on these rows; at most "
@@ -187,6 +192,17 @@ def _sampled(source: RowSource, seed: int) -> RawRows:
 
 ROWS_OF_A_CHUNK = 512
 """About how many rows of one leaf a minibatch has: enough for products of matrices to be fast."""
+
+
+def leaves_in_order(counts: IntArray, start: int, stop: int) -> IntArray:
+    """The leaves of the rows `start` … `stop` − 1, if rows are in the order of their leaves.
+
+    counts: [K], number of rows of each leaf.
+
+    >>> leaves_in_order(np.array([2, 0, 3]), 1, 4)
+    array([0, 2, 2])
+    """
+    return np.searchsorted(np.cumsum(counts), np.arange(start, stop), side="right")
 
 
 def with_leaves(source: SomeSource, leaf: IntArray) -> SomeSource:

@@ -15,9 +15,17 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from cavity.data.arrays import ArrayBlock, ArraySource
-from cavity.data.routing import by_leaf
+from cavity.data.routing import (
+    EstimatorRouting,
+    Routing,
+    by_leaf,
+    learn_from_estimator,
+    leaves_of_rows,
+    with_leaves,
+)
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, hashed_rows
 from cavity.data.scaling import Scaling
 from cavity.data.source import Block, LoadedBlock, RawRows, RowSource, Source, even_parts, tile_rows
@@ -124,9 +132,9 @@ class LocalEngine(Engine):
         """Run a pass over rows of leaves: each tile has rows of one leaf, and meets its view."""
         leaf = self.source.leaf
         assert leaf is not None
-        counts, drawn = self._leaf_counts, self._leaf_counts
+        counts = self.leaf_counts
+        drawn = np.bincount(leaf if batch is None else leaf[batch.index], minlength=len(counts))
         if batch is not None:
-            drawn = np.bincount(leaf[batch.index], minlength=len(counts))
             batch = sampler.take(batch, self._log_predictive, self._held_out_mask)
 
         def work(
@@ -154,7 +162,8 @@ class LocalEngine(Engine):
         return total
 
     @cached_property
-    def _leaf_counts(self) -> IntArray:
+    def leaf_counts(self) -> IntArray:
+        """Number of rows of each leaf; where this engine has a shard of the rows, of all shards."""
         assert self.source.leaf is not None
         return np.bincount(self.source.leaf)
 
@@ -332,6 +341,16 @@ class LocalBackend:
             numbers = held_out_numbers(int(source.n_rows), source.n_features, fraction, seed)
         offset = None if source.offset is None else source.offset[numbers]
         return HeldOut(numbers, source.take(numbers), offset)
+
+    def with_leaves(self, source: RowSource, routing: Routing) -> RowSource:
+        """The rows with their leaves."""
+        assert isinstance(source, Source)
+        return with_leaves(source, leaves_of_rows(source, routing))
+
+    def routing_of(self, source: RowSource, estimator: BaseEstimator) -> EstimatorRouting:
+        """The routing of a user's estimator, with the values that a source's rows have."""
+        assert isinstance(source, Source)
+        return learn_from_estimator(source, estimator)
 
     def engine(
         self,

@@ -18,7 +18,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.arrays import ArraySource
-from cavity.data.routing import Routing, learn_from_estimator
+from cavity.data.routing import Routing
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RawRows, RowSource, Source, with_feature_set, with_offset
@@ -178,7 +178,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         seed = self._seed()
         routing = None
         if self._router is not None:
-            routing = learn_from_estimator(rows_at_hand(source), self._router)
+            routing = backend.routing_of(rows_at_hand(source), self._router)
 
         def configure(decided: ConfigFields | None = None) -> TrainingConfig:
             decided = decided or {}

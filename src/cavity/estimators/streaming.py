@@ -352,9 +352,9 @@ class TrainedGPClassifier(SparseGPClassifier):
                 config = self._stream_config(chunk.n_rows, routing)
                 trainer, record = self._resume_stream(chunk, config, LocalBackend(threads), routing)
                 settings = self._stream_settings(config, trainer.problem)
-                chunk = trainer.engine.source  # with the leaves of the rows
-                assert isinstance(chunk, ArraySource)
-                trainer, stream = absorb(trainer, record.stream, chunk, progress, settings)
+                rows = trainer.engine.source  # the chunk, with the leaves of its rows
+                assert isinstance(rows, ArraySource)
+                trainer, stream = absorb(trainer, record.stream, rows, progress, settings)
                 self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
             progress.finish()
         if first and self._given_points is None and not config.learn_inducing:

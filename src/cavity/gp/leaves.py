@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_TOTALS = ("n_rows", "n_visited", "weight", "objective", "log_predictive", "site_change")
+"""Sums over rows of all leaves."""
+
 
 @dataclass(frozen=True)
 class Leaves:
@@ -164,6 +167,16 @@ class LocalPrior(Prior):
         """Number of inducing points of the largest view."""
         return len(self.Z) + max(self.leaves.sizes)
 
+    @property
+    def m(self) -> int:
+        """Number of global inducing points."""
+        return len(self.Z)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of the points of the leaves."""
+        return self.leaves.sizes
+
     def with_points(self, points: tuple[Array, ...]) -> LocalPrior:
         """The same prior with other points in the leaves."""
         if points is self.leaves.points:
@@ -196,6 +209,28 @@ class LocalPrior(Prior):
         whitener = np.zeros((m + len(local.Z),) * 2, self.dtype)
         whitener[:m, :m], whitener[m:, m:] = self.whitener, local.whitener
         return RowPrior(ViewKernel(self.rows_kernel, local.rows_kernel, m), whitener)
+
+
+@dataclass(frozen=True)
+class PriorViews:
+    """What passes over rows of some leaves need of a `LocalPrior`, to be sent to another process."""
+
+    views: Mapping[int, RowPrior]
+    """What rows of a leaf meet, by leaf."""
+    m: int
+    """Number of global inducing points."""
+    sizes: tuple[int, ...]
+    """Numbers of the points of all leaves."""
+    dtype: Dtype
+
+    @property
+    def width(self) -> int:
+        """Number of inducing points of the largest view of all leaves."""
+        return self.m + max(self.sizes)
+
+    def view(self, leaf: int) -> RowPrior:
+        """What a pass over rows of a leaf needs of the prior."""
+        return self.views[leaf]
 
 
 class Conditional(NamedTuple):
@@ -377,6 +412,23 @@ class LocalPosterior(Posterior):
         return expected - self.log_partition
 
 
+@dataclass(frozen=True)
+class PosteriorViews(Posterior):
+    """The marginals of q in the views of some leaves, to be sent; as a `Posterior` it is empty."""
+
+    views: Mapping[int, Posterior] = field(kw_only=True)
+
+    @classmethod
+    def of(cls, views: Mapping[int, Posterior]) -> PosteriorViews:
+        """The views by leaf."""
+        nothing = Naturals.zeros(1, 0)
+        return cls(nothing.shift, nothing.precision, 0.0, nothing, views=views)
+
+    def view(self, leaf: int) -> Posterior:
+        """The marginal of the values in the view of a leaf."""
+        return self.views[leaf]
+
+
 @dataclass
 class LocalSums(Sums):
     """Sums of a pass over rows of several leaves: those that have no leaf are totals of all."""
@@ -397,7 +449,7 @@ class LocalSums(Sums):
         cls, parts: Mapping[int, Sums], shares: Mapping[int, float], m: int, sizes: tuple[int, ...]
     ) -> LocalSums:
         """The sums of leaves, taken together."""
-        n_latents = len(next(iter(parts.values())).shift)
+        n_latents = len(next(iter(parts.values())).shift) if parts else 1
         nothing = Naturals.zeros(n_latents, 0)
         return cls(
             n_rows=sum(part.n_rows for part in parts.values()),
@@ -429,8 +481,22 @@ class LocalSums(Sums):
         """A number that is not finite if an entry of the summed sites is not."""
         return sum(part.checksum for part in self.parts.values())
 
+    def __iadd__(self, other: Sums) -> LocalSums:
+        assert isinstance(other, LocalSums)
+        if not self.parts:
+            self.precision, self.shift = other.precision, other.shift  # their number of latents
+        for name in _TOTALS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for leaf, part in other.parts.items():
+            if leaf in self.parts:
+                self.parts[leaf] += part
+            else:
+                self.parts[leaf] = part
+            self.shares[leaf] = self.shares.get(leaf, 0.0) + other.shares[leaf]
+        return self
+
     def __imul__(self, factor: float) -> LocalSums:
-        for name in ("n_rows", "n_visited", "weight", "objective", "log_predictive", "site_change"):
+        for name in _TOTALS:
             setattr(self, name, getattr(self, name) * factor)
         for part in self.parts.values():
             part *= factor

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import clone
 
 from cavity.data.arrays import ArraySource
-from cavity.data.routing import Routing, by_leaf, learn_tree, leaves_of_rows, with_leaves
+from cavity.data.routing import Routing, by_leaf, learn_tree
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import ClassWeightedSource, RowSource, Source
@@ -150,7 +150,8 @@ def prepare(
             instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
         )
     if start.leaves is not None:
-        source = _with_leaves(source, start, rule.n_latents)
+        require_memory_for_leaves(m, start.leaves.sizes, rule.n_latents)
+        source = backend.with_leaves(rows_at_hand(source), start.leaves.routing)
     engine = backend.engine(source, scaling, rule.n_latents, held_out, n_directions)
     if held_out is not None:
         _require_weight_on_both_sides(engine, held_out, config.validation_fraction)
@@ -168,24 +169,16 @@ def prepare(
     )
 
 
-def rows_at_hand(source: RowSource) -> ArraySource:
-    """The rows of a source from which rows of leaves can be drawn: it must hold all in an array."""
+def rows_at_hand(source: RowSource) -> RowSource:
+    """The rows of a source from which rows of leaves can be drawn: in an array, or on a cluster."""
     rows = source.weighted_rows() if isinstance(source, ClassWeightedSource) else source
-    if not isinstance(rows, ArraySource):
+    if isinstance(rows, Source) and not isinstance(rows, ArraySource):
         raise ValueError(
             "local inducing points (leaves) need rows in an array, which may be a .npy file or sparse, "
             f"and these are in a {type(rows).__name__}: minibatches are drawn from a few leaves at a "
             "time; read the rows into an array first, or leave leaves out"
         )
     return rows
-
-
-def _with_leaves(source: RowSource, start: Start, n_latents: int) -> Source:
-    """The rows with their leaves; refuse more leaves and points than memory allows."""
-    assert start.leaves is not None
-    source = rows_at_hand(source)
-    require_memory_for_leaves(len(start.space.Z), start.leaves.sizes, n_latents)
-    return with_leaves(source, leaves_of_rows(source, start.leaves.routing))
 
 
 def require_memory_for_leaves(m: int, sizes: Sequence[int], n_latents: int) -> None:
@@ -244,7 +237,7 @@ def chosen_start(
 
 
 def _leaves_to_start(
-    source: Source,
+    source: RowSource,
     scaling: Scaling,
     config: TrainingConfig,
     kernel: Kernel | None,
