@@ -330,7 +330,8 @@ class LeafConditional:
     def of(cls, naturals: Naturals, m: int) -> LeafConditional:
         """Integrate the values of a leaf out of the summed sites of its view."""
         size = naturals.shift.shape[1] - m
-        precisions, shifts, curvatures, pulls, roots, slopes, means = [], [], [], [], [], [], []
+        precisions, shifts, curvatures, pulls = [], [], [], []
+        roots, slopes, means = [], [], []
         log_partition, constant = 0.0, 0.0
         for P, eta in zip(naturals.precision, naturals.shift, strict=True):
             B = np.array(P[m:, m:], order="C")
@@ -345,8 +346,9 @@ class LeafConditional:
             pulls.append(d @ J)
             log_partition += 0.5 * float(y @ y) - log_root
             constant += float(np.vdot(root, root) + d @ d) - size + 2.0 * log_root
-            for array, arrays in ((root, roots), (J, slopes), (d, means)):
-                arrays.append(array)
+            roots.append(root)
+            slopes.append(J)
+            means.append(d)
         divergence = Quadratic(stacked(curvatures), stacked(pulls), constant)
         message = Message(Naturals(stacked(precisions), stacked(shifts)), log_partition, divergence)
         return cls(message, tuple(roots), tuple(slopes), tuple(means))
