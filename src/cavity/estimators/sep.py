@@ -40,7 +40,7 @@ class SEPClassifier(TrainedGPClassifier):
         `config`), besides n_inducing for all rows: more capacity for many rows at the price of one leaf.
         A number is that of the leaves of a decision tree, learned on the labels. An estimator says by
         `apply` or `predict` which leaf a row is in. With "auto" and 20,000 rows or more, held-out rows
-        choose; None has no leaves. It needs rows in an array; `partial_fit`, warm_start and ONNX do not
+        choose; None has no leaves. It needs rows in an array or on a cluster, and warm_start does not
         go with it.
     scaling : {"auto", "standard", "robust", "quantile", "whiten"} or None
         How inputs are scaled. "standard": each feature centred and scaled by its standard deviation.
