@@ -116,6 +116,12 @@ class Model:
         return self.posterior if self.local is None else self.local.naturals.posterior()
 
     @property
+    def inducing_points(self) -> Array:
+        """All inducing points in the units of the inputs: those for all rows, then those of leaves."""
+        local = () if self.local is None else self.local.leaves.points
+        return self.scaling.invert(np.concatenate([self.Z, *local]))
+
+    @property
     def views(self) -> list[Posterior]:
         """The marginals of q in the views of all leaves; none if there are no leaves."""
         if self.local is None:

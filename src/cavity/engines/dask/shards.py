@@ -313,7 +313,7 @@ class ShardedSource(RowSource):
                 self.rows[i] = self._read(i)
             self._partitions = []
 
-    def by_leaf(self, routing: Routing, rows_of_a_leaf: int | None) -> ShardedSource:
+    def by_leaf(self, routing: Routing, rows_of_a_leaf: int | None = None) -> ShardedSource:
         """The same rows in the order of their leaves: a shard has rows of few leaves, a leaf few shards.
 
         In a leaf the order is random, but the same for any number of workers. rows_of_a_leaf: see
