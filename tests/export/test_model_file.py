@@ -149,8 +149,11 @@ def test_training_rows_are_not_in_the_file(path):
     assert rows[17].tobytes() not in path.read_bytes()
 
 
-def test_a_stream_goes_on_after_loading(path):
-    model = SEPClassifier(n_inducing=5, random_state=0).partial_fit(X[:30], LABELS[:30])
+@pytest.mark.parametrize("n_inducing", [5, 40])
+def test_a_stream_goes_on_after_loading(path, n_inducing):
+    model = SEPClassifier(n_inducing=n_inducing, random_state=0)
+    model.partial_fit(X[:10], LABELS[:10]).partial_fit(X[10:30], LABELS[10:30])
+    assert len(model.model_.Z) == min(n_inducing, 30)
     twin = round_trip(model, path)
     assert_same(twin, model)
     for one in (model, twin):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any
@@ -120,7 +120,10 @@ class EstimatorRouting(Routing):
 
     def __call__(self, X: AnyArray) -> IntArray:
         """Numbers [t] of the leaves of rows X [t, d]."""
-        found = values_of_estimator(self.estimator, X)
+        return self.of_values(values_of_estimator(self.estimator, X))
+
+    def of_values(self, found: AnyArray) -> IntArray:
+        """Numbers [t] of the leaves of rows for which the estimator has said `found` [t]."""
         place = np.minimum(np.searchsorted(self.values, found), len(self.values) - 1)
         return np.where(self.values[place] == found, place, len(self.values))
 
@@ -162,7 +165,12 @@ def learn_from_estimator(source: Source, estimator: BaseEstimator) -> EstimatorR
         np.unique(values_of_estimator(estimator, block.load().X))
         for block in source.blocks(rows_to_look_at(source.n_features))
     ]
-    values = np.unique(np.concatenate(seen))
+    return routing_by_values(estimator, seen)
+
+
+def routing_by_values(estimator: BaseEstimator, seen: Iterable[AnyArray]) -> EstimatorRouting:
+    """The routing of a fitted estimator, with the values that it has said of rows."""
+    values = np.unique(np.concatenate(list(seen)))
     if len(values) >= MOST_LEAVES:
         raise ValueError(
             f"leaves={estimator!r} has {len(values):,} different values on these rows; at most "
@@ -183,6 +191,17 @@ def _sampled(source: RowSource, seed: int) -> RawRows:
     """Rows that a routing is learned from."""
     size = min(_SAMPLE_ROWS, max(1_000, _SAMPLE_VALUES // source.n_features))
     return source.sample(size, np.random.default_rng(seed))
+
+
+def leaves_in_order(counts: IntArray, start: int, stop: int) -> IntArray:
+    """The leaves of the rows `start` … `stop` − 1, if rows are in the order of their leaves.
+
+    counts: [K], number of rows of each leaf.
+
+    >>> leaves_in_order(np.array([2, 0, 3]), 1, 4)
+    array([0, 2, 2])
+    """
+    return np.searchsorted(np.cumsum(counts), np.arange(start, stop), side="right")
 
 
 def with_leaves(source: SomeSource, leaf: IntArray, rows_of_a_leaf: int | None = None) -> SomeSource:

@@ -15,9 +15,18 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from cavity.data.arrays import ArrayBlock, ArraySource
-from cavity.data.routing import by_leaf, regrouped_batches
+from cavity.data.routing import (
+    EstimatorRouting,
+    Routing,
+    by_leaf,
+    learn_from_estimator,
+    leaves_of_rows,
+    regrouped_batches,
+    with_leaves,
+)
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler, hashed_rows, with_class_shares
 from cavity.data.scaling import Scaling
 from cavity.data.source import (
@@ -133,10 +142,10 @@ class LocalEngine(Engine):
         """Run a pass over rows of leaves: each tile has rows of one leaf, and meets its view."""
         leaf = self.source.leaf
         assert leaf is not None
-        counts, drawn, share = self._leaf_counts, self._leaf_counts, None
+        counts, share = self.leaf_counts, None
+        drawn = np.bincount(leaf if batch is None else leaf[batch.index], minlength=len(counts))
         if batch is not None:
             share = batch.share if isinstance(batch, ArrayBlock | LoadedBlock) else None
-            drawn = np.bincount(leaf[batch.index], minlength=len(counts))
             batch = sampler.take(batch, self._log_predictive, self._held_out_mask)
 
         def work(
@@ -164,7 +173,8 @@ class LocalEngine(Engine):
         return total
 
     @cached_property
-    def _leaf_counts(self) -> IntArray:
+    def leaf_counts(self) -> IntArray:
+        """Number of rows of each leaf; where this engine has a shard of the rows, of all shards."""
         assert self.source.leaf is not None
         return np.bincount(self.source.leaf)
 
@@ -347,6 +357,16 @@ class LocalBackend:
         rows, totals = source.take(numbers), source.class_totals
         judging = None if totals is None else with_class_shares(rows, totals)
         return HeldOut(numbers, rows, offset, judging)
+
+    def with_leaves(self, source: RowSource, routing: Routing, rows_of_a_leaf: int | None) -> RowSource:
+        """The rows with their leaves; rows_of_a_leaf: about how many of one a minibatch has."""
+        assert isinstance(source, Source)
+        return with_leaves(source, leaves_of_rows(source, routing), rows_of_a_leaf)
+
+    def routing_of(self, source: RowSource, estimator: BaseEstimator) -> EstimatorRouting:
+        """The routing of a user's estimator, with the values that a source's rows have."""
+        assert isinstance(source, Source)
+        return learn_from_estimator(source, estimator)
 
     def engine(
         self,

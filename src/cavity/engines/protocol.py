@@ -7,7 +7,7 @@ This module is all that they know about each other.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -67,10 +67,11 @@ class Pass(ABC):
         return self
 
     @abstractmethod
-    def packed(self, *, has_directions: bool) -> Callable[[], Pass]:
+    def packed(self, *, has_directions: bool, leaves: Iterable[int] | None = None) -> Callable[[], Pass]:
         """The pass in a small form for sending; calling that gives the pass again.
 
-        has_directions: whether the sites store their directions, for which the pass may need more.
+        has_directions: whether the sites store their directions, for which the pass may need more;
+        leaves: those whose rows it is for, if there are leaves; None means all.
         """
 
 

@@ -17,7 +17,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.routing import Routing, learn_from_estimator
+from cavity.data.routing import Routing
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RawRows, RowSource, Source, with_feature_set, with_offset
@@ -177,7 +177,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         seed = self._seed()
         routing = None
         if self._router is not None and not self._continues:
-            routing = learn_from_estimator(rows_at_hand(source), self._router)
+            routing = backend.routing_of(rows_at_hand(source), self._router)
 
         def configure(decided: ConfigFields | None = None) -> TrainingConfig:
             decided = decided or {}

@@ -241,10 +241,10 @@ class DaskClassifier(TrainedGPClassifier):
                 f"mean_function={self.mean_function!r} is not for {type(self).__name__}: its classifier "
                 f"needs the rows in one place; use {self._local.__name__}, also for files, or None"
             )
-        if self.leaves is not None:
+        if isinstance(self.leaves, str):
             raise ValueError(
-                f"leaves={self.leaves!r} is not for {type(self).__name__}: rows of leaves are drawn "
-                f"from one array; use {self._local.__name__}, or leaves=None"
+                f"leaves={self.leaves!r} is not for {type(self).__name__}: the race asks for leaves "
+                "where the rows are in one place; pass their number, an estimator or None"
             )
 
     def fit(

@@ -77,6 +77,10 @@ class FitFacts:
     """Most memory of the process that fitted the model, if the estimator has recorded it."""
     mean_function: str | None = None
     """The classifier of the mean function and its coefficient, in words; None without one."""
+    leaves: int = 0
+    """Number of leaves with inducing points of their own."""
+    local_points: int = 0
+    """How many of the inducing points are in leaves."""
 
     @property
     def rows_per_second(self) -> float | None:
@@ -84,6 +88,9 @@ class FitFacts:
         if self.streamed or not self.seconds or self.epochs is None:
             return None
         return self.epochs * self.rows / self.seconds
+
+    def _in_leaves(self) -> str:
+        return f", {self.local_points:,} of them in {self.leaves:,} leaves" if self.leaves else ""
 
     def as_words(self) -> dict[str, str]:
         """Names and values of the facts that a reader wants to see first."""
@@ -93,7 +100,7 @@ class FitFacts:
             "Classes": ", ".join(self.classes),
             "Rows of the last chunk" if self.streamed else "Training rows": f"{self.rows:,}",
             "Features": f"{self.features:,}",
-            "Inducing points": f"{self.inducing_points:,}",
+            "Inducing points": f"{self.inducing_points:,}{self._in_leaves()}",
             "Kernel": abbreviated(self.kernel),
         }
         if self.mean_function is not None:
@@ -130,6 +137,7 @@ def fit_facts(estimator: BaseEstimator) -> FitFacts:
     fit = fitted_classifier(estimator)
     model, costs = fit.model_, vars(estimator)
     (m, d), latents = model.Z.shape, len(model.posterior.mean)
+    sizes = () if model.local is None else model.local.leaves.sizes
     last = fit.history_[-1] if fit.history_ else None
     return FitFacts(
         method=type(fit).__name__,
@@ -138,7 +146,7 @@ def fit_facts(estimator: BaseEstimator) -> FitFacts:
         rows=len(fit.loo_log_proba_),
         streamed=fit._stream is not None,
         features=d,
-        inducing_points=m,
+        inducing_points=m + sum(sizes),
         kernel=str(fit.kernel_),
         log_marginal_likelihood=_finite(fit.log_marginal_likelihood_value_),
         inverse_temperature=float(model.inverse_temperature),
@@ -154,6 +162,8 @@ def fit_facts(estimator: BaseEstimator) -> FitFacts:
         model_bytes=8 * (m * d + m * m + latents * (m + m * m)) + _bytes_of_leaves(model),
         peak_memory_bytes=costs.get("peak_memory_bytes_"),
         mean_function=None if model.mean_function is None else str(model.mean_function),
+        leaves=len(sizes),
+        local_points=sum(sizes),
     )
 
 

@@ -40,8 +40,8 @@ class SEPClassifier(TrainedGPClassifier):
         `config`), besides n_inducing for all rows: more capacity for many rows at the price of one leaf.
         A number is that of the leaves of a decision tree, learned on the labels. An estimator says by
         `apply` or `predict` which leaf a row is in. With "auto" and rows enough for two leaves, held-out
-        rows choose whether there are leaves, how many, and their points; None has no leaves.
-        `partial_fit` and ONNX do not go with it.
+        rows choose whether there are leaves, how many, and their points; None has no leaves. On a
+        cluster "auto" is not possible.
     scaling : {"auto", "standard", "robust", "quantile", "whiten"} or None
         How inputs are scaled. "standard": each feature centred and scaled by its standard deviation.
         "robust": by median and interquartile range, with large values drawn in, so that no outlier

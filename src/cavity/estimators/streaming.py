@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from cavity.data.arrays import ArraySource
 from cavity.data.labels import require_one_kind, whole_labels
 from cavity.data.opening import booleans_as_integers, described_source, weighted_arrays
+from cavity.data.routing import Routing, learn_from_estimator, leaves_of_rows, with_leaves
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.local import LocalBackend, LocalEngine
 from cavity.engines.threads import compute_context, thread_count
@@ -27,16 +28,17 @@ from cavity.estimators.state import rollback_on_error
 from cavity.estimators.validation import checked_arrays, is_stream
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
-from cavity.gp.posterior import Posterior
 from cavity.inference.config import BATCH_PER_POINT, LEAST_BATCH, STREAM_RATE, TrainingConfig
 from cavity.inference.converge import NOT_SCORED
 from cavity.inference.history import Iteration, Progress
+from cavity.inference.leaves import LocalStreamUpdate
 from cavity.inference.optimizers import Adam, Optimizer
-from cavity.inference.start import chosen_start
+from cavity.inference.start import chosen_start, require_memory_for_leaves
 from cavity.inference.streaming import Stream, StreamSettings, absorb
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.train import make_rule
 from cavity.inference.trainer import Problem, Trainer, TrainingState, make_problem
+from cavity.inference.updates import NaturalUpdate
 from cavity.typing import (
     AnyArray,
     ClassWeight,
@@ -66,10 +68,12 @@ def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
             "so partial_fit cannot learn with one; call fit, or begin an estimator with "
             "mean_function=None"
         )
-    if estimator.leaves not in (None, "auto") or (model is not None and model.local is not None):
+    changed = model is not None and (estimator.leaves is None) != (model.local is None)
+    if changed and estimator.leaves != "auto":
         raise ValueError(
-            f"leaves={estimator.leaves!r}: the leaves of a model are chosen from all rows at once, so "
-            "partial_fit cannot learn with them; call fit, or begin an estimator with leaves=None"
+            f"leaves={estimator.leaves!r}, but the model that partial_fit goes on from has "
+            f"{'leaves' if estimator.leaves is None else 'none'}; leave the parameter as it was, or "
+            "begin another estimator"
         )
     if model is not None and model.needs_offset:
         raise ValueError(
@@ -344,19 +348,29 @@ class TrainedGPClassifier(SparseGPClassifier):
             if history:
                 progress.resume_at(history[-1].seconds)
             with compute_context(thread_count(self.n_jobs)) as threads:
-                config = self._stream_config(chunk.n_rows)
-                trainer, record = self._resume_stream(chunk, config, LocalBackend(threads))
-                settings = self._stream_settings(config, len(trainer.problem.space.Z))
-                trainer, stream = absorb(trainer, record.stream, chunk, progress, settings)
+                routing = self._stream_routing(chunk)
+                config = self._stream_config(chunk.n_rows, routing)
+                trainer, record = self._resume_stream(chunk, config, LocalBackend(threads), routing)
+                settings = self._stream_settings(config, trainer.problem)
+                rows = trainer.engine.source  # the chunk, with the leaves of its rows
+                assert isinstance(rows, ArraySource)
+                trainer, stream = absorb(trainer, record.stream, rows, progress, settings)
                 self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
             progress.finish()
         if first and self._given_points is None and not config.learn_inducing:
             warn_few_points(len(self.model_.Z), config.n_inducing)
         return self
 
-    def _stream_config(self, n_rows: int) -> TrainingConfig:
+    def _stream_routing(self, chunk: ArraySource) -> Routing | None:
+        """What says which leaf a row falls into, if that is known before the stream begins."""
+        if self.__sklearn_is_fitted__():
+            return None if self.model_.local is None else self.model_.local.leaves.routing
+        return None if self._router is None else learn_from_estimator(chunk, self._router)
+
+    def _stream_config(self, n_rows: int, routing: Routing | None) -> TrainingConfig:
         """The configuration of a stream: minibatches that are seen once."""
-        config = self._resolve(n_rows, self._seed())
+        decided = None if routing is None else {"n_leaves": routing.n_leaves}
+        config = self._resolve(n_rows, self._seed(), decided)
         if isinstance(self.config, TrainingConfig):
             return replace(config, optimizer=config.optimizer or Adam(STREAM_RATE), damping=1.0)
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
@@ -369,8 +383,11 @@ class TrainedGPClassifier(SparseGPClassifier):
         }
         return replace(config, optimizer=optimizer, damping=1.0, **kept)
 
-    def _stream_settings(self, config: TrainingConfig, m: int) -> StreamSettings:
-        """How a stream that has m inducing points is learned."""
+    def _stream_settings(self, config: TrainingConfig, problem: Problem) -> StreamSettings:
+        """How a stream is learned that goes on with the inducing points of a problem."""
+        m, n_local = len(problem.space.Z), 0
+        if problem.leaves is not None:
+            n_local = max(*problem.leaves.sizes, config.n_local or 0)
         given = self.config.batch_size if isinstance(self.config, TrainingConfig) else self.batch_size
         if self._given_points is None:
             m = max(
@@ -379,18 +396,23 @@ class TrainedGPClassifier(SparseGPClassifier):
         return StreamSettings(
             batch_size=int(given)
             if isinstance(given, Integral)
-            else max(BATCH_PER_POINT * m, LEAST_BATCH),
+            else max(BATCH_PER_POINT * (m + n_local), LEAST_BATCH),
             # Points are exchanged by the trace term, which is zero for a model without the residual.
             n_inducing=m if config.learn_inducing and config.residual_scale > 0.0 else None,
+            n_local=n_local,
             memory=np.inf if self.window_size is None else float(self.window_size),
         )
 
     def _resume_stream(
-        self, chunk: ArraySource, config: TrainingConfig, backend: LocalBackend
+        self,
+        chunk: ArraySource,
+        config: TrainingConfig,
+        backend: LocalBackend,
+        routing: Routing | None,
     ) -> tuple[Trainer, StreamRecord]:
         """A trainer for the next chunk, and where the stream stands before it."""
         record: StreamRecord | None = None
-        posterior, jitter, seen = None, None, 0.0
+        posterior, jitter, leaf_jitter, leaves, seen = None, None, None, None, 0.0
         if self.__sklearn_is_fitted__():
             # What moves is what the parameters say now, from where the last chunk or fit has ended.
             record, scaling = self._stream, self.model_.scaling
@@ -398,29 +420,48 @@ class TrainedGPClassifier(SparseGPClassifier):
                 self.kernel_, self.model_.Z, config.learn_kernel, learn_inducing=False
             )
             jitter = self.model_.jitter  # q keeps the coordinates that it was made in
+            if self.model_.local is not None:
+                leaves, leaf_jitter = self.model_.local.leaves, self.model_.local.jitter
             if record is None:
-                posterior, seen = self.model_.posterior, self._weight_seen
+                posterior, seen = self.model_.whole_posterior, self._weight_seen
         else:
             scaling = backend.learn_scaling(chunk, config.scaling)
-            space = chosen_start(
-                chunk, scaling, config, kernel=self.kernel, inducing_points=self._own_points()
-            ).space
+            start = chosen_start(
+                chunk,
+                scaling,
+                config,
+                kernel=self.kernel,
+                inducing_points=self._own_points(),
+                routing=routing,
+            )
+            space, leaves = start.space, start.leaves
         # Inducing points follow the rows: they are exchanged for rows, not moved by steps.
         space = replace(space, learn_inducing=False)
         began = space if record is None else record.space
-        rule = make_rule(config)
+        rule, update = make_rule(config), NaturalUpdate()
+        if leaves is not None:
+            require_memory_for_leaves(len(space.Z), leaves.sizes, rule.n_latents)
+            update = LocalStreamUpdate()
+            chunk = with_leaves(chunk, leaves_of_rows(chunk, leaves.routing))
         engine = backend.engine(chunk, scaling, rule.n_latents)
         assert config.optimizer is not None
         centre = space.project(space.pack(began.kernel.theta, began.Z))
         problem = make_problem(
-            engine, rule, space, config.hyperprior_scale, centre=centre, posterior=posterior
+            engine,
+            rule,
+            space,
+            config.hyperprior_scale,
+            centre=centre,
+            posterior=posterior,
+            leaves=leaves,
         )
         options = SweepOptions(
             exact=config.exact_gradient,
             residual_scale=config.residual_scale,
             trace_penalty=config.trace_penalty,
         )
-        trainer = Trainer(replace(problem, jitter=jitter), config.optimizer, options)
+        problem = replace(problem, jitter=jitter, leaf_jitter=leaf_jitter)
+        trainer = Trainer(problem, config.optimizer, options, update)
         if record is None:
             stream = Stream(trainer.init(), seen, represents=seen)
         else:
@@ -441,7 +482,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         self.config_, self.race_ = config, None
         self._store_validation(NOT_SCORED)  # the score of an earlier fit is not that of this model
         prior = problem.prior(stream.state.x)
-        posterior = Posterior.from_naturals(stream.state.q)
+        posterior = stream.state.q.posterior()
         self.model_ = Model.from_prior(
             prior,
             posterior,

@@ -37,7 +37,7 @@ from cavity.data.scaling import Knots, Scaling
 from cavity.data.values import DATE_PARTS
 from cavity.errors import ModelFileError
 from cavity.export.declared_types import agree, check_array, check_attributes, check_records, has_type
-from cavity.gp.leaves import LocalPart
+from cavity.gp.leaves import LocalNaturals, LocalPart
 from cavity.gp.mean_function import LinearScore, MeanFunction
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals
@@ -265,7 +265,7 @@ def _check_stream(record: Any, model: Model) -> None:
     """Check where a stream stands against its model."""
     state, space = record.stream.state, record.space
     C, (m, d) = model.likelihood.n_latents, model.Z.shape
-    check_array("_stream.space.Z", space.Z, (m, d))
+    check_array("_stream.space.Z", space.Z, (len(space.Z), d))  # points may have been added since
     _check_kernel(space.kernel)
     for x, q in ((state.x, state.q), state.previous):
         check_array("_stream.state.x", x, state.x.shape)
@@ -273,6 +273,14 @@ def _check_stream(record: Any, model: Model) -> None:
             raise ModelFileError("its stream has a posterior of an unknown form")
         check_array("_stream.state.q.precision", q.precision, (C, m, m))
         check_array("_stream.state.q.shift", q.shift, (C, m))
+        agree("leaves of the stream", isinstance(q, LocalNaturals), model.local is not None)
+        if isinstance(q, LocalNaturals) and model.local is not None:
+            sizes = model.local.leaves.sizes
+            _check_sites_of_leaves(q.leaves, m, sizes, C)
+            agree("messages of the stream's leaves", len(q.conditionals), len(sizes))
+            for message in (q.total, *(one.message for one in q.conditionals)):
+                check_array("precision of a message", message.naturals.precision, (C, m, m))
+                check_array("shift of a message", message.naturals.shift, (C, m))
     if state.x.ndim != 1 or not is_dataclass(state.optimizer_state):
         raise ModelFileError("its stream has parameters or an optimiser of an unknown form")
     for name, value in vars(state.optimizer_state).items():
@@ -343,22 +351,31 @@ def check_model(model: Model) -> None:
 
 def _check_leaves(model: Model, local: LocalPart, largest: float) -> None:
     """Check the leaves of a model: points and summed sites of each, and the routing."""
-    C, (m, d), K = model.likelihood.n_latents, model.Z.shape, len(local.leaves)
+    C, (m, d), sizes = model.likelihood.n_latents, model.Z.shape, local.leaves.sizes
     if not isinstance(model.kernel, Sum):
         raise ModelFileError("it has leaves, and its kernel is not a sum of two")
     if not (np.isfinite(local.jitter) and 0 < local.jitter < 1):
         raise ModelFileError(f"its leaves have the jitter {local.jitter}, and it should be positive")
-    agree("leaves of the summed sites", len(local.sites), K)
-    for Z, own in zip(local.leaves.points, local.sites, strict=True):
+    for Z in local.leaves.points:
         check_array("points of a leaf", Z, None)
         if Z.ndim != 2 or Z.shape[1] != d or not len(Z):
             raise ModelFileError(f"the points of a leaf have shape {Z.shape}, not [m, {d}]")
-        width = m + len(Z)
-        check_array("precision of a leaf", own.precision, (C, width, width))
-        check_array("shift of a leaf", own.shift, (C, width))
+    _check_sites_of_leaves(local.sites, m, sizes, C)
+    for own in local.sites:
         if max(np.abs(own.precision).max(), np.abs(own.shift).max()) > largest**2:
             raise ModelFileError("the sites of a leaf have numbers that are too large to compute with")
-    _check_routing(local.leaves.routing, K, d)
+    _check_routing(local.leaves.routing, len(sizes), d)
+
+
+def _check_sites_of_leaves(
+    sites: tuple[Naturals, ...], m: int, sizes: tuple[int, ...], n_latents: int
+) -> None:
+    """Check the summed sites of leaves with so many points, besides m for all rows."""
+    agree("leaves of the summed sites", len(sites), len(sizes))
+    for size, own in zip(sizes, sites, strict=True):
+        width = m + size
+        check_array("precision of a leaf", own.precision, (n_latents, width, width))
+        check_array("shift of a leaf", own.shift, (n_latents, width))
 
 
 def _check_routing(routing: Routing, n_leaves: int, d: int) -> None:

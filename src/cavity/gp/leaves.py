@@ -31,9 +31,10 @@ from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from cavity.data.routing import Routing
 from cavity.gp.kernels import BoundKernel
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel, Sum
 
 T = TypeVar("T")
+
+_TOTALS = ("n_rows", "n_visited", "weight", "objective", "log_predictive", "site_change")
+"""Sums over rows of all leaves."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,16 @@ class LocalPrior(Prior):
         """Number of inducing points of the largest view."""
         return len(self.Z) + max(self.leaves.sizes)
 
+    @property
+    def m(self) -> int:
+        """Number of global inducing points."""
+        return len(self.Z)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of the points of the leaves."""
+        return self.leaves.sizes
+
     def with_points(self, points: tuple[Array, ...]) -> LocalPrior:
         """The same prior with other points in the leaves."""
         if points is self.leaves.points:
@@ -213,6 +227,35 @@ class LocalPrior(Prior):
         m, local = len(self.Z), self._priors[leaf]
         whitener = BlockLower((self.whitener, local.whitener))
         return RowPrior(ViewKernel(self.rows_kernel, local.rows_kernel, m), whitener)
+
+
+@dataclass(frozen=True)
+class PriorViews:
+    """What passes over rows of some leaves need of a `LocalPrior`, to be sent to another process."""
+
+    views: Mapping[int, RowPrior]
+    """What rows of a leaf meet, by leaf."""
+    m: int
+    """Number of global inducing points."""
+    sizes: tuple[int, ...]
+    """Numbers of the points of all leaves."""
+    dtype: Dtype
+
+    @property
+    def width(self) -> int:
+        """Number of inducing points of the largest view of all leaves."""
+        return self.m + max(self.sizes)
+
+    def view(self, leaf: int) -> RowPrior:
+        """What a pass over rows of a leaf needs of the prior."""
+        return self.views[leaf]
+
+
+class Conditional(NamedTuple):
+    """Old values u given new ones v, under the prior: u is N(Tv, D)."""
+
+    T: Array
+    D: Array
 
 
 @dataclass(frozen=True)
@@ -287,7 +330,8 @@ class LeafConditional:
     def of(cls, naturals: Naturals, m: int) -> LeafConditional:
         """Integrate the values of a leaf out of the summed sites of its view."""
         size = naturals.shift.shape[1] - m
-        precisions, shifts, curvatures, pulls, roots, slopes, means = [], [], [], [], [], [], []
+        precisions, shifts, curvatures, pulls = [], [], [], []
+        roots, slopes, means = [], [], []
         log_partition, constant = 0.0, 0.0
         for P, eta in zip(naturals.precision, naturals.shift, strict=True):
             B = np.array(P[m:, m:], order="C")
@@ -302,8 +346,9 @@ class LeafConditional:
             pulls.append(d @ J)
             log_partition += 0.5 * float(y @ y) - log_root
             constant += float(np.vdot(root, root) + d @ d) - size + 2.0 * log_root
-            for array, arrays in ((root, roots), (J, slopes), (d, means)):
-                arrays.append(array)
+            roots.append(root)
+            slopes.append(J)
+            means.append(d)
         divergence = Quadratic(stacked(curvatures), stacked(pulls), constant)
         message = Message(Naturals(stacked(precisions), stacked(shifts)), log_partition, divergence)
         return cls(message, tuple(roots), tuple(slopes), tuple(means))
@@ -378,6 +423,66 @@ class LocalNaturals(Naturals):
             leaves[leaf], conditionals[leaf] = naturals, new
         return LocalNaturals(*total.naturals.parts, tuple(leaves), tuple(conditionals), total)
 
+    def scaled(self, factor: float) -> LocalNaturals:
+        """The sites counted `factor` times."""
+        return LocalNaturals.of([own.scaled(factor) for own in self.leaves], self.m)
+
+    def __add__(self, other: Naturals) -> LocalNaturals:
+        assert isinstance(other, LocalNaturals)
+        leaves = [own + theirs for own, theirs in zip(self.leaves, other.leaves, strict=True)]
+        return LocalNaturals.of(leaves, self.m)
+
+    def mixed_with(self, other: Naturals, gain: float) -> LocalNaturals:
+        """(1 − gain)·self + gain·other."""
+        assert isinstance(other, LocalNaturals)
+        pairs = zip(self.leaves, other.leaves, strict=True)
+        return LocalNaturals.of([own.mixed_with(theirs, gain) for own, theirs in pairs], self.m)
+
+    def under(self, before: Prior, after: Prior) -> LocalNaturals:
+        """The same factors on the values at the inducing points, under another kernel."""
+        assert isinstance(before, LocalPrior)
+        assert isinstance(after, LocalPrior)
+        T = before.L_inverse @ after.L
+        leaves = [
+            own.mapped(block_diag(T, before.leaf(k).L_inverse @ after.leaf(k).L))
+            for k, own in enumerate(self.leaves)
+        ]
+        return LocalNaturals.of(leaves, self.m)
+
+    def carried_in_leaves(
+        self, whole: Conditional | None, parts: Mapping[int, Conditional]
+    ) -> LocalNaturals:
+        """The factors as factors on other values; the global ones (None: the same) and those of leaves.
+
+        Every view keeps its marginal, exactly. If the global values are others, what the noise D between
+        old and new ones has in common for rows of different leaves is lost: given the new values, leaves
+        are independent. Of all arrowheads, that is the nearest one to the exact answer.
+        """
+        same = Conditional(np.eye(self.m), np.zeros((self.m, self.m)))
+        T, D = same if whole is None else whole
+        m, noisy = T.shape[1], np.linalg.inv(np.eye(self.m) + self.precision @ D)
+        total = Naturals(self.precision, self.shift).seen_through(noisy, T)
+        leaves = list(self.leaves)
+        for k, conditional in enumerate(self.conditionals):
+            if whole is None and k not in parts:
+                continue
+            size = leaves[k].shift.shape[1] - self.m
+            T_k, D_k = parts.get(k, (np.eye(size), np.zeros((size, size))))
+            view = self.view(k).carried(block_diag(T, T_k), block_diag(D, D_k))
+            own = conditional.message.naturals.seen_through(noisy, T)
+            view.precision[:, :m, :m] -= total.precision - own.precision
+            view.shift[:, :m] -= total.shift - own.shift
+            leaves[k] = view
+        return LocalNaturals.of(leaves, m)
+
+    def view(self, leaf: int) -> Naturals:
+        """What all rows say about the values in the view of a leaf."""
+        own, message, m = self.leaves[leaf], self.conditionals[leaf].message.naturals, self.m
+        precision, shift = own.precision.copy(), own.shift.copy()
+        precision[:, :m, :m] += self.precision - message.precision
+        shift[:, :m] += self.shift - message.shift
+        return Naturals(precision, shift)
+
     def posterior(self, map_function: MapFunction = map, dtype: Dtype = FLOAT64) -> LocalPosterior:
         """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu)."""
         core = Posterior.from_naturals(self, map_function)
@@ -418,6 +523,23 @@ class LocalPosterior(Posterior):
         return super().divergence + 0.5 * of_leaves
 
 
+@dataclass(frozen=True)
+class PosteriorViews(Posterior):
+    """The marginals of q in the views of some leaves, to be sent; as a `Posterior` it is empty."""
+
+    views: Mapping[int, Posterior] = field(kw_only=True)
+
+    @classmethod
+    def of(cls, views: Mapping[int, Posterior]) -> PosteriorViews:
+        """The views by leaf."""
+        nothing = Naturals.zeros(1, 0)
+        return cls(nothing.shift, nothing.precision, 0.0, nothing, views=views)
+
+    def view(self, leaf: int) -> Posterior:
+        """The marginal of the values in the view of a leaf."""
+        return self.views[leaf]
+
+
 @dataclass
 class LocalSums(Sums):
     """Sums of a pass over rows of several leaves: those that have no leaf are totals of all."""
@@ -438,7 +560,7 @@ class LocalSums(Sums):
         cls, parts: Mapping[int, Sums], shares: Mapping[int, float], m: int, sizes: tuple[int, ...]
     ) -> LocalSums:
         """The sums of leaves, taken together."""
-        n_latents = len(next(iter(parts.values())).shift)
+        n_latents = len(next(iter(parts.values())).shift) if parts else 1
         nothing = Naturals.zeros(n_latents, 0)
         return cls(
             n_rows=sum(part.n_rows for part in parts.values()),
@@ -470,8 +592,22 @@ class LocalSums(Sums):
         """A number that is not finite if an entry of the summed sites is not."""
         return sum(part.checksum for part in self.parts.values())
 
+    def __iadd__(self, other: Sums) -> LocalSums:
+        assert isinstance(other, LocalSums)
+        if not self.parts:
+            self.precision, self.shift = other.precision, other.shift  # their number of latents
+        for name in _TOTALS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for leaf, part in other.parts.items():
+            if leaf in self.parts:
+                self.parts[leaf] += part
+            else:
+                self.parts[leaf] = part
+            self.shares[leaf] = self.shares.get(leaf, 0.0) + other.shares[leaf]
+        return self
+
     def __imul__(self, factor: float) -> LocalSums:
-        for name in ("n_rows", "n_visited", "weight", "objective", "log_predictive", "site_change"):
+        for name in _TOTALS:
             setattr(self, name, getattr(self, name) * factor)
         for part in self.parts.values():
             part *= factor

@@ -111,9 +111,22 @@ class Model:
         return LocalPrior(self.kernel, self.Z, dtype, local.leaves, self.jitter, local.jitter)
 
     @cached_property
-    def _whole_posterior(self) -> Posterior:
+    def whole_posterior(self) -> Posterior:
         """The posterior of all inducing values, those of leaves included."""
         return self.posterior if self.local is None else self.local.naturals.posterior()
+
+    @property
+    def inducing_points(self) -> Array:
+        """All inducing points in the units of the inputs: those for all rows, then those of leaves."""
+        local = () if self.local is None else self.local.leaves.points
+        return self.scaling.invert(np.concatenate([self.Z, *local]))
+
+    @property
+    def views(self) -> list[Posterior]:
+        """The marginals of q in the views of all leaves; none if there are no leaves."""
+        if self.local is None:
+            return []
+        return [self.whole_posterior.view(leaf) for leaf in range(len(self.local.leaves))]
 
     @property
     def calibration(self) -> Calibration:
@@ -200,7 +213,7 @@ class Model:
         different leaves are independent (`LeafConditional`): rows of different leaves vary together
         through u_0 alone.
         """
-        prior, q, n = self._prior_in(FLOAT64), self._whole_posterior, len(leaf)
+        prior, q, n = self._prior_in(FLOAT64), self.whole_posterior, len(leaf)
         assert isinstance(prior, LocalPrior)
         assert isinstance(q, LocalPosterior)
         m, C = A.shape[1], len(q.mean)
@@ -270,7 +283,7 @@ class Model:
         size: int,
     ) -> list[Array]:
         """The same for a model with leaves."""
-        self._whole_posterior  # noqa: B018  (computed once, before threads ask for it)
+        self.whole_posterior  # noqa: B018  (computed once, before threads ask for it)
         tiles = [
             (leaf, rows[part])
             for leaf, rows in by_leaf(self._leaf_of(X))
@@ -302,7 +315,7 @@ class Model:
             at = marginals(inputs, self.prior, self.posterior)
         else:
             assert isinstance(self.prior, LocalPrior)
-            at = marginals(inputs, self.prior.view(leaf), self._whole_posterior.view(leaf))
+            at = marginals(inputs, self.prior.view(leaf), self.whole_posterior.view(leaf))
         smooth, noise = self._prior_variance(inputs)
         return replace(at, residual=np.maximum(at.residual - noise, 0.0)), smooth, noise
 

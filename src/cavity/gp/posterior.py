@@ -63,10 +63,17 @@ class Naturals:
         The factor sees v through the noise D, so its precision becomes Tᵀ(Λ⁻¹ + D)⁻¹T, in which
         (Λ⁻¹ + D)⁻¹ = (I + ΛD)⁻¹Λ exists for every Λ (Bui, Nguyen & Turner, 2017).
         """
-        noisy = np.linalg.inv(np.eye(len(D)) + self.precision @ D)
+        return self.seen_through(np.linalg.inv(np.eye(len(D)) + self.precision @ D), T)
+
+    def seen_through(self, noisy: Array, T: Array) -> Naturals:
+        """The part of these factors in others that are carried: `noisy` is their (I + ΛD)⁻¹."""
         precision = T.T @ (noisy @ self.precision) @ T
         symmetrised = 0.5 * (precision + precision.transpose(0, 2, 1))
         return Naturals(symmetrised, np.einsum("cij,cj->ci", noisy, self.shift) @ T)
+
+    def under(self, before: Prior, after: Prior) -> Naturals:
+        """The same factors on the values at the inducing points, under another kernel."""
+        return self.mapped(before.L_inverse @ after.L)
 
     def scaled(self, factor: float) -> Naturals:
         """The sites counted `factor` times."""

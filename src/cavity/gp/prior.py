@@ -71,13 +71,16 @@ class PackedPrior(NamedTuple):
     """A `RowPrior` as it is sent: one triangle of each matrix."""
 
     rows_kernel: BoundKernel
-    whitener: Array
+    whitener: tuple[Array, ...]
+    """Each block along its diagonal; without leaves, the whole."""
     factor: Array | None
 
     def unpacked(self) -> RowPrior:
         """The prior for rows."""
         factor = None if self.factor is None else lower(self.factor)
-        return RowPrior(self.rows_kernel, lower(self.whitener), factor)
+        blocks = tuple(map(lower, self.whitener))
+        whitener = blocks[0] if len(blocks) == 1 else BlockLower(blocks)
+        return RowPrior(self.rows_kernel, whitener, factor)
 
 
 class Prior:
@@ -139,7 +142,7 @@ class Prior:
         has_directions: whether the sites of the pass store their directions.
         """
         factor = triangle(self.L.astype(self.dtype, copy=False)) if has_directions else None
-        return PackedPrior(self.rows_kernel, triangle(self.whitener), factor)
+        return PackedPrior(self.rows_kernel, (triangle(self.whitener),), factor)
 
     def pull_back(self, bracket: Array) -> ParameterGradient:
         """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹.

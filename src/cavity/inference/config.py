@@ -344,7 +344,7 @@ def leaves_with_enough_rows(n_rows: int, width: int) -> int:
     >>> [leaves_with_enough_rows(n_rows, 120) for n_rows in (10_000, 50_000, 500_000)]
     [1, 4, 32]
     """
-    return 2 ** max(0, round(math.log2(n_rows / (GAIN_WINDOW * width))))
+    return int(2 ** max(0, round(math.log2(n_rows / (GAIN_WINDOW * width)))))
 
 
 def _smallest_gain(size: int | None, n_rows: int, m: int) -> float:

@@ -106,6 +106,31 @@ class LocalGradient:
         """Gradient [m_k, d] by the points of each leaf, of the objective of that leaf's rows alone."""
 
 
+@dataclass(frozen=True)
+class LocalStreamUpdate(NaturalUpdate):
+    """q is the sum of the sites of all leaves, of which a stream has all rows so far."""
+
+    def gradients(self, q: LocalNaturals, sums: Sums, prior: Prior, posterior: Posterior) -> Gradients:
+        """The objective's gradient with fixed factors on the values at all inducing points."""
+        assert isinstance(sums, LocalSums)
+        assert isinstance(prior, LocalPrior)
+        assert isinstance(posterior, LocalPosterior)
+        met = replace(sums, shares=dict.fromkeys(sums.parts, 1.0), scale=1.0)
+        found = LocalGradient(met, prior, posterior).shared
+        # Leaves without rows in this minibatch have known factors, too.
+        m, n_own = len(prior.Z), prior.own_kernel.n_dims
+        for leaf in set(range(len(prior.leaves))) - set(sums.parts):
+            gap = 0.5 * _moment_gap(posterior.view(leaf), m)
+            found.theta[n_own:] += prior.leaf(leaf).pull_back(gap).theta
+        return Gradients(found, np.zeros(0))
+
+    def moved(
+        self, q: LocalNaturals, evaluation: Evaluation, gain: float, move: Array, rate: float
+    ) -> LocalNaturals:
+        """The same q: the next pass sums it up anew."""
+        return q
+
+
 def parameter_gradient(sums: Sums, prior: Prior, posterior: Posterior) -> ParameterGradient:
     """Gradient of the objective by kernel and global inducing points, with leaves or without."""
     if not isinstance(prior, LocalPrior):

@@ -478,10 +478,10 @@ def race(
             first = runner.best_of([best, *leaves], LAST_LENGTH, LAST_LENGTH * len(leaves))
             while first.candidate != best and runner.can_double(first.candidate):
                 more = entrants.further_leaves(first.candidate, source.n_rows)
-                found = runner.best_of([first.candidate, *more], LAST_LENGTH, LAST_LENGTH * len(more))
-                if found == first:
+                next_one = runner.best_of([first.candidate, *more], LAST_LENGTH, LAST_LENGTH * len(more))
+                if next_one == first:
                     break
-                first = found
+                first = next_one
             if first.log_loss < (1.0 - WORTH) * runner.entries[best, LAST_LENGTH].log_loss:
                 best = first.candidate
     if block.interruption is not None:

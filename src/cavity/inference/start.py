@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from cavity.data.arrays import ArraySource
 from cavity.data.opening import open_labelled_rows
-from cavity.data.routing import Routing, by_leaf, learn_tree, leaves_of_rows, with_leaves
+from cavity.data.routing import Routing, by_leaf, learn_tree
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import ClassWeightedSource, RowSource, Source
@@ -144,7 +144,10 @@ def prepare(
             instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
         )
     if start.leaves is not None:
-        source = _with_leaves(source, start, rule.n_latents, config.batch_size)
+        width = m + max(start.leaves.sizes)
+        require_memory_for_leaves(m, start.leaves.sizes, rule.n_latents)
+        together = None if config.batch_size is None else rows_of_a_leaf(config.batch_size, width)
+        source = backend.with_leaves(rows_at_hand(source), start.leaves.routing, together)
     engine = backend.engine(source, scaling, rule.n_latents, held_out, n_directions)
     if held_out is not None:
         _require_weight_on_both_sides(engine, held_out, config.validation_fraction)
@@ -162,27 +165,21 @@ def prepare(
     )
 
 
-def rows_at_hand(source: RowSource) -> Source:
+def rows_at_hand(source: RowSource) -> RowSource:
     """The rows of a source, from which those of leaves are drawn; of an array with classes of different
     weights, the array with the weights of its rows."""
-    assert isinstance(source, Source)
     if isinstance(source, ClassWeightedSource) and isinstance(source.source, ArraySource):
         return source.weighted_rows()
     return source
 
 
-def _with_leaves(source: RowSource, start: Start, n_latents: int, batch_size: int | None) -> Source:
-    """The rows with their leaves; refuse more leaves and points than memory allows."""
-    assert start.leaves is not None
-    source = rows_at_hand(source)
-    m, sizes = len(start.space.Z), start.leaves.sizes
+def require_memory_for_leaves(m: int, sizes: Sequence[int], n_latents: int) -> None:
+    """Refuse more leaves and points than memory allows: leaves with so many points, besides m."""
     require_memory(
         _LEAF_COPIES * 8 * n_latents * sum((m + size) ** 2 for size in sizes),
         f"{len(sizes):,} leaves with {max(sizes)} inducing points each, besides {m} for all rows",
         instead="fewer leaves (n_leaves), or fewer points (n_local, n_inducing)",
     )
-    together = None if batch_size is None else rows_of_a_leaf(batch_size, m + max(sizes))
-    return with_leaves(source, leaves_of_rows(source, start.leaves.routing), together)
 
 
 def _require_weight_on_both_sides(engine: Engine, held_out: HeldOut, fraction: float) -> None:
@@ -232,7 +229,7 @@ def chosen_start(
 
 
 def _leaves_to_start(
-    source: Source,
+    source: RowSource,
     scaling: Scaling,
     config: TrainingConfig,
     kernel: Kernel | None,

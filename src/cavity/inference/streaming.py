@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from cavity.data.routing import by_leaf
 from cavity.data.source import Source
 from cavity.gp.inducing import conditional_variance, extended_greedily, most_useful
 from cavity.gp.kernels import bind
+from cavity.gp.leaves import Conditional, LocalNaturals, LocalPrior
 from cavity.gp.linalg import add_to_diagonal
 from cavity.gp.posterior import Naturals
 from cavity.gp.prior import Prior
 from cavity.inference.history import Progress
 from cavity.inference.trainer import Batch, Known, Trainer, TrainingState
-from cavity.typing import FLOAT64, Array
+from cavity.typing import FLOAT64, Array, IntArray
 
 _STEPS_PER_DOUBLING = 20
 """Steps of the parameters while the number of rows doubles, apart from one step a minibatch."""
@@ -47,6 +50,8 @@ class StreamSettings:
     batch_size: int
     n_inducing: int | None = None
     """Number of inducing points that follow the rows; None means that they stay where they are."""
+    n_local: int = 0
+    """The same for the points of each leaf, if there are leaves."""
     memory: float = np.inf
     """About how many of the latest rows q represents."""
 
@@ -73,10 +78,16 @@ def absorb(
         if before and settings.n_inducing is not None:
             X = trainer.engine.scaling.apply(rows.X, FLOAT64)
             counts = np.ones(len(X)) if rows.weight is None else rows.weight
-            prior, q = following(prior, q, X, counts, settings.n_inducing)
-            space = replace(trainer.problem.space, Z=prior.Z)
-            trainer = replace(trainer, problem=replace(trainer.problem, space=space))
+            if isinstance(prior, LocalPrior):
+                assert chunk.leaf is not None
+                leaf = chunk.leaf[block.index]
+                prior, q = following_in_leaves(prior, q, X, counts, leaf, settings)
+            else:
+                prior, q = following(prior, q, X, counts, settings.n_inducing)
+            trainer = replace(trainer, problem=trainer.problem.at_points_of(prior))
         m = settings.n_inducing or len(prior.Z)
+        if isinstance(prior, LocalPrior):
+            m += sum(prior.leaves.sizes)
         state = _learned(
             replace(trainer, known=Known(q, prior), rebuild=True, population=weight),
             replace(stream.state, q=q, previous=(stream.state.x, q)),
@@ -107,20 +118,81 @@ def _learned(
     return replace(state, q=trainer.rebuilt(trainer.problem.prior(state.x), block))
 
 
-def following(prior: Prior, q: Naturals, X: Array, weight: Array, m: int) -> tuple[Prior, Naturals]:
-    """Prior and q with m inducing points that also explain rows X [t, d] of given weights [t].
+class _Exchange(NamedTuple):
+    """Inducing points after an exchange."""
 
-    The points are chosen among the present ones and the rows. A point is worth the precision of what is
-    known about its value, or will be after these rows, times the variance that the other points leave
-    at it. Summed over all points left out, that is the trace term of Titsias' bound.
+    Z: Array
+    """[m, d]"""
+    cross: Array
+    """[k, m]: prior covariances of the values at the k points before with those at the new ones."""
+
+    def seen_from(self, before: Prior, after: Prior) -> Conditional:
+        """The whitened values at the points before, given those at the new ones."""
+        T = before.L_inverse @ self.cross @ after.L_inverse.T
+        return Conditional(T, np.eye(len(T)) - T @ T.T)
+
+
+def following(prior: Prior, q: Naturals, X: Array, weight: Array, m: int) -> tuple[Prior, Naturals]:
+    """Prior and q with m inducing points that also explain rows X [t, d] of given weights [t]."""
+    found = _exchanged(prior, q.precision, X, weight, m)
+    if found is None:
+        return prior, q
+    after = Prior(prior.kernel, found.Z, prior.dtype, prior.jitter)
+    return after, q.carried(*found.seen_from(prior, after))
+
+
+def following_in_leaves(
+    prior: LocalPrior,
+    q: LocalNaturals,
+    X: Array,
+    weight: Array,
+    leaf: IntArray,
+    settings: StreamSettings,
+) -> tuple[LocalPrior, LocalNaturals]:
+    """The same for a model with leaves: global points follow all rows, those of a leaf its own.
+
+    leaf: [t], the leaf of each row.
     """
-    kernel, k = prior.kernel, len(prior.Z)
-    known = np.mean([prior.L_inverse.T @ P @ prior.L_inverse for P in q.precision], axis=0)
+    assert settings.n_inducing is not None
+    whole = _exchanged(prior, q.precision, X, weight, settings.n_inducing)
+    m, points, parts = q.m, list(prior.leaves.points), {}
+    for number, rows in by_leaf(leaf):
+        known = q.leaves[number].precision[:, m:, m:]
+        found = _exchanged(prior.leaf(number), known, X[rows], weight[rows], settings.n_local)
+        if found is not None:
+            points[number], parts[number] = found.Z, found
+    if whole is None and not parts:
+        return prior, q
+    after = LocalPrior(
+        prior.kernel,
+        prior.Z if whole is None else whole.Z,
+        prior.dtype,
+        replace(prior.leaves, points=tuple(points)),
+        prior.jitter,
+        prior.leaf_jitter,
+    )
+    carried = q.carried_in_leaves(
+        None if whole is None else whole.seen_from(prior, after),
+        {k: found.seen_from(prior.leaf(k), after.leaf(k)) for k, found in parts.items()},
+    )
+    return after, carried
+
+
+def _exchanged(prior: Prior, known: Array, X: Array, weight: Array, m: int) -> _Exchange | None:
+    """The m most useful points for what is known and for rows X [t, d]; None if none is exchanged.
+
+    known: [C, k, k], precisions of what is known about the whitened values at the present points. The
+    points are chosen among these and the rows. A point is worth the precision of what is known about its
+    value, or will be after these rows, times the variance that the other points leave at it. Summed over
+    all points left out, that is the trace term of Titsias' bound.
+    """
+    kernel, k = prior.own_kernel, len(prior.Z)
+    known = np.mean([prior.L_inverse.T @ P @ prior.L_inverse for P in known], axis=0)
     if k >= m:
         gain = _ROW_PRECISION * weight @ conditional_variance(prior.Z, X, kernel)
         inverse = np.einsum("ij,ij->j", prior.L_inverse, prior.L_inverse)
         if gain <= np.min(np.diagonal(known) / inverse):
-            return prior, q  # no exchange could gain as much as it loses
+            return None  # no exchange could gain as much as it loses
     most = max(k, m) + max(1, m // 2)  # a minibatch replaces half of the points at most
     Z = extended_greedily(prior.Z, X, np.sign(weight), most, kernel)
     bound = bind(kernel, Z)
@@ -131,10 +203,8 @@ def following(prior: Prior, q: Naturals, X: Array, weight: Array, m: int) -> tup
     precision[:k, :k] += known
     kept = most_useful(K, precision, min(m, len(Z)))
     if np.array_equal(kept, np.arange(k)):
-        return prior, q
-    after = Prior(kernel, Z[kept], prior.dtype, prior.jitter)
-    T = prior.L_inverse @ K[:k, kept] @ after.L_inverse.T
-    return after, q.carried(T, np.eye(k) - T @ T.T)
+        return None
+    return _Exchange(Z[kept], K[:k, kept])
 
 
 def _n_steps(seen: float, weight: float, m: int, *, learns: bool) -> int:

@@ -13,7 +13,7 @@ of them together (A, bracket, ∂/∂K), two of them triangular."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import NamedTuple
@@ -22,7 +22,7 @@ import numpy as np
 
 from cavity.engines.protocol import Pass
 from cavity.gp.kernels.base import Tape
-from cavity.gp.leaves import LocalPrior, LocalSums
+from cavity.gp.leaves import LocalPrior, LocalSums, PosteriorViews, PriorViews
 from cavity.gp.linalg import (
     add_outer,
     lower,
@@ -91,7 +91,7 @@ def site_gamma(rule: Rule, options: SweepOptions) -> float | None:
 class _PriorPass(Pass):
     """A pass under a prior: what both passes have in common."""
 
-    prior: Prior | RowPrior
+    prior: Prior | RowPrior | PriorViews
 
     @property
     def n_inducing(self) -> int:
@@ -105,8 +105,8 @@ class _PriorPass(Pass):
 
     def joined(self, parts: Mapping[int, Sums], shares: Mapping[int, float]) -> LocalSums:
         """The sums of passes over rows of several leaves, by leaf."""
-        assert isinstance(self.prior, LocalPrior)
-        return LocalSums.of(parts, shares, len(self.prior.Z), self.prior.leaves.sizes)
+        assert isinstance(self.prior, (LocalPrior, PriorViews))
+        return LocalSums.of(parts, shares, self.prior.m, self.prior.sizes)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Sweep(_PriorPass):
 
     def of_leaf(self, leaf: int) -> Sweep:
         """The pass over rows of one leaf, whose inducing points are those of the leaf's view."""
-        assert isinstance(self.prior, LocalPrior)
+        assert isinstance(self.prior, (LocalPrior, PriorViews))
         return replace(self, prior=self.prior.view(leaf), posterior=self.posterior.view(leaf))
 
     def finding_sites(self) -> Sweep:
@@ -139,11 +139,17 @@ class Sweep(_PriorPass):
         )
         return replace(self, options=options)
 
-    def packed(self, *, has_directions: bool) -> Callable[[], Sweep]:
+    def packed(
+        self, *, has_directions: bool, leaves: Iterable[int] | None = None
+    ) -> Callable[[], Sweep]:
         """The pass in a small form for sending; calling that gives the pass again."""
         assert isinstance(self.prior, Prior)
         # The exact gradient has terms that are computed in float64, whatever the tiles have.
         dtype = FLOAT64 if self.options.exact else self.prior.dtype
+        if isinstance(self.prior, LocalPrior):
+            views = _packed_views(self.prior, leaves)
+            marginals = {k: _packed_posterior(self.posterior.view(k), dtype) for k in views.views}
+            return partial(_unpacked_local_sweep, views, marginals, self.rule, self.options)
         posterior = _packed_posterior(self.posterior, dtype)
         prior = self.prior.packed(has_directions=has_directions)
         return partial(_unpacked_sweep, prior, posterior, self.rule, self.options)
@@ -151,6 +157,7 @@ class Sweep(_PriorPass):
     def __call__(self, rows: Rows, sites: Sites) -> tuple[RefinedRows, Sums]:
         """Refined sites and sums of some rows."""
         prior, posterior, options = self.prior, self.posterior, self.options
+        assert not isinstance(prior, PriorViews)
         kernel = prior.rows_kernel
         A, residual, cross_tape, diagonal_tape = _kernel_rows(rows, prior, once=options.gradient)
         at = marginals_from_whitened(A, residual, posterior)
@@ -236,16 +243,21 @@ class SiteSum(_PriorPass):
 
     def of_leaf(self, leaf: int) -> SiteSum:
         """The pass over rows of one leaf."""
-        assert isinstance(self.prior, LocalPrior)
+        assert isinstance(self.prior, (LocalPrior, PriorViews))
         return SiteSum(self.prior.view(leaf))
 
-    def packed(self, *, has_directions: bool) -> Callable[[], SiteSum]:
+    def packed(
+        self, *, has_directions: bool, leaves: Iterable[int] | None = None
+    ) -> Callable[[], SiteSum]:
         """The pass in a small form for sending; calling that gives the pass again."""
         assert isinstance(self.prior, Prior)
+        if isinstance(self.prior, LocalPrior):
+            return partial(_unpacked_local_site_sum, _packed_views(self.prior, leaves))
         return partial(_unpacked_site_sum, self.prior.packed(has_directions=False))
 
     def __call__(self, rows: Rows, sites: Sites) -> tuple[None, Sums]:
         """The summed sites, with number and weight of the rows; all other sums are 0."""
+        assert not isinstance(self.prior, PriorViews)
         if rows.memory is not None:
             A = _kernel_rows(rows, self.prior).A
         else:
@@ -302,12 +314,51 @@ def _packed_posterior(posterior: Posterior, dtype: Dtype) -> Posterior:
     return replace(posterior, covariance=halves, naturals=Naturals.zeros(len(posterior.mean), 0))
 
 
-def _unpacked_sweep(prior: PackedPrior, packed: Posterior, rule: Rule, options: SweepOptions) -> Sweep:
+def _unpacked_posterior(packed: Posterior) -> Posterior:
     if packed.factors is not None:
-        posterior = replace(packed, factors=stacked([lower(R) for R in packed.factors]))
-    else:
-        posterior = replace(packed, covariance=stacked([symmetric(S) for S in packed.covariance]))
-    return Sweep(prior.unpacked(), posterior, rule, options)
+        return replace(packed, factors=stacked([lower(R) for R in packed.factors]))
+    return replace(packed, covariance=stacked([symmetric(S) for S in packed.covariance]))
+
+
+def _unpacked_sweep(prior: PackedPrior, packed: Posterior, rule: Rule, options: SweepOptions) -> Sweep:
+    return Sweep(prior.unpacked(), _unpacked_posterior(packed), rule, options)
+
+
+class _PackedViews(NamedTuple):
+    """The views of some leaves as they are sent."""
+
+    views: dict[int, PackedPrior]
+    m: int
+    sizes: tuple[int, ...]
+    dtype: Dtype
+
+    def unpacked(self) -> PriorViews:
+        """The views."""
+        views = {leaf: view.unpacked() for leaf, view in self.views.items()}
+        return PriorViews(views, self.m, self.sizes, self.dtype)
+
+
+def _packed_views(prior: LocalPrior, leaves: Iterable[int] | None) -> _PackedViews:
+    """The views of some leaves, all by default."""
+    whole = triangle(prior.whitener)  # pickled once
+    views = {
+        leaf: PackedPrior(
+            prior.view(leaf).rows_kernel, (whole, triangle(prior.leaf(leaf).whitener)), None
+        )
+        for leaf in (range(len(prior.leaves)) if leaves is None else leaves)
+    }
+    return _PackedViews(views, prior.m, prior.sizes, prior.dtype)
+
+
+def _unpacked_local_sweep(
+    prior: _PackedViews, marginals: dict[int, Posterior], rule: Rule, options: SweepOptions
+) -> Sweep:
+    views = {leaf: _unpacked_posterior(packed) for leaf, packed in marginals.items()}
+    return Sweep(prior.unpacked(), PosteriorViews.of(views), rule, options)
+
+
+def _unpacked_local_site_sum(prior: _PackedViews) -> SiteSum:
+    return SiteSum(prior.unpacked())
 
 
 def _unpacked_site_sum(prior: PackedPrior) -> SiteSum:

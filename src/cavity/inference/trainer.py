@@ -46,13 +46,20 @@ class Problem:
     leaves: Leaves | None = None
     """The leaves with their inducing points at the start, if there are local ones. Then the kernel is
     the sum of that of all rows and that of the leaves."""
+    leaf_jitter: float | None = None
+    """The same as `jitter` for the kernel matrices of the leaves."""
 
     def prior(self, x: Array) -> Prior:
         """The prior at a parameter vector; the leaves' points are those of the start."""
         kernel, Z = self.space.unpack(x)
         if self.leaves is None:
             return Prior(kernel, Z, self.dtype, self.jitter)
-        return LocalPrior(kernel, Z, self.dtype, self.leaves, self.jitter, self.jitter)
+        return LocalPrior(kernel, Z, self.dtype, self.leaves, self.jitter, self.leaf_jitter)
+
+    def at_points_of(self, prior: Prior) -> Problem:
+        """The problem with the inducing points of a prior, those of leaves included."""
+        leaves = prior.leaves if isinstance(prior, LocalPrior) else None
+        return replace(self, space=replace(self.space, Z=prior.Z), leaves=leaves)
 
     def for_minibatches(self) -> Problem:
         """The problem in float32, whose rounding is smaller than the noise of minibatches.
@@ -134,7 +141,7 @@ class Known:
 
     def under(self, prior: Prior) -> Naturals:
         """The same factors under another kernel with the same inducing points."""
-        return self.naturals.mapped(self.prior.L_inverse @ prior.L)
+        return self.naturals.under(self.prior, prior)
 
 
 @dataclass(frozen=True)

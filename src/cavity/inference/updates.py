@@ -264,7 +264,8 @@ class NaturalUpdate:
 
     def moments(self, q: PosteriorForm, dtype: Dtype, prior: Prior | None = None) -> Posterior:
         """Moments of q, the covariance in the precision of the tiles."""
-        return Posterior.from_naturals(q, self.map_latents, dtype)
+        found: Posterior = q.posterior(self.map_latents, dtype)
+        return found
 
     def located(self, prior: Prior, q: PosteriorForm) -> Prior:
         """The prior itself."""

@@ -141,7 +141,7 @@ class ArrayColumns(Columns):
 
     def points(self, j: int) -> Array:
         """The inducing points in the plane of a feature."""
-        return self.fitted.inducing_points_[:, j]
+        return self.fitted.model_.inducing_points[:, j]
 
 
 class TableColumns(Columns):
@@ -250,7 +250,7 @@ class TableColumns(Columns):
     def points(self, j: int) -> Array:
         """The inducing points at the feature that has the numbers of a column."""
         before = sum(len(encoder.features) for encoder in self.encoders[:j])
-        return self.fitted.inducing_points_[:, before]
+        return self.fitted.model_.inducing_points[:, before]
 
 
 def columns_of(

@@ -207,7 +207,7 @@ class InducingPointsDisplay(Display):
         max_rows: int = 1_000,
         ax: Axes | None = None,
     ) -> InducingPointsDisplay:
-        """Show `inducing_points_` [m, d] and up to `max_rows` of the rows X [n, d], by label y [n]."""
+        """Show all inducing points, and up to `max_rows` of the rows X [n, d], by label y [n]."""
         columns = columns_of(estimator, X, y, feature_names=feature_names, max_rows=max_rows)
         pair = two_positions(columns, features)
         rows = np.column_stack([columns.numbers(j) for j in pair])

@@ -350,7 +350,7 @@ def plane(target: ReportTarget, view: View, rows: ReportRows, features: tuple[in
         else " In the background all other columns are at their medians or commonest values."
     )
     caption = (
-        f"{len(fitted.inducing_points_)} inducing points (crosses) and "
+        f"{len(fitted.model_.inducing_points):,} inducing points (crosses) and "
         f"{min(600, len(rows.X)):,} rows in the plane of {names[0]} and {names[1]}{which}.{others} "
         "Inducing points gather where the function is curved; some may lie outside the frame."
     )

@@ -61,7 +61,7 @@ def typical_ranges(model: TableClassifier) -> dict[str, tuple[float, float]]:
 
 def _places(model: TableClassifier) -> dict[str, tuple[float, float]]:
     """The range of the inducing points along the first feature of each column."""
-    points = np.asarray(model.estimator_.inducing_points_, dtype=np.float64)
+    points = np.asarray(model.estimator_.model_.inducing_points, dtype=np.float64)
     encoders = model.preprocessor_.encoders_
     first = np.cumsum([0, *(len(e.features) for e in encoders[:-1])])
     low, high = points.min(axis=0)[first].tolist(), points.max(axis=0)[first].tolist()

@@ -31,6 +31,7 @@ from cavity.data.scaling import Scaling
 from cavity.data.source import RawRows
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.protocol import Pass
+from cavity.gp.leaves import LocalSums
 from cavity.gp.linalg import symmetric, triangle
 from cavity.gp.tiles import Sites, Sums
 from cavity.typing import Array, Dtype, IntArray
@@ -149,6 +150,8 @@ class FitSettings:
     held_out: IntArray
     """Sorted numbers of the rows that take no part in training."""
     n_directions: int
+    leaf_counts: IntArray | None = None
+    """Number of rows of each leaf [K], if there are leaves; then the rows are in the order of leaves."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,8 @@ class Message:
     """Number of the pass within the fit."""
     needed_keys: frozenset[str]
     """Keys of the states that are still needed."""
+    leaves: tuple[int, ...] | None = None
+    """The leaves that rows of the pass are in, if it is not over all; no others are sent."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +182,7 @@ class PackedMessage:
 def pack(message: Message) -> PackedMessage:
     """A message as bytes, made once for all workers."""
     settings = message.settings
-    row_pass = message.row_pass.packed(has_directions=settings.n_directions > 0)
+    row_pass = message.row_pass.packed(has_directions=settings.n_directions > 0, leaves=message.leaves)
     parts = (settings, row_pass, message.sampler, message.number, message.needed_keys)
     return PackedMessage(f"{settings.fit_id}-{message.number}", cloudpickle.dumps(parts))
 
@@ -200,6 +205,8 @@ def pack_sums(sums: Sums, dtype: Dtype) -> Sums:
     Precisions become triangles. The gradient is in the precision of the tiles, in which the driver
     uses it.
     """
+    if isinstance(sums, LocalSums):
+        return replace(sums, parts={leaf: pack_sums(part, dtype) for leaf, part in sums.parts.items()})
     smaller: dict[str, Any] = {"precision": _triangles(sums.precision)}
     if sums.replaced_precision is not None:
         smaller["replaced_precision"] = _triangles(sums.replaced_precision)
@@ -212,6 +219,8 @@ def pack_sums(sums: Sums, dtype: Dtype) -> Sums:
 
 def unpack_sums(sums: Sums) -> Sums:
     """The sums that were packed."""
+    if isinstance(sums, LocalSums):
+        return replace(sums, parts={leaf: unpack_sums(part) for leaf, part in sums.parts.items()})
     whole: dict[str, Any] = {"precision": _symmetrics(sums.precision)}
     if sums.replaced_precision is not None:
         whole["replaced_precision"] = _symmetrics(sums.replaced_precision)
@@ -238,6 +247,8 @@ def _size_of_partial_sum(sums: PartialSum) -> int:
 
 
 def _size_of_sums(sums: Sums) -> int:
+    if isinstance(sums, LocalSums):
+        return sum(map(_size_of_sums, sums.parts.values()))
     return sum(map(sizeof, vars(sums).values()))
 
 
@@ -247,7 +258,7 @@ def _size_of_message(message: PackedMessage) -> int:
 
 # Where Dask runs a task depends on the size of its inputs, which it does not know for these classes.
 sizeof.register(PartialSum, _size_of_partial_sum)
-sizeof.register(Sums, _size_of_sums)
+sizeof.register((Sums, LocalSums), _size_of_sums)
 sizeof.register(PackedMessage, _size_of_message)
 
 

@@ -14,7 +14,9 @@ import dask
 import dask.array
 import numpy as np
 from distributed import Client, Future
+from sklearn.base import BaseEstimator
 
+from cavity.data.routing import EstimatorRouting, Routing, routing_by_values
 from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
 from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource
@@ -31,7 +33,7 @@ from cavity.engines.dask.recovery import (
     report_unwritten,
     write_group,
 )
-from cavity.engines.dask.shards import ShardBatch, ShardedSource, shard_batches
+from cavity.engines.dask.shards import ShardBatch, ShardedSource, leaf_batches, shard_batches
 from cavity.engines.dask.worker import leave_one_out, release_state, run_pass, state_key
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine, Pass
@@ -67,7 +69,10 @@ class DaskEngine(Engine):
         super().__init__(source, scaling, n_latents, threads, held_out, n_directions)
         fit_id = uuid.uuid4().hex[:12]
         numbers = np.zeros(0, np.int64) if held_out is None else held_out.numbers
-        self._settings = FitSettings(fit_id, n_latents, scaling, numbers, n_directions)
+        numbers = source.held_numbers(numbers)
+        self._settings = FitSettings(
+            fit_id, n_latents, scaling, numbers, n_directions, source.leaf_counts
+        )
         self._states = GroupStates(self._client, len(source.groups))
         self._passes = PassRunner(source, fit_id, self._states)
         self._recovery = RecoveryLog(self._client, self._states)
@@ -94,7 +99,7 @@ class DaskEngine(Engine):
         keys: dict[int, str] = {}
 
         def prepare() -> tuple[Message, MakeTask]:
-            message = self.message(row_pass, sampler)
+            message = self.message(row_pass, sampler, batch)
             keys.update({i: state_key(self._settings.fit_id, message.number, i) for i in groups})
             return message, make_task
 
@@ -111,10 +116,15 @@ class DaskEngine(Engine):
             self._pending = Pending(keys, result, whole=batch is None)
         return unpack_sums(result.sums)
 
-    def message(self, row_pass: Pass, sampler: RowSampler = EVERY_ROW) -> Message:
-        """The message of a new pass to its tasks."""
-        number = self._passes.next_number()
-        return Message(self._settings, row_pass, sampler, number, self._states.needed_keys)
+    def message(
+        self, row_pass: Pass, sampler: RowSampler = EVERY_ROW, batch: ShardBatch | None = None
+    ) -> Message:
+        """The message of a new pass, over all rows or a minibatch, to its tasks."""
+        number, leaves = self._passes.next_number(), None
+        if batch is not None and self.source.leaf_counts is not None:
+            leaves = self.source.leaves_of(batch)
+        needed = self._states.needed_keys
+        return Message(self._settings, row_pass, sampler, number, needed, leaves)
 
     def commit(self) -> None:
         """Let the rows keep the sites and scores of the last pass."""
@@ -133,7 +143,10 @@ class DaskEngine(Engine):
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[ShardBatch]:
         """Minibatches over the shards."""
-        return shard_batches(self.source.layout, size, rng, skip)
+        layout, together = self.source.layout, self.source.rows_of_a_leaf
+        if self.source.leaf_counts is None:
+            return shard_batches(layout, size, rng, skip)
+        return leaf_batches(layout, size, rng, together, skip)
 
     @property
     def log_predictive(self) -> dask.array.Array:
@@ -150,7 +163,8 @@ class DaskEngine(Engine):
             )
             for future, group in zip(futures, self.source.groups, strict=True)
         ]
-        return dask.array.concatenate(chunks)
+        values = dask.array.concatenate(chunks)
+        return values if self.source.order is None else values[np.argsort(self.source.order)]
 
     def adopt(self, previous: Engine | None) -> bool:
         """Start from the sites of an earlier engine on the same cluster over as many rows."""
@@ -248,6 +262,16 @@ class DaskBackend(LocalBackend):
         """Moments of all shards."""
         assert isinstance(source, ShardedSource)
         return source.moments(products=products)
+
+    def with_leaves(self, source: RowSource, routing: Routing, rows_of_a_leaf: int | None) -> RowSource:
+        """The rows in the order of their leaves, moved between the workers."""
+        assert isinstance(source, ShardedSource)
+        return source.by_leaf(routing, rows_of_a_leaf)
+
+    def routing_of(self, source: RowSource, estimator: BaseEstimator) -> EstimatorRouting:
+        """The routing of a user's estimator, with the values that rows of all shards have."""
+        assert isinstance(source, ShardedSource)
+        return routing_by_values(estimator, source.values_of(estimator))
 
     def status(self, rows_per_second: float) -> str:
         """Throughput and number of workers."""

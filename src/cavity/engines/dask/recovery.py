@@ -125,9 +125,9 @@ class RecoveryLog:
         last = self._refining or self._scoring
         if last is None:
             return None
-        finding = pack(replace(last, row_pass=last.row_pass.finding_sites()))
+        finding = pack(replace(last, row_pass=last.row_pass.finding_sites(), leaves=None))
         # After a pass that has only scored the rows, those that were lost must be scored, too.
-        scoring = [] if self._scoring is None else [pack(self._scoring)]
+        scoring = [] if self._scoring is None else [pack(replace(self._scoring, leaves=None))]
         return ReplayPlan(None, [finding] * _PASSES_WITHOUT_COPY + scoring, exact=False)
 
     def _exceeds(self, times: int) -> bool:

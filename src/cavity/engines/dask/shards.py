@@ -8,21 +8,39 @@ a single bit. Minibatches depend on the seed, not on the cluster, and need no ra
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 
+import dask
 import numpy as np
 from distributed import Future
+from sklearn.base import BaseEstimator
 
 from cavity.data.labels import encode_labels
-from cavity.data.source import NO_SETS, RawRows, RowSource, batch_count, joined, tile_precision
+from cavity.data.routing import Routing
+from cavity.data.sampling import row_hash
+from cavity.data.source import (
+    NO_SETS,
+    RawRows,
+    RowSource,
+    batch_count,
+    joined,
+    row_number_type,
+    tile_precision,
+)
 from cavity.data.statistics import Moments
 from cavity.data.weights import checked_class_factors
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import LazyTable, Partition, PartitionSummary, summarise
 from cavity.engines.dask.comm import GroupRows, identity
-from cavity.engines.dask.worker import ShardSample, shard_moments, take_rows
+from cavity.engines.dask.worker import (
+    ShardSample,
+    leaves_of_group,
+    shard_moments,
+    take_rows,
+    values_of_group,
+)
 from cavity.typing import AnyArray, Array, ClassWeight, IntArray
 
 LEAST_ROWS = 1_024
@@ -159,8 +177,45 @@ def shard_batches(
             yield {shard: ShardSample(entropy, part, parts) for shard in shards}
 
 
+def leaf_batches(
+    layout: ShardLayout,
+    size: int,
+    rng: np.random.Generator,
+    rows_of_a_leaf: int | None = None,
+    skip: int = 0,
+) -> Iterator[ShardBatch]:
+    """The same, if the rows are in the order of leaves: each minibatch has rows of a few leaves.
+
+    The shards are cut into chunks of about `rows_of_a_leaf` random rows, by default `size`, and a
+    minibatch has some chunks, drawn at random.
+
+    >>> layout = ShardLayout(4_000, 2)
+    >>> batches = list(leaf_batches(layout, 1_000, np.random.default_rng(0)))
+    >>> len(batches), batches[0][0].parts
+    (4, 4)
+    """
+    n_chunks, entropy = max(1, round(size / (rows_of_a_leaf or size))), int(rng.integers(2**63))
+    parts = [batch_count(layout.rows(shard), size // n_chunks) for shard in range(layout.n_shards)]
+    chunks = [(shard, part) for shard, count in enumerate(parts) for part in range(count)]
+    turn = rng.permutation(len(chunks))
+    for numbers in np.array_split(turn, max(1, round(len(chunks) / n_chunks)))[skip:]:
+        chosen: dict[int, list[int]] = {}
+        for shard, part in sorted(chunks[number] for number in numbers):
+            chosen.setdefault(shard, []).append(part)
+        yield {
+            shard: ShardSample(entropy, some[0], parts[shard], tuple(some[1:]))
+            for shard, some in chosen.items()
+        }
+
+
 class ShardedSource(RowSource):
     """The rows of a lazy table, held by the workers; the driver has counts, classes and samples."""
+
+    order: IntArray | None = None
+    """Number [n] of each row in the table, if the rows are held in the order of their leaves."""
+    leaf_counts: IntArray | None = None
+    """Number of rows of each leaf, if they are."""
+    _in_table_order: ShardedSource | None = None
 
     def __init__(self, table: LazyTable, cluster: Cluster, class_weight: ClassWeight = None) -> None:
         self.table = table
@@ -207,6 +262,8 @@ class ShardedSource(RowSource):
 
     def _read(self, number: int) -> Future:
         """A task that reads the rows of a group: at first evenly spread, later on any worker."""
+        if self._in_table_order is not None:
+            return self._gather(number, self._in_table_order)
         client = self.cluster.client
         partitions = self._partitions or self._compute()
         group = self.groups[number]
@@ -246,12 +303,83 @@ class ShardedSource(RowSource):
 
     def reload(self) -> None:
         """Read rows again that were lost."""
+        if self._in_table_order is not None:
+            self._in_table_order.reload()
         lost = [i for i, rows in enumerate(self.rows) if rows.status in ("cancelled", "lost", "error")]
         if lost:
-            self._partitions = self._compute()
+            if self._in_table_order is None:
+                self._partitions = self._compute()
             for i in lost:
                 self.rows[i] = self._read(i)
             self._partitions = []
+
+    def by_leaf(self, routing: Routing, rows_of_a_leaf: int | None = None) -> ShardedSource:
+        """The same rows in the order of their leaves: a shard has rows of few leaves, a leaf few shards.
+
+        In a leaf the order is random, but the same for any number of workers. rows_of_a_leaf: see
+        `leaf_batches`.
+        """
+        groups = self.cluster.run(
+            lambda: self.cluster.client.map(leaves_of_group, self.rows, routing=routing, pure=False),
+            self.reload,
+        )
+        leaf = np.concatenate(groups)
+        numbers = np.arange(self.n_rows, dtype=row_number_type(self.n_rows))
+        other = copy(self)
+        other._views, other._in_table_order = {}, self
+        other.rows_of_a_leaf = rows_of_a_leaf
+        other.order = numbers[np.lexsort((row_hash(numbers), leaf))]
+        other.leaf_counts = np.bincount(leaf, minlength=routing.n_leaves)
+        other.rows = [other._read(number) for number in range(len(other.groups))]
+        other._load()
+        return other
+
+    def _gather(self, number: int, table: ShardedSource) -> Future:
+        """A task that collects the rows of a group from the groups of the table."""
+        assert self.order is not None
+        client, group, order = self.cluster.client, self.groups[number], self.order
+        bounds = [self.layout.bounds(shard) for shard in group]
+        wanted = order[bounds[0][0] : bounds[-1][1]]
+        first = np.array([self.layout.bounds(shards[0])[0] for shards in self.groups])
+        source = np.searchsorted(first, wanted, side="right") - 1
+        parts, places = [], []
+        home = self._wish(self._home(number, worker_slots(client.nthreads())))
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+            for i in np.unique(source):
+                mine = np.flatnonzero(source == i)
+                mine = mine[np.argsort(wanted[mine])]
+                parts.append(client.submit(take_rows, table.rows[i], wanted[mine], pure=False))
+                places.append(mine)
+            sizes = tuple(stop - start for start, stop in bounds)
+            starts, back = tuple(start for start, _ in bounds), np.argsort(np.concatenate(places))
+            return client.submit(
+                collect_group, parts, back, group.start, starts, sizes, pure=False, **home
+            )
+
+    def leaves_of(self, shards: Iterable[int]) -> tuple[int, ...]:
+        """The leaves that rows of some shards are in."""
+        assert self.leaf_counts is not None
+        found: set[int] = set()
+        ends = np.cumsum(self.leaf_counts)
+        for shard in shards:
+            start, stop = self.layout.bounds(shard)
+            low, high = np.searchsorted(ends, [start, stop - 1], side="right")
+            found.update(k for k in range(low, high + 1) if self.leaf_counts[k])
+        return tuple(sorted(found))
+
+    def held_numbers(self, numbers: IntArray) -> IntArray:
+        """Sorted numbers of rows as they are held, from their numbers in the table."""
+        if self.order is None:
+            return numbers
+        return np.flatnonzero(np.isin(self.order, numbers))
+
+    def values_of(self, estimator: BaseEstimator) -> list[AnyArray]:
+        """The different values that a user's estimator says of the rows of each group."""
+        found: list[AnyArray] = self.cluster.run(
+            lambda: self.cluster.client.map(values_of_group, self.rows, estimator=estimator, pure=False),
+            self.reload,
+        )
+        return found
 
     def leading(self, n_features: int) -> ShardedSource:
         """The same rows with the first columns of X alone; views, where the rows are."""
@@ -280,7 +408,9 @@ class ShardedSource(RowSource):
         return [text for group in parts for text in group]
 
     def take(self, numbers: IntArray) -> RawRows:
-        """The rows with these sorted numbers."""
+        """The rows with these sorted numbers in the table."""
+        if self._in_table_order is not None:
+            return self._in_table_order.take(numbers)
         starts = [self.layout.bounds(group.start)[0] for group in self.groups]
         cuts = np.searchsorted(numbers, [*starts, self.n_rows])
         wanted = [i for i in range(len(self.groups)) if cuts[i] < cuts[i + 1]]
@@ -312,6 +442,18 @@ def read_group(
         y = np.concatenate([partitions[i].y[start:stop] for i, start, stop in shard])
         _, codes = encode_labels(y, classes)
         shards.append(RawRows(X, codes, _weights(partitions, shard, codes, factors)))
+    return GroupRows(first, starts, tuple(shards))
+
+
+def collect_group(
+    parts: list[RawRows], back: IntArray, first: int, starts: tuple[int, ...], sizes: tuple[int, ...]
+) -> GroupRows:
+    """The rows of some shards from parts of other groups; runs on a worker.
+
+    back: where each row is among the parts; sizes: numbers of rows of the shards.
+    """
+    rows, ends = joined(parts).take(back), np.cumsum(sizes)
+    shards = [rows.take(np.arange(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
     return GroupRows(first, starts, tuple(shards))
 
 

@@ -17,8 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 from distributed import Client, Future, get_client, get_worker
+from sklearn.base import BaseEstimator
 
 from cavity.data.arrays import ArrayBlock, ArraySource
+from cavity.data.routing import Routing, leaves_in_order, values_of_estimator, with_leaves
 from cavity.data.sampling import HeldOut
 from cavity.data.source import Block, RawRows, joined, shuffled
 from cavity.data.statistics import Moments
@@ -39,7 +41,7 @@ from cavity.engines.local import LocalEngine, tile_moments
 from cavity.engines.threads import Threads, one_blas_thread
 from cavity.gp.tiles import Sites, Sums
 from cavity.memory import freed_memory_kept
-from cavity.typing import Array, IntArray
+from cavity.typing import AnyArray, Array, IntArray
 
 _held: dict[str, dict[str, Future]] = {}
 """Futures by fit and key: while they exist, Dask keeps the states that this worker has made."""
@@ -57,6 +59,8 @@ class ShardSample(NamedTuple):
     """Seed of the random order."""
     part: int
     parts: int
+    others: tuple[int, ...] = ()
+    """Further parts."""
 
 
 def state_key(fit_id: str, number: int, group: int) -> str:
@@ -201,6 +205,20 @@ def take_rows(rows: GroupRows, numbers: IntArray) -> RawRows:
     return joined(parts)
 
 
+def leaves_of_group(rows: GroupRows, routing: Routing) -> IntArray:
+    """The leaf of every row of a group."""
+    with _task_context():
+        return np.concatenate([routing(shard.X) for shard in rows.shards]).astype(np.int16)
+
+
+def values_of_group(rows: GroupRows, estimator: BaseEstimator) -> AnyArray:
+    """The different values that a user's estimator says of the rows of a group."""
+    with _task_context():
+        return np.unique(
+            np.concatenate([values_of_estimator(estimator, shard.X) for shard in rows.shards])
+        )
+
+
 def leave_one_out(rows: GroupRows, state: GroupState | None) -> Array:
     """Log probabilities of the labels of a group with their rows left out; NaN where unknown."""
     return np.concatenate(
@@ -230,6 +248,8 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
     """The engine of one shard, with its state."""
     settings, n = message.settings, len(shard.labels)
     source = ArraySource(shard.X, shard.labels, shard.weight)
+    if settings.leaf_counts is not None:
+        source = with_leaves(source, leaves_in_order(settings.leaf_counts, start, start + n))
     low, high = np.searchsorted(settings.held_out, [start, start + n])
     held_out = HeldOut(settings.held_out[low:high] - start, shard) if low < high else None
     engine = LocalEngine(
@@ -240,6 +260,8 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
         held_out,
         settings.n_directions,
     )
+    if settings.leaf_counts is not None:
+        engine.leaf_counts = settings.leaf_counts
     if state is not None:  # copied: data of the cluster must not be changed
         precision, shift, directions = state.sites
         own = None if directions is None else directions.copy()
@@ -249,10 +271,10 @@ def _engine(shard: RawRows, start: int, state: ShardState | None, message: Messa
 
 def _batch(engine: LocalEngine, shard: int, sample: ShardSample) -> Block:
     """The rows of a shard that belong to a minibatch."""
-    n, (entropy, part, parts) = engine.n_rows, sample
-    chosen = _order(entropy, shard, n)[n * part // parts : n * (part + 1) // parts]
+    n, parts, order = engine.n_rows, sample.parts, _order(sample.entropy, shard, engine.n_rows)
+    chosen = [order[n * i // parts : n * (i + 1) // parts] for i in (sample.part, *sample.others)]
     assert isinstance(engine.source, ArraySource)
-    return ArrayBlock(engine.source, np.sort(chosen))
+    return ArrayBlock(engine.source, np.sort(np.concatenate(chosen)))
 
 
 @lru_cache(maxsize=64)

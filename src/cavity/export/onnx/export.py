@@ -56,11 +56,6 @@ def split_off_classifier(estimator: BaseEstimator) -> tuple[list[Step], FittedCl
             f"{type(classifier).__name__} cannot be exported; pass a fitted SEPClassifier, "
             "SVIClassifier or GFITCClassifier, a Pipeline that ends in one, or a fitted TableClassifier"
         )
-    if classifier.model_.local is not None:
-        raise ValueError(
-            f"this {type(classifier).__name__} has local inducing points (leaves), which cannot be "
-            "exported to ONNX; save it with cavity.save, or fit with leaves=None"
-        )
     return before, classifier
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, DTypeLike
 from cavity.typing import IntArray
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 OPSET = 17
 ML_OPSET = 3
 IR_VERSION = 8
 """The file version that belongs to the opset: older runtimes refuse newer files."""
+MOST_BYTES = 2_000_000_000
+"""Largest size of the constants of a graph: a file of ONNX has less than 2 GB."""
 
 
 def require_onnx() -> ModuleType:
@@ -41,6 +43,7 @@ class Graph:
         self._inputs: list[ValueInfoProto] = []
         self._outputs: list[ValueInfoProto] = []
         self._domains: set[str] = {""}
+        self._n_names = 0
 
     def input(self, name: str, dtype: DTypeLike, shape: Sequence[int | str]) -> Value:
         """Declare an input of the given NumPy dtype (object: strings)."""
@@ -67,13 +70,48 @@ class Graph:
         self._constants.append(self._onnx.numpy_helper.from_array(array, name))
         return Value(self, name)
 
+    def tensor(self, values: ArrayLike) -> TensorProto:
+        """Values as an attribute of an operator."""
+        found: TensorProto = self._onnx.numpy_helper.from_array(np.asarray(values))
+        return found
+
     def op(self, kind: str, *operands: Operand, domain: str = "", **attributes: Attribute) -> Value:
         """Add a node with one result; operands that are not values are added as constants."""
         names = [self.value(operand).name for operand in operands]
-        name = f"_{len(self._nodes)}_{kind}"
+        name = self._new_name(kind)
         self._domains.add(domain)
         self._nodes.append(self._onnx.helper.make_node(kind, names, [name], domain=domain, **attributes))
         return Value(self, name)
+
+    def _new_name(self, kind: str) -> str:
+        self._n_names += 1
+        return f"_{self._n_names}_{kind}"
+
+    def for_each(self, numbers: Value, start: Value, body: Callable[[Value, Value], Value]) -> Value:
+        """What is left of `start` after ``matrix = body(number, matrix)`` for each of the numbers [k].
+
+        numbers: int64; start: a float64 matrix. The body may use all values that were made before.
+        """
+        helper, types = self._onnx.helper, self._onnx.TensorProto
+        turn, goes_on, before = map(self._new_name, ("turn", "goes_on", "before"))
+        outside, self._nodes = self._nodes, []
+        after = body(numbers.op("Gather", Value(self, turn)), Value(self, before))
+        still = Value(self, goes_on).op("Identity")
+        nodes, self._nodes = self._nodes, outside
+        inner = helper.make_graph(
+            nodes,
+            self._new_name("body"),
+            [
+                helper.make_tensor_value_info(turn, types.INT64, []),
+                helper.make_tensor_value_info(goes_on, types.BOOL, []),
+                helper.make_tensor_value_info(before, types.DOUBLE, None),
+            ],
+            [
+                helper.make_tensor_value_info(still.name, types.BOOL, []),
+                helper.make_tensor_value_info(after.name, types.DOUBLE, None),
+            ],
+        )
+        return self.op("Loop", numbers.op("Size"), np.array(True), start, body=inner)
 
     def value(self, operand: Operand) -> Value:
         """Return the operand if it is a value, else add it as a constant."""
@@ -85,6 +123,12 @@ class Graph:
 
     def model(self, description: str, metadata: dict[str, str]) -> ModelProto:
         """Finish and check the ModelProto."""
+        size = sum(constant.ByteSize() for constant in self._constants)
+        if size > MOST_BYTES:
+            raise ValueError(
+                f"the model has {size / 1e9:.1f} GB, and a file of ONNX has at most 2; save it with "
+                "cavity.save, or fit it with fewer inducing points, or fewer leaves"
+            )
         helper = self._onnx.helper
         versions = {"": OPSET, "ai.onnx.ml": ML_OPSET}
         model: ModelProto = helper.make_model(
@@ -179,6 +223,11 @@ class Value:
         """The larger of the value and the bound."""
         return self.op("Max", _number(bound))
 
+    @property
+    def T(self) -> Value:  # noqa: N802
+        """Rows as columns."""
+        return self.op("Transpose")
+
     def sum(self) -> Value:
         """Sum over columns, [N, 1]."""
         return self.op("ReduceSum", np.array([1], dtype=np.int64), keepdims=1)
@@ -204,5 +253,5 @@ def _number(operand: Operand) -> Operand:
 
 Operand: TypeAlias = Value | ArrayLike
 """Operand of an operator: a value of the graph, or anything that NumPy can convert to an array."""
-Attribute: TypeAlias = int | float | str | Sequence[int] | Sequence[str]
+Attribute: TypeAlias = "int | float | str | Sequence[int] | Sequence[str] | GraphProto | TensorProto"
 """Attribute of an ONNX operator."""

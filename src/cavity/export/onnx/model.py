@@ -20,7 +20,7 @@ no such limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, singledispatch
 from math import ceil, inf, log, pi, sqrt
 from typing import NamedTuple, TypeVar, overload
@@ -31,9 +31,11 @@ from sklearn.gaussian_process import kernels
 from sklearn.gaussian_process.kernels import Kernel
 
 from cavity.data.scaling import Knots, Scaling
-from cavity.export.onnx.graph import Value
+from cavity.export.onnx.graph import Operand, Value
+from cavity.export.onnx.routing import leaf_numbers
 from cavity.gp.kernels import noise_free
 from cavity.gp.kernels.base import registered_for
+from cavity.gp.leaves import LocalPrior
 from cavity.gp.likelihoods import BinaryLikelihood, Likelihood, Logit, NoisyArgmax, Probit
 from cavity.gp.likelihoods.binary import logistic_mixture
 from cavity.gp.mean_function import LinearScore
@@ -50,12 +52,12 @@ class Covariances(NamedTuple):
     """k(x, x) [N, 1], white noise included."""
 
 
-Emitter = Callable[[Kernel, Value, Array], Covariances]
+Emitter = Callable[[Kernel, Value, Value], Covariances]
 E = TypeVar("E", bound=Emitter)
 
 
 @singledispatch
-def _emitter(kernel: object, X: Value, Z: Array) -> Covariances:
+def _emitter(kernel: object, X: Value, Z: Value) -> Covariances:
     name = type(kernel).__name__
     raise TypeError(
         f"kernel of type {name!r} has no ONNX form; write a function (kernel, X, Z) -> "
@@ -63,9 +65,9 @@ def _emitter(kernel: object, X: Value, Z: Array) -> Covariances:
     )
 
 
-def covariances(kernel: Kernel, X: Value, Z: Array) -> Covariances:
+def covariances(kernel: Kernel, X: Value, Z: Operand) -> Covariances:
     """Covariances of rows X [N, d] and inducing points Z [m, d], both scaled."""
-    return registered_for(_emitter, type(kernel))(kernel, X, Z)
+    return registered_for(_emitter, type(kernel))(kernel, X, X.graph.value(Z))
 
 
 @overload
@@ -75,8 +77,8 @@ def register(kernel_type: type, emitter: E) -> E: ...
 def register(kernel_type: type, emitter: E | None = None) -> E | Callable[[E], E]:
     """Register a kernel type for `to_onnx`: ``register(MyKernel, emitter)``, or use it as a decorator.
 
-    The emitter takes the kernel, the rows as a `Value` X [N, d] and the inducing points as an array
-    Z [m, d], and returns `Covariances`. A `Value` supports the operators of arrays.
+    The emitter takes the kernel, the rows X [N, d] and the inducing points Z [m, d], and returns
+    `Covariances`. Both are a `Value`, which supports the operators of arrays.
 
     >>> from sklearn.gaussian_process.kernels import DotProduct
     >>> class Linear(DotProduct):
@@ -94,35 +96,35 @@ def register(kernel_type: type, emitter: E | None = None) -> E | Callable[[E], E
     return emitter
 
 
-def _constant(value: float, X: Value, Z: Array) -> Value:
-    """A constant matrix [N, m]."""
-    return X @ np.zeros(Z.T.shape) + value
+def _constant(value: float, X: Value, Z: Value) -> Covariances:
+    """The same covariance of all rows and points."""
+    return Covariances(X @ (Z * 0.0).T + value, (X * 0.0).sum() + value)
 
 
 @register(kernels.ConstantKernel)
-def _emit_constant(kernel: kernels.ConstantKernel, X: Value, Z: Array) -> Covariances:
-    value = float(kernel.constant_value)
-    return Covariances(_constant(value, X, Z), _constant(value, X, Z[:1]))
+def _emit_constant(kernel: kernels.ConstantKernel, X: Value, Z: Value) -> Covariances:
+    return _constant(float(kernel.constant_value), X, Z)
 
 
 @register(kernels.WhiteKernel)
-def _emit_white(kernel: kernels.WhiteKernel, X: Value, Z: Array) -> Covariances:
-    return Covariances(_constant(0.0, X, Z), _constant(float(kernel.noise_level), X, Z[:1]))
+def _emit_white(kernel: kernels.WhiteKernel, X: Value, Z: Value) -> Covariances:
+    diagonal = _constant(float(kernel.noise_level), X, Z).diagonal
+    return Covariances(_constant(0.0, X, Z).cross, diagonal)
 
 
 @register(kernels.DotProduct)
-def _emit_dot_product(kernel: kernels.DotProduct, X: Value, Z: Array) -> Covariances:
+def _emit_dot_product(kernel: kernels.DotProduct, X: Value, Z: Value) -> Covariances:
     bias = float(kernel.sigma_0) ** 2
     return Covariances(X @ Z.T + bias, (X * X).sum() + bias)
 
 
 @register(kernels.RBF)
-def _emit_rbf(kernel: kernels.RBF, X: Value, Z: Array) -> Covariances:
+def _emit_rbf(kernel: kernels.RBF, X: Value, Z: Value) -> Covariances:
     return _stationary(_exponent(kernel, X, Z).exp(), X, Z)
 
 
 @register(kernels.Matern)
-def _emit_matern(kernel: kernels.Matern, X: Value, Z: Array) -> Covariances:
+def _emit_matern(kernel: kernels.Matern, X: Value, Z: Value) -> Covariances:
     exponent = _exponent(kernel, X, Z)
     if kernel.nu == inf:
         return _stationary(exponent.exp(), X, Z)
@@ -136,41 +138,41 @@ def _emit_matern(kernel: kernels.Matern, X: Value, Z: Array) -> Covariances:
 
 
 @register(kernels.RationalQuadratic)
-def _emit_rational_quadratic(kernel: kernels.RationalQuadratic, X: Value, Z: Array) -> Covariances:
+def _emit_rational_quadratic(kernel: kernels.RationalQuadratic, X: Value, Z: Value) -> Covariances:
     alpha = float(kernel.alpha)
     base = 1.0 - _exponent(kernel, X, Z) / alpha
     return _stationary((base.log() * -alpha).exp(), X, Z)
 
 
-def _exponent(kernel: Kernel, X: Value, Z: Array) -> Value:
+def _exponent(kernel: Kernel, X: Value, Z: Value) -> Value:
     """E = −½ Σ_k (x_k − z_k)²/l_k² [N, m]."""
     lengthscale = np.asarray(kernel.length_scale, dtype=np.float64)
-    centre = Z.mean(axis=0)  # keeps the distances, and avoids cancellation for large offsets
+    # The centre keeps the distances, and avoids cancellation for large offsets.
+    centre = Z.op("ReduceMean", axes=[0], keepdims=1)
     Zs = (Z - centre) / lengthscale
     Xs = (X - centre) / lengthscale
-    half_norms: Array = 0.5 * np.sum(Zs**2, axis=1)[None]
-    exponent: Value = Xs @ Zs.T - (Xs * Xs).sum() * 0.5 - half_norms
+    exponent = Xs @ Zs.T - (Xs * Xs).sum() * 0.5 - (Zs * Zs).sum().T * 0.5
     return exponent.at_most(0.0)
 
 
-def _stationary(cross: Value, X: Value, Z: Array) -> Covariances:
-    return Covariances(cross, _constant(1.0, X, Z[:1]))
+def _stationary(cross: Value, X: Value, Z: Value) -> Covariances:
+    return Covariances(cross, _constant(1.0, X, Z).diagonal)
 
 
 @register(kernels.Sum)
-def _emit_sum(kernel: kernels.Sum, X: Value, Z: Array) -> Covariances:
+def _emit_sum(kernel: kernels.Sum, X: Value, Z: Value) -> Covariances:
     left, right = covariances(kernel.k1, X, Z), covariances(kernel.k2, X, Z)
     return Covariances(left.cross + right.cross, left.diagonal + right.diagonal)
 
 
 @register(kernels.Product)
-def _emit_product(kernel: kernels.Product, X: Value, Z: Array) -> Covariances:
+def _emit_product(kernel: kernels.Product, X: Value, Z: Value) -> Covariances:
     left, right = covariances(kernel.k1, X, Z), covariances(kernel.k2, X, Z)
     return Covariances(left.cross * right.cross, left.diagonal * right.diagonal)
 
 
 @register(kernels.Exponentiation)
-def _emit_power(kernel: kernels.Exponentiation, X: Value, Z: Array) -> Covariances:
+def _emit_power(kernel: kernels.Exponentiation, X: Value, Z: Value) -> Covariances:
     base, exponent = covariances(kernel.kernel, X, Z), float(kernel.exponent)
     return Covariances(base.cross**exponent, base.diagonal**exponent)
 
@@ -223,23 +225,77 @@ def _on_lines(X: Value, knots: Knots) -> Value:
 
 def latent_moments(model: Model, X: Value) -> LatentMoments:
     """Mean and variance of the latent functions at raw inputs X [N, d]; see `Model.latent_moments`."""
-    prior, posterior = model.prior, model.posterior
     offset = _mean_function(model, X)
+    leaf = None if model.local is None else leaf_numbers(model.local.leaves.routing, X)
     X = scaled(model.scaling, X)
     # Squared distances must stay finite: beyond this bound a row is infinitely far anyway.
     farthest = 1e-4 * float(np.sqrt(np.finfo(model.dtype).max))
     X = X.at_least(-farthest).at_most(farthest)
-    cross, diagonal = covariances(model.kernel, X, prior.Z)
-    A = cross @ prior.L_inverse.T
-    variance = X.graph.concat([(A * (A @ S)).sum().at_least(0.0) for S in posterior.covariance])
+    Z = X.graph.constant(model.Z)
+    if leaf is None:
+        A = covariances(model.kernel, X, Z).cross @ model.prior.L_inverse.T
+        mean, variance, explained = _explained(A, model.posterior.mean.T, model.posterior.covariance)
+    else:
+        mean, variance, explained = _explained_in_leaves(model, X, Z, leaf)
+    diagonal = covariances(model.kernel, X, Z).diagonal
     smooth_kernel = noise_free(model.kernel)
     if smooth_kernel != model.kernel:  # white noise is not part of the residual
-        smooth = covariances(smooth_kernel, X, prior.Z[:1]).diagonal
+        smooth = covariances(smooth_kernel, X, Z).diagonal
         variance, diagonal = variance + (diagonal - smooth), smooth
-    residual = (diagonal - (A * A).sum()).at_least(0.0)
+    residual = (diagonal - explained).at_least(0.0)
     c, b = model.inverse_temperature, model.residual_variance_scale
-    mean = A @ (c * posterior.mean.T)
-    return LatentMoments(mean if offset is None else mean + offset * c, (variance + residual * b) * c**2)
+    mean = mean if offset is None else mean + offset
+    return LatentMoments(mean * c, (variance + residual * b) * c**2)
+
+
+class _Explained(NamedTuple):
+    """What inducing points say of rows."""
+
+    mean: Value
+    """[N, L]"""
+    variance: Value
+    """[N, L]"""
+    prior_variance: Value
+    """[N, 1]: the prior variance |A|² that they explain."""
+
+
+def _explained(A: Value, mean: Operand, covariances: Iterable[Operand]) -> _Explained:
+    """The moments of rows A [N, m] from those of q: mean [m, L], and L covariances [m, m]."""
+    variances = [(A * (A @ S)).sum().at_least(0.0) for S in covariances]
+    return _Explained(A @ mean, A.graph.concat(variances), (A * A).sum())
+
+
+def _explained_in_leaves(model: Model, X: Value, Z: Value, leaf: Value) -> _Explained:
+    """The same for a model with leaves, from scaled rows X [N, d] and their leaves [N].
+
+    The graph goes over the leaves that occur, and looks up what belongs to each. All have as many points
+    there: a point that is added has a row of zeros in the whitener, so that it says nothing.
+    """
+    graph, prior, views = X.graph, model.prior, model.views
+    assert isinstance(prior, LocalPrior)
+    K, m, size, L = len(views), len(model.Z), max(prior.leaves.sizes), len(model.posterior.mean)
+    points, whitener = np.zeros((K, size, model.Z.shape[1])), np.zeros((K, size, size))
+    means, covariance = np.zeros((K, m + size, L)), np.zeros((L, K, m + size, m + size))
+    for k, q in enumerate(views):
+        own = prior.leaf(k)
+        n = len(own.Z)
+        points[k, :n], points[k, n:] = own.Z, own.Z[0]
+        whitener[k, :n, :n] = own.L_inverse.T
+        means[k, : m + n], covariance[:, k, : m + n, : m + n] = q.mean.T, q.covariance
+    stacks = [graph.constant(stack) for stack in (points, whitener, means, *covariance)]
+    A = covariances(model.kernel.k1, X, Z).cross @ prior.L_inverse.T
+
+    def of_leaf(number: Value, found: Value) -> Value:
+        rows = leaf.op("Equal", number).op("NonZero").op("Reshape", np.array([-1, 1], dtype=np.int64))
+        index = rows.op("Reshape", np.array([-1], dtype=np.int64))
+        Z_k, W_k, mean, *S = (stack.op("Gather", number, axis=0) for stack in stacks)
+        local = covariances(model.kernel.k2, X.op("Gather", index, axis=0), Z_k).cross
+        whole = graph.concat([A.op("Gather", index, axis=0), local @ W_k])
+        return found.op("ScatterND", rows, graph.concat(list(_explained(whole, mean, S))))
+
+    found = graph.for_each(leaf.op("Unique"), A @ np.zeros((m, 2 * L + 1)), of_leaf)
+    every = np.arange(2 * L + 1)
+    return _Explained(*(found.columns(part) for part in (every[:L], every[L : 2 * L], every[2 * L :])))
 
 
 def _mean_function(model: Model, X: Value) -> Value | None:
