@@ -50,7 +50,8 @@ _MOST_CELLS = 2**53
 """Groups that could have more cells are left out: their numbers must fit into 64 bits."""
 
 
-class CountedColumn(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class CountedColumn:
     """A column that may be part of a group."""
 
     index: ValueIndex
@@ -217,7 +218,8 @@ class _Rows:
         """
         shape = n_cells, N_FOLDS, self._n_classes
         place = cells * (N_FOLDS * self._n_classes) + self._place[rows]
-        counts = np.bincount(place, self._weight[rows], int(np.prod(shape))).reshape(shape)
+        found = np.bincount(place, self._weight[rows], int(np.prod(shape)))
+        counts = found.astype(np.float64, copy=False).reshape(shape)
         totals = counts.reshape(n_cells, -1) @ np.tile(np.eye(self._n_classes), (N_FOLDS, 1))
         prior = concentration(totals, self.base) * self.base
         cell = cells[self._judges_among(rows)]
