@@ -263,10 +263,11 @@ class _Choice:
             for group in left:
                 after, coefficients = self._rows.sum_of([self._log_proba, group.log_proba])
                 over = self._rows.gain(after, self._log_proba)
-                # The best of many is good by chance, too; and one that adds nothing now will not later.
-                # What other folds say about noise is slightly less than the truth where a row's own
-                # label is more, so that minus such an effect seems to help.
-                if coefficients[-1] > 0.0 and over.exceeds(3.0):
+                # The coefficient is fitted here, so that a gain of two standard errors means that it is
+                # four from 0: the best of hundreds is hardly as good by chance. What adds nothing now
+                # will not later. A negative coefficient is one of noise: other folds have a little less
+                # of a row's label than all rows have.
+                if coefficients[-1] > 0.0 and over.exceeds(2.0):
                     tried.append((over, group, after))
             if not tried:
                 break
@@ -302,7 +303,14 @@ def _triples(
     for one in pairs:
         pair = rows.pair(*one.columns)
         n_cells = float(np.prod([float(column.index.n_codes) for column in one.columns]))
-        for third in [column for column in columns if column not in one.columns][:THIRDS]:
+        known = {column.index.values.column for column in one.columns if not column.index.values.minus}
+        thirds = [
+            column
+            for column in columns
+            if column not in one.columns
+            and not (column.index.values.minus and known >= set(column.index.values.columns))
+        ]
+        for third in thirds[:THIRDS]:
             coarse = rows.in_bins(third)
             if n_cells * coarse.index.n_codes < _MOST_CELLS:
                 yield rows.triple(pair, coarse).candidate
