@@ -204,6 +204,7 @@ class CellCounts:
         """Add up what waits."""
         if not self._waiting:
             return
+        weights: Array
         if all(weight is None for _, weight in self._waiting):
             keys = np.sort(np.concatenate([keys for keys, _ in self._waiting]))
             first = np.flatnonzero(np.diff(keys, prepend=-1))

@@ -50,7 +50,8 @@ _MOST_CELLS = 2**53
 """Groups that could have more cells are left out: their numbers must fit into 64 bits."""
 
 
-class CountedColumn(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class CountedColumn:
     """A column that may be part of a group."""
 
     index: ValueIndex
@@ -217,7 +218,8 @@ class _Rows:
         """
         shape = n_cells, N_FOLDS, self._n_classes
         place = cells * (N_FOLDS * self._n_classes) + self._place[rows]
-        counts = np.bincount(place, self._weight[rows], int(np.prod(shape))).reshape(shape)
+        found = np.bincount(place, self._weight[rows], int(np.prod(shape)))
+        counts = found.astype(np.float64, copy=False).reshape(shape)
         totals = counts.reshape(n_cells, -1) @ np.tile(np.eye(self._n_classes), (N_FOLDS, 1))
         prior = concentration(totals, self.base) * self.base
         cell = cells[self._judges_among(rows)]
@@ -261,10 +263,11 @@ class _Choice:
             for group in left:
                 after, coefficients = self._rows.sum_of([self._log_proba, group.log_proba])
                 over = self._rows.gain(after, self._log_proba)
-                # The best of many is good by chance, too; and one that adds nothing now will not later.
-                # What other folds say about noise is slightly less than the truth where a row's own
-                # label is more, so that minus such an effect seems to help.
-                if coefficients[-1] > 0.0 and over.exceeds(3.0):
+                # The coefficient is fitted here, so that a gain of two standard errors means that it is
+                # four from 0: the best of hundreds is hardly as good by chance. What adds nothing now
+                # will not later. A negative coefficient is one of noise: other folds have a little less
+                # of a row's label than all rows have.
+                if coefficients[-1] > 0.0 and over.exceeds(2.0):
                     tried.append((over, group, after))
             if not tried:
                 break
@@ -300,7 +303,14 @@ def _triples(
     for one in pairs:
         pair = rows.pair(*one.columns)
         n_cells = float(np.prod([float(column.index.n_codes) for column in one.columns]))
-        for third in [column for column in columns if column not in one.columns][:THIRDS]:
+        known = {column.index.values.column for column in one.columns if not column.index.values.minus}
+        thirds = [
+            column
+            for column in columns
+            if column not in one.columns
+            and not (column.index.values.minus and known >= set(column.index.values.columns))
+        ]
+        for third in thirds[:THIRDS]:
             coarse = rows.in_bins(third)
             if n_cells * coarse.index.n_codes < _MOST_CELLS:
                 yield rows.triple(pair, coarse).candidate

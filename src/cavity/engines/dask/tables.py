@@ -158,8 +158,8 @@ def _row_count(
     weight: str | None,
 ) -> int:
     """Number of rows of a piece that take part in training; runs on a worker."""
-    read = [], preprocessor.typed, classes, weight
-    return sum(len(rows.codes) for table in _tables(piece) for rows in labelled_rows(table, *read))
+    read = preprocessor.typed, classes, weight
+    return sum(len(rows.codes) for table in _tables(piece) for rows in labelled_rows(table, [], *read))
 
 
 def _summarised(
