@@ -5,7 +5,7 @@ import pytest
 
 from cavity import SEPClassifier, SourceError, TableClassifier
 from cavity.data.table import open_table
-from cavity.estimators.table_prediction import LabelledRows
+from cavity.estimators.table_prediction import LabelledTableRows
 from flights_table import flights
 
 
@@ -29,7 +29,7 @@ def test_rows_are_those_of_the_fit(model, frame, tmp_path, suffix, monkeypatch):
     monkeypatch.setattr("cavity.data.table.CHUNK_ROWS", 30)
     path = tmp_path / f"t.{suffix}"
     frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
-    rows = LabelledRows(model, open_table(path), "copies")
+    rows = LabelledTableRows(model, open_table(path), "copies")
     kept = frame.drop(index=[0, 1, 7, 50, 60])
     assert len(rows) == 195 == len(model.loo_log_proba_)
     numbers = np.array([190, 0, 45, 44])
@@ -42,19 +42,19 @@ def test_rows_are_those_of_the_fit(model, frame, tmp_path, suffix, monkeypatch):
 
 
 def test_without_a_column_of_weights_all_rows_with_a_target_count(model, frame):
-    assert len(LabelledRows(model, open_table(frame))) == 197
+    assert len(LabelledTableRows(model, open_table(frame))) == 197
 
 
 def test_tables_of_other_columns_are_refused(model, frame):
     for column, words in (("delayed", "target"), ("hour", "lacks"), ("copies", "weight column")):
         with pytest.raises(SourceError, match=words):
-            LabelledRows(model, open_table(frame.drop(columns=column)), "copies")
+            LabelledTableRows(model, open_table(frame.drop(columns=column)), "copies")
     with pytest.raises(SourceError, match="no row has a target"):
-        LabelledRows(model, open_table(frame.assign(delayed=np.nan)))
+        LabelledTableRows(model, open_table(frame.assign(delayed=np.nan)))
 
 
 def test_values_that_training_had_not_are_warned_of_once(model, frame):
-    rows = LabelledRows(model, open_table(frame.assign(carrier="ZZ")))
+    rows = LabelledTableRows(model, open_table(frame.assign(carrier="ZZ")))
     with pytest.warns(UserWarning, match="'ZZ'"):
         rows.take(np.array([3]))
     rows.take(np.array([3]))
@@ -65,6 +65,6 @@ def test_columns_may_have_any_name(frame):
     renamed = frame.rename(columns={"hour": "(place)", "carrier": ""})
     classifier = SEPClassifier(n_inducing=4, optimizer=None, random_state=0)
     model = TableClassifier(classifier).fit(renamed, "delayed", "copies")
-    found = LabelledRows(model, open_table(renamed), "copies").take(np.array([3, 0]))
+    found = LabelledTableRows(model, open_table(renamed), "copies").take(np.array([3, 0]))
     assert found.index.tolist() == [5, 2]
     assert found["(place)"].tolist() == renamed["(place)"].iloc[[5, 2]].tolist()

@@ -10,7 +10,7 @@ import pytest
 
 from cavity import SEPClassifier, TableClassifier
 from cavity.data.table import open_table
-from cavity.estimators.table_prediction import LabelledRows
+from cavity.estimators.table_prediction import LabelledTableRows
 from cavity.plot.canvas import number
 from cavity.report import write_report
 from cavity.report.target import given_rows, report_target, rows_at, view_of
@@ -141,7 +141,7 @@ def test_ids_may_be_chosen(model, tmp_path):
 
 def test_rows_of_a_table_are_read_with_their_ids(model, tmp_path):
     NEW.to_parquet(tmp_path / "new.parquet")
-    rows = LabelledRows(model, open_table(str(tmp_path / "new.parquet")))
+    rows = LabelledTableRows(model, open_table(str(tmp_path / "new.parquet")))
     assert rows.ids == ["flight_id"]
     assert rows.take(np.array([5, 2]))["flight_id"].tolist() == ["F-1-0005", "F-1-0002"]
 

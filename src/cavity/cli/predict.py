@@ -28,7 +28,7 @@ from cavity.data.locations import DELIMITERS, FORMAT_OF, PARQUET
 from cavity.data.table import Table
 from cavity.estimators.table import TableClassifier
 from cavity.estimators.table_prediction import (
-    LabelledRows,
+    LabelledTableRows,
     encoded_chunks,
     predictions,
     warn_of_new_columns,
@@ -290,7 +290,7 @@ def run_report(
         table = stack.enter_context(opened_table(data, reading))
         with_target(model, model_path, table, table.name)
         watcher.stage(f"reading {table.name}")
-        rows = LabelledRows(model, table)
+        rows = LabelledTableRows(model, table)
         counts = np.bincount(rows.codes, minlength=len(model.classes_))
         warn_if_training_rows(model, table.name, counts)
         fitted = None
@@ -298,7 +298,7 @@ def run_report(
             whole = stack.enter_context(opened_table(training, reading))
             watcher.stage(f"reading {whole.name}")
             with_target(model, model_path, whole, whole.name)
-            fitted = LabelledRows(model, whole, model.weight_)
+            fitted = LabelledTableRows(model, whole, model.weight_)
         watcher.stage("writing the report")
         title = f"Predicting {model.target_}"
         write_report(

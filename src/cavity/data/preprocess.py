@@ -30,7 +30,7 @@ from cavity.data.labelled import weighted_rows
 from cavity.data.labels import LabelScan, TableLabelScan
 from cavity.data.leaks import LabelledSample
 from cavity.data.parts import import_arrow
-from cavity.data.scans import ColumnScan, Decision, scan_of
+from cavity.data.scans import ColumnDecision, ColumnScan, scan_of
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.data.weights import check_total_weight
 from cavity.errors import SourceError, warn_user
@@ -291,7 +291,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             raise SourceError(f"{table.name} has no columns besides the target {target!r}")
         return names
 
-    def _decide(self, decisions: dict[str, Decision], name: str) -> None:
+    def _decide(self, decisions: dict[str, ColumnDecision], name: str) -> None:
         used = {column: d for column, d in decisions.items() if d.encoder is not None}
         if all(d.is_spare for d in used.values()):  # nothing else is left to learn from
             decisions = {column: d for column, d in decisions.items() if not d.is_spare}

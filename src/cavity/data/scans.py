@@ -39,7 +39,7 @@ _FLOAT32_LOSS = 1e-5
 """Rounding error of float32 that does not matter, in standard deviations of a column."""
 
 
-class Decision(NamedTuple):
+class ColumnDecision(NamedTuple):
     """How a column is encoded, or why it is left out."""
 
     encoder: Encoder | None
@@ -61,7 +61,7 @@ class ColumnScan(Protocol):
         """Look at the next Arrow array."""
         ...
 
-    def decide(self) -> Decision:
+    def decide(self) -> ColumnDecision:
         """How to encode the column."""
         ...
 
@@ -101,12 +101,12 @@ class NumericScan:
         self.sample.add(known)
         self.order.add(known)
 
-    def decide(self) -> Decision:
+    def decide(self) -> ColumnDecision:
         """The numbers, unless they are all the same."""
         if self.n == 0:
-            return Decision(None, (f"{self.column!r} has no values and is left out",))
+            return ColumnDecision(None, (f"{self.column!r} has no values and is left out",))
         if self.low == self.high and not self.missing:
-            return Decision(None, (f"{self.column!r} is always {self.low:g} and is left out",))
+            return ColumnDecision(None, (f"{self.column!r} is always {self.low:g} and is left out",))
         largest = max(abs(self.low), abs(self.high))
         deviation = np.sqrt(self.squares / self.n)
         loss = 0.0 if self.low == self.high else largest * 2**-24
@@ -116,12 +116,12 @@ class NumericScan:
         )
         if not self.missing and (why := self.order.identifies_rows(self.high - self.low)):
             note = f"{self.column!r} {why} and is left out"
-            return Decision(encoder, (note,), single, is_spare=True, names_rows=True)
+            return ColumnDecision(encoder, (note,), single, is_spare=True, names_rows=True)
         notes: tuple[str, ...] = ()
         if self.infinite:
             cells = "1 cell" if self.infinite == 1 else f"{self.infinite:,} cells"
             notes = (f"{self.column!r} has an infinite number in {cells}, which counts as missing",)
-        return Decision(encoder, notes, single)
+        return ColumnDecision(encoder, notes, single)
 
 
 _UNNAMED = re.compile(r"(?:Unnamed: \d+)?")
@@ -254,18 +254,18 @@ class LevelScan:
             self.forgot = True
             self.counts = Counter(dict(self.counts.most_common(_MOST_COUNTED // 2)))
 
-    def decide(self) -> Decision:
+    def decide(self) -> ColumnDecision:
         """All levels, or the commonest if there are many; none if nearly every row has its own level."""
         if self.n == 0:
-            return Decision(None, (f"{self.column!r} has no values and is left out",))
+            return ColumnDecision(None, (f"{self.column!r} has no values and is left out",))
         n_levels = len(self.counts)
         if n_levels == 1 and not self.missing and not self.forgot:
             level = next(iter(self.counts))
-            return Decision(None, (f"{self.column!r} is always {level!r} and is left out",))
+            return ColumnDecision(None, (f"{self.column!r} is always {level!r} and is left out",))
         if n_levels == self.n and n_levels > 2:
             return self._identifier("every row has a value of its own")
         if n_levels <= self.max_categories and not self.forgot:
-            return Decision(self._encoder(self.counts, False))
+            return ColumnDecision(self._encoder(self.counts, False))
         enough = max(3.0, self.n / 2_000)
         common = [level for level, n in self.counts.most_common(self.max_categories) if n >= enough]
         if not common and sum(self.counts.values()) >= 2 * n_levels:
@@ -276,7 +276,7 @@ class LevelScan:
             f"{self.column!r} has {'more than ' if self.forgot else ''}{n_levels:,} levels: the "
             f"commonest {len(common)} are kept, the others count as one"
         )
-        return Decision(self._encoder(common, True), (note,))
+        return ColumnDecision(self._encoder(common, True), (note,))
 
     def _encoder(self, levels: Iterable[str], has_other: bool) -> CategoricalEncoder:
         return CategoricalEncoder(
@@ -287,10 +287,10 @@ class LevelScan:
             missing_words=self.missing_words,
         )
 
-    def _identifier(self, why: str) -> Decision:
+    def _identifier(self, why: str) -> ColumnDecision:
         example = next(iter(self.counts))[:_LONGEST]
         note = f"{self.column!r} looks like an identifier ({why}, such as {example!r}) and is left out"
-        return Decision(None, (note,), names_rows=True)
+        return ColumnDecision(None, (note,), names_rows=True)
 
 
 class DateScan:
@@ -318,13 +318,13 @@ class DateScan:
         self.n += len(known)
         self.sum += date_features(parts, 0.0, PARTS).sum(axis=0)
 
-    def decide(self) -> Decision:
+    def decide(self) -> ColumnDecision:
         """The parts that vary."""
         if self.n == 0:
-            return Decision(None, (f"{self.column!r} has no values and is left out",))
+            return ColumnDecision(None, (f"{self.column!r} has no values and is left out",))
         varies = self.high > self.low
         if not varies.any():
-            return Decision(None, (f"{self.column!r} is always the same and is left out",))
+            return ColumnDecision(None, (f"{self.column!r} is always the same and is left out",))
         parts = tuple(part for part, moves in zip(PARTS, varies, strict=True) if moves)
         means, first = self.sum / self.n, float(np.floor(self.low[0]))
         fill: list[float] = []
@@ -339,7 +339,7 @@ class DateScan:
             self.missing > 0,
             day_first=self.form.day_first,
         )
-        return Decision(encoder)
+        return ColumnDecision(encoder)
 
 
 def scan_of(

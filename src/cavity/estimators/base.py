@@ -29,11 +29,11 @@ from cavity.estimators.mean_function import learn_mean_function
 from cavity.estimators.predictor import GPPredictor
 from cavity.estimators.racing import (
     NO_LEAVES,
+    OpenFit,
     check_leaves,
     decide,
     entrants,
     judged_by_given_rows,
-    with_leaves,
 )
 from cavity.estimators.state import (
     State,
@@ -58,8 +58,8 @@ from cavity.inference.config import TrainingConfig, resolve
 from cavity.inference.converge import NOT_SCORED, FitResult, HeldOutScore, converge
 from cavity.inference.history import Progress
 from cavity.inference.leaves import parameter_gradient
-from cavity.inference.race import Decision
-from cavity.inference.race_records import Race, RaceLog
+from cavity.inference.race import RaceDecision
+from cavity.inference.race_records import Race
 from cavity.inference.start import (
     PreviousFit,
     Start,
@@ -174,13 +174,32 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
 
         validation: the user's own validation rows, which take the place of held-out ones.
         """
-        seed = self._seed()
-        routing = None
+        fit = self._open_fit(source, backend, validation)
+        decision = decide(fit, self._fingerprint_of(fit.source, fit.config, None, validation))
+        config, stopped = decision.config, decision.stopped
+        source = self._with_feature_set(fit.source, config.feature_set)
+        problem = self._problem_of(fit, decision, source)
+        if stopped is not None:
+            n_steps = 0 if stopped.end is None else stopped.n_steps
+            result = stopped_in_race(problem, config, fit.progress, n_steps)
+        else:
+            make_fingerprint = self._fingerprint_of(source, config, problem, validation)
+            saver = Checkpointer(fit.checkpoint, config.checkpoint_interval, make_fingerprint)
+            asks = fit.chooses_predicting
+            result = train(problem, config, fit.progress, saver, chooses_predicting=asks)
+            if asks:
+                config = replace(config, n_predicting=result.n_predicting)
+        self._store(problem, config, result, fit.progress, decision.race, fit.mean_function)
+        fit.progress.finish(None if result.validation is None else str(result.validation))
+        return result
+
+    def _open_fit(self, source: RowSource, backend: LocalBackend, validation: RawRows | None) -> OpenFit:
+        """What is known of a fit before its race: configuration, mean function, held-out rows, start."""
+        seed, routing = self._seed(), None
         if self._router is not None and not self._continues:
             routing = backend.routing_of(rows_at_hand(source), self._router)
 
-        def configure(decided: ConfigFields | None = None) -> TrainingConfig:
-            decided = decided or {}
+        def configure(decided: ConfigFields) -> TrainingConfig:
             if routing is not None:
                 decided = {"n_leaves": routing.n_leaves, **decided}
             config = self._resolve(source.n_rows, seed, decided)
@@ -188,69 +207,48 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
                 config = replace(config, feature_set=next(iter(source.feature_sets)))
             return config if validation is None else judged_by_given_rows(self, config)
 
-        config = configure()
-        n_leaves = config.n_leaves
+        config = configure({})
         check_leaves(self, config)
-        if n_leaves is not None:
-            source = rows_at_hand(source)
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
-        source, mean = self._with_mean_function(source, config, backend)
+        rows = source if config.n_leaves is None else rows_at_hand(source)
+        rows, mean = self._with_mean_function(rows, config, backend)
         if mean is not None:
             progress.stage(f"mean function: {mean}")
         if validation is None:
-            held_out = hold_out_rows(source, config, backend)
+            held_out = hold_out_rows(rows, config, backend)
         else:
             offset = None if mean is None else mean(validation.X).T
             held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
-        every_feature = source
-        make_start = remembered(
-            lambda scaling, one: self._start(
-                with_feature_set(every_feature, one.feature_set), scaling, one, routing
-            )
-        )
-        sets = tuple(source.feature_sets)
         candidates = None
         if held_out is not None:
-            candidates = entrants(self, config, source.n_rows, sets)
-        decision = Decision(config)
-        if held_out is not None and candidates is not None:
-            # Unless it asks for their number, the race is about models without leaves: trials are cheap.
-            decision = decide(
-                source,
-                held_out,
-                backend,
-                candidates,
-                lambda decided: configure(
-                    decided if decided.get("n_leaves") else {**decided, **NO_LEAVES}
-                ),
-                make_start,
-                progress,
-                RaceLog.open(checkpoint, config, self._fingerprint_of(source, config, None, validation)),
+            candidates = entrants(self, config, rows.n_rows, tuple(rows.feature_sets))
+        make_start = remembered(
+            lambda scaling, one: self._start(
+                with_feature_set(rows, one.feature_set), scaling, one, routing
             )
-            if n_leaves is not None and decision.stopped is None:
-                config = with_leaves(decision.config, configure, candidates, n_leaves)
-                decision = decision._replace(config=config)
-        config = decision.config
-        source = self._with_feature_set(source, config.feature_set)
+        )
+        return OpenFit(
+            rows,
+            backend,
+            config,
+            configure,
+            make_start,
+            held_out,
+            candidates,
+            checkpoint,
+            progress,
+            mean,
+        )
+
+    def _problem_of(self, fit: OpenFit, decision: RaceDecision, source: RowSource) -> Problem:
+        """The problem of fitting the chosen features, from the start or where a race was stopped."""
+        config, held_out = decision.config, fit.held_out
         held_out = None if held_out is None else held_out.leading(source.n_features)
-        scaling = decision.scaling or learn_scaling(source, config, backend)
-        stopped = decision.stopped
-        learned = None if stopped is None else stopped.end
-        start = learned or make_start(scaling, config)
-        problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
-        if stopped is not None:
-            result = stopped_in_race(problem, config, progress, stopped.n_steps if learned else 0)
-        else:
-            make_fingerprint = self._fingerprint_of(source, config, problem, validation)
-            saver = Checkpointer(checkpoint, config.checkpoint_interval, make_fingerprint)
-            asks = candidates is not None and "n_predicting" in candidates.free
-            result = train(problem, config, progress, saver, chooses_predicting=asks)
-            if asks:
-                config = replace(config, n_predicting=result.n_predicting)
-        self._store(problem, config, result, progress, decision.race, mean)
-        progress.finish(None if result.validation is None else str(result.validation))
-        return result
+        scaling = decision.scaling or learn_scaling(source, config, fit.backend)
+        learned = None if decision.stopped is None else decision.stopped.end
+        start = learned or fit.make_start(scaling, config)
+        return prepare(source, config, fit.backend, scaling=scaling, start=start, held_out=held_out)
 
     def _with_mean_function(
         self, source: RowSource, config: TrainingConfig, backend: LocalBackend

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from cavity.data.sampling import HeldOut
 from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
+from cavity.gp.mean_function import MeanFunction
+from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.config import (
     DEFAULT_POINTS,
     FEWEST_ROWS_TO_HOLD_OUT,
@@ -19,7 +22,7 @@ from cavity.inference.config import (
     leaves_with_enough_rows,
 )
 from cavity.inference.history import Progress
-from cavity.inference.race import SAFE, Decision, Entrants, race
+from cavity.inference.race import SAFE, Entrants, RaceDecision, race
 from cavity.inference.race_records import Candidate, RaceLog
 from cavity.inference.start import StartingPoint
 
@@ -104,43 +107,74 @@ def _may_have_leaves(model: SparseGPClassifier, config: TrainingConfig) -> bool:
     )
 
 
-def decide(
-    source: RowSource,
-    held_out: HeldOut,
-    backend: LocalBackend,
-    candidates: Entrants,
-    configure: Callable[[dict[str, Any]], TrainingConfig],
-    make_start: StartingPoint,
-    progress: Progress,
-    log: RaceLog,
-) -> Decision:
-    """Let the held-out rows decide what the parameters leave open, and configure the fit that follows.
-
-    configure: makes the configuration of a whole fit with some fields given. The fit that follows has
-    the seconds that the race has left, and a clock that begins anew.
-    """
-
-    def of(candidate: Candidate) -> TrainingConfig:
-        return configure(_fields(candidate, candidates))
-
-    decision = race(source, held_out, backend, candidates, of, make_start, progress, log)
-    assert decision.race is not None
-    progress.resume_at(0.0)
-    config = decision.config
-    if config.max_seconds < np.inf:
-        # At least a step is taken, however long the race was.
-        left = max(config.max_seconds - decision.race.seconds, 1e-3)
-        config = replace(config, max_seconds=left)
-    return decision._replace(config=config)
-
-
-def _fields(candidate: Candidate, candidates: Entrants) -> dict[str, Any]:
-    """The fields of a candidate that the race may decide."""
-    return {name: value for name, value in candidate._asdict().items() if name in candidates.free}
-
-
 NO_LEAVES: Mapping[str, None] = {"n_leaves": None, "n_local": None}
 """Fields of a configuration without local inducing points."""
+
+
+@dataclass(frozen=True)
+class OpenFit:
+    """A fit before its race: its rows, where they are, and what the parameters say about it."""
+
+    source: RowSource
+    """The rows, with every set of features."""
+    backend: LocalBackend
+    config: TrainingConfig
+    """What the parameters mean without a race."""
+    configure: Callable[[dict[str, Any]], TrainingConfig]
+    """Makes the configuration with some fields decided."""
+    make_start: StartingPoint
+    held_out: HeldOut | None
+    candidates: Entrants | None
+    """What a race may decide; None if there is no race."""
+    checkpoint: Path | None
+    progress: Progress
+    mean_function: MeanFunction | None
+
+    @property
+    def chooses_predicting(self) -> bool:
+        """Whether held-out rows choose the number of inducing points for predicting."""
+        return self.candidates is not None and "n_predicting" in self.candidates.free
+
+
+def decide(fit: OpenFit, make_fingerprint: Callable[[], Fingerprint]) -> RaceDecision:
+    """Let the held-out rows decide what the parameters leave open.
+
+    Unless leaves are among the questions of the race, it is about models without them, whose trials are
+    cheap. The fit that follows has the seconds that the race has left, and a clock that begins anew.
+    """
+    candidates, config = fit.candidates, fit.config
+    if fit.held_out is None or candidates is None:
+        return RaceDecision(config)
+    free = candidates.free
+
+    def decided(candidate: Candidate) -> dict[str, Any]:
+        return {name: value for name, value in candidate._asdict().items() if name in free}
+
+    def configure(candidate: Candidate) -> TrainingConfig:
+        fields = decided(candidate)
+        return fit.configure(fields if fields.get("n_leaves") else {**fields, **NO_LEAVES})
+
+    decision = race(
+        fit.source,
+        fit.held_out,
+        fit.backend,
+        candidates,
+        configure,
+        fit.make_start,
+        fit.progress,
+        RaceLog.open(fit.checkpoint, config, make_fingerprint),
+    )
+    assert decision.race is not None
+    fit.progress.resume_at(0.0)
+    found = decision.config
+    if config.n_leaves is not None and decision.stopped is None:
+        leaves = {"kernel_start": found.kernel_start, "n_leaves": config.n_leaves}
+        found = fit.configure({**decided(Candidate.of(found)), **leaves})
+    if found.max_seconds < np.inf:
+        # At least a step is taken, however long the race was.
+        left = max(found.max_seconds - decision.race.seconds, 1e-3)
+        found = replace(found, max_seconds=left)
+    return decision._replace(config=found)
 
 
 def check_leaves(model: SparseGPClassifier, config: TrainingConfig) -> None:
@@ -151,15 +185,3 @@ def check_leaves(model: SparseGPClassifier, config: TrainingConfig) -> None:
             f"leaves={leaves!r} and warm_start=True, but the fit to go on from has no leaves; set "
             "warm_start=False to begin anew, or leaves=None"
         )
-
-
-def with_leaves(
-    config: TrainingConfig,
-    configure: Callable[[dict[str, Any]], TrainingConfig],
-    candidates: Entrants,
-    n_leaves: int,
-) -> TrainingConfig:
-    """The configuration with leaves, and with what a race without them has decided."""
-    decided = _fields(Candidate.of(config), candidates)
-    decided |= {"kernel_start": config.kernel_start, "n_leaves": n_leaves}
-    return replace(configure(decided), max_seconds=config.max_seconds)

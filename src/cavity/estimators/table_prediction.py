@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cavity.estimators.table import TableClassifier
 
 
-class LabelledRows:
+class LabelledTableRows:
     """The rows of a table that have a label, read from the table when they are asked for.
 
     `take` reads the whole table and returns a data frame of some rows, whose index has their numbers in

@@ -97,7 +97,7 @@ SAFE, SHARP = (
 )
 
 
-class Decision(NamedTuple):
+class RaceDecision(NamedTuple):
     """What a fit is to do, and the race that has decided it, if there was one."""
 
     config: TrainingConfig
@@ -440,7 +440,7 @@ def race(
     make_start: StartingPoint,
     progress: Progress,
     log: RaceLog,
-) -> Decision:
+) -> RaceDecision:
     """Find the best candidate for these rows.
 
     configure: the configuration of a whole fit with a candidate's fields, whose budget the race shares.
@@ -492,14 +492,14 @@ def race(
     return _decision(runner, best, stopped)
 
 
-def _decision(runner: _Runner, best: Candidate, stopped: Trial | None = None) -> Decision:
+def _decision(runner: _Runner, best: Candidate, stopped: Trial | None = None) -> RaceDecision:
     """The decision for a candidate; stopped: its trial, if the user has stopped the race."""
     entries = [replace(e, chosen=e.candidate == best) for e in runner.entries.values()]
     entries.sort(key=lambda e: (*_by_length(e), str(e.candidate)))
     seconds = runner.progress.seconds
     seconds = runner.log.decided(best, seconds) if stopped is None else seconds
     config, race = runner.whole(best), Race(tuple(entries), seconds)
-    return Decision(config, race, stopped, runner.scalings.get((config.scaling, config.feature_set)))
+    return RaceDecision(config, race, stopped, runner.scalings.get((config.scaling, config.feature_set)))
 
 
 def _rounds(entrants: Entrants, n_side_by_side: int, n_rows: int) -> list[float]:

@@ -16,7 +16,7 @@ from cavity.data.source import Source
 from cavity.data.table import open_table
 from cavity.estimators.facts import FitFacts, fit_facts, fitted_classifier
 from cavity.estimators.table_input import is_array
-from cavity.estimators.table_prediction import LabelledRows
+from cavity.estimators.table_prediction import LabelledTableRows
 from cavity.estimators.validation import validated_rows
 from cavity.gp.relevance import Relevance
 from cavity.inference.fitted import names_of_features
@@ -146,13 +146,13 @@ def given_rows(
     if isinstance(X, (str, os.PathLike)):
         if table is None:
             raise TypeError(f"X={str(X)!r} is a path; only for a table classifier are files read")
-        X = LabelledRows(table, open_table(os.fspath(X)), ids=ids)
+        X = LabelledTableRows(table, open_table(os.fspath(X)), ids=ids)
         y = X.labels
-    elif table is not None and not isinstance(X, LabelledRows):
+    elif table is not None and not isinstance(X, LabelledTableRows):
         X = frame_of(np.asarray(X)) if is_array(X) else X if hasattr(X, "columns") else frame_of(X)
         if y is None or isinstance(y, str):
             X, y = _labelled(table, X, table.target_ if y is None else y)
-    there = X.ids if isinstance(X, LabelledRows) else column_names(X)
+    there = X.ids if isinstance(X, LabelledTableRows) else column_names(X)
     if ids is None:
         ids = [] if table is None else [n for n in table.preprocessor_.identifiers_ if n in there]
     for name in ids:
