@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.gp.leaves import LocalNaturals
+from cavity.gp.arrowhead import LocalNaturals
 from cavity.gp.posterior import Naturals
 
 M, SIZES, C = 3, (2, 4, 1), 2

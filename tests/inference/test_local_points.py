@@ -10,7 +10,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Sum
 from cavity.data.arrays import ArrayBlock
 from cavity.data.routing import TreeRouting, leaf_batches, with_leaves
 from cavity.data.scaling import Scaling
-from cavity.gp.leaves import Leaves, LocalNaturals, LocalPrior
+from cavity.gp.arrowhead import LocalNaturals
+from cavity.gp.leaves import Leaves, LocalPrior
 from cavity.gp.likelihoods import Logit, NoisyArgmax, Probit
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace

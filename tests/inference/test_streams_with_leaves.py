@@ -10,7 +10,8 @@ from scipy.linalg import block_diag
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Sum
 
 from cavity.data.routing import TreeRouting, with_leaves
-from cavity.gp.leaves import Conditional, Leaves, LocalNaturals, LocalPrior
+from cavity.gp.arrowhead import Conditional, LocalNaturals
+from cavity.gp.leaves import Leaves, LocalPrior
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Naturals, Posterior
 from cavity.inference.history import Progress

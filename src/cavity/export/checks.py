@@ -37,7 +37,7 @@ from cavity.data.scaling import Knots, Scaling
 from cavity.data.values import DATE_PARTS
 from cavity.errors import ModelFileError
 from cavity.export.declared_types import agree, check_array, check_attributes, check_records, has_type
-from cavity.gp.leaves import LocalNaturals, LocalPart
+from cavity.gp.arrowhead import LocalNaturals, LocalPart
 from cavity.gp.mean_function import LinearScore, MeanFunction
 from cavity.gp.model import Model
 from cavity.gp.posterior import Naturals

@@ -13,9 +13,10 @@ from scipy import sparse
 from cavity.data.routing import by_leaf
 from cavity.data.scaling import Scaling
 from cavity.data.source import even_parts, rows_to_look_at, tile_rows
+from cavity.gp.arrowhead import LocalPart, LocalPosterior
 from cavity.gp.calibration import SMALLEST_CENTRE, Calibration, LatentParts
 from cavity.gp.kernels import BoundKernel, bind, noise_free
-from cavity.gp.leaves import LocalPart, LocalPosterior, LocalPrior
+from cavity.gp.leaves import LocalPrior
 from cavity.gp.likelihoods import Likelihood
 from cavity.gp.mean_function import MeanFunction
 from cavity.gp.posterior import MapFunction, Marginals, Posterior, marginals

@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cavity.gp.leaves import LocalNaturals, LocalPosterior, LocalPrior, LocalSums
+from cavity.gp.arrowhead import LocalNaturals, LocalPosterior, LocalSums
+from cavity.gp.leaves import LocalPrior
 from cavity.gp.posterior import MapFunction, Naturals, Posterior
 from cavity.gp.prior import ParameterGradient, Prior
 from cavity.gp.tiles import Sums

@@ -10,9 +10,10 @@ import numpy as np
 
 from cavity.data.routing import by_leaf
 from cavity.data.source import Source
+from cavity.gp.arrowhead import Conditional, LocalNaturals
 from cavity.gp.inducing import conditional_variance, extended_greedily, most_useful
 from cavity.gp.kernels import bind
-from cavity.gp.leaves import Conditional, LocalNaturals, LocalPrior
+from cavity.gp.leaves import LocalPrior
 from cavity.gp.linalg import add_to_diagonal
 from cavity.gp.posterior import Naturals
 from cavity.gp.prior import Prior

@@ -21,8 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cavity.engines.protocol import Pass
+from cavity.gp.arrowhead import LocalSums, PosteriorViews
 from cavity.gp.kernels.base import Tape
-from cavity.gp.leaves import LocalPrior, LocalSums, PosteriorViews, PriorViews
+from cavity.gp.leaves import LocalPrior, PriorViews
 from cavity.gp.linalg import (
     add_outer,
     lower,

@@ -15,7 +15,8 @@ from cavity.data.sampling import EVERY_ROW, RowSampler
 from cavity.data.source import Block
 from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
-from cavity.gp.leaves import Leaves, LocalNaturals, LocalPrior
+from cavity.gp.arrowhead import LocalNaturals
+from cavity.gp.leaves import Leaves, LocalPrior
 from cavity.gp.linalg import WORTH_A_THREAD
 from cavity.gp.parameters import Hyperprior, ParameterSpace
 from cavity.gp.posterior import Naturals, Posterior

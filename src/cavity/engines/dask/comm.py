@@ -31,7 +31,7 @@ from cavity.data.scaling import Scaling
 from cavity.data.source import RawRows
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.protocol import Pass
-from cavity.gp.leaves import LocalSums
+from cavity.gp.arrowhead import LocalSums
 from cavity.gp.linalg import symmetric, triangle
 from cavity.gp.tiles import Sites, Sums
 from cavity.typing import Array, Dtype, IntArray
