@@ -39,9 +39,9 @@ from cavity.estimators.base import ConfigFields
 from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import State, restored_state, rollback_on_error
-from cavity.estimators.streaming import TrainedGPClassifier
 from cavity.estimators.svi import SVIClassifier
 from cavity.estimators.table_prediction import warn_of_new_columns
+from cavity.estimators.trained import TrainedGPClassifier
 from cavity.estimators.validation import validation_rows
 from cavity.gp.uncertainty import Uncertainty
 from cavity.inference.config import TrainingConfig

@@ -1,17 +1,12 @@
-"""Classifiers trained step by step: on all rows, on minibatches, or on a stream (`partial_fit`)."""
+"""Learning from a stream of rows: `partial_fit`, a chunk at a time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Integral
-from os import PathLike
-from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
-from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -41,19 +36,16 @@ from cavity.inference.trainer import Problem, Trainer, TrainingState, make_probl
 from cavity.inference.updates import NaturalUpdate
 from cavity.typing import (
     AnyArray,
-    ClassWeight,
     InputLabels,
-    InputOffset,
     InputRows,
     InputWeights,
-    RandomSeed,
 )
 
 MOST_RECORDS = 4_000
 """Most records in the history of a stream, which may be endless."""
 
 
-def check_stream_parameters(estimator: TrainedGPClassifier) -> None:
+def check_stream_parameters(estimator: StreamingGPClassifier) -> None:
     """Raise for parameters that only `fit` can follow."""
     if estimator.class_weight == "balanced":
         raise ValueError(
@@ -174,7 +166,7 @@ def _sets(config: ConfigFields, name: str) -> bool:
     return bool(config.get(name, "auto") != "auto")
 
 
-def _can_stream(estimator: TrainedGPClassifier) -> bool:
+def _can_stream(estimator: StreamingGPClassifier) -> bool:
     """Whether there is a `partial_fit`, which needs a posterior made of sites."""
     config = estimator.config
     if isinstance(config, TrainingConfig):
@@ -189,123 +181,12 @@ def _can_stream(estimator: TrainedGPClassifier) -> bool:
     return True
 
 
-class TrainedGPClassifier(SparseGPClassifier):
-    """A classifier whose posterior and parameters move together, a step at a time."""
+class StreamingGPClassifier(SparseGPClassifier):
+    """A classifier that also learns from a stream of rows, chunk by chunk."""
 
-    _config_fields: ClassVar[tuple[str, ...]] = (
-        "likelihood", "scaling", "batch_size", "optimizer", "max_epochs", "max_seconds",
-        "validation_fraction",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        kernel: Kernel | None = None,
-        *,
-        likelihood: str = "probit",
-        mean_function: BaseEstimator | str | None = None,
-        n_inducing: int | str = "auto",
-        inducing_points: str | ArrayLike = "kmeans",
-        leaves: int | str | BaseEstimator | None = None,
-        scaling: str | None = "auto",
-        batch_size: int | str | None = "auto",
-        optimizer: Optimizer | str | None = "adam",
-        max_epochs: float | None = None,
-        max_seconds: float | None = None,
-        validation_fraction: float | str | None = "auto",
-        class_weight: ClassWeight = None,
-        config: TrainingConfig | ConfigFields | None = None,
-        warm_start: bool = False,
-        window_size: float | None = None,
-        checkpoint: str | PathLike[str] | None = None,
-        random_state: RandomSeed = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.mean_function = mean_function
-        self.n_inducing = n_inducing
-        self.inducing_points = inducing_points
-        self.leaves = leaves
-        self.scaling = scaling
-        self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.max_epochs = max_epochs
-        self.max_seconds = max_seconds
-        self.validation_fraction = validation_fraction
-        self.class_weight = class_weight
-        self.config = config
-        self.warm_start = warm_start
-        self.window_size = window_size
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-
-    def fit(
-        self,
-        X: InputRows,
-        y: InputLabels = None,
-        sample_weight: InputWeights = None,
-        *,
-        offset: InputOffset = None,
-        X_val: InputRows = None,
-        y_val: InputLabels = None,
-        sample_weight_val: InputWeights = None,
-    ) -> TrainedGPClassifier:
-        """Fit to rows X [n, d] with labels y [n] of two kinds or more, and weights [n].
-
-        X is an array (dense, memory-mapped, pandas or SciPy sparse); or, with y the name of the target
-        column, the path or URL (``s3://…``) of a Parquet file or a folder of them, a pyarrow dataset,
-        table, record batch or reader, or any object with Arrow's C interface (polars, pandas); or the
-        path of a .npy file; or an object that follows the `cavity.data.Source` contract, which has its
-        own labels and weights.
-
-        A weight of w counts a row w times, and 0 leaves it out. Where y is the name of a column, so is
-        `sample_weight`, and that column is then not a feature.
-
-        offset: [n], for three classes or more [n, C]: known parts of the latent values, to which the
-        Gaussian process is added, for example the log-odds of a model that you have. They must not have
-        seen the labels of their own rows. Predictions then need the offsets of their rows, too.
-
-        X_val [k, d], y_val [k] and sample_weight_val [k] are validation rows of your own, as arrays in
-        memory. They are used in place of held-out rows: they decide what "auto" means, keep the best
-        state, end training when their score stops rising, calibrate the predictions and give
-        `validation_log_loss_`. The model does not learn from them. Use them if rows depend on each
-        other, for instance if a model of earlier rows must be judged by later ones.
-        """
-        self._fit_rows(X, y, sample_weight, offset, (X_val, y_val, sample_weight_val))
-        return self
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.optimizer == "lbfgs":
-            raise ValueError(
-                'optimizer="lbfgs" belongs to GFITCClassifier; use "adam", an optimiser object or None'
-            )
-        if self.checkpoint is None:
-            return
-        resumed = f"checkpoint={str(self.checkpoint)!r}"
-        if self.optimizer is None:
-            raise ValueError(
-                f"{resumed} does not go with optimizer=None, which takes no steps: the posterior is "
-                "brought to convergence at the given kernel; leave checkpoint out"
-            )
-        if not isinstance(self.random_state, Integral) and not isinstance(self.config, TrainingConfig):
-            raise ValueError(
-                f"{resumed} with random_state={self.random_state!r}: a fit to be resumed must start "
-                "from the same place; give random_state a whole number"
-            )
-
-    def _checkpoint_path(self, config: TrainingConfig) -> Path | None:
-        if self.checkpoint is None:
-            return None
-        if config.schedule == "lbfgs":
-            raise ValueError(
-                f"checkpoint={str(self.checkpoint)!r} does not go with L-BFGS over all rows; use "
-                'batch_size, or posterior_update="natural"'
-            )
-        return Path(self.checkpoint)
+    batch_size: int | str | None
+    optimizer: str | Optimizer | None
+    window_size: float | None
 
     @available_if(_can_stream)
     def partial_fit(
@@ -314,7 +195,7 @@ class TrainedGPClassifier(SparseGPClassifier):
         y: InputLabels,
         classes: ArrayLike | None = None,
         sample_weight: InputWeights = None,
-    ) -> TrainedGPClassifier:
+    ) -> StreamingGPClassifier:
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
         The first call on an estimator that is not fitted takes scaling and inducing points from its

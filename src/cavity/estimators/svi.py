@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from cavity.estimators.streaming import TrainedGPClassifier
+from cavity.estimators.trained import TrainedGPClassifier
 
 
 class SVIClassifier(TrainedGPClassifier):

@@ -21,7 +21,7 @@ from cavity.data.table import FrameTable
 from cavity.data.weights import checked_class_factors
 from cavity.errors import SourceError
 from cavity.estimators.sep import SEPClassifier
-from cavity.estimators.streaming import TrainedGPClassifier, check_chunk
+from cavity.estimators.streaming import StreamingGPClassifier, check_chunk
 from cavity.estimators.table_input import LABELS, check_width, fits_on_cluster, is_dask, training_table
 from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT
 from cavity.text import suggestion
@@ -168,7 +168,7 @@ def _learn(
 
 def _continued(
     model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None
-) -> TrainedGPClassifier:
+) -> StreamingGPClassifier:
     """The classifier after some more rows; the one before stays as it is."""
     if "estimator_" not in vars(model):
         before = SEPClassifier(random_state=0) if model.estimator is None else clone(model.estimator)
@@ -176,7 +176,7 @@ def _continued(
         before = copy(model.estimator_)
     if not hasattr(before, "partial_fit"):
         raise AttributeError(f"{type(before).__name__} has no partial_fit; use SEPClassifier")
-    classifier: TrainedGPClassifier = before
+    classifier: StreamingGPClassifier = before
     classifier.__dict__.pop("feature_names_in_", None)  # the features come without names
     values = model.labels_.values
     known = values if classes is None else np.asarray(classes)
