@@ -167,15 +167,15 @@ def fitted(n_rows: int, what: str) -> dict[str, float]:
 def run(context: Context) -> None:
     """Columns alone, dirty text and value effects; rows a second; the peak at several sizes."""
     sizes = (1,) if context.quick else (1, 2, 10)
-    context.expect(5 + 2 * len(sizes))
+    context.expect(6 + 2 * len(sizes))
     rounds = 1 if context.quick else 3
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         frames = {"ordinary": ordinary(), "dirty": dirty()}
         for name, frame in frames.items():
             context.note(name, partial(measured, partial(prepared, frame, False), rounds))
-        work = partial(prepared, frames["ordinary"], True)
-        context.note("ordinary, with effects", partial(measured, work, rounds))
+            work = partial(prepared, frame, True)
+            context.note(f"{name}, with effects", partial(measured, work, rounds))
         n = 50_000 if context.quick else 400_000
         context.note("prediction", partial(predicted, n, False))
         context.note("prediction, with effects", partial(predicted, n, True))

@@ -41,8 +41,8 @@ MOST_PAIRS, MOST_GROUPS = 6, 10
 """Most pairs that are chosen, and most pairs and triples together."""
 _JUDGING_NUMBERS = 40_000
 """Number of the judging rows times that of the classes."""
-_DENSE_CELLS = 2**16
-"""Groups that can have more cells are counted at those of the judging rows only."""
+_ROWS_PER_CELL = 8
+"""Groups that can have more cells than rows over this are counted at those of the judging rows only."""
 _MIXER, _BUCKET_BITS = 0x9E3779B1, 20
 """2³² over the golden ratio, for Fibonacci hashing, and bits of the number of a bucket."""
 _ALL = slice(None)
@@ -196,7 +196,7 @@ class _Rows:
     def _group(
         self, columns: tuple[_Column, ...], cells: IntArray, n_cells: int, rows: IntArray | slice
     ) -> _Group:
-        if n_cells > _DENSE_CELLS:
+        if n_cells * _ROWS_PER_CELL > len(self._place):
             buckets = cells.astype(np.uint32) * np.uint32(_MIXER) >> np.uint32(32 - _BUCKET_BITS)
             judged = np.zeros(2**_BUCKET_BITS, dtype=bool)
             judged[buckets[self._judges_among(rows)]] = True

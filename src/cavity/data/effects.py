@@ -115,8 +115,8 @@ def effects(probabilities: Array, base: Array) -> Array:
     array([[1.386]])
     """
     if len(base) == 2:
-        odds = probabilities[:, 1:] / probabilities[:, :1]
-        return np.asarray(np.log(odds * (base[0] / base[1])))
+        odds = probabilities[:, 1] / probabilities[:, 0]
+        return np.asarray(np.log(odds * (base[0] / base[1])))[:, None]
     odds = probabilities / (1.0 - probabilities)
     return np.asarray(np.log(odds * ((1.0 - base) / base)))
 
@@ -141,16 +141,16 @@ class CrossFit:
         seen = np.ones((n_folds + 1, n_folds))  # which folds the rows of each fold, and new rows, see
         seen[:-1] -= np.eye(n_folds)
         seen[:-1, -1] = 0.0
-        ones, probabilities = np.ones(n_classes), np.empty((n_folds + 1, n_values, n_classes))
+        probabilities = np.empty((n_folds + 1, n_values, n_classes))
         bases = np.empty((n_folds + 1, n_classes))
         flat = counts.reshape(n_values, n_folds * n_classes)
         for rates, base, folds in zip(probabilities, bases, seen, strict=True):
-            np.matmul(flat, np.kron(folds[:, None], np.eye(n_classes)), out=rates)
-            base[:] = base_rates(np.ones(n_values) @ rates)
-            a = concentration(rates, base)
-            total = rates @ ones
-            rates += a * base
-            rates /= (total + a)[:, None]
+            part = np.kron(folds, np.eye(n_classes)) @ flat.T  # [C, K]
+            base[:] = base_rates(part.sum(axis=1))
+            a = concentration(part.T, base)
+            total = part.sum(axis=0) + a
+            for c in range(n_classes):
+                rates[:, c] = (part[c] + a * base[c]) / total
         return cls(probabilities, bases)
 
     def log_proba(self) -> Array:
