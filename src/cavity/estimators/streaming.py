@@ -198,8 +198,8 @@ class StreamingGPClassifier(SparseGPClassifier):
     ) -> StreamingGPClassifier:
         """Learn from one more chunk of rows X [n, d] with labels y [n]; earlier chunks stay learned.
 
-        The first call on an estimator that is not fitted takes scaling and inducing points from its
-        chunk, and needs `classes` if the chunk does not show all of them. Later chunks may come from
+        The first call on an estimator that is not fitted takes scaling, leaves and inducing points from
+        its chunk, and needs `classes` if the chunk does not show all of them. Later chunks may come from
         elsewhere: inducing points follow the rows. After `fit`, the stream goes on from the fitted
         posterior, and with the model of the fit: if that has residual_scale=0, the points stay. With
         `window_size` the posterior stands for about that many of the latest rows, for streams that
