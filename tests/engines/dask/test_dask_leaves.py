@@ -37,7 +37,7 @@ X_STAR = stripes(seed=1)[0]
 
 def classifier(kind=DaskSEPClassifier, leaves=5, **parameters):
     given = {"n_inducing": 4, "scaling": "standard", "random_state": 0, "n_jobs": 1}
-    return kind(leaves=leaves, config=SETTINGS, **{**given, **parameters})
+    return kind(leaves=leaves, **{"config": SETTINGS, **given, **parameters})
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,8 @@ def test_a_worker_that_is_killed_costs_time_alone(expected, drawn, monkeypatch):
 
 
 def test_variational_inference_and_a_warm_start_are_those_of_one_machine(client):
-    settings = {**WHOLE, "max_epochs": 3, "warm_start": True}
+    config = {"kernel_name": "matern32", "n_local": 6}
+    settings = {**WHOLE, "max_epochs": 3, "warm_start": True, "config": config}
     model = classifier(DaskSVIClassifier, client=client, **settings)
     local = classifier(SVIClassifier, **settings)
     for _ in range(2):
