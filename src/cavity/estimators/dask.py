@@ -243,8 +243,8 @@ class DaskClassifier(TrainedGPClassifier):
             )
         if isinstance(self.leaves, str):
             raise ValueError(
-                f"leaves={self.leaves!r} is not for {type(self).__name__}: the race asks for leaves "
-                "where the rows are in one place; pass their number, an estimator or None"
+                f"leaves={self.leaves!r} is not for {type(self).__name__}: every trial of leaves would "
+                "move all rows between the workers; pass their number, an estimator or None"
             )
 
     def fit(
