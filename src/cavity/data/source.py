@@ -275,8 +275,10 @@ def even_parts(n: int, count: int) -> list[slice]:
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
-def class_totals(source: Source, n_classes: int) -> Array:
+def class_totals(source: Source, n_classes: int = 0) -> Array:
     """Total weight of each class [C]: as the source knows it, or else from one pass.
+
+    n_classes: C, or fewer if it is not known.
 
     >>> from cavity.data import ArraySource
     >>> class_totals(ArraySource(np.eye(3), np.array([0, 1, 1]), np.array([1.0, 2.0, 0.5])), 2)
@@ -287,7 +289,8 @@ def class_totals(source: Source, n_classes: int) -> Array:
     totals = np.zeros(n_classes)
     for block in source.blocks(rows_to_look_at(source.n_features)):
         _, labels, weight = block.load()
-        totals += np.bincount(labels, weight, minlength=n_classes)
+        found = np.bincount(labels, weight, minlength=len(totals))
+        totals = np.pad(totals, (0, len(found) - len(totals))) + found
     return totals
 
 

@@ -35,6 +35,7 @@ from cavity.data.source import (
     RawRows,
     RowSource,
     Source,
+    class_totals,
     even_parts,
     rows_to_look_at,
     tile_rows,
@@ -355,8 +356,10 @@ class LocalBackend:
             numbers = held_out_numbers(int(source.n_rows), source.n_features, fraction, seed)
         offset = None if source.offset is None else source.offset[numbers]
         rows, totals = source.take(numbers), source.class_totals
-        judging = None if totals is None else with_class_shares(rows, totals)
-        return HeldOut(numbers, rows, offset, judging)
+        if totals is None:
+            assert isinstance(source, Source)
+            totals = class_totals(source)
+        return HeldOut(numbers, rows, offset, with_class_shares(rows, totals))
 
     def with_leaves(self, source: RowSource, routing: Routing, rows_of_a_leaf: int | None) -> RowSource:
         """The rows with their leaves; rows_of_a_leaf: about how many of one a minibatch has."""

@@ -191,8 +191,8 @@ def leaf_batches(
 
     >>> layout = ShardLayout(4_000, 2)
     >>> batches = list(leaf_batches(layout, 1_000, np.random.default_rng(0)))
-    >>> len(batches), batches[0][0].parts
-    (4, 4)
+    >>> len(batches), [sample.parts for batch in batches for sample in batch.values()]
+    (4, [2, 2, 2, 2])
     """
     n_chunks, entropy = max(1, round(size / (rows_of_a_leaf or size))), int(rng.integers(2**63))
     parts = [batch_count(layout.rows(shard), size // n_chunks) for shard in range(layout.n_shards)]
