@@ -45,6 +45,12 @@ def test_noise_is_the_expected_entropy(likelihood, deviation):
     assert_allclose(noise, oracle, atol=1e-12)
 
 
+def test_the_ends_of_an_interval_do_not_cross_by_rounding():
+    mean, variance = np.zeros((1, 2)), np.array([[0.0, 5.349433562663021e-302]])
+    interval = predictive_uncertainty(Logit(), mean, variance).interval
+    assert (interval.lower <= interval.upper).all()
+
+
 @pytest.mark.parametrize("likelihood", [Probit(), Logit()])
 @given(data=st.data())
 @settings(max_examples=50)

@@ -111,9 +111,9 @@ def predictive_uncertainty(
 def _interval_of_one(
     likelihood: Likelihood, mean: Array, deviation: Array, tails: tuple[float, float]
 ) -> Interval:
-    """Interval for one latent function, with moments [1, n]; p of the second class rises with it."""
-    low, high = (likelihood.proba_given_latents(mean + ndtri(q) * deviation).T for q in tails)
-    return Interval(np.column_stack([high[:, 0], low[:, 1]]), np.column_stack([low[:, 0], high[:, 1]]))
+    """Interval for one latent function, with moments [1, n], with which a probability rises or falls."""
+    ends = [likelihood.proba_given_latents(mean + ndtri(q) * deviation).T for q in tails]
+    return Interval(np.minimum(*ends), np.maximum(*ends))
 
 
 def _share_and_interval(

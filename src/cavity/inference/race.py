@@ -153,7 +153,7 @@ class Entrants:
         return _distinct([best, *(self.varied(best, kernel_name=name) for name in KERNELS)])
 
     def sizes(self, best: Candidate) -> list[Candidate]:
-        """The last question: more inducing points, at first for the other model as well."""
+        """The last question: more inducing points, for both models."""
         best = self.varied(best, n_inducing=POINTS)
         other = self.varied(best, **(SHARP if best.residual_scale else SAFE))
         return _distinct([best, other])
@@ -464,15 +464,19 @@ def race(
             if i == 0 or progress.has_time():
                 best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
         sizes, left = rounds[len(questions) :], rounds[len(questions) + 1 :]
+        models = tried = entrants.sizes(best)
         if progress.has_time():
-            best = runner.best_of(entrants.sizes(best), LAST_LENGTH, sum(sizes)).candidate
+            best = runner.best_of(models, LAST_LENGTH, sum(sizes)).candidate
         while best != (larger := entrants.doubled(best)) and larger.n_inducing <= source.n_rows:
             if not runner.can_double(best):
                 break
-            found = runner.best_of([best, larger], LAST_LENGTH, sum(left) or LAST_LENGTH).candidate
-            if found == best:
+            models = [entrants.doubled(model) for model in models]
+            tried = [*tried, *models]
+            found = runner.best_of(tried, LAST_LENGTH, sum(left) or LAST_LENGTH).candidate
+            if found.n_inducing <= best.n_inducing:
+                best = found
                 break
-            best, left = larger, left[1:]
+            best, left = found, left[1:]
         leaves = entrants.leaves(best, source.n_rows)
         if leaves and progress.has_time():
             first = runner.best_of([best, *leaves], LAST_LENGTH, LAST_LENGTH * len(leaves))
@@ -513,6 +517,6 @@ def _rounds(entrants: Entrants, n_side_by_side: int, n_rows: int) -> list[float]
         (len(entrants.sizes(start)), LAST_LENGTH),
     ]
     if entrants.doubled(start) != start:
-        rounds += [(1, LAST_LENGTH)] * DOUBLINGS
+        rounds += [(len(entrants.sizes(start)), LAST_LENGTH)] * DOUBLINGS
     rounds.append((len(entrants.leaves(start, n_rows)), LAST_LENGTH))
     return [math.ceil(n / n_side_by_side) * length for n, length in rounds]
