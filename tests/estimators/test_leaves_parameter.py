@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.cluster import KMeans
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.tree import DecisionTreeClassifier
 
 import cavity
 from cavity import SEPClassifier, SVIClassifier, TableClassifier
 from cavity.errors import CheckpointError
+from cavity.inference import race
 from support import PINNED, OwnSource
 
 SETTINGS = {name: value for name, value in PINNED.items() if name != "scaling"} | {"n_local": 16}
@@ -219,14 +221,30 @@ def test_race_decides_the_rest():
     assert model.config_.n_local == 8
 
 
+def few_points(monkeypatch):
+    """Let races of small sets ask what those of large ones do."""
+    monkeypatch.setattr("cavity.inference.config.GAIN_WINDOW", 25)
+    monkeypatch.setattr(race, "PILOT_POINTS", 5)
+    monkeypatch.setattr(race, "POINTS", 10)
+    monkeypatch.setattr(race, "POINTS_BESIDE_LEAVES", 5)
+
+
+@pytest.mark.parametrize("given", [{"n_inducing": 5}, {"kernel": RBF(2 * [1.0])}, {"leaves": None}])
+def test_leaves_are_no_question_where_points_or_kernel_are_given(given, monkeypatch):
+    few_points(monkeypatch)
+    settings = {"n_inducing": "auto", "max_epochs": 1, "random_state": 0, "n_jobs": 1, **given}
+    model = SEPClassifier(**settings).fit(*stripes(2_000))
+    assert {entry.n_leaves for entry in model.race_} == {None}
+
+
 @pytest.mark.parametrize("helps", [True, False])
 def test_held_out_rows_decide_whether_there_are_leaves(helps, monkeypatch):
-    monkeypatch.setattr("cavity.inference.config.GAIN_WINDOW", 25)
+    few_points(monkeypatch)
     X, y = stripes(2_000)
     if not helps:
         y = np.random.default_rng(5).permutation(y)
-    model = classifier("auto", max_epochs=12, n_inducing=5).fit(X, y)
-    assert [entry.n_leaves for entry in model.race_].count(None) == 1
+    model = classifier("auto", max_epochs=12, n_inducing="auto").fit(X, y)
+    assert {entry.n_leaves for entry in model.race_} > {None}
     assert (model.config_.n_leaves is not None) == helps
     assert (model.model_.local is not None) == helps
 
@@ -237,7 +255,7 @@ def test_held_out_rows_decide_whether_there_are_leaves(helps, monkeypatch):
         ({"leaves": 0}, "leaves=0 is not possible"),
         ({"leaves": "tree"}, "leaves='tree' is not possible"),
         ({"config": {"n_leaves": 3}}, "set leaves of SEPClassifier instead"),
-        ({"config": {"n_local": 3}}, "n_local=3 needs leaves"),
+        ({"leaves": None, "config": {"n_local": 3}}, "n_local=3 needs leaves"),
         ({"leaves": 3, "config": {"exact_gradient": True}}, "does not go with exact_gradient"),
         ({"leaves": 3, "config": {"site_storage": "factors"}}, "does not go with site_storage"),
         ({"leaves": 3, "config": {"n_predicting": 300}}, "n_predicting=300 does not go with n_leaves=3"),

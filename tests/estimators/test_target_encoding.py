@@ -129,12 +129,12 @@ def test_rows_beyond_memory_have_the_same_features(tmp_path):
 def test_sets_of_features_in_a_race():
     free = frozenset({"feature_set", "residual_scale", "trace_penalty"})
     start = Candidate(feature_set="columns")
-    entrants = Entrants(start, free, ("columns", "effects", "pairs"))
+    entrants = Entrants(start, free, 1_000, ("columns", "effects", "pairs"))
     first = [(c.residual_scale, c.feature_set) for c in entrants.models()]
     assert first == [(1.0, "columns"), (0.0, "columns"), (1.0, "effects"), (0.0, "effects")]
     best = start._replace(feature_set="effects")
     assert [c.feature_set for c in entrants.further_features(best)] == ["effects", "pairs"]
-    assert Entrants(start, frozenset(), ("columns", "effects")).models() == [start]
+    assert Entrants(start, frozenset(), 1_000, ("columns", "effects")).models() == [start]
     assert str(best).startswith("effects, safe")
 
 

@@ -351,6 +351,16 @@ class TestPreferred:
         other = Candidate(**changed)
         assert self.winner({other: 0.1}) == other
 
+    @pytest.mark.parametrize("gain", [0.0, 0.005, 0.01])
+    def test_leaves_must_be_better_by_a_hundredth(self, gain):
+        plain, local = Candidate(), Candidate(n_leaves=8, n_local=100)
+        losses = {plain: 0.7, local: 0.7 - gain}
+        tried = [
+            (RaceEntry(*candidate, 1, loss, 0.05, 5, 1.0), np.full(400, loss))
+            for candidate, loss in losses.items()
+        ]
+        assert preferred(tried, self.counts).candidate == (local if gain == 0.01 else plain)
+
     def test_nor_does_the_kernel_of_the_sharp_model(self):
         sharp, smooth = Candidate(**SHARP), Candidate(**SHARP, kernel_name="rbf")
         assert self.winner({sharp: 3.0, smooth: 3.1}) == smooth
@@ -374,7 +384,7 @@ class TestQuestions:
     start = Candidate()
 
     def test_each_varies_one_thing(self):
-        entrants = Entrants(self.start, ALL_FREE)
+        entrants = Entrants(self.start, ALL_FREE, 100_000)
         for question, field in (("scalings", "scaling"), ("kernels", "kernel_name")):
             candidates = getattr(entrants, question)(self.start)
             assert len(candidates) == 3
@@ -382,7 +392,7 @@ class TestQuestions:
                 assert candidate._replace(**{field: None}) == self.start._replace(**{field: None})
 
     def test_nothing_free_leaves_one_candidate(self):
-        entrants = Entrants(self.start, frozenset())
+        entrants = Entrants(self.start, frozenset(), 100_000)
         for candidates in (
             entrants.models(),
             entrants.scalings(self.start),
@@ -393,8 +403,26 @@ class TestQuestions:
 
     def test_the_safe_model_takes_part_in_the_last_question(self):
         sharp = self.start._replace(**SHARP)
-        sizes = Entrants(self.start, ALL_FREE).sizes(sharp)
-        assert {candidate.residual_scale for candidate in sizes} == {0.0, 1.0}
+        sizes = Entrants(self.start, ALL_FREE, 100_000).sizes(sharp)
+        assert [candidate.residual_scale for candidate in sizes] == [0.0, 1.0]
+
+    def test_the_winner_gets_leaves_if_rows_are_enough(self):
+        for n_rows, numbers in ((10_000, []), (30_000, [2, 8]), (500_000, [32, 128])):
+            larger = Entrants(self.start, ALL_FREE, n_rows).larger(self.start)
+            found = [candidate for candidate in larger if candidate.n_leaves is not None]
+            assert [candidate.n_leaves for candidate in found] == numbers
+            assert {(c.n_inducing, c.n_local) for c in found} <= {(20, 100)}
+
+    def test_what_wins_grows(self):
+        entrants = Entrants(self.start, ALL_FREE, 500)
+        larger = entrants.larger(self.start)
+        assert [(c.n_inducing, c.residual_scale) for c in larger] == [(200, 1.0), (200, 0.0)]
+        assert entrants.larger(self.start._replace(n_inducing=251)) == []  # no more points than rows
+        local = self.start._replace(n_inducing=20, n_leaves=4, n_local=30)
+        assert [(c.n_leaves, c.n_local) for c in entrants.larger(local)] == [(16, 30), (4, 60)]
+        assert entrants.larger(local._replace(n_leaves=16)) == []
+        fixed = replace(entrants, free=frozenset({"residual_scale"}))
+        assert fixed.larger(self.start) == []
 
 
 def test_a_candidate_that_fails_loses(monkeypatch):

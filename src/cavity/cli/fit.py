@@ -193,12 +193,12 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
         raise CommandError(f"--cv {request.cv} is too few; give 2 folds or more")
     kernel = {} if request.kernel is KernelName.auto else {"kernel_name": request.kernel.value}
     batch_size = _number_or_auto("--batch-size", request.batch_size)
-    leaves = None if request.leaves is None else _number_or_auto("--leaves", request.leaves)
+    leaves = None if request.leaves == "none" else _number_or_auto("--leaves", request.leaves)
     if request.method is Method.gfitc:
         given = {
             "--kernel": kernel,
             "--batch-size": batch_size != "auto",
-            "--leaves": leaves is not None,
+            "--leaves": leaves != "auto",
         }
         for option, is_given in given.items():
             if is_given:

@@ -205,13 +205,13 @@ class FitRequest:
         ),
     ] = "auto"
     leaves: Annotated[
-        str | None,
+        str,
         typer.Option(
-            metavar="auto|N",
+            metavar="auto|none|N",
             help="Divide large tables into N parts with inducing points of their own; auto lets "
-            "held-out rows choose. Without it there are none.",
+            "held-out rows choose.",
         ),
-    ] = None
+    ] = "auto"
     budget: Annotated[
         str | None,
         typer.Option(help="Limit of training: [bold]60s, 5m, 1h, '3 epochs', '100 iterations'[/bold]."),

@@ -193,7 +193,7 @@ class DaskClassifier(TrainedGPClassifier):
         mean_function: BaseEstimator | str | None = None,
         n_inducing: int | str = "auto",
         inducing_points: str | ArrayLike = "kmeans",
-        leaves: int | str | BaseEstimator | None = None,
+        leaves: int | str | BaseEstimator | None = "auto",
         scaling: str | None = "auto",
         batch_size: int | str | None = "auto",
         optimizer: Optimizer | str | None = "adam",
@@ -240,11 +240,6 @@ class DaskClassifier(TrainedGPClassifier):
             raise ValueError(
                 f"mean_function={self.mean_function!r} is not for {type(self).__name__}: its classifier "
                 f"needs the rows in one place; use {self._local.__name__}, also for files, or None"
-            )
-        if isinstance(self.leaves, str):
-            raise ValueError(
-                f"leaves={self.leaves!r} is not for {type(self).__name__}: every trial of leaves would "
-                "move all rows between the workers; pass their number, an estimator or None"
             )
 
     def fit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,7 @@ from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.config import (
     DEFAULT_POINTS,
     FEWEST_ROWS_TO_HOLD_OUT,
-    POINTS_BESIDE_LEAVES,
     TrainingConfig,
-    leaves_with_enough_rows,
 )
 from cavity.inference.history import Progress
 from cavity.inference.race import SAFE, Entrants, RaceDecision, race
@@ -56,8 +54,13 @@ def entrants(
     config: TrainingConfig,
     n_rows: int,
     feature_sets: tuple[str, ...] = (),
+    *,
+    with_leaves: bool = True,
 ) -> Entrants | None:
-    """The candidates of a race for what the parameters leave open; None if that is nothing."""
+    """The candidates of a race for what the parameters leave open; None if that is nothing.
+
+    with_leaves: whether trials of local inducing points are possible where the rows are.
+    """
     if isinstance(model.config, TrainingConfig) or model._continues or not config.learn_kernel:
         return None
     if n_rows < FEWEST_ROWS_TO_HOLD_OUT:
@@ -77,10 +80,10 @@ def entrants(
             free.add("feature_set")
     else:
         free.discard("scaling")
-    own_local = given.get("n_local", "auto")
-    n_local = DEFAULT_POINTS if own_local in ("auto", None) else int(own_local)
-    beside = POINTS_BESIDE_LEAVES if "n_inducing" in free else config.n_inducing
-    if _may_have_leaves(model, config) and leaves_with_enough_rows(n_rows, beside + n_local) > 1:
+    n_local, own_local = DEFAULT_POINTS, given.get("n_local", "auto")
+    if own_local not in ("auto", None):
+        n_local = int(own_local)
+    if with_leaves and _may_have_leaves(model, config, free):
         free |= {"n_leaves"} if own_local == n_local else {"n_leaves", "n_local"}
     if not free:
         return None
@@ -93,13 +96,18 @@ def entrants(
     if "n_inducing" in free and given.get("n_predicting", "auto") == "auto":
         free.add("n_predicting")
     start = Candidate.of(config)._replace(n_leaves=None, n_local=None)
-    return Entrants(start, frozenset(free), feature_sets, n_local)
+    return Entrants(start, frozenset(free), n_rows, feature_sets, n_local)
 
 
-def _may_have_leaves(model: SparseGPClassifier, config: TrainingConfig) -> bool:
-    """Whether a race may choose local inducing points."""
+def _may_have_leaves(model: SparseGPClassifier, config: TrainingConfig, free: Collection[str]) -> bool:
+    """Whether a race may choose local inducing points.
+
+    The kernel and the number of points must be free.
+    """
     return (
         vars(model).get("leaves") == "auto"
+        and model.kernel is None
+        and "n_inducing" in free
         and (config.posterior_update, config.site_storage) == ("natural", "sites")
         and config.batch_size is not None
         and not config.exact_gradient

@@ -31,7 +31,7 @@ class SEPClassifier(TrainedGPClassifier):
         scaled inputs.
     n_inducing : int or "auto"
         Number m of inducing points; at most the number of different rows. With "auto", held-out rows
-        choose 200 or 400; it is 100 if no rows are held out, and 20 with leaves.
+        choose 200 or more; it is 100 if no rows are held out, and 20 with leaves.
     inducing_points : {"kmeans", "random", "greedy"} or array-like [m, d]
         Where inducing points start: cluster centres, random rows, the rows of greatest conditional
         variance, or the given points in the units of X, which override n_inducing.
@@ -40,8 +40,8 @@ class SEPClassifier(TrainedGPClassifier):
         `config`), besides n_inducing for all rows: more capacity for many rows at the price of one leaf.
         A number is that of the leaves of a decision tree, learned on the labels. An estimator says by
         `apply` or `predict` which leaf a row is in. With "auto" and rows enough for two leaves, held-out
-        rows choose whether there are leaves, how many, and their points; None has no leaves. On a
-        cluster "auto" is not possible.
+        rows choose whether there are leaves, how many, and their points, if n_inducing is "auto" and
+        kernel None; else, and on a cluster, there are none. None has no leaves.
     scaling : {"auto", "standard", "robust", "quantile", "whiten"} or None
         How inputs are scaled. "standard": each feature centred and scaled by its standard deviation.
         "robust": by median and interquartile range, with large values drawn in, so that no outlier

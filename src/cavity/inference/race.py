@@ -6,10 +6,11 @@ far: which model (the safe one or the sharp one) on which set of features, which
 which kernel, and last how many inducing points. The last question gets longer trials, and the other
 model takes part again, since short trials favour models that learn fast. Its trials begin at the kernel
 parameters that earlier ones have learned with fewer points, where steps are cheap, and so does the
-training of the winner.
+training of the winner. The winner of this question grows as long as that is better: to twice as many
+inducing points, or to local ones, and then to more leaves or more points in each.
 
-The number of inducing points is doubled as long as that is better. Trials of the last question may take
-the same seconds or, without a clock, the same work: a pass over n rows with m points is O(nm²).
+Trials of the last question may take the same seconds or, without a clock, the same work: a pass over n
+rows with m points is O(nm²).
 
 The safe model is the paper's, with the trace penalty. The sharp one trains without the residual variance
 and without the penalty: where inducing points can explain the data well, it is better. Where it is not
@@ -47,7 +48,7 @@ from cavity.inference.config import (
     TrainingConfig,
     leaves_with_enough_rows,
 )
-from cavity.inference.converge import NOT_SCORED, WORTH, HeldOutScore
+from cavity.inference.converge import NOT_SCORED, HeldOutScore
 from cavity.inference.history import Progress
 from cavity.inference.race_records import (
     KERNELS,
@@ -69,8 +70,6 @@ from cavity.typing import Array
 
 POINTS = 200
 """Number of inducing points that the race begins to double."""
-DOUBLINGS = 2
-"""Doublings that the seconds of a race are planned for; more are tried if time is left."""
 PILOT_POINTS = 100
 """Number of inducing points while other questions are decided."""
 MORE_LEAVES = 4
@@ -120,6 +119,7 @@ class Entrants:
     start: Candidate
     free: frozenset[str]
     """Fields that the user has left open: those of `Candidate`, "max_epochs" and "n_predicting"."""
+    n_rows: int
     feature_sets: tuple[str, ...] = ()
     """Names of the sets of features to choose from, smallest first."""
     n_local: int = DEFAULT_POINTS
@@ -153,34 +153,36 @@ class Entrants:
         return _distinct([best, *(self.varied(best, kernel_name=name) for name in KERNELS)])
 
     def sizes(self, best: Candidate) -> list[Candidate]:
-        """The last question: more inducing points, for both models."""
-        best = self.varied(best, n_inducing=POINTS)
-        other = self.varied(best, **(SHARP if best.residual_scale else SAFE))
-        return _distinct([best, other])
+        """The last question: more inducing points, for both models, or for one and what it grows to."""
+        models = _distinct(self._both_models(self.varied(best, n_inducing=POINTS)))
+        return models if len(models) > 1 else [*models, *self.larger(models[0])]
 
-    def leaves(self, best: Candidate, n_rows: int) -> list[Candidate]:
-        """The question after the last: local inducing points in few leaves, or in more."""
+    def larger(self, best: Candidate) -> list[Candidate]:
+        """What the winner of the last question grows to: it has no more inducing points than rows.
+
+        It gets local inducing points, or twice as many for all rows.
+        """
+        if best.n_leaves is None:
+            grown = self._both_models(self.varied(best, n_inducing=2 * best.n_inducing))
+            grown += self._leaves(best)
+        else:
+            assert best.n_local is not None
+            grown = [best._replace(n_leaves=MORE_LEAVES * best.n_leaves)]
+            if "n_local" in self.free:
+                grown.append(best._replace(n_local=2 * best.n_local))
+        return [c for c in grown if best.n_points < c.n_points <= self.n_rows]
+
+    def _both_models(self, best: Candidate) -> list[Candidate]:
+        """A candidate, and the same with the other model."""
+        return [best, self.varied(best, **(SHARP if best.residual_scale else SAFE))]
+
+    def _leaves(self, best: Candidate) -> list[Candidate]:
+        """A candidate with local inducing points: in as many leaves as have enough rows, and in more."""
         if "n_leaves" not in self.free:
             return []
         few = self.varied(best, n_inducing=POINTS_BESIDE_LEAVES)._replace(n_local=self.n_local)
-        number = leaves_with_enough_rows(n_rows, few.width)
+        number = leaves_with_enough_rows(self.n_rows, few.width)
         return [few._replace(n_leaves=n) for n in (number, MORE_LEAVES * number)] if number > 1 else []
-
-    def further_leaves(self, best: Candidate, n_rows: int) -> list[Candidate]:
-        """What is tried where leaves are better: more of them, or more points in each.
-
-        No leaf has fewer rows than inducing points.
-        """
-        assert best.n_leaves is not None
-        assert best.n_local is not None
-        more = [best._replace(n_leaves=MORE_LEAVES * best.n_leaves)]
-        if "n_local" in self.free:
-            more.append(best._replace(n_local=2 * best.n_local))
-        return [c for c in more if (c.n_leaves or 1) * (c.n_local or 0) <= n_rows]
-
-    def doubled(self, candidate: Candidate) -> Candidate:
-        """The candidate with twice as many inducing points, if their number is free."""
-        return self.varied(candidate, n_inducing=2 * candidate.n_inducing)
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -259,7 +261,7 @@ class _Runner:
             self.source, lambda backend, one: self._trial(backend, one, length, seconds), prepared
         )
 
-    def can_double(self, candidate: Candidate) -> bool:
+    def can_grow(self, candidate: Candidate) -> bool:
         """Whether a trial with twice as many points has time for a step, as long as the last one took.
 
         Minibatches are then twice as large, and a row costs four times as much.
@@ -451,8 +453,8 @@ def race(
     if log.winner is not None:
         runner.recall()
         return _decision(runner, log.winner)
-    best, stopped = pilot, None
-    rounds = _rounds(entrants, runner.n_side_by_side, source.n_rows)
+    best, stopped, tried = pilot, None, list[Candidate]()
+    rounds = _rounds(entrants, runner.n_side_by_side)
     questions = (
         lambda _: entrants.models(),
         entrants.scalings,
@@ -463,31 +465,12 @@ def race(
         for i, question in enumerate(questions):
             if i == 0 or progress.has_time():
                 best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
-        sizes, left = rounds[len(questions) :], rounds[len(questions) + 1 :]
-        models = tried = entrants.sizes(best)
-        if progress.has_time():
-            best = runner.best_of(models, LAST_LENGTH, sum(sizes)).candidate
-        while best != (larger := entrants.doubled(best)) and larger.n_inducing <= source.n_rows:
-            if not runner.can_double(best):
-                break
-            models = [entrants.doubled(model) for model in models]
-            tried = [*tried, *models]
-            found = runner.best_of(tried, LAST_LENGTH, sum(left) or LAST_LENGTH).candidate
-            if found.n_inducing <= best.n_inducing:
-                best = found
-                break
-            best, left = found, left[1:]
-        leaves = entrants.leaves(best, source.n_rows)
-        if leaves and progress.has_time():
-            first = runner.best_of([best, *leaves], LAST_LENGTH, LAST_LENGTH * len(leaves))
-            while first.candidate != best and runner.can_double(first.candidate):
-                more = entrants.further_leaves(first.candidate, source.n_rows)
-                next_one = runner.best_of([first.candidate, *more], LAST_LENGTH, LAST_LENGTH * len(more))
-                if next_one == first:
-                    break
-                first = next_one
-            if first.log_loss < (1.0 - WORTH) * runner.entries[best, LAST_LENGTH].log_loss:
-                best = first.candidate
+        left, more = rounds[len(questions) :], entrants.sizes(best)
+        while more and progress.has_time():
+            tried = _distinct([*tried, *more])
+            best = runner.best_of(tried, LAST_LENGTH, sum(left) or LAST_LENGTH).candidate
+            grows = best in more and runner.can_grow(best)
+            left, more = left[1:], entrants.larger(best) if grows else []
     if block.interruption is not None:
         runner.stop()
         if runner.best is None:
@@ -506,17 +489,18 @@ def _decision(runner: _Runner, best: Candidate, stopped: Trial | None = None) ->
     return RaceDecision(config, race, stopped, runner.scalings.get((config.scaling, config.feature_set)))
 
 
-def _rounds(entrants: Entrants, n_side_by_side: int, n_rows: int) -> list[float]:
+def _rounds(entrants: Entrants, n_side_by_side: int) -> list[float]:
     """How long each question takes, in trials of length 1 one after the other."""
-    start = entrants.start
+    start, sizes = entrants.start, entrants.sizes(entrants.start)
+    larger = entrants.larger(sizes[0])
+    again = entrants.larger(larger[0]) if larger else []
     rounds = [
         (len(entrants.models()), 1),
         (len(entrants.scalings(start)) - 1, 1),
         (len(entrants.further_features(start)) - 1, 1),
         (len(entrants.kernels(start)) - 1, 1),
-        (len(entrants.sizes(start)), LAST_LENGTH),
+        (len(sizes), LAST_LENGTH),
+        (len({*larger} - {*sizes}), LAST_LENGTH),
+        (len({*again} - {*larger}), LAST_LENGTH),  # the winner grows more if time is left
     ]
-    if entrants.doubled(start) != start:
-        rounds += [(len(entrants.sizes(start)), LAST_LENGTH)] * DOUBLINGS
-    rounds.append((len(entrants.leaves(start, n_rows)), LAST_LENGTH))
     return [math.ceil(n / n_side_by_side) * length for n, length in rounds]

@@ -15,7 +15,7 @@ from cavity.gp.calibration import LogLoss
 from cavity.inference.checkpoint import of_another_fit
 from cavity.inference.checkpoint_file import Fingerprint, race_file
 from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
-from cavity.inference.converge import HeldOutScore
+from cavity.inference.converge import WORTH, HeldOutScore
 from cavity.inference.start import Start
 from cavity.text import html_table
 from cavity.typing import Array
@@ -54,6 +54,11 @@ class Candidate(NamedTuple):
     def width(self) -> int:
         """Number of inducing points that a row meets."""
         return self.n_inducing + (self.n_local or 0)
+
+    @property
+    def n_points(self) -> int:
+        """Number of inducing points, those of all leaves included."""
+        return self.n_inducing + (self.n_leaves or 0) * (self.n_local or 0)
 
     def __str__(self) -> str:
         named = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp", (1.0, 0.0): "full residual"}
@@ -181,11 +186,11 @@ def rank(entry: RaceEntry) -> tuple[object, ...]:
 def _caution(entry: RaceEntry) -> tuple[object, ...]:
     """More cautious entries first, and then better ones.
 
-    The safe model comes first. Of its kernels the default's does, whose roughness leaves more variance
-    where inducing points are too few.
+    The safe model comes first, and then what has no leaves. Of the safe model's kernels the default's
+    comes first, whose roughness leaves more variance where inducing points are too few.
     """
     order = rank(entry)
-    return (order[1], order[3] if entry.residual_scale else 0, *order)
+    return (order[1], entry.n_leaves is not None, order[3] if entry.residual_scale else 0, *order)
 
 
 def preferred(tried: Sequence[tuple[RaceEntry, Array]], counts: Array) -> RaceEntry:
@@ -193,7 +198,8 @@ def preferred(tried: Sequence[tuple[RaceEntry, Array]], counts: Array) -> RaceEn
 
     An entry is as good if the best one's mean loss is not smaller by more than a standard error. The
     held-out rows are the same, so it is the error of the mean difference of their losses, which is
-    far smaller than that of a score.
+    far smaller than that of a score. Leaves must also be better by more than a hundredth, since all
+    predictions pay for them.
 
     tried: entries with the losses of the held-out rows [n], none if training failed; counts: [n], what
     each row counts.
@@ -204,7 +210,9 @@ def preferred(tried: Sequence[tuple[RaceEntry, Array]], counts: Array) -> RaceEn
         if not len(losses) or not len(least):
             return entry.log_loss > best.log_loss
         excess = LogLoss.of(losses - least, counts)
-        return excess.mean > excess.standard_error
+        adds_leaves = entry.n_leaves is None and best.n_leaves is not None
+        worth = WORTH * entry.log_loss if adds_leaves else 0.0
+        return excess.mean > max(excess.standard_error, worth)
 
     return min((entry for entry, losses in tried if not is_worse(entry, losses)), key=_caution)
 

@@ -170,9 +170,9 @@ def test_only_leaves_that_a_minibatch_touches_are_sent(client, monkeypatch):
     assert all(len(found) < 8 for found in touched)
 
 
-def test_auto_is_refused(client):
-    with pytest.raises(ValueError, match="leaves='auto' is not for DaskSEPClassifier"):
-        classifier(leaves="auto", client=client).fit(*chunked(X, LABELS, 150))
+def test_auto_means_none_on_a_cluster(client):
+    model = classifier(leaves="auto", client=client).fit(*chunked(X, LABELS, 150))
+    assert model.config_.n_leaves is None
 
 
 def test_rows_are_held_in_the_order_of_their_leaves(client):
