@@ -221,7 +221,7 @@ def test_race_decides_the_rest():
 
 @pytest.mark.parametrize("helps", [True, False])
 def test_held_out_rows_decide_whether_there_are_leaves(helps, monkeypatch):
-    monkeypatch.setattr("cavity.inference.config.GAIN_WINDOW", 25)
+    monkeypatch.setattr("cavity.inference.decisions.GAIN_WINDOW", 25)
     X, y = stripes(2_000)
     if not helps:
         y = np.random.default_rng(5).permutation(y)

@@ -14,11 +14,11 @@ from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
 from cavity.gp.mean_function import MeanFunction
 from cavity.inference.checkpoint_file import Fingerprint
-from cavity.inference.config import (
+from cavity.inference.config import TrainingConfig
+from cavity.inference.decisions import (
     DEFAULT_POINTS,
     FEWEST_ROWS_TO_HOLD_OUT,
     POINTS_BESIDE_LEAVES,
-    TrainingConfig,
     leaves_with_enough_rows,
 )
 from cavity.inference.history import Progress
