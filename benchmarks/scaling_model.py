@@ -15,8 +15,8 @@ import math
 from dataclasses import dataclass
 
 from cavity.engines.dask.comm import FAN_IN, n_copies
+from cavity.engines.dask.layout import ShardLayout
 from cavity.engines.dask.passes import SMALL
-from cavity.engines.dask.shards import ShardLayout
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from cavity.data.scaling import Scaling
 from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
 from cavity.errors import NumericalError
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.gp.prior import Prior
 from cavity.inference.converge import converge
 from cavity.inference.rule import ExpectationPropagation
@@ -151,7 +151,7 @@ def fixed_point(engine, prior, tol=1e-12):
 def value_and_gradient(engine, prior, **options):
     """Objective and gradient at the sites that the engine holds, and q."""
     m = len(prior.Z)
-    nothing = Posterior.from_naturals(Naturals.zeros(engine.rule.n_latents, m))
+    nothing = Posterior.from_naturals(NaturalParameters.zeros(engine.rule.n_latents, m))
     still = SweepOptions(damping=0.0, gradient=False)
     posterior = Posterior.from_naturals(engine.run(Sweep(prior, nothing, engine.rule, still)).naturals)
     sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(damping=0.0, **options)))

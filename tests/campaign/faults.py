@@ -106,15 +106,15 @@ def small_cluster():
     """A client of two workers, which share even a few rows."""
     import dask
 
-    from cavity.engines.dask import shards
+    from cavity.engines.dask import layout
     from engines.dask.dask_clusters import started
 
-    least, shards.LEAST_ROWS = shards.LEAST_ROWS, 60
+    least, layout.LEAST_ROWS = layout.LEAST_ROWS, 60
     try:
         with dask.config.set({"cavity.worker-timeout": CLUSTER_SECONDS}), started(2) as client:
             yield client
     finally:
-        shards.LEAST_ROWS = least
+        layout.LEAST_ROWS = least
 
 
 def cluster_trial(rng, do, client, proba, seconds):

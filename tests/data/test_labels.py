@@ -1,9 +1,68 @@
-"""Labels: the positive one of two classes."""
+"""Labels: which values they are in tables, and the positive one of two classes."""
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
+from text_columns import NUMBERS, N
 
-from cavity.data.labels import positive_class
+from cavity.data.labels import TableLabelScan, positive_class
+from cavity.data.preprocess import TablePreprocessor
+from cavity.data.table import open_table
+from cavity.errors import SourceError
+
+
+@pytest.mark.parametrize("labels", [["0.0", "1.0"], ["0", "1"], ["0", "1.0"], [" 0", "1 "]])
+def test_whole_labels_of_files_are_numbers(tmp_path, labels):
+    pd.DataFrame({"x": NUMBERS, "y": labels * 20}).to_csv(tmp_path / "t.csv", index=False)
+    found = TablePreprocessor().learn(open_table(tmp_path / "t.csv"), "y").finish()
+    assert found.values.tolist() == [0, 1]
+    assert found.values.dtype == np.int64
+    assert found.counts.tolist() == [20, 20]
+    assert found.codes(pa.array([*labels, "1", " 1.0 ", None, ""])).tolist() == [0, 1, 1, 1, -1, -1]
+
+
+def test_whole_labels_of_frames_are_numbers():
+    found = TablePreprocessor().learn(open_table({"x": NUMBERS, "y": [0.0, 1.0] * 20}), "y").finish()
+    assert found.values.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["True", "false", "TRUE"], [False, True]),
+        (["1", "2", "b"], ["1", "2", "b"]),
+        (["2024-01-31", "2024-02-01", "2024-02-01"], ["2024-01-31", "2024-02-01"]),
+        (["1", "1.0", "2"], [1, 2]),
+        (["9223372036854775808", "1", "1"], [1, 2**63]),
+        (["1" * 30, "1", "1"], ["1", "1" * 30]),
+    ],
+)
+def test_labels_of_text_are_numbers_only_if_all_are(labels, classes):
+    scan = TableLabelScan("y", "t", is_typed=False)
+    codes = scan.add(pa.array(labels))
+    assert len(codes) == len(labels)
+    found = scan.finish()
+    assert found.values.tolist() == classes
+    assert found.counts.sum() == len(labels)
+
+
+def test_labels_of_a_type_of_pandas_alone_are_refused():
+    periods = pd.period_range("2024-01", periods=N, freq="M")
+    with pytest.raises(SourceError, match="classes are whole numbers, strings or truth values"):
+        TablePreprocessor().learn(open_table(pd.DataFrame({"x": NUMBERS, "y": periods})), "y")
+
+
+def test_labels_with_blanks_are_one_label(tmp_path):
+    frame = pd.DataFrame({"x": NUMBERS, "y": ["yes", "no ", " yes", "no"] * 10})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for data in (frame, tmp_path / "t.csv"):
+        preprocessor = TablePreprocessor()
+        found = preprocessor.learn(open_table(data), "y").finish()
+        assert found.values.tolist() == ["no", "yes"]
+        assert found.counts.tolist() == [20, 20]
+        assert "blanks at the ends of labels, such as 'no ', do not count" in preprocessor.notes_
+        assert found.codes(pa.array(["no  ", "yes"])).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

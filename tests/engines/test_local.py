@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from sklearn.gaussian_process.kernels import RBF
 
 from cavity.data.source import tile_rows
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.sweep import SiteSum, Sweep, SweepOptions
 from support import (
@@ -29,7 +29,7 @@ X, LABELS = table(300)
 KERNEL = KERNELS["noisy"]
 PRIOR = make_prior(KERNEL, points(8))
 EP = ExpectationPropagation()
-START = Posterior.from_naturals(Naturals.zeros(1, 8))
+START = Posterior.from_naturals(NaturalParameters.zeros(1, 8))
 
 
 def outcome(**options):
@@ -163,7 +163,12 @@ def test_a_minibatch_of_wide_sparse_rows_becomes_dense_tile_by_tile(monkeypatch)
     tracemalloc.start()
     try:
         engine.run(
-            Sweep(prior, Posterior.from_naturals(Naturals.zeros(1, 1)), engine.rule, SweepOptions()),
+            Sweep(
+                prior,
+                Posterior.from_naturals(NaturalParameters.zeros(1, 1)),
+                engine.rule,
+                SweepOptions(),
+            ),
             batch,
         )
         _, peak = tracemalloc.get_traced_memory()
@@ -236,4 +241,4 @@ def test_rows_of_a_single_tile_are_read_once_for_each_precision():
     assert narrow.X.dtype == np.float32
     assert_allclose(narrow.X, wide.X, rtol=1e-6)
     (half, _) = engine.source.blocks(len(X) // 2)
-    assert engine._rows_once(half, FLOAT32).memory is None
+    assert engine._rows_once(half, FLOAT32).cache is None

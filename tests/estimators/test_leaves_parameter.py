@@ -223,7 +223,7 @@ def test_race_decides_the_rest():
 
 def few_points(monkeypatch):
     """Let races of small sets ask what those of large ones do."""
-    monkeypatch.setattr("cavity.inference.config.GAIN_WINDOW", 25)
+    monkeypatch.setattr("cavity.inference.decisions.GAIN_WINDOW", 25)
     monkeypatch.setattr(race, "PILOT_POINTS", 5)
     monkeypatch.setattr(race, "POINTS", 10)
     monkeypatch.setattr(race, "POINTS_BESIDE_LEAVES", 5)

@@ -15,7 +15,7 @@ from weighted_fits import LABELS, X_STAR, N, X, assert_same_fit, quick
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.data.weights import class_factors
 from cavity.gp.parameters import ParameterSpace
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.inference.optimizers import Adam
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Trainer, make_problem
@@ -169,7 +169,7 @@ def test_minibatches_stand_for_all_rows_on_average():
     weight = np.random.default_rng(0).lognormal(size=N)
     engine = make_engine(X, LABELS, weight=weight)
     prior = make_prior(1.0 * RBF(1.0), points(4))
-    nothing = Posterior.from_naturals(Naturals.zeros(1, 4))
+    nothing = Posterior.from_naturals(NaturalParameters.zeros(1, 4))
     whole = engine.run(Sweep(prior, nothing, engine.rule, SweepOptions()))
     size = 8
     parts = []

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cavity.gp.arrowhead import LocalNaturals
-from cavity.gp.posterior import Naturals
+from cavity.gp.arrowhead import LocalNaturalParameters
+from cavity.gp.posterior import NaturalParameters
 
 M, SIZES, C = 3, (2, 4, 1), 2
 
@@ -15,7 +15,7 @@ def random_naturals(seed=0):
     leaves = []
     for size in SIZES:
         A = rng.normal(size=(C, 6, M + size))
-        leaves.append(Naturals(A.transpose(0, 2, 1) @ A, rng.normal(size=(C, M + size))))
+        leaves.append(NaturalParameters(A.transpose(0, 2, 1) @ A, rng.normal(size=(C, M + size))))
     return leaves
 
 
@@ -34,12 +34,12 @@ def dense(leaves):
         for c in range(C):
             precision[c][np.ix_(at, at)] += own.precision[c]
             shift[c][at] += own.shift[c]
-    return Naturals(precision, shift).posterior()
+    return NaturalParameters(precision, shift).posterior()
 
 
 def test_view_of_a_leaf_is_the_marginal_of_the_dense_posterior():
     leaves = random_naturals()
-    q, truth = LocalNaturals.of(leaves, M).posterior(), dense(leaves)
+    q, truth = LocalNaturalParameters.of(leaves, M).posterior(), dense(leaves)
     np.testing.assert_allclose(q.mean, truth.mean[:, :M], atol=1e-12)
     np.testing.assert_allclose(q.covariance, truth.covariance[:, :M, :M], atol=1e-12)
     for leaf in range(len(SIZES)):
@@ -52,15 +52,15 @@ def test_view_of_a_leaf_is_the_marginal_of_the_dense_posterior():
 
 def test_normaliser_and_divergence_are_those_of_the_dense_posterior():
     leaves = random_naturals()
-    q, truth = LocalNaturals.of(leaves, M).posterior(), dense(leaves)
+    q, truth = LocalNaturalParameters.of(leaves, M).posterior(), dense(leaves)
     assert q.log_partition == pytest.approx(truth.log_partition, abs=1e-10)
     assert q.divergence == pytest.approx(truth.divergence, abs=1e-10)
 
 
 def test_replacing_the_sites_of_some_leaves_is_the_same_as_adding_all_up_again():
     leaves, others = random_naturals(), random_naturals(1)
-    changed = LocalNaturals.of(leaves, M).replaced({0: others[0], 2: others[2]})
-    anew = LocalNaturals.of([others[0], leaves[1], others[2]], M)
+    changed = LocalNaturalParameters.of(leaves, M).replaced({0: others[0], 2: others[2]})
+    anew = LocalNaturalParameters.of([others[0], leaves[1], others[2]], M)
     np.testing.assert_allclose(changed.precision, anew.precision, atol=1e-12)
     np.testing.assert_allclose(changed.shift, anew.shift, atol=1e-12)
     assert changed.posterior().log_partition == pytest.approx(anew.posterior().log_partition)
@@ -68,8 +68,8 @@ def test_replacing_the_sites_of_some_leaves_is_the_same_as_adding_all_up_again()
 
 def test_leaf_without_sites_says_nothing():
     leaves = random_naturals()
-    leaves[1] = Naturals.zeros(C, M + SIZES[1])
-    q = LocalNaturals.of(leaves, M)
+    leaves[1] = NaturalParameters.zeros(C, M + SIZES[1])
+    q = LocalNaturalParameters.of(leaves, M)
     assert not q.conditionals[1].message.naturals.precision.any()
     assert q.conditionals[1].message.log_partition == 0.0
     own = q.posterior().view(1).covariance[:, M:, M:]

@@ -1,5 +1,7 @@
 """Predictions of a fitted model: tiles, joint moments, draws and noise."""
 
+import pickle
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -9,7 +11,7 @@ from cavity.data.scaling import Scaling
 from cavity.gp.calibration import SMALLEST_CENTRE, Calibration
 from cavity.gp.likelihoods import NoisyArgmax, Probit
 from cavity.gp.model import Model
-from cavity.gp.posterior import Naturals, Posterior, marginals
+from cavity.gp.posterior import NaturalParameters, Posterior, marginals
 from cavity.gp.prior import Prior
 from support import points, set_tile_rows
 
@@ -21,7 +23,7 @@ X = points(9, seed=3)
 def model(n_latents=1, dtype=np.float64, kernel=SMOOTH, **options):
     rng = np.random.default_rng(0)
     factor = rng.normal(size=(n_latents, 4, 4))
-    naturals = Naturals(factor @ factor.transpose(0, 2, 1), rng.normal(size=(n_latents, 4)))
+    naturals = NaturalParameters(factor @ factor.transpose(0, 2, 1), rng.normal(size=(n_latents, 4)))
     prior = Prior(2.0 * kernel + WhiteKernel(NOISE), points(4), np.dtype(dtype))
     likelihood = Probit() if n_latents == 1 else NoisyArgmax(n_latents)
     posterior = Posterior.from_naturals(naturals)
@@ -130,3 +132,15 @@ def test_draws_have_the_joint_moments(n_latents):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_noise_is_that_of_the_white_kernel(dtype):
     assert_allclose(model(dtype=dtype).noise_variance(X), NOISE, rtol=1e-6)
+
+
+def test_a_model_keeps_the_prior_and_posterior_that_it_is_made_from():
+    """K_mm is factored once; a model in another precision has another factor."""
+    at = model(dtype=np.float32)
+    again = Model.from_prior(at.prior, at.posterior, at.scaling, at.likelihood)
+    assert again.prior is at.prior
+    other = Model.from_prior(at.prior, at.posterior, at.scaling, at.likelihood, dtype=np.dtype(float))
+    assert other.prior.dtype == np.float64
+    unpickled = pickle.loads(pickle.dumps(at))
+    assert unpickled.prior is not at.prior
+    assert_array_equal(unpickled.latent_moments(X), at.latent_moments(X))

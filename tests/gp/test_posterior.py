@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from reference import log_normaliser
 
 
@@ -12,7 +12,7 @@ from reference import log_normaliser
 def naturals():
     rng = np.random.default_rng(0)
     A = rng.normal(size=(2, 7, 4))
-    return Naturals(np.einsum("cij,cik->cjk", A, A), rng.normal(size=(2, 4)))
+    return NaturalParameters(np.einsum("cij,cik->cjk", A, A), rng.normal(size=(2, 4)))
 
 
 def test_moments_solve_the_normal_equations(naturals):
@@ -41,7 +41,7 @@ def test_divergence_is_that_of_two_gaussians(naturals):
 
 
 def test_without_sites_q_is_the_prior():
-    q = Posterior.from_naturals(Naturals.zeros(2, 3))
+    q = Posterior.from_naturals(NaturalParameters.zeros(2, 3))
     assert_array_equal(q.mean, np.zeros((2, 3)))
     assert_array_equal(q.covariance, [np.eye(3)] * 2)
     assert q.divergence == q.log_partition == 0.0
@@ -55,7 +55,7 @@ def test_prior_minus_second_moment_sums_over_latent_functions(naturals):
 
 
 def test_mixing_is_linear(naturals):
-    nothing = Naturals.zeros(2, 4)
+    nothing = NaturalParameters.zeros(2, 4)
     mixed = nothing.mixed_with(naturals, 0.25)
     assert_allclose(mixed.precision, 0.25 * naturals.precision)
     assert_allclose(mixed.shift, 0.25 * naturals.shift)

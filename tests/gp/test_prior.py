@@ -19,7 +19,7 @@ def test_factor_is_of_the_noise_free_covariance_plus_its_jitter(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_pull_back_is_the_derivative_of_any_function_of_the_factor(kernel):
-    """F(K) = ½ aᵀK⁻¹a has ∂F/∂K = −½ K⁻¹a aᵀK⁻¹: a bracket of ½ (L⁻¹a)(L⁻¹a)ᵀ."""
+    """F(K) = ½ aᵀK⁻¹a has ∂F/∂K = −½ K⁻¹a aᵀK⁻¹: a whitened gradient of ½ (L⁻¹a)(L⁻¹a)ᵀ."""
     Z, a = points(), np.array([0.3, -1.0, 0.7])
     prior = make_prior(kernel, Z)
 

@@ -6,8 +6,8 @@ from numpy.testing import assert_array_equal
 from cavity.gp.tiles import Sums
 
 GRADIENT_SHAPES = {
-    "bracket": (2, 2),
-    "pull": (1, 2),
+    "whitened_gradient": (2, 2),
+    "mean_gradient": (1, 2),
     "theta": (3,),
     "Z": (2, 1),
     "replaced_precision": (1, 2, 2),

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity.gp.likelihoods import Probit
-from cavity.gp.posterior import Naturals, Posterior, marginals
+from cavity.gp.posterior import NaturalParameters, Posterior, marginals
 from cavity.inference.converge import converge, score_fixed_posterior
 from cavity.inference.history import Clock
 from cavity.inference.rule import ExpectationPropagation, Variational
@@ -154,7 +154,7 @@ def test_sites_are_not_taken_out_of_a_foreign_q_as_if_it_were_made_of_them():
     X, labels = table(60)
     engine, prior = make_engine(X, labels), make_prior(100.0 * KERNELS["noisy"], points(6))
     fixed_point(engine, prior)
-    start = Naturals.zeros(1, 6)
+    start = NaturalParameters.zeros(1, 6)
     variance = marginals(X, prior, Posterior.from_naturals(start)).variance[0]
     assert (engine.sites.precision[0] * variance).max() > 1.0
     converge(engine, prior, engine.rule, start=start, tol=0.0, max_sweeps=1)
@@ -201,7 +201,7 @@ def test_one_sweep_at_a_foreign_q_knows_no_evidence():
     assert np.isfinite(two.objective)
 
 
-@pytest.mark.parametrize("start", [None, Naturals.zeros(1, 6)], ids=["sites", "q"])
+@pytest.mark.parametrize("start", [None, NaturalParameters.zeros(1, 6)], ids=["sites", "q"])
 def test_one_sweep_from_nothing_is_not_in_vain(start):
     """What it has found is the answer, not the prior that it was found with."""
     X, labels = table(60)
@@ -251,7 +251,7 @@ class TestLeftAsItIs:
         """The prior is wider than any sum of sites: ν̃v > 1, as if all of q were one row's."""
         X, labels = table(60)
         prior = make_prior(100.0 * KERNELS["noisy"], points(6))
-        q = Posterior.from_naturals(Naturals.zeros(1, 6))
+        q = Posterior.from_naturals(NaturalParameters.zeros(1, 6))
         engine = make_engine(X, labels, rule=Variational())
         point = score_fixed_posterior(engine, prior, q, engine.rule)
         assert (engine.sites.precision[0] * marginals(X, prior, q).variance[0]).max() > 1.0

@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF
 from training_runs import make_trainer
 
 from cavity.data.arrays import ArraySource
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.gp.prior import Prior
 from cavity.inference import streaming
 from cavity.inference.converge import converge
@@ -106,7 +106,7 @@ def test_a_weight_of_two_is_two_rows():
 def test_a_stream_goes_on_from_a_given_posterior():
     """What was known is scaled, not replaced."""
     trainer = make_trainer(X[:10], LABELS[:10], learn=False, kernel=KERNELS["noisy"], Z=points(6))
-    known = Naturals(100.0 * np.eye(6)[None], np.full((1, 6), 30.0))
+    known = NaturalParameters(100.0 * np.eye(6)[None], np.full((1, 6), 30.0))
     state = replace(trainer.init(), q=known)
     _, stream = absorb(
         trainer,
@@ -125,7 +125,7 @@ def test_a_memory_that_is_set_late_holds_at_once(seen):
     """However many rows q stands for, after a step it is an average over no more than the memory."""
     trainer = make_trainer(X, LABELS, learn=False, kernel=KERNELS["noisy"], Z=points(6))
     state = trainer.init()
-    one = Naturals(np.eye(6)[None], np.zeros((1, 6)))
+    one = NaturalParameters(np.eye(6)[None], np.zeros((1, 6)))
     stream = Stream(replace(state, q=one.scaled(seen)), seen, represents=seen)
     settings = StreamSettings(10, memory=40.0)
     _, stream = absorb(trainer, stream, source(slice(0, 10)), Progress(), settings)
@@ -176,7 +176,7 @@ class TestPointsThatFollow:
         prior = Prior(RBF(0.7), rng.uniform(-1, 1, (16, 2)), np.dtype(np.float64))
         values = rng.standard_normal(16)
         precision = prior.L.T @ prior.L / noise
-        return prior, Naturals(precision[None], (values @ prior.L / noise)[None]), values
+        return prior, NaturalParameters(precision[None], (values @ prior.L / noise)[None]), values
 
     def test_carry_what_was_known_as_conditioning_does(self):
         """The oracle is dense: the old values, seen with noise, condition those at the new points."""

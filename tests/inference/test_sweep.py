@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cavity.gp.posterior import Naturals, Posterior, marginals
+from cavity.gp.posterior import NaturalParameters, Posterior, marginals
 from cavity.gp.tiles import Rows, Sites
 from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import Sweep, SweepOptions
@@ -28,7 +28,9 @@ def state():
 def posterior_of(prior, X, sites, weight=1.0):
     A = KERNEL(X, prior.Z) @ np.linalg.inv(prior.L).T
     precision = A.T @ ((weight * sites.precision[0])[:, None] * A)
-    return Posterior.from_naturals(Naturals(precision[None], (weight * sites.shift[0] @ A)[None]))
+    return Posterior.from_naturals(
+        NaturalParameters(precision[None], (weight * sites.shift[0] @ A)[None])
+    )
 
 
 def parts_of(rows, sites, parts):
@@ -160,7 +162,7 @@ def test_float32_tiles_agree_to_float32_accuracy(state, exact):
     assert_allclose(refined.log_predictive, expected_rows.log_predictive, atol=1e-4)
     for name in ("precision", "shift", "theta", "Z"):
         assert getattr(sums, name).dtype == np.float64
-    assert sums.bracket.dtype == np.float32
+    assert sums.whitened_gradient.dtype == np.float32
 
 
 def test_a_pass_without_gradient_sums_the_same(state):
@@ -169,16 +171,16 @@ def test_a_pass_without_gradient_sums_the_same(state):
     _, full = Sweep(prior, q, RULE, SweepOptions())(rows, sites)
     assert sums.theta is None
     assert sums.Z is None
-    assert sums.bracket is None
+    assert sums.whitened_gradient is None
     assert_array_equal(sums.precision, full.precision)
     assert sums.objective == full.objective
 
 
 def test_a_pass_without_the_part_through_the_inducing_points_is_the_same_otherwise(state):
     rows, sites, prior, q = state
-    _, sums = Sweep(prior, q, Variational(), SweepOptions(bracket=False))(rows, sites)
+    _, sums = Sweep(prior, q, Variational(), SweepOptions(whitened_gradient=False))(rows, sites)
     _, full = Sweep(prior, q, Variational(), SweepOptions())(rows, sites)
-    assert sums.bracket is None
+    assert sums.whitened_gradient is None
     for name in ("precision", "shift", "theta", "Z"):
         assert_array_equal(getattr(sums, name), getattr(full, name))
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from training_runs import make_trainer
 
 from cavity.gp.likelihoods import Logit, Probit
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.inference.rule import Variational
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.trainer import Batch
@@ -36,7 +36,9 @@ SMALL_LIST = ["rbf-ard", "noisy", "matern-3/2", "sum", "rational-quadratic"]
 def some_posterior(seed=0):
     rng = np.random.default_rng(seed)
     factor = rng.normal(size=(1, M, M))
-    return Posterior.from_naturals(Naturals(factor @ factor.transpose(0, 2, 1), rng.normal(size=(1, M))))
+    return Posterior.from_naturals(
+        NaturalParameters(factor @ factor.transpose(0, 2, 1), rng.normal(size=(1, M)))
+    )
 
 
 @every_update

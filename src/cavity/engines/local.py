@@ -43,7 +43,7 @@ from cavity.data.source import (
 from cavity.data.statistics import SAMPLED_KINDS, Moments, learn_from_sample, learn_standard
 from cavity.engines.protocol import Engine, Pass
 from cavity.engines.threads import Threads
-from cavity.gp.tiles import Memory, RefinedRows, Rows, Sites, Sums
+from cavity.gp.tiles import KernelRowCache, RefinedRows, Rows, Sites, Sums
 from cavity.typing import Array, Dtype, IntArray
 
 _SMALLEST_TILE = 512
@@ -268,7 +268,7 @@ class LocalEngine(Engine):
         if _length(tile.index) < self.n_rows:
             return self._rows(tile, dtype)
         if self._all_rows is None or self._all_rows.X.dtype != dtype:
-            self._all_rows = self._rows(tile, dtype)._replace(memory=Memory())
+            self._all_rows = self._rows(tile, dtype)._replace(cache=KernelRowCache())
         return self._all_rows
 
     def _rows(self, tile: Block, dtype: Dtype) -> Rows:

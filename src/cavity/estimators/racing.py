@@ -14,10 +14,10 @@ from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
 from cavity.gp.mean_function import MeanFunction
 from cavity.inference.checkpoint_file import Fingerprint
-from cavity.inference.config import (
+from cavity.inference.config import TrainingConfig
+from cavity.inference.decisions import (
     DEFAULT_POINTS,
     FEWEST_ROWS_TO_HOLD_OUT,
-    TrainingConfig,
 )
 from cavity.inference.history import Progress
 from cavity.inference.race import SAFE, Entrants, RaceDecision, race

@@ -23,8 +23,9 @@ from cavity.estimators.state import rollback_on_error
 from cavity.estimators.validation import checked_arrays, is_stream
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
-from cavity.inference.config import BATCH_PER_POINT, LEAST_BATCH, STREAM_RATE, TrainingConfig
+from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import NOT_SCORED
+from cavity.inference.decisions import BATCH_PER_POINT, LEAST_BATCH, STREAM_RATE
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.leaves import LocalStreamUpdate
 from cavity.inference.optimizers import Adam, Optimizer

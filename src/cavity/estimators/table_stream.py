@@ -23,7 +23,7 @@ from cavity.errors import SourceError
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.streaming import StreamingGPClassifier, check_chunk
 from cavity.estimators.table_input import LABELS, check_width, fits_on_cluster, is_dask, training_table
-from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT
+from cavity.inference.decisions import FEWEST_ROWS_TO_HOLD_OUT
 from cavity.text import suggestion
 from cavity.typing import Array, InputLabels, InputRows, InputWeights
 

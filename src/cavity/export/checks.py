@@ -37,10 +37,10 @@ from cavity.data.scaling import Knots, Scaling
 from cavity.data.values import DATE_PARTS
 from cavity.errors import ModelFileError
 from cavity.export.declared_types import agree, check_array, check_attributes, check_records, has_type
-from cavity.gp.arrowhead import LocalNaturals, LocalPart
+from cavity.gp.arrowhead import LocalNaturalParameters, LocalPart
 from cavity.gp.mean_function import LinearScore, MeanFunction
 from cavity.gp.model import Model
-from cavity.gp.posterior import Naturals
+from cavity.gp.posterior import NaturalParameters
 from cavity.inference.config import TrainingConfig
 from cavity.inference.history import Iteration
 from cavity.inference.race_records import Race
@@ -269,12 +269,12 @@ def _check_stream(record: Any, model: Model) -> None:
     _check_kernel(space.kernel)
     for x, q in ((state.x, state.q), state.previous):
         check_array("_stream.state.x", x, state.x.shape)
-        if not isinstance(q, Naturals):
+        if not isinstance(q, NaturalParameters):
             raise ModelFileError("its stream has a posterior of an unknown form")
         check_array("_stream.state.q.precision", q.precision, (C, m, m))
         check_array("_stream.state.q.shift", q.shift, (C, m))
-        agree("leaves of the stream", isinstance(q, LocalNaturals), model.local is not None)
-        if isinstance(q, LocalNaturals) and model.local is not None:
+        agree("leaves of the stream", isinstance(q, LocalNaturalParameters), model.local is not None)
+        if isinstance(q, LocalNaturalParameters) and model.local is not None:
             sizes = model.local.leaves.sizes
             _check_sites_of_leaves(q.leaves, m, sizes, C)
             agree("messages of the stream's leaves", len(q.conditionals), len(sizes))
@@ -368,7 +368,7 @@ def _check_leaves(model: Model, local: LocalPart, largest: float) -> None:
 
 
 def _check_sites_of_leaves(
-    sites: tuple[Naturals, ...], m: int, sizes: tuple[int, ...], n_latents: int
+    sites: tuple[NaturalParameters, ...], m: int, sizes: tuple[int, ...], n_latents: int
 ) -> None:
     """Check the summed sites of leaves with so many points, besides m for all rows."""
     agree("leaves of the summed sites", len(sites), len(sizes))

@@ -5,7 +5,7 @@ N(0, I), a site of a row in leaf k is a factor along a vector of (u_0, u_k) alon
 
     [ I + Σ_k P_k   C_1      …   C_K     ]        P_k [m, m], C_k [m, m_k], D_k [m_k, m_k]:
     [ C_1ᵀ          I + D_1              ]        the blocks of the summed sites of leaf k,
-    [ …                      …           ]        which are the `Naturals` of its view.
+    [ …                      …           ]        which are the `NaturalParameters` of its view.
     [ C_Kᵀ                       I + D_K ]
 
 Integrating u_k out leaves a factor of u_0, the *message* of leaf k: a Schur complement,
@@ -40,7 +40,7 @@ from cavity.gp.linalg import (
     stacked,
     transposed_lower_times,
 )
-from cavity.gp.posterior import MapFunction, Naturals, Posterior
+from cavity.gp.posterior import MapFunction, NaturalParameters, Posterior
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sums
 from cavity.typing import FLOAT64, Array, Dtype
@@ -54,7 +54,7 @@ class LocalPart:
     """What a fitted model knows of its leaves."""
 
     leaves: Leaves
-    sites: tuple[Naturals, ...]
+    sites: tuple[NaturalParameters, ...]
     """The summed sites of each leaf in the coordinates of its view."""
     jitter: float
     """The relative jitter that the kernel matrices of leaves begin with."""
@@ -63,10 +63,10 @@ class LocalPart:
         return {field.name: vars(self)[field.name] for field in fields(self)}  # no caches
 
     @cached_property
-    def naturals(self) -> LocalNaturals:
+    def naturals(self) -> LocalNaturalParameters:
         """The summed sites, with what follows from them."""
         m = self.sites[0].shift.shape[1] - self.leaves.sizes[0]
-        return LocalNaturals.of(self.sites, m)
+        return LocalNaturalParameters.of(self.sites, m)
 
 
 class Conditional(NamedTuple):
@@ -104,7 +104,7 @@ class Quadratic:
 class Message:
     """What the sites of some leaves say about the global values, with the leaves' own integrated out."""
 
-    naturals: Naturals
+    naturals: NaturalParameters
     """The factor of the global values: [C, m, m] and [C, m]."""
     log_partition: float
     """Logarithm of the integral over the leaves' values, relative to their prior."""
@@ -114,7 +114,7 @@ class Message:
     @classmethod
     def nothing(cls, n_latents: int, m: int) -> Message:
         """What no leaves say."""
-        none = Naturals.zeros(n_latents, m)
+        none = NaturalParameters.zeros(n_latents, m)
         return cls(none, 0.0, Quadratic(none.precision, none.shift, 0.0))
 
     def plus(self, other: Message, sign: float = 1.0) -> Message:
@@ -123,7 +123,9 @@ class Message:
         shift = self.naturals.shift + sign * other.naturals.shift
         log_partition = self.log_partition + sign * other.log_partition
         return Message(
-            Naturals(precision, shift), log_partition, self.divergence.plus(other.divergence, sign)
+            NaturalParameters(precision, shift),
+            log_partition,
+            self.divergence.plus(other.divergence, sign),
         )
 
 
@@ -145,7 +147,7 @@ class LeafConditional:
     """d [m_k] for each of them."""
 
     @classmethod
-    def of(cls, naturals: Naturals, m: int) -> LeafConditional:
+    def of(cls, naturals: NaturalParameters, m: int) -> LeafConditional:
         """Integrate the values of a leaf out of the summed sites of its view."""
         size = naturals.shift.shape[1] - m
         precisions, shifts, curvatures, pulls = [], [], [], []
@@ -168,7 +170,9 @@ class LeafConditional:
             slopes.append(J)
             means.append(d)
         divergence = Quadratic(stacked(curvatures), stacked(pulls), constant)
-        message = Message(Naturals(stacked(precisions), stacked(shifts)), log_partition, divergence)
+        message = Message(
+            NaturalParameters(stacked(precisions), stacked(shifts)), log_partition, divergence
+        )
         return cls(message, tuple(roots), tuple(slopes), tuple(means))
 
     def joined(self, q: Posterior, dtype: Dtype) -> Posterior:
@@ -192,15 +196,15 @@ class LeafConditional:
             means.append(np.concatenate([mean, d - J @ mean]))
             covariances.append(covariance)
             log_root += float(np.log(root.diagonal()).sum())
-        nothing = Naturals.zeros(len(means), 0)
+        nothing = NaturalParameters.zeros(len(means), 0)
         return Posterior(stacked(means), stacked(covariances), log_root, nothing)
 
 
 @dataclass(frozen=True)
-class LocalNaturals(Naturals):
-    """Summed sites of the rows of all leaves; as `Naturals`, what they say about the global values."""
+class LocalNaturalParameters(NaturalParameters):
+    """Summed sites of the rows of all leaves; by inheritance, what they say about the global values."""
 
-    leaves: tuple[Naturals, ...]
+    leaves: tuple[NaturalParameters, ...]
     """The summed sites of each leaf in the coordinates of its view: [C, m + m_k, m + m_k]."""
     conditionals: tuple[LeafConditional, ...]
     """For each leaf, its values given the global ones."""
@@ -208,7 +212,9 @@ class LocalNaturals(Naturals):
     """What all leaves say about the global values."""
 
     @classmethod
-    def of(cls, leaves: Sequence[Naturals], m: int, map_function: MapFunction = map) -> LocalNaturals:
+    def of(
+        cls, leaves: Sequence[NaturalParameters], m: int, map_function: MapFunction = map
+    ) -> LocalNaturalParameters:
         """The sum of the sites of leaves, each in the coordinates of its view."""
         conditionals = tuple(map_function(lambda naturals: LeafConditional.of(naturals, m), leaves))
         total = Message.nothing(len(leaves[0].shift), m)
@@ -217,9 +223,9 @@ class LocalNaturals(Naturals):
         return cls(*total.naturals.parts, tuple(leaves), conditionals, total)
 
     @classmethod
-    def none(cls, n_latents: int, m: int, sizes: Sequence[int]) -> LocalNaturals:
+    def none(cls, n_latents: int, m: int, sizes: Sequence[int]) -> LocalNaturalParameters:
         """No sites, for leaves with so many points."""
-        made = {size: Naturals.zeros(n_latents, m + size) for size in set(sizes)}
+        made = {size: NaturalParameters.zeros(n_latents, m + size) for size in set(sizes)}
         known = {size: LeafConditional.of(naturals, m) for size, naturals in made.items()}
         nothing = Message.nothing(n_latents, m)
         leaves, conditionals = zip(*((made[size], known[size]) for size in sizes), strict=True)
@@ -231,32 +237,32 @@ class LocalNaturals(Naturals):
         return int(self.shift.shape[1])
 
     def replaced(
-        self, changes: Mapping[int, Naturals], map_function: MapFunction = map
-    ) -> LocalNaturals:
+        self, changes: Mapping[int, NaturalParameters], map_function: MapFunction = map
+    ) -> LocalNaturalParameters:
         """The same with the summed sites of some leaves replaced, at the cost of these leaves."""
         leaves, conditionals, total = list(self.leaves), list(self.conditionals), self.total
         found = map_function(lambda one: LeafConditional.of(one, self.m), list(changes.values()))
         for (leaf, naturals), new in zip(changes.items(), found, strict=True):
             total = total.plus(new.message).plus(conditionals[leaf].message, -1.0)
             leaves[leaf], conditionals[leaf] = naturals, new
-        return LocalNaturals(*total.naturals.parts, tuple(leaves), tuple(conditionals), total)
+        return LocalNaturalParameters(*total.naturals.parts, tuple(leaves), tuple(conditionals), total)
 
-    def scaled(self, factor: float) -> LocalNaturals:
+    def scaled(self, factor: float) -> LocalNaturalParameters:
         """The sites counted `factor` times."""
-        return LocalNaturals.of([own.scaled(factor) for own in self.leaves], self.m)
+        return LocalNaturalParameters.of([own.scaled(factor) for own in self.leaves], self.m)
 
-    def __add__(self, other: Naturals) -> LocalNaturals:
-        assert isinstance(other, LocalNaturals)
+    def __add__(self, other: NaturalParameters) -> LocalNaturalParameters:
+        assert isinstance(other, LocalNaturalParameters)
         leaves = [own + theirs for own, theirs in zip(self.leaves, other.leaves, strict=True)]
-        return LocalNaturals.of(leaves, self.m)
+        return LocalNaturalParameters.of(leaves, self.m)
 
-    def mixed_with(self, other: Naturals, gain: float) -> LocalNaturals:
+    def mixed_with(self, other: NaturalParameters, gain: float) -> LocalNaturalParameters:
         """(1 − gain)·self + gain·other."""
-        assert isinstance(other, LocalNaturals)
+        assert isinstance(other, LocalNaturalParameters)
         pairs = zip(self.leaves, other.leaves, strict=True)
-        return LocalNaturals.of([own.mixed_with(theirs, gain) for own, theirs in pairs], self.m)
+        return LocalNaturalParameters.of([own.mixed_with(theirs, gain) for own, theirs in pairs], self.m)
 
-    def under(self, before: Prior, after: Prior) -> LocalNaturals:
+    def under(self, before: Prior, after: Prior) -> LocalNaturalParameters:
         """The same factors on the values at the inducing points, under another kernel."""
         assert isinstance(before, LocalPrior)
         assert isinstance(after, LocalPrior)
@@ -265,11 +271,11 @@ class LocalNaturals(Naturals):
             own.mapped(block_diag(T, before.leaf(k).L_inverse @ after.leaf(k).L))
             for k, own in enumerate(self.leaves)
         ]
-        return LocalNaturals.of(leaves, self.m)
+        return LocalNaturalParameters.of(leaves, self.m)
 
     def carried_in_leaves(
         self, whole: Conditional | None, parts: Mapping[int, Conditional]
-    ) -> LocalNaturals:
+    ) -> LocalNaturalParameters:
         """The factors as factors on other values; the global ones (None: the same) and those of leaves.
 
         Every view keeps its marginal, exactly. If the global values are others, what the noise D between
@@ -279,7 +285,7 @@ class LocalNaturals(Naturals):
         same = Conditional(np.eye(self.m), np.zeros((self.m, self.m)))
         T, D = same if whole is None else whole
         m, noisy = T.shape[1], np.linalg.inv(np.eye(self.m) + self.precision @ D)
-        total = Naturals(self.precision, self.shift).seen_through(noisy, T)
+        total = NaturalParameters(self.precision, self.shift).seen_through(noisy, T)
         leaves = list(self.leaves)
         for k, conditional in enumerate(self.conditionals):
             if whole is None and k not in parts:
@@ -291,15 +297,15 @@ class LocalNaturals(Naturals):
             view.precision[:, :m, :m] -= total.precision - own.precision
             view.shift[:, :m] -= total.shift - own.shift
             leaves[k] = view
-        return LocalNaturals.of(leaves, m)
+        return LocalNaturalParameters.of(leaves, m)
 
-    def view(self, leaf: int) -> Naturals:
+    def view(self, leaf: int) -> NaturalParameters:
         """What all rows say about the values in the view of a leaf."""
         own, message, m = self.leaves[leaf], self.conditionals[leaf].message.naturals, self.m
         precision, shift = own.precision.copy(), own.shift.copy()
         precision[:, :m, :m] += self.precision - message.precision
         shift[:, :m] += self.shift - message.shift
-        return Naturals(precision, shift)
+        return NaturalParameters(precision, shift)
 
     def posterior(self, map_function: MapFunction = map, dtype: Dtype = FLOAT64) -> LocalPosterior:
         """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu)."""
@@ -311,7 +317,7 @@ class LocalNaturals(Naturals):
 class LocalPosterior(Posterior):
     """q of the inducing values of all leaves; as `Posterior`, its marginal of the global values."""
 
-    naturals: LocalNaturals
+    naturals: LocalNaturalParameters
     dtype: Dtype = field(default=FLOAT64, kw_only=True)
     """Precision of the covariances of views."""
 
@@ -321,7 +327,7 @@ class LocalPosterior(Posterior):
 
     def of_global_values(self) -> Posterior:
         """The marginal of the global values alone."""
-        sites = Naturals(self.naturals.precision, self.naturals.shift)
+        sites = NaturalParameters(self.naturals.precision, self.naturals.shift)
         return Posterior(self.mean, self.covariance, self.half_log_determinant, sites)
 
     @cached_property
@@ -350,7 +356,7 @@ class PosteriorViews(Posterior):
     @classmethod
     def of(cls, views: Mapping[int, Posterior]) -> PosteriorViews:
         """The views by leaf."""
-        nothing = Naturals.zeros(1, 0)
+        nothing = NaturalParameters.zeros(1, 0)
         return cls(nothing.shift, nothing.precision, 0.0, nothing, views=views)
 
     def view(self, leaf: int) -> Posterior:
@@ -379,7 +385,7 @@ class LocalSums(Sums):
     ) -> LocalSums:
         """The sums of leaves, taken together."""
         n_latents = len(next(iter(parts.values())).shift) if parts else 1
-        nothing = Naturals.zeros(n_latents, 0)
+        nothing = NaturalParameters.zeros(n_latents, 0)
         return cls(
             n_rows=sum(part.n_rows for part in parts.values()),
             n_visited=sum(part.n_visited for part in parts.values()),
@@ -396,14 +402,16 @@ class LocalSums(Sums):
         )
 
     @property
-    def naturals(self) -> LocalNaturals:
+    def naturals(self) -> LocalNaturalParameters:
         """The summed sites of all leaves; leaves that the pass has not met have none."""
         n_latents = len(self.shift)
         leaves = [
-            self.parts[leaf].naturals if leaf in self.parts else Naturals.zeros(n_latents, self.m + size)
+            self.parts[leaf].naturals
+            if leaf in self.parts
+            else NaturalParameters.zeros(n_latents, self.m + size)
             for leaf, size in enumerate(self.sizes)
         ]
-        return LocalNaturals.of(leaves, self.m)
+        return LocalNaturalParameters.of(leaves, self.m)
 
     @property
     def checksum(self) -> float:

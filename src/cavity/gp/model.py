@@ -77,15 +77,15 @@ class Model:
         needs_offset: bool = False,
     ) -> Model:
         """The model of a posterior under its prior; `dtype` None keeps the prior's precision."""
-        local = None
+        local, of_all_rows = None, posterior
         if isinstance(prior, LocalPrior):
             assert isinstance(posterior, LocalPosterior)
             local = LocalPart(prior.leaves, posterior.naturals.leaves, prior.leaf_jitter)
-            posterior = posterior.of_global_values()
-        return cls(
+            of_all_rows = posterior.of_global_values()
+        model = cls(
             prior.kernel,
             prior.Z,
-            posterior,
+            of_all_rows,
             scaling,
             likelihood,
             dtype or prior.dtype,
@@ -96,6 +96,11 @@ class Model:
             needs_offset,
             local,
         )
+        # What is known need not be computed again: K_mm is factored once.
+        vars(model)["whole_posterior"] = posterior
+        if model.dtype == prior.dtype:
+            vars(model)["prior"] = prior
+        return model
 
     def __getstate__(self) -> dict[str, object]:
         return {field.name: vars(self)[field.name] for field in fields(self)}  # no caches

@@ -37,14 +37,17 @@ class MapFunction(Protocol):
 
 
 @dataclass(frozen=True)
-class Naturals:
-    """Summed sites: Λ = Σ ν̃ AAᵀ [C, m, m] and η = Σ μ̃ A [C, m], without the prior's identity."""
+class NaturalParameters:
+    """Natural parameters of the summed sites: Λ = Σ ν̃ AAᵀ [C, m, m] and η = Σ μ̃ A [C, m].
+
+    Those of q are I + Λ and η: the prior's identity is left out.
+    """
 
     precision: Array
     shift: Array
 
     @classmethod
-    def zeros(cls, n_latents: int, m: int) -> Naturals:
+    def zeros(cls, n_latents: int, m: int) -> NaturalParameters:
         """No sites: q is the prior."""
         return cls(np.zeros((n_latents, m, m)), np.zeros((n_latents, m)))
 
@@ -53,11 +56,11 @@ class Naturals:
         """Precision and shift."""
         return self.precision, self.shift
 
-    def mapped(self, T: Array) -> Naturals:
+    def mapped(self, T: Array) -> NaturalParameters:
         """The same factors on T⁻¹u: precision TᵀΛT, shift Tᵀη, for T [m, m]."""
-        return Naturals(np.stack([T.T @ P @ T for P in self.precision]), self.shift @ T)
+        return NaturalParameters(np.stack([T.T @ P @ T for P in self.precision]), self.shift @ T)
 
-    def carried(self, T: Array, D: Array) -> Naturals:
+    def carried(self, T: Array, D: Array) -> NaturalParameters:
         """The factors as factors on other values v, where u given v is N(Tv, D); T [m, k], D [m, m].
 
         The factor sees v through the noise D, so its precision becomes Tᵀ(Λ⁻¹ + D)⁻¹T, in which
@@ -65,33 +68,33 @@ class Naturals:
         """
         return self.seen_through(np.linalg.inv(np.eye(len(D)) + self.precision @ D), T)
 
-    def seen_through(self, noisy: Array, T: Array) -> Naturals:
+    def seen_through(self, noisy: Array, T: Array) -> NaturalParameters:
         """The part of these factors in others that are carried: `noisy` is their (I + ΛD)⁻¹."""
         precision = T.T @ (noisy @ self.precision) @ T
         symmetrised = 0.5 * (precision + precision.transpose(0, 2, 1))
-        return Naturals(symmetrised, np.einsum("cij,cj->ci", noisy, self.shift) @ T)
+        return NaturalParameters(symmetrised, np.einsum("cij,cj->ci", noisy, self.shift) @ T)
 
-    def under(self, before: Prior, after: Prior) -> Naturals:
+    def under(self, before: Prior, after: Prior) -> NaturalParameters:
         """The same factors on the values at the inducing points, under another kernel."""
         return self.mapped(before.L_inverse @ after.L)
 
-    def scaled(self, factor: float) -> Naturals:
+    def scaled(self, factor: float) -> NaturalParameters:
         """The sites counted `factor` times."""
-        return Naturals(factor * self.precision, factor * self.shift)
+        return NaturalParameters(factor * self.precision, factor * self.shift)
 
-    def __add__(self, other: Naturals) -> Naturals:
-        return Naturals(self.precision + other.precision, self.shift + other.shift)
+    def __add__(self, other: NaturalParameters) -> NaturalParameters:
+        return NaturalParameters(self.precision + other.precision, self.shift + other.shift)
 
     def posterior(self, map_function: MapFunction = map, dtype: Dtype = FLOAT64) -> Posterior:
         """The q of these sites; see `Posterior.from_naturals`."""
         return Posterior.from_naturals(self, map_function, dtype)
 
-    def mixed_with(self, other: Naturals, gain: float) -> Naturals:
+    def mixed_with(self, other: NaturalParameters, gain: float) -> NaturalParameters:
         """(1 − gain)·self + gain·other."""
         precision, shift = gain * other.precision, gain * other.shift
         precision += (1.0 - gain) * self.precision
         shift += (1.0 - gain) * self.shift
-        return Naturals(precision, shift)
+        return NaturalParameters(precision, shift)
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Posterior:
     """[C, m, m], in float64 or in the precision of the tiles that it was made for"""
     half_log_determinant: float
     """½ Σ log|covariance|."""
-    naturals: Naturals
+    naturals: NaturalParameters
     """The summed sites that give this q."""
     factors: Array | None = None
     """R [C, m, m], lower triangular with covariance RRᵀ. Set only in a q for a variational pass, which
@@ -115,7 +118,7 @@ class Posterior:
 
     @classmethod
     def from_naturals(
-        cls, naturals: Naturals, map_function: MapFunction = map, dtype: Dtype = FLOAT64
+        cls, naturals: NaturalParameters, map_function: MapFunction = map, dtype: Dtype = FLOAT64
     ) -> Posterior:
         """q ∝ N(u | 0, I) · exp(ηᵀu − ½ uᵀΛu).
 
@@ -133,14 +136,14 @@ class Posterior:
         """N(mean_c, R_c R_cᵀ) for mean [C, m] and lower triangular factors R [C, m, m]."""
         precision = stacked([gram_of_lower(inverse_lower(R)) for R in factors])
         shift = np.matmul(precision, mean[:, :, None])[:, :, 0]
-        naturals = Naturals(precision - np.eye(mean.shape[1]), shift)
+        naturals = NaturalParameters(precision - np.eye(mean.shape[1]), shift)
         covariance = np.matmul(factors, factors.transpose(0, 2, 1))
         return cls(mean, covariance, _sum_of_logs(factors), naturals)
 
     @classmethod
     def from_factors(cls, mean: Array, factors: Array, dtype: Dtype) -> Posterior:
         """The same for a variational pass over tiles in `dtype`; needs no product and no inverse."""
-        nothing = Naturals.zeros(len(mean), 0)
+        nothing = NaturalParameters.zeros(len(mean), 0)
         log_root = _sum_of_logs(factors)
         return cls(mean, nothing.precision, log_root, nothing, factors.astype(dtype, copy=False))
 

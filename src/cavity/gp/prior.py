@@ -1,4 +1,4 @@
-"""The prior over inducing values at one setting of the kernel: K_mm, its factor, its pull-back."""
+"""The prior over inducing values at one setting of the kernel: K_mm, its factor, its gradient."""
 
 from __future__ import annotations
 
@@ -144,13 +144,13 @@ class Prior:
         factor = triangle(self.L.astype(self.dtype, copy=False)) if has_directions else None
         return PackedPrior(self.rows_kernel, (triangle(self.whitener),), factor)
 
-    def pull_back(self, bracket: Array) -> ParameterGradient:
-        """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · bracket · L⁻¹.
+    def pull_back(self, whitened: Array) -> ParameterGradient:
+        """Gradient through K_mm, given ∂/∂K_mm = −L⁻ᵀ · whitened · L⁻¹.
 
-        bracket: [m, m], symmetric; it is overwritten.
+        whitened: [m, m], symmetric; it is overwritten.
         """
         # The precision of the tiles is enough: their own part of the gradient is no more exact.
-        half = times_lower(bracket.astype(self.dtype, copy=False), self.whitener, overwrite=True)
+        half = times_lower(whitened.astype(self.dtype, copy=False), self.whitener, overwrite=True)
         G = transposed_lower_times(self.whitener, half, overwrite=True).astype(np.float64, copy=False)
         # The jitter is relative to the mean of the diagonal, so it moves with K.
         add_to_diagonal(G, self.jitter * np.trace(G) / len(G))

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import iadd, imul
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from cavity.gp.posterior import Naturals
+from cavity.gp.kernels.base import Tape
+from cavity.gp.posterior import NaturalParameters
+from cavity.gp.prior import Prior, RowPrior
 from cavity.typing import Array, Dtype, IntArray
 
 
-@dataclass
-class Memory:
-    """What a pass over rows leaves for the next one over the same rows, if that has the same prior."""
+class KernelRows(NamedTuple):
+    """What the prior says of rows, and the tapes of the gradient by the kernel."""
 
-    prior: object = None
-    kernel_rows: Any = None
+    A: Array
+    """[t, m] whitened kernel rows."""
+    residual: Array
+    """[t] variances that the inducing points leave."""
+    cross_tape: Tape
+    diagonal_tape: Tape
+
+
+@dataclass
+class KernelRowCache:
+    """Kernel rows that a pass leaves for the next one over the same rows, if that has the same prior."""
+
+    prior: Prior | RowPrior | None = None
+    kernel_rows: KernelRows | None = None
 
 
 class Rows(NamedTuple):
@@ -34,8 +47,8 @@ class Rows(NamedTuple):
     it does not change the row's cavity, for which one site is divided out of q."""
     offset: Array | None = None
     """[C, t]: o, known parts of the latent values f = o + g. Sites and q are those of g. None is 0."""
-    memory: Memory | None = None
-    """Where passes may leave something, if the same rows are passed over again; else None."""
+    cache: KernelRowCache | None = None
+    """Where a pass leaves its kernel rows, if the same rows are passed over again; else None."""
 
     @property
     def weights(self) -> Array:
@@ -104,7 +117,7 @@ class RefinedRows(NamedTuple):
 class Sums:
     """Additive results of a pass; the sum over tiles is the sum field by field.
 
-    All are in float64, except the bracket, which is only used in the precision of the tiles.
+    All are in float64, except the whitened gradient, which is only used in the precision of the tiles.
     """
 
     n_rows: float
@@ -123,10 +136,11 @@ class Sums:
     """Σ w log p(y | the other rows)."""
     site_change: float
     """Σ w of squared changes of the sites, on the scale of the marginals."""
-    bracket: Array | None = None
-    """[m, m]: the rows' part of the gradient through K_mm, before symmetrisation; see `sweep`."""
-    pull: Array | None = None
-    """Σ w α A [C, m]: with the summed sites it gives the bracket, if the rows have not formed that."""
+    whitened_gradient: Array | None = None
+    """[m, m]: the rows' part of −Lᵀ(∂/∂K_mm)L, before symmetrisation; see `cavity.inference.sweep`."""
+    mean_gradient: Array | None = None
+    """Σ w α A [C, m]: the rows' part of the gradient by the means of q. With the summed sites it gives
+    the whitened gradient, if the rows have not formed that."""
     theta: Array | None = None
     """[p]: the rows' part of the gradient through K_mn and k(x, x)."""
     Z: Array | None = None
@@ -138,9 +152,9 @@ class Sums:
     """Σ w μ̃ A [C, m] of the same."""
 
     @property
-    def naturals(self) -> Naturals:
+    def naturals(self) -> NaturalParameters:
         """The summed sites."""
-        return Naturals(self.precision, self.shift)
+        return NaturalParameters(self.precision, self.shift)
 
     @property
     def checksum(self) -> float:

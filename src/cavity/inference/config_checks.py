@@ -11,6 +11,7 @@ import numpy as np
 
 from cavity.data.routing import MOST_LEAVES
 from cavity.gp.inducing import KERNEL_NAMES
+from cavity.inference.decisions import Decisions, Request
 from cavity.inference.optimizers import Optimizer
 from cavity.text import suggestion
 
@@ -147,65 +148,113 @@ def check_fields(given: Mapping[str, object]) -> None:
         check_value(name, value, _FIELDS[name])
 
 
-def check_together(
-    method: str,
-    optimizer: Optimizer | str | None,
-    damping: float | str,
-    posterior_update: str,
-    site_storage: str,
-    exact_gradient: bool,
-    residual_scale: float | str,
-    trace_penalty: float | str,
-    early_stopping: str | None,
-) -> None:
-    """Raise for settings that contradict each other."""
-    if optimizer is None and early_stopping is not None:
+def check_together(auto: Decisions) -> None:
+    """Raise for settings that contradict each other or what follows from the others."""
+    asked = auto.asked
+    if asked.n_classes > 2 and asked.likelihood != "probit":
         raise ValueError(
-            f"early_stopping={early_stopping!r} does not go with optimizer=None, which takes no steps: "
-            "the posterior is brought to convergence at the given kernel; leave early_stopping and "
-            "validation_fraction out"
+            f"likelihood={asked.likelihood!r} is for two classes and y has {asked.n_classes}; use "
+            'likelihood="probit", or sklearn.multiclass.OneVsRestClassifier around this estimator'
         )
-    if method == "ep" and posterior_update == "gradient":
+    if asked.optimizer is None and auto.early_stopping is not None:
+        raise ValueError(
+            f"early_stopping={auto.early_stopping!r} does not go with optimizer=None, which takes no "
+            "steps: the posterior is brought to convergence at the given kernel; leave early_stopping "
+            "and validation_fraction out"
+        )
+    _check_method(asked)
+    _check_leaves(asked)
+    if auto.schedule == "lbfgs":
+        _check_lbfgs(auto)
+    _check_predicting(auto)
+
+
+def _check_method(asked: Request) -> None:
+    """Raise for settings that only the other method has."""
+    if asked.method == "ep" and asked.posterior_update == "gradient":
         raise ValueError(
             'posterior_update="gradient" does not go with EP, whose posterior is made of sites; use '
             "SVIClassifier"
         )
-    if posterior_update == "gradient" and damping != "auto":
+    if asked.posterior_update == "gradient" and asked.damping != "auto":
         raise ValueError(
-            f'damping={damping!r} does not go with posterior_update="gradient", whose posterior is not '
-            'made of sites; leave it out, or use posterior_update="natural"'
+            f'damping={asked.damping!r} does not go with posterior_update="gradient", whose posterior '
+            'is not made of sites; leave it out, or use posterior_update="natural"'
         )
-    if method == "vi":
+    if asked.method == "vi":
         only_ep = {
-            "site_storage": (site_storage, "sites"),
-            "exact_gradient": (exact_gradient, False),
-            "residual_scale": (residual_scale, "auto"),
-            "trace_penalty": (trace_penalty, "auto"),
+            "site_storage": (asked.site_storage, "sites"),
+            "exact_gradient": (asked.exact_gradient, False),
+            "residual_scale": (asked.residual_scale, "auto"),
+            "trace_penalty": (asked.trace_penalty, "auto"),
         }
         for name, (value, default) in only_ep.items():
             if value != default:
                 raise ValueError(f"{name}={value!r} belongs to EP; leave it out, or use SEPClassifier")
 
 
-def check_lbfgs(
-    optimizer: Optimizer | str | None,
-    early_stopping: str | None,
-    fields: Mapping[str, tuple[float | str, float]],
-) -> None:
-    """Raise for settings that a run of L-BFGS over all rows cannot follow.
+def _check_leaves(asked: Request) -> None:
+    """Raise for settings that do not go with local inducing points, or that need them."""
+    if asked.n_leaves is None:
+        if asked.n_local not in ("auto", None):
+            raise ValueError(
+                f"n_local={asked.n_local!r} needs leaves; set n_leaves, too, or leave it out"
+            )
+        return
+    without = {
+        'optimizer="lbfgs"': asked.optimizer == "lbfgs",
+        'posterior_update="gradient"': asked.posterior_update == "gradient",
+        'site_storage="factors"': asked.site_storage == "factors",
+        "exact_gradient=True": asked.exact_gradient,
+    }
+    for setting, is_set in without.items():
+        if is_set:
+            raise ValueError(
+                f"n_leaves={asked.n_leaves} does not go with {setting}: local inducing points are "
+                "learned in steps, from sites of two numbers a row; leave one of them out"
+            )
 
-    fields: by name, each with its value and the only one that L-BFGS has.
-    """
+
+def _check_lbfgs(auto: Decisions) -> None:
+    """Raise for settings that a run of L-BFGS over all rows cannot follow."""
+    asked = auto.asked
+    followed = {
+        "damping": (asked.damping, 1.0),
+        "exact_gradient": (asked.exact_gradient, False),
+        "residual_scale": (asked.residual_scale, 1.0),
+        "trace_penalty": (asked.trace_penalty, 0.0),
+    }
     unused = []
-    if early_stopping is not None:
-        unused.append(f"early_stopping={early_stopping!r}")
-    if isinstance(optimizer, Optimizer):
-        unused.append(f"optimizer={optimizer!r}")
+    if auto.early_stopping is not None:
+        unused.append(f"early_stopping={auto.early_stopping!r}")
+    if isinstance(asked.optimizer, Optimizer):
+        unused.append(f"optimizer={asked.optimizer!r}")
     unused += [
-        f"{name}={value!r}" for name, (value, only) in fields.items() if value not in ("auto", only)
+        f"{name}={value!r}" for name, (value, only) in followed.items() if value not in ("auto", only)
     ]
     if unused:
         raise ValueError(
             f"{' and '.join(unused)} does not go with L-BFGS over all rows; leave it out, or use "
             'SEPClassifier, or posterior_update="natural" or minibatches with SVIClassifier'
+        )
+
+
+def _check_predicting(auto: Decisions) -> None:
+    """Raise for settings that do not go with more inducing points for predictions."""
+    number, n_leaves = auto.n_predicting, auto.asked.n_leaves
+    if number is None:
+        return
+    if number < auto.n_inducing:
+        raise ValueError(
+            f"n_predicting={number} is less than n_inducing={auto.n_inducing}; predictions have at "
+            "least the points that the kernel is learned with: leave it out, or choose fewer of these"
+        )
+    if n_leaves is not None:
+        raise ValueError(
+            f"n_predicting={number} does not go with n_leaves={n_leaves}; leave it out, and set n_local"
+        )
+    if auto.schedule != "steps" or not auto.sums_sites:
+        raise ValueError(
+            f"n_predicting={number} needs training by steps with a posterior that is the sum of sites; "
+            "leave it out, and set n_inducing instead"
         )

@@ -25,7 +25,7 @@ from cavity.gp.calibration import Calibration, LatentParts, LogLoss, cross_fitte
 from cavity.gp.inducing import initial_inducing_points, sample_size, starting_rows
 from cavity.gp.likelihoods import Likelihood
 from cavity.gp.model import Model
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.history import Clock, Progress, StepInfo
@@ -164,7 +164,7 @@ def converge(
     options: SweepOptions = _PLAIN,
     tol: float = 1e-6,
     max_sweeps: int = 100,
-    start: Naturals | None = None,
+    start: NaturalParameters | None = None,
     callback: Callable[[FixedPoint], object] | None = None,
     clock: Clock | None = None,
     passes_after: int = 0,
@@ -213,7 +213,9 @@ def converge(
     return _as_far_as_known(point, naturals, start)._replace(interrupted=block.interrupted)
 
 
-def _as_far_as_known(point: FixedPoint, found: Naturals, start: Naturals | None) -> FixedPoint:
+def _as_far_as_known(
+    point: FixedPoint, found: NaturalParameters, start: NaturalParameters | None
+) -> FixedPoint:
     """The result if no more sweeps are made: the point of the last sweep, with its new sites `found`."""
     if point.n_sweeps == 1 and not point.posterior.naturals.precision.any():
         # A single sweep began without sites: those that it has found are the best posterior there is.
@@ -234,7 +236,7 @@ def _sweep(
     engine: Engine,
     prior: Prior,
     rule: Rule,
-    naturals: Naturals,
+    naturals: NaturalParameters,
     options: SweepOptions,
     n_sweeps: int,
     tol: float,
@@ -286,7 +288,7 @@ def score_fixed_posterior(
     return point._replace(interrupted=block.interrupted)
 
 
-def _credible_leverage(sites: Naturals, posterior: Posterior) -> float:
+def _credible_leverage(sites: NaturalParameters, posterior: Posterior) -> float:
     """Bound on a row's leverage ν̃v under a q that is not, but may be close to, the sum of the sites.
 
     If q is up to 1 + δ times as wide as the sum of the sites, so is ν̃v, and 1 − ν̃v is only known up to

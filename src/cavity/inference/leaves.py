@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cavity.gp.arrowhead import LocalNaturals, LocalPosterior, LocalSums
+from cavity.gp.arrowhead import LocalNaturalParameters, LocalPosterior, LocalSums
 from cavity.gp.leaves import LocalPrior
-from cavity.gp.posterior import MapFunction, Naturals, Posterior
+from cavity.gp.posterior import MapFunction, NaturalParameters, Posterior
 from cavity.gp.prior import ParameterGradient, Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.optimizers import Adam, Optimizer, OptimizerState
@@ -48,7 +48,7 @@ class LeafState:
 class LocalState:
     """The q of a model with leaves, and the inducing points of the leaves."""
 
-    naturals: LocalNaturals
+    naturals: LocalNaturalParameters
     points: tuple[Array, ...]
     """The inducing points [m_k, d] of every leaf."""
     leaves: tuple[LeafState, ...]
@@ -111,7 +111,9 @@ class LocalGradient:
 class LocalStreamUpdate(NaturalUpdate):
     """q is the sum of the sites of all leaves, of which a stream has all rows so far."""
 
-    def gradients(self, q: LocalNaturals, sums: Sums, prior: Prior, posterior: Posterior) -> Gradients:
+    def gradients(
+        self, q: LocalNaturalParameters, sums: Sums, prior: Prior, posterior: Posterior
+    ) -> Gradients:
         """The objective's gradient with fixed factors on the values at all inducing points."""
         assert isinstance(sums, LocalSums)
         assert isinstance(prior, LocalPrior)
@@ -126,8 +128,8 @@ class LocalStreamUpdate(NaturalUpdate):
         return Gradients(found, np.zeros(0))
 
     def moved(
-        self, q: LocalNaturals, evaluation: Evaluation, gain: float, move: Array, rate: float
-    ) -> LocalNaturals:
+        self, q: LocalNaturalParameters, evaluation: Evaluation, gain: float, move: Array, rate: float
+    ) -> LocalNaturalParameters:
         """The same q: the next pass sums it up anew."""
         return q
 
@@ -141,18 +143,18 @@ def parameter_gradient(sums: Sums, prior: Prior, posterior: Posterior) -> Parame
     return LocalGradient(sums, prior, posterior).shared
 
 
-def _twice(bracket: Array) -> Array:
-    twice: Array = bracket + bracket.T
+def _twice(whitened: Array) -> Array:
+    twice: Array = whitened + whitened.T
     return twice
 
 
 def _block(part: Sums, view: Posterior, gamma: float, at: slice) -> Array:
-    """A diagonal block of the rows' part of the gradient through K_mm: see `bracket_of_sites`."""
-    if part.bracket is not None:
-        return part.bracket[at, at]
-    assert part.pull is not None
+    """A diagonal block of the rows' part of the whitened gradient: see `whitened_gradient_of_sites`."""
+    if part.whitened_gradient is not None:
+        return part.whitened_gradient[at, at]
+    assert part.mean_gradient is not None
     dtype = view.covariance.dtype
-    block: Array = (view.mean[:, at].T @ part.pull[:, at]).astype(dtype, copy=False)
+    block: Array = (view.mean[:, at].T @ part.mean_gradient[:, at]).astype(dtype, copy=False)
     for covariance, precision in zip(view.covariance, part.precision, strict=True):
         block -= covariance[at] @ precision[:, at].astype(dtype, copy=False)
         if gamma:
@@ -192,9 +194,9 @@ class LocalUpdate(NaturalUpdate):
         assert isinstance(prior, LocalPrior)
         return prior.with_points(q.points)
 
-    def with_sites(self, q: LocalState, naturals: Naturals) -> LocalState:
+    def with_sites(self, q: LocalState, naturals: NaturalParameters) -> LocalState:
         """The same points with other summed sites."""
-        assert isinstance(naturals, LocalNaturals)
+        assert isinstance(naturals, LocalNaturalParameters)
         return replace(q, naturals=naturals)
 
     def moments(self, q: LocalState, dtype: Dtype, prior: Prior | None = None) -> LocalPosterior:
@@ -275,16 +277,18 @@ class LocalUpdate(NaturalUpdate):
             seen = parts["leaf_seen"].like(leaf.seen)
             leaves.append(LeafState(optimizer_state, seen))
             precision = parts["leaf_precision"].like(own.precision)
-            naturals.append(Naturals(precision, parts["leaf_shift"].like(own.shift)))
-        return LocalState(LocalNaturals.of(naturals, like.naturals.m), points, tuple(leaves))
+            naturals.append(NaturalParameters(precision, parts["leaf_shift"].like(own.shift)))
+        return LocalState(LocalNaturalParameters.of(naturals, like.naturals.m), points, tuple(leaves))
 
 
-def _weighted_sum(a: float, first: Naturals, b: float, second: Naturals) -> Naturals:
+def _weighted_sum(
+    a: float, first: NaturalParameters, b: float, second: NaturalParameters
+) -> NaturalParameters:
     """a·first + b·second."""
     precision, shift = a * first.precision, a * first.shift
     precision += b * second.precision
     shift += b * second.shift
-    return Naturals(precision, shift)
+    return NaturalParameters(precision, shift)
 
 
 def _after(leaf: LeafState, share: float) -> LeafState:

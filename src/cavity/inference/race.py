@@ -42,13 +42,13 @@ from cavity.errors import NumericalError
 from cavity.gp.leaves import LocalPrior
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.checkpoint_file import Fingerprint
-from cavity.inference.config import (
+from cavity.inference.config import TrainingConfig
+from cavity.inference.converge import NOT_SCORED, HeldOutScore
+from cavity.inference.decisions import (
     DEFAULT_POINTS,
     POINTS_BESIDE_LEAVES,
-    TrainingConfig,
     leaves_with_enough_rows,
 )
-from cavity.inference.converge import NOT_SCORED, HeldOutScore
 from cavity.inference.history import Progress
 from cavity.inference.race_records import (
     KERNELS,

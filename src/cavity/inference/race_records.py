@@ -14,8 +14,9 @@ from cavity.files import written_atomically
 from cavity.gp.calibration import LogLoss
 from cavity.inference.checkpoint import of_another_fit
 from cavity.inference.checkpoint_file import Fingerprint, race_file
-from cavity.inference.config import DEFAULT_POINTS, TrainingConfig
+from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import WORTH, HeldOutScore
+from cavity.inference.decisions import DEFAULT_POINTS
 from cavity.inference.start import Start
 from cavity.text import html_table
 from cavity.typing import Array

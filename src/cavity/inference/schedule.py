@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cavity.inference.config import PATIENCE, TrainingConfig
+from cavity.inference.config import TrainingConfig
+from cavity.inference.decisions import PATIENCE
 from cavity.inference.history import StepInfo
 from cavity.inference.trainer import TrainingState
 

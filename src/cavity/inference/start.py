@@ -34,7 +34,8 @@ from cavity.gp.leaves import Leaves
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
-from cavity.inference.config import TrainingConfig, rows_of_a_leaf
+from cavity.inference.config import TrainingConfig
+from cavity.inference.decisions import rows_of_a_leaf
 from cavity.inference.rule import Rule
 from cavity.inference.train import make_rule, make_trainer
 from cavity.inference.trainer import Problem, Trainer, make_problem

@@ -10,15 +10,15 @@ import numpy as np
 
 from cavity.data.routing import by_leaf
 from cavity.data.source import Source
-from cavity.gp.arrowhead import Conditional, LocalNaturals
+from cavity.gp.arrowhead import Conditional, LocalNaturalParameters
 from cavity.gp.inducing import conditional_variance, extended_greedily, most_useful
 from cavity.gp.kernels import bind
 from cavity.gp.leaves import LocalPrior
 from cavity.gp.linalg import add_to_diagonal
-from cavity.gp.posterior import Naturals
+from cavity.gp.posterior import NaturalParameters
 from cavity.gp.prior import Prior
 from cavity.inference.history import Progress
-from cavity.inference.trainer import Batch, Known, Trainer, TrainingState
+from cavity.inference.trainer import Batch, EarlierRows, Trainer, TrainingState
 from cavity.typing import FLOAT64, Array, IntArray
 
 _STEPS_PER_DOUBLING = 20
@@ -90,7 +90,7 @@ def absorb(
         if isinstance(prior, LocalPrior):
             m += sum(prior.leaves.sizes)
         state = _learned(
-            replace(trainer, known=Known(q, prior), rebuild=True, population=weight),
+            replace(trainer, earlier=EarlierRows(q, prior), rebuild=True, population=weight),
             replace(stream.state, q=q, previous=(stream.state.x, q)),
             Batch(block, rate=_rate(stream.seen, m, settings.memory)),
             _n_steps(stream.seen, weight, m, learns=len(stream.state.x) > 0),
@@ -133,7 +133,9 @@ class _Exchange(NamedTuple):
         return Conditional(T, np.eye(len(T)) - T @ T.T)
 
 
-def following(prior: Prior, q: Naturals, X: Array, weight: Array, m: int) -> tuple[Prior, Naturals]:
+def following(
+    prior: Prior, q: NaturalParameters, X: Array, weight: Array, m: int
+) -> tuple[Prior, NaturalParameters]:
     """Prior and q with m inducing points that also explain rows X [t, d] of given weights [t]."""
     found = _exchanged(prior, q.precision, X, weight, m)
     if found is None:
@@ -144,12 +146,12 @@ def following(prior: Prior, q: Naturals, X: Array, weight: Array, m: int) -> tup
 
 def following_in_leaves(
     prior: LocalPrior,
-    q: LocalNaturals,
+    q: LocalNaturalParameters,
     X: Array,
     weight: Array,
     leaf: IntArray,
     settings: StreamSettings,
-) -> tuple[LocalPrior, LocalNaturals]:
+) -> tuple[LocalPrior, LocalNaturalParameters]:
     """The same for a model with leaves: global points follow all rows, those of a leaf its own.
 
     leaf: [t], the leaf of each row.

@@ -5,11 +5,12 @@ For a tile with kernel rows K [t, m], in whitened coordinates (`docs/engine.md`)
     A = K L⁻ᵀ,  s = k(x, x) − |A|²,  Q_c = A B_c⁻¹,  v_c = Σ A∘Q_c,  e_c = A μ_c
     rule: (labels, e, v, s, sites) → refined sites and the scalars α, h, γ
     Λ_c = Aᵀ diag(w ν̃_c) A,   η_c = Aᵀ(w μ̃_c)
-    P = Σ_c (α_c μ_cᵀ + h_c Q_c) + ½ γ A     →  bracket = PᵀA, or pull_c = Aᵀα_c (see `SweepOptions`)
+    P = Σ_c (α_c μ_cᵀ + h_c Q_c) + ½ γ A     →  −Lᵀ(∂/∂K_mm)L = PᵀA, or ∂/∂μ_c = Aᵀα_c (see below)
     G = P + ½ γ A                            →  ∂/∂K = G L⁻¹,   ∂/∂k(x, x) = −½ γ
 
 that is, per row and latent function, one m×m product each for Q and Λ, and per row three more for all
-of them together (A, bracket, ∂/∂K), two of them triangular."""
+of them together (A, PᵀA, ∂/∂K), two of them triangular.
+`SweepOptions.whitened_gradient` says which of PᵀA and Aᵀα_c is formed."""
 
 from __future__ import annotations
 
@@ -22,7 +23,6 @@ import numpy as np
 
 from cavity.engines.protocol import Pass
 from cavity.gp.arrowhead import LocalSums, PosteriorViews
-from cavity.gp.kernels.base import Tape
 from cavity.gp.leaves import LocalPrior, PriorViews
 from cavity.gp.linalg import (
     add_outer,
@@ -34,9 +34,15 @@ from cavity.gp.linalg import (
     times_transposed_lower,
     triangle,
 )
-from cavity.gp.posterior import Marginals, Naturals, Posterior, marginals_from_whitened, whitened
+from cavity.gp.posterior import (
+    Marginals,
+    NaturalParameters,
+    Posterior,
+    marginals_from_whitened,
+    whitened,
+)
 from cavity.gp.prior import PackedPrior, Prior, RowPrior
-from cavity.gp.tiles import RefinedRows, Rows, Sites, Sums
+from cavity.gp.tiles import KernelRows, RefinedRows, Rows, Sites, Sums
 from cavity.inference.rule import RowTerms, Rule, limit_leverage
 from cavity.typing import FLOAT64, Array, Dtype
 
@@ -56,9 +62,10 @@ class SweepOptions:
     """Bound on ν̃v, the share of a row in q, for its cavity; it matters when q lags behind the kernel."""
     gradient: bool = True
     """Whether to form the gradient by theta and Z."""
-    bracket: bool = True
-    """Whether to form its part through K_mm from the rows. If not, the caller forms that part from the
-    summed sites, and h is −ν̃ in all of the gradient, as it is in VI and at the fixed point of EP."""
+    whitened_gradient: bool = True
+    """Whether to form its part through K_mm from the rows, in whitened coordinates. If not, the caller
+    forms that part from the summed sites, and h is −ν̃ in all of the gradient, as it is in VI and at the
+    fixed point of EP."""
     exact: bool = False
     """Whether the gradient includes the terms that vanish at EP's fixed point (sites held fixed)."""
     inverse_temperature: float = 1.0
@@ -185,20 +192,20 @@ class Sweep(_PriorPass):
             sums.objective -= 0.5 * float(weight @ (charge.sum(axis=0) * at.residual))
             terms = terms._replace(gamma=charge)
         if options.gradient:
-            if not options.bracket:
+            if not options.whitened_gradient:
                 terms = terms._replace(h=-terms.precision)
-                pull = np.matmul((weight * terms.alpha).astype(at.A.dtype), at.A)
-                sums.pull = pull.astype(np.float64)
+                by_mean = np.matmul((weight * terms.alpha).astype(at.A.dtype), at.A)
+                sums.mean_gradient = by_mean.astype(np.float64)
             P = _row_gradient(at, terms, weight, posterior)
             half_gamma = 0.5 * weight * terms.gamma.sum(axis=0)
             correction = None
             if half_gamma.any():  # it is zero if the likelihood does not use the residual
                 correction = half_gamma.astype(at.A.dtype)[:, None] * at.A
                 P += correction
-            if options.bracket:
-                sums.bracket = P.T @ at.A
+            if options.whitened_gradient:
+                sums.whitened_gradient = P.T @ at.A
                 if options.exact:
-                    sums.bracket -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
+                    sums.whitened_gradient -= 0.5 * _moment_mismatch(at, terms, weight, posterior)
             if correction is not None:
                 P += correction
             by_rows = times_lower(P, prior.whitener, overwrite=True)
@@ -259,7 +266,7 @@ class SiteSum(_PriorPass):
     def __call__(self, rows: Rows, sites: Sites) -> tuple[None, Sums]:
         """The summed sites, with number and weight of the rows; all other sums are 0."""
         assert not isinstance(self.prior, PriorViews)
-        if rows.memory is not None:
+        if rows.cache is not None:
             A = _kernel_rows(rows, self.prior).A
         else:
             K, _ = self.prior.rows_kernel.cross(rows.X)
@@ -277,32 +284,21 @@ class SiteSum(_PriorPass):
         )
 
 
-class _KernelRows(NamedTuple):
-    """What rows are under a prior."""
-
-    A: Array
-    """[t, m] whitened kernel rows."""
-    residual: Array
-    """[t] variances that the inducing points leave."""
-    cross_tape: Tape
-    diagonal_tape: Tape
-
-
-def _kernel_rows(rows: Rows, prior: Prior | RowPrior, *, once: bool = False) -> _KernelRows:
+def _kernel_rows(rows: Rows, prior: Prior | RowPrior, *, once: bool = False) -> KernelRows:
     """The kernel rows under a prior: those that the last pass has left, or else computed.
 
     once: whether the tapes will be used for a gradient. Then the rows are not left for another pass:
     a kernel may reuse their memory.
     """
-    memory, found = rows.memory, None
-    if memory is not None and memory.prior is prior:
-        found = memory.kernel_rows
+    cache, found = rows.cache, None
+    if cache is not None and cache.prior is prior:
+        found = cache.kernel_rows
     if found is None:
         K, cross_tape = prior.rows_kernel.cross(rows.X)
         diagonal, diagonal_tape = prior.rows_kernel.diagonal(rows.X)
-        found = _KernelRows(*whitened(K, diagonal, prior), cross_tape, diagonal_tape)
-    if memory is not None:
-        memory.prior, memory.kernel_rows = (None, None) if once else (prior, found)
+        found = KernelRows(*whitened(K, diagonal, prior), cross_tape, diagonal_tape)
+    if cache is not None:
+        cache.prior, cache.kernel_rows = (None, None) if once else (prior, found)
     return found
 
 
@@ -312,7 +308,9 @@ def _packed_posterior(posterior: Posterior, dtype: Dtype) -> Posterior:
         return replace(posterior, factors=stacked([triangle(R) for R in posterior.factors]))
     covariance = posterior.covariance.astype(dtype, copy=False)
     halves = stacked([triangle(S) for S in covariance])
-    return replace(posterior, covariance=halves, naturals=Naturals.zeros(len(posterior.mean), 0))
+    return replace(
+        posterior, covariance=halves, naturals=NaturalParameters.zeros(len(posterior.mean), 0)
+    )
 
 
 def _unpacked_posterior(packed: Posterior) -> Posterior:
@@ -397,13 +395,13 @@ def _equivalent_sites(
     return Sites(np.stack(precisions), np.stack(shifts))
 
 
-def _naturals(A: Array, sites: Sites, weight: Array) -> Naturals:
+def _naturals(A: Array, sites: Sites, weight: Array) -> NaturalParameters:
     precisions, shifts = [], []
     for nu, mu in zip(sites.precision, sites.shift, strict=True):
         scaled = np.sqrt(weight * nu).astype(A.dtype)[:, None] * A
         precisions.append((scaled.T @ scaled).astype(np.float64, copy=False))  # NumPy calls syrk here
         shifts.append(((weight * mu).astype(A.dtype, copy=False) @ A).astype(np.float64, copy=False))
-    return Naturals(stacked(precisions), stacked(shifts))
+    return NaturalParameters(stacked(precisions), stacked(shifts))
 
 
 def _site_sums(at: Marginals, old: Sites, new: Sites, terms: RowTerms, weight: Array) -> Sums:

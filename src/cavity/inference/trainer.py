@@ -15,11 +15,11 @@ from cavity.data.sampling import EVERY_ROW, RowSampler
 from cavity.data.source import Block
 from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
-from cavity.gp.arrowhead import LocalNaturals
+from cavity.gp.arrowhead import LocalNaturalParameters
 from cavity.gp.leaves import Leaves, LocalPrior
 from cavity.gp.linalg import WORTH_A_THREAD
 from cavity.gp.parameters import Hyperprior, ParameterSpace
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.history import StepInfo
@@ -88,9 +88,9 @@ def make_problem(
     start = space.start if centre is None else centre
     scale = np.full(len(start), np.inf)
     if posterior is None:
-        sites = Naturals.zeros(rule.n_latents, len(space.Z))
+        sites = NaturalParameters.zeros(rule.n_latents, len(space.Z))
         if leaves is not None:
-            sites = LocalNaturals.none(rule.n_latents, len(space.Z), leaves.sizes)
+            sites = LocalNaturalParameters.none(rule.n_latents, len(space.Z), leaves.sizes)
         posterior = sites.posterior()
     if hyperprior_scale is not None:
         scale[: space.n_theta] = hyperprior_scale
@@ -132,15 +132,15 @@ ALL_ROWS = Batch()
 
 
 @dataclass(frozen=True)
-class Known:
-    """What rows that are gone have said about the latent values at the inducing points."""
+class EarlierRows:
+    """What rows of a stream that are gone have said about the latent values at the inducing points."""
 
-    naturals: Naturals
+    naturals: NaturalParameters
     """Their summed sites."""
     prior: Prior
     """The prior in whose whitened coordinates these are."""
 
-    def under(self, prior: Prior) -> Naturals:
+    def under(self, prior: Prior) -> NaturalParameters:
         """The same factors under another kernel with the same inducing points."""
         return self.naturals.under(self.prior, prior)
 
@@ -163,8 +163,8 @@ class Trainer:
     """Which rows of a minibatch take part."""
     population: float | None = None
     """Weight of the rows that a minibatch represents; None means all rows of the source."""
-    known: Known | None = None
-    """Factors of rows that are gone; they are a part of a q that is rebuilt."""
+    earlier: EarlierRows | None = None
+    """The rows of a stream that are gone; their factors are a part of a q that is rebuilt."""
 
     @property
     def engine(self) -> Engine:
@@ -273,10 +273,10 @@ class Trainer:
             q = self.update.with_sites(q, self.rebuilt(prior, batch))
         return prior, q, self.update.moments(q, dtype, prior)
 
-    def rebuilt(self, prior: Prior, batch: Block | None = None) -> Naturals:
-        """The sum of the sites of a batch under a prior, and of what is known besides."""
+    def rebuilt(self, prior: Prior, batch: Block | None = None) -> NaturalParameters:
+        """The sum of the sites of a batch under a prior, and of those of earlier rows."""
         q = self.engine.run(SiteSum(prior), batch).naturals
-        return q if self.known is None else q + self.known.under(prior)
+        return q if self.earlier is None else q + self.earlier.under(prior)
 
     def _moved(
         self, state: TrainingState, evaluation: Evaluation, gain: float, rate: float

@@ -24,7 +24,7 @@ from cavity.gp.linalg import (
     times_transposed_lower,
     triangle,
 )
-from cavity.gp.posterior import MapFunction, Naturals, Posterior
+from cavity.gp.posterior import MapFunction, NaturalParameters, Posterior
 from cavity.gp.prior import ParameterGradient, Prior
 from cavity.gp.tiles import Sums
 from cavity.inference.history import StepInfo
@@ -69,19 +69,21 @@ def objective(sums: Sums, posterior: Posterior, rule: Rule) -> float:
 def gradient(sums: Sums, prior: Prior, posterior: Posterior, gamma: float = 0.0) -> ParameterGradient:
     """Gradient of the objective by the kernel's theta and by Z.
 
-    gamma: the ratio γ/ν̃, for sums without a bracket; see `bracket_of_sites`.
+    gamma: the ratio γ/ν̃, for sums without a whitened gradient; see `whitened_gradient_of_sites`.
     """
     assert sums.theta is not None
     assert sums.Z is not None
-    bracket = bracket_of_sites(sums, posterior, gamma) if sums.bracket is None else sums.bracket
-    twice = bracket + bracket.T
+    whitened = sums.whitened_gradient
+    if whitened is None:
+        whitened = whitened_gradient_of_sites(sums, posterior, gamma)
+    twice = whitened + whitened.T
     twice += posterior.prior_minus_second_moment()
     twice *= 0.5
     through_K = prior.pull_back(twice)
     return ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
 
 
-def bracket_of_sites(sums: Sums, posterior: Posterior, gamma: float) -> Array:
+def whitened_gradient_of_sites(sums: Sums, posterior: Posterior, gamma: float) -> Array:
     """The rows' part of the gradient through K_mm [m, m], from the sums of undamped sites.
 
     Where h = −ν̃ and γ = gν̃ in all rows, Σ PᵀA follows from Λ = Σ ν̃AAᵀ:
@@ -90,15 +92,15 @@ def bracket_of_sites(sums: Sums, posterior: Posterior, gamma: float) -> Array:
 
     This takes m×m products instead of a product with all rows, in the precision of the covariance.
     """
-    assert sums.pull is not None
+    assert sums.mean_gradient is not None
     dtype = posterior.covariance.dtype
-    bracket: Array = (posterior.mean.T @ sums.pull).astype(dtype, copy=False)
+    total: Array = (posterior.mean.T @ sums.mean_gradient).astype(dtype, copy=False)
     for covariance, precision in zip(posterior.covariance, sums.precision, strict=True):
         narrow = precision.astype(dtype, copy=False)
-        bracket -= covariance @ narrow
+        total -= covariance @ narrow
         if gamma:
-            bracket += (0.5 * gamma) * narrow
-    return bracket
+            total += (0.5 * gamma) * narrow
+    return total
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,8 @@ def bound_gradient(
 ) -> tuple[ParameterGradient, Array]:
     """Gradient of the ELBO by theta and Z at a fixed whitened q, and by the vector q.
 
-    It needs the undamped sums of a pass at this q without a bracket. With Λ = −Σ βAAᵀ, the precision of
-    natural-gradient sites, and a = Σ αA, their pull,
+    It needs the undamped sums of a pass at this q without the whitened gradient. With Λ = −Σ βAAᵀ, the
+    precision of natural-gradient sites, and a = Σ αA, their gradient by the means,
 
         ∂/∂m = a − m,   ∂/∂S = ½(S⁻¹ − I − Λ),   ∂/∂R = tril(2 ∂/∂S · R) = diag(1/R) − tril(R + ΛR).
 
@@ -147,11 +149,11 @@ def bound_gradient(
     """
     assert sums.theta is not None
     assert sums.Z is not None
-    assert sums.pull is not None
+    assert sums.mean_gradient is not None
     mean, factors = space.unpack(q)
     whole = np.zeros((space.m, space.m), dtype)
     by_factors = []
-    for m_c, a_c, precision, R in zip(mean, sums.pull, sums.precision, factors, strict=True):
+    for m_c, a_c, precision, R in zip(mean, sums.mean_gradient, sums.precision, factors, strict=True):
         narrow, narrow_R = precision.astype(dtype, copy=False), R.astype(dtype, copy=False)
         product = times_lower(narrow, narrow_R)  # ΛR
         by_factor = -R
@@ -165,11 +167,12 @@ def bound_gradient(
     # The symmetric part of Φ: half of the lower triangle, mirrored.
     through_K = prior.pull_back(symmetric(triangle(whole)))
     by_parameters = ParameterGradient(sums.theta + through_K.theta, sums.Z + through_K.Z)
-    return by_parameters, space.pack(sums.pull - mean, stacked(by_factors))
+    return by_parameters, space.pack(sums.mean_gradient - mean, stacked(by_factors))
 
 
 PosteriorForm: TypeAlias = Any
-"""The q of an update: `Naturals`, or one vector in `GradientUpdate`. Only the update itself reads it."""
+"""The q of an update: `NaturalParameters`, or one vector in `GradientUpdate`. Only that
+reads it."""
 
 
 class PosteriorUpdate(Protocol):
@@ -203,7 +206,7 @@ class PosteriorUpdate(Protocol):
         """The prior at the inducing points that are a part of q: those of leaves."""
         ...
 
-    def with_sites(self, q: PosteriorForm, naturals: Naturals) -> PosteriorForm:
+    def with_sites(self, q: PosteriorForm, naturals: NaturalParameters) -> PosteriorForm:
         """q with other summed sites."""
         ...
 
@@ -251,12 +254,12 @@ class NaturalUpdate:
         return posterior.naturals
 
     def options(self, options: SweepOptions, damping: float) -> SweepOptions:
-        """The options with this damping; the bracket follows from the sites only if they are
+        """The options with this damping; the whitened gradient follows from the sites only if they are
         undamped."""
-        bracket = self.gamma is None or damping != 1.0
-        if (damping, bracket) == (options.damping, options.bracket):
+        whitened_gradient = self.gamma is None or damping != 1.0
+        if (damping, whitened_gradient) == (options.damping, options.whitened_gradient):
             return options
-        return _with(options, damping, bracket)
+        return _with(options, damping, whitened_gradient)
 
     def posterior(self, q: PosteriorForm, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
@@ -271,7 +274,7 @@ class NaturalUpdate:
         """The prior itself."""
         return prior
 
-    def with_sites(self, q: PosteriorForm, naturals: Naturals) -> PosteriorForm:
+    def with_sites(self, q: PosteriorForm, naturals: NaturalParameters) -> PosteriorForm:
         """The summed sites."""
         return naturals
 
@@ -295,7 +298,7 @@ class NaturalUpdate:
 
     def from_arrays(self, arrays: dict[str, Array], like: PosteriorForm) -> PosteriorForm:
         """Precision and shift."""
-        return Naturals(arrays["precision"], arrays["shift"])
+        return NaturalParameters(arrays["precision"], arrays["shift"])
 
 
 @dataclass(frozen=True)
@@ -308,26 +311,28 @@ class FactorUpdate(NaturalUpdate):
 
     is_whitened: ClassVar[bool] = False
 
-    def start(self, posterior: Posterior, prior: Prior) -> Naturals:
+    def start(self, posterior: Posterior, prior: Prior) -> NaturalParameters:
         """The factors of the posterior, on f̄."""
         return posterior.naturals.mapped(prior.L_inverse)
 
-    def moments(self, q: Naturals, dtype: Dtype, prior: Prior | None = None) -> Posterior:
+    def moments(self, q: NaturalParameters, dtype: Dtype, prior: Prior | None = None) -> Posterior:
         """Moments of q, the covariance in the precision of the tiles."""
         assert prior is not None
         return super().moments(q.mapped(prior.L), dtype)
 
     def moved(
-        self, q: Naturals, evaluation: Evaluation, gain: float, move: Array, rate: float
-    ) -> Naturals:
+        self, q: NaturalParameters, evaluation: Evaluation, gain: float, move: Array, rate: float
+    ) -> NaturalParameters:
         """q without the replaced factors of the minibatch and with the refined ones."""
         sums = evaluation.sums
         assert sums.replaced_precision is not None
         assert sums.replaced_shift is not None
-        change = Naturals(sums.precision - sums.replaced_precision, sums.shift - sums.replaced_shift)
+        change = NaturalParameters(
+            sums.precision - sums.replaced_precision, sums.shift - sums.replaced_shift
+        )
         return q + change.mapped(evaluation.prior.L_inverse).scaled(evaluation.share)
 
-    def retreated(self, q: Naturals, before: Naturals) -> Naturals:
+    def retreated(self, q: NaturalParameters, before: NaturalParameters) -> NaturalParameters:
         """The current q: it is the sum of the rows' factors, which have been replaced already."""
         return q
 
@@ -345,7 +350,7 @@ class GradientUpdate:
 
     def options(self, options: SweepOptions, damping: float) -> SweepOptions:
         """The options without damping, since the sums of undamped sites are the gradient by q."""
-        return _with(options, damping=1.0, bracket=False)
+        return _with(options, damping=1.0, whitened_gradient=False)
 
     def posterior(self, q: Array, prior: Prior | None = None) -> Posterior:
         """Moments of q."""
@@ -359,7 +364,7 @@ class GradientUpdate:
         """The prior itself."""
         return prior
 
-    def with_sites(self, q: Array, naturals: Naturals) -> Array:
+    def with_sites(self, q: Array, naturals: NaturalParameters) -> Array:
         """This q is not made of sites."""
         raise NotImplementedError("a posterior that the optimiser moves is not made of sites")
 
@@ -386,5 +391,5 @@ class GradientUpdate:
 
 
 @lru_cache(maxsize=8)  # called in every step
-def _with(options: SweepOptions, damping: float, bracket: bool) -> SweepOptions:
-    return replace(options, damping=damping, bracket=bracket)
+def _with(options: SweepOptions, damping: float, whitened_gradient: bool) -> SweepOptions:
+    return replace(options, damping=damping, whitened_gradient=whitened_gradient)

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import cavity
 from cavity import SEPClassifier, SVIClassifier
 from cavity.data import statistics
-from cavity.engines.dask import shards as layout
+from cavity.engines.dask import layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
 from support import make, recalibrate, table
 

@@ -14,8 +14,7 @@ from dask_clusters import QUIET, At, chunked, kill_a_worker, started, wait_for_w
 from numpy.testing import assert_allclose
 
 from cavity import CheckpointError, ClusterError, SEPClassifier
-from cavity.engines.dask import comm, passes, recovery
-from cavity.engines.dask import shards as layout
+from cavity.engines.dask import comm, layout, passes, recovery
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.comm import BroadcastResult, PackedMessage, broadcast, unpack
 from cavity.engines.dask.passes import PassRunner

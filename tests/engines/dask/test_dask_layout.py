@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from cavity.engines.dask.comm import Node, PartialSum, added, fold, total
-from cavity.engines.dask.shards import ShardLayout, shard_batches, shard_pieces, slot_of
+from cavity.engines.dask.layout import ShardLayout, shard_batches, shard_pieces, slot_of
 from cavity.gp.tiles import Sums
 
 rows = st.integers(1, 3_000_000)

@@ -8,7 +8,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cavity import DaskSEPClassifier, DaskSVIClassifier, SEPClassifier, SVIClassifier
 from cavity.data.routing import TreeRouting, leaves_in_order
-from cavity.engines.dask import shards as layout
+from cavity.engines.dask import layout
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import lazy_table
 from cavity.engines.dask.comm import pack

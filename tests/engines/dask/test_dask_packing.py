@@ -25,7 +25,7 @@ from cavity.engines.dask.comm import (
     unpack_sums,
 )
 from cavity.engines.dask.passes import Assignment, pass_graph
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Rows, Sites, Sums
 from cavity.inference.rule import ExpectationPropagation
@@ -38,7 +38,9 @@ RULE = ExpectationPropagation()
 def problem(m, d, dtype):
     prior = Prior(ConstantKernel(2.0) * RBF(np.sqrt(d)), RNG.standard_normal((m, d)), dtype)
     W = RNG.standard_normal((m, 3 * m))
-    return prior, Posterior.from_naturals(Naturals((W @ W.T)[None], RNG.standard_normal((1, m))))
+    return prior, Posterior.from_naturals(
+        NaturalParameters((W @ W.T)[None], RNG.standard_normal((1, m)))
+    )
 
 
 def message_of(prior, posterior, options, directions=0):
@@ -59,20 +61,20 @@ def test_a_worker_sweeps_with_a_message_as_the_driver_would(dtype, directions):
     rows, sites = Rows(X, np.arange(20) % 2, None), Sites.zeros(1, 20, np.float64, directions)
     _, here = Sweep(prior, posterior, RULE, options)(rows, sites)
     _, there = received.row_pass(rows, sites)
-    for name in ("precision", "shift", "bracket", "theta", "Z", "objective"):
+    for name in ("precision", "shift", "whitened_gradient", "theta", "Z", "objective"):
         assert_array_equal(getattr(there, name), getattr(here, name), err_msg=name)
     back = unpack_sums(pack_sums(there, prior.dtype))
     assert_array_equal(back.precision, here.precision)
     assert_array_equal(back.Z, np.asarray(here.Z, dtype))
     assert back.Z.dtype == np.float64
-    assert_array_equal(back.bracket, here.bracket)
+    assert_array_equal(back.whitened_gradient, here.whitened_gradient)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_factored_posterior_travels_as_its_factors(dtype):
     prior, whole = problem(8, 3, dtype)
     posterior = Posterior.from_factors(whole.mean, np.linalg.cholesky(whole.covariance), prior.dtype)
-    message = message_of(prior, posterior, SweepOptions(bracket=False))
+    message = message_of(prior, posterior, SweepOptions(whitened_gradient=False))
     received = unpack(pickle.loads(pickle.dumps(pack(message)))).row_pass.posterior
     A = RNG.standard_normal((20, 8)).astype(dtype)
     for here, there in zip(posterior.project(A), received.project(A), strict=True):

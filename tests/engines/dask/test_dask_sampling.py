@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity.data.sampling import RowSampler, hashed_rows
-from cavity.engines.dask import shards as layout
+from cavity.engines.dask import layout
 from cavity.engines.dask.engine import DaskBackend
 from cavity.engines.threads import Threads
 from cavity.estimators.dask import DaskSEPClassifier

@@ -8,7 +8,7 @@ from dask_clusters import QUIET, chunked, started
 from numpy.testing import assert_allclose
 
 from cavity import SEPClassifier, SourceError, SVIClassifier
-from cavity.engines.dask import shards as layout
+from cavity.engines.dask import layout
 from cavity.estimators.dask import DaskSEPClassifier, DaskSVIClassifier
 from support import make, table
 

@@ -210,8 +210,8 @@ def pack_sums(sums: Sums, dtype: Dtype) -> Sums:
     smaller: dict[str, Any] = {"precision": _triangles(sums.precision)}
     if sums.replaced_precision is not None:
         smaller["replaced_precision"] = _triangles(sums.replaced_precision)
-    if sums.bracket is not None:
-        smaller["bracket"] = sums.bracket.astype(dtype, copy=False)
+    if sums.whitened_gradient is not None:
+        smaller["whitened_gradient"] = sums.whitened_gradient.astype(dtype, copy=False)
     if sums.Z is not None:
         smaller["Z"] = sums.Z.astype(dtype, copy=False)
     return replace(sums, **smaller)

@@ -23,6 +23,7 @@ from cavity.data.source import RowSource
 from cavity.data.statistics import Moments
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.comm import FitSettings, Message, unpack_sums
+from cavity.engines.dask.layout import ShardBatch, leaf_batches, shard_batches
 from cavity.engines.dask.passes import Assignment, GroupStates, MakeTask, PassResult, PassRunner, Task
 from cavity.engines.dask.recovery import (
     RecoveryLog,
@@ -33,7 +34,7 @@ from cavity.engines.dask.recovery import (
     report_unwritten,
     write_group,
 )
-from cavity.engines.dask.shards import ShardBatch, ShardedSource, leaf_batches, shard_batches
+from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.dask.worker import leave_one_out, release_state, run_pass, state_key
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine, Pass

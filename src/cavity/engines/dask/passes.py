@@ -19,7 +19,8 @@ from cavity.engines.dask.comm import (
     pack,
     total,
 )
-from cavity.engines.dask.shards import ShardedSource, slot_of, worker_slots
+from cavity.engines.dask.layout import slot_of, worker_slots
+from cavity.engines.dask.shards import ShardedSource
 from cavity.gp.tiles import Sums
 
 _PASSES_TO_LOOK_AROUND = 20

@@ -37,8 +37,8 @@ from cavity.engines.dask.comm import (
     identity,
     pack,
 )
+from cavity.engines.dask.layout import slot_of
 from cavity.engines.dask.passes import GroupStates, PassRunner
-from cavity.engines.dask.shards import slot_of
 from cavity.engines.dask.worker import put_state, replay_group, state_key
 from cavity.engines.local import state_arrays, state_from_arrays
 from cavity.files import written_atomically

@@ -1,4 +1,7 @@
-"""What a pass needs from a kernel: values, the diagonal, and gradients pulled back.
+"""What a pass needs from a kernel: values, the diagonal, and gradients by its parameters.
+
+A gradient by the values of a kernel is *pulled back* to its parameters: the chain rule, in the reverse
+mode of automatic differentiation, with what the forward call has kept on a *tape*.
 
 A scikit-learn kernel says which covariance function is meant. `bind` turns it, with inducing points,
 into a `BoundKernel` that computes; `register` adds a kernel type; `theta_setter` copies a kernel with

@@ -30,7 +30,7 @@ every_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), i
 
 def bound(engine, prior, posterior):
     """The ELBO, and the undamped sums of the pass that gave it."""
-    sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(bracket=False)))
+    sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(whitened_gradient=False)))
     return objective(sums, posterior, engine.rule), sums
 
 

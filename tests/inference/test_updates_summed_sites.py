@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.gp.likelihoods import NoisyArgmax
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.inference.converge import converge
 from cavity.inference.rule import ExpectationPropagation, Variational
 from cavity.inference.sweep import Sweep, SweepOptions, site_gamma
@@ -35,9 +35,11 @@ def gradients(engine, posterior, options, rule=None):
     by_rows = (engine if rule is None else engine.fresh()).run(
         Sweep(prior, posterior, rule or engine.rule, options)
     )
-    by_sites = engine.run(Sweep(prior, posterior, engine.rule, replace(options, bracket=False)))
-    assert by_rows.pull is None
-    assert by_sites.bracket is None
+    by_sites = engine.run(
+        Sweep(prior, posterior, engine.rule, replace(options, whitened_gradient=False))
+    )
+    assert by_rows.mean_gradient is None
+    assert by_sites.whitened_gradient is None
     return (
         gradient(by_rows, prior, posterior),
         gradient(by_sites, prior, posterior, site_gamma(engine.rule, options)),
@@ -47,7 +49,7 @@ def gradients(engine, posterior, options, rule=None):
 def some_posterior(n_latents):
     rng = np.random.default_rng(0)
     factor = rng.normal(size=(n_latents, M, M))
-    naturals = Naturals(factor @ factor.transpose(0, 2, 1), rng.normal(size=(n_latents, M)))
+    naturals = NaturalParameters(factor @ factor.transpose(0, 2, 1), rng.normal(size=(n_latents, M)))
     return Posterior.from_naturals(naturals)
 
 
@@ -113,7 +115,7 @@ def test_what_gamma_is_of_the_precision(rule, options, gamma):
 
 def test_damped_sites_leave_the_bracket_to_the_rows():
     update, options = NaturalUpdate(gamma=0.0), SweepOptions(residual_scale=0.0)
-    assert update.options(options, 1.0) == replace(options, bracket=False)
+    assert update.options(options, 1.0) == replace(options, whitened_gradient=False)
     assert update.options(options, 0.5) == replace(options, damping=0.5)
     assert NaturalUpdate().options(options, 1.0) is options
 
@@ -141,7 +143,7 @@ def test_which_minibatches_have_it(monkeypatch, kind, options, summed_up):
 
     def seen(self, row_pass, batch=None, *sampler, sweep=LocalEngine.run):
         if batch is not None and row_pass.options.gradient:
-            brackets.add(row_pass.options.bracket)
+            brackets.add(row_pass.options.whitened_gradient)
         return sweep(self, row_pass, batch, *sampler)
 
     replace_sweep(monkeypatch, seen)

@@ -10,12 +10,12 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Sum
 from cavity.data.arrays import ArrayBlock
 from cavity.data.routing import TreeRouting, leaf_batches, with_leaves
 from cavity.data.scaling import Scaling
-from cavity.gp.arrowhead import LocalNaturals
+from cavity.gp.arrowhead import LocalNaturalParameters
 from cavity.gp.leaves import Leaves, LocalPrior
 from cavity.gp.likelihoods import Logit, NoisyArgmax, Probit
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
-from cavity.gp.posterior import Naturals
+from cavity.gp.posterior import NaturalParameters
 from cavity.gp.prior import Prior
 from cavity.inference.leaves import LocalGradient, LocalUpdate
 from cavity.inference.optimizers import Adam
@@ -192,10 +192,10 @@ def test_variational_bound_of_three_classes_rises_to_its_maximum():
             rng.normal(scale=1e-2, size=own.shift.shape) for own in point.posterior.naturals.leaves
         ]
         others = [
-            Naturals(own.precision, own.shift + shift)
+            NaturalParameters(own.precision, own.shift + shift)
             for own, shift in zip(point.posterior.naturals.leaves, shifts, strict=True)
         ]
-        q = LocalNaturals.of(others, len(prior.Z)).posterior()
+        q = LocalNaturalParameters.of(others, len(prior.Z)).posterior()
         sums = engine.run(Sweep(prior, q, rule, SweepOptions(damping=0.0, gradient=False)))
         assert objective(sums, q, rule) < point.objective
 
@@ -246,9 +246,11 @@ def test_gradient_from_summed_sites_is_that_from_rows():
     engine = leaf_engine(X, labels, prior.leaves.routing, rule=Variational())
     q = fixed_point(engine, prior).posterior
     found = []
-    for bracket in (True, False):
+    for whitened_gradient in (True, False):
         # In VI h = −ν̃ and γ = ν̃ in every row.
-        sums = engine.run(Sweep(prior, q, engine.rule, SweepOptions(bracket=bracket)))
+        sums = engine.run(
+            Sweep(prior, q, engine.rule, SweepOptions(whitened_gradient=whitened_gradient))
+        )
         found.append(LocalGradient(sums, prior, q, gamma=1.0))
     np.testing.assert_allclose(found[0].shared.theta, found[1].shared.theta, atol=1e-9)
     np.testing.assert_allclose(found[0].shared.Z, found[1].shared.Z, atol=1e-9)

@@ -10,17 +10,17 @@ from scipy.linalg import block_diag
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Sum
 
 from cavity.data.routing import TreeRouting, with_leaves
-from cavity.gp.arrowhead import Conditional, LocalNaturals
+from cavity.gp.arrowhead import Conditional, LocalNaturalParameters
 from cavity.gp.leaves import Leaves, LocalPrior
 from cavity.gp.parameters import ParameterSpace
-from cavity.gp.posterior import Naturals, Posterior
+from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.inference.history import Progress
 from cavity.inference.leaves import LocalStreamUpdate
 from cavity.inference.optimizers import Adam
 from cavity.inference.rule import ExpectationPropagation
 from cavity.inference.streaming import Stream, StreamSettings, absorb, following_in_leaves
 from cavity.inference.sweep import SiteSum, SweepOptions
-from cavity.inference.trainer import Known, Trainer, make_problem
+from cavity.inference.trainer import EarlierRows, Trainer, make_problem
 from support import fixed_point, make_engine
 
 FLOAT64 = np.dtype(np.float64)
@@ -102,7 +102,7 @@ def objective(trainer, known, prior):
     engine = trainer.engine
     for _ in range(200):
         q = engine.run(SiteSum(prior)).naturals + known.under(prior)
-        trainer_q = replace(trainer, known=known, rebuild=True, population=engine.total_weight)
+        trainer_q = replace(trainer, earlier=known, rebuild=True, population=engine.total_weight)
         found = trainer_q.evaluate(prior.kernel.theta, q, 1.0)
         engine.commit()
         if found.info.site_change < 1e-12:
@@ -116,7 +116,7 @@ def test_gradient_is_that_of_the_evidence_with_fixed_known_factors():
     right = X[:, 0] > 0
     prior = local_prior()
     before = trainer_for(X, labels, prior)
-    known = Known(fixed_point(before.engine, prior).posterior.naturals, prior)
+    known = EarlierRows(fixed_point(before.engine, prior).posterior.naturals, prior)
     theta, step = prior.kernel.theta, 1e-5
 
     def at(theta):
@@ -141,7 +141,7 @@ def arrowhead(q, sizes):
         at = np.r_[: q.m, starts[k] : starts[k + 1]]
         P[np.ix_(at, at)] += own.precision[0]
         shift[at] += own.shift[0]
-    return Naturals(P[None], shift[None])
+    return NaturalParameters(P[None], shift[None])
 
 
 def some_naturals(m=4, sizes=(3, 4), seed=3):
@@ -149,8 +149,8 @@ def some_naturals(m=4, sizes=(3, 4), seed=3):
     leaves = []
     for size in sizes:
         A = rng.normal(size=(9, m + size))
-        leaves.append(Naturals((A.T @ A)[None], rng.normal(size=(1, m + size))))
-    return LocalNaturals.of(leaves, m)
+        leaves.append(NaturalParameters((A.T @ A)[None], rng.normal(size=(1, m + size))))
+    return LocalNaturalParameters.of(leaves, m)
 
 
 def conditional(k, m, seed):

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from cavity import SEPClassifier, SVIClassifier
 from cavity.engines.local import LocalEngine
-from cavity.gp.posterior import Naturals
+from cavity.gp.posterior import NaturalParameters
 from cavity.gp.prior import Prior
 from cavity.gp.tiles import Sites
 from cavity.inference.config import resolve
@@ -44,7 +44,7 @@ def test_they_end_at_the_same_fixed_point_from_any_start(rule, seed):
     engine = make_engine(X, labels, rule=rule)
     engine.sites = Sites(scale * rng.exponential(size=(1, 80)), scale * rng.normal(size=(1, 80)))
     factor = scale * rng.normal(size=(1, 8, 8))
-    naturals = Naturals(factor @ factor.transpose(0, 2, 1), scale * rng.normal(size=(1, 8)))
+    naturals = NaturalParameters(factor @ factor.transpose(0, 2, 1), scale * rng.normal(size=(1, 8)))
     start = naturals if seed % 2 else None
     warm = converge(engine, prior, engine.rule, tol=1e-9, max_sweeps=2000, start=start)
     assert cold.converged
