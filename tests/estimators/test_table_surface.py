@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -78,6 +78,12 @@ def test_validation_rows_may_have_another_decimal_sign(tmp_path):
     assert losses[0] == losses[1]
 
 
+def test_rows_of_tables_have_no_offsets(model):
+    for method in (model.predict_proba, model.latent_mean_and_variance, model.sample_latent):
+        with pytest.raises(ValueError, match="offset is not for TableClassifier"):
+            method(NEW, offset=np.zeros(60))
+
+
 def test_predictions_of_a_whole_table_say_the_same(model):
     whole = pa.Table.from_batches(predictions(model, as_table(NEW), level=0.8))
     found, p = model.predict_uncertainty(NEW, level=0.8), model.predict_proba(NEW)
@@ -95,6 +101,8 @@ def test_learned_attributes_are_there_after_a_fit_and_not_before(model):
         "race_",
         "kernel_",
         "inducing_points_",
+        "mean_function_",
+        "mean_coefficient_",
         "inverse_temperature_",
         "residual_variance_scale_",
         "validation_log_loss_",
@@ -107,7 +115,7 @@ def test_learned_attributes_are_there_after_a_fit_and_not_before(model):
         "history_",
     ]
     for name in names:
-        assert getattr(model, name) is getattr(model.estimator_, name)
+        assert_equal(getattr(model, name), getattr(model.estimator_, name))
         assert not hasattr(small(), name)
     with pytest.raises(NotFittedError):
         _ = small().relevance_

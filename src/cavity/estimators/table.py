@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin, TransformerMixin, clone
-from sklearn.utils import Tags, check_random_state
+from sklearn.base import TransformerMixin, clone
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import ArraySource
@@ -30,12 +30,10 @@ from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table
 from cavity.data.weights import check_total_weight, checked_class_factors
 from cavity.engines.local import held_out_numbers
-from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
-from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.gfitc import GFITCClassifier
-from cavity.estimators.learned import LearnedAttributes
+from cavity.estimators.predictor import GPPredictor, R
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import rollback_on_error
 from cavity.estimators.table_input import (
@@ -46,31 +44,39 @@ from cavity.estimators.table_input import (
     check_place,
     check_width,
     fits_on_cluster,
-    lazy_on_dask,
+    is_dask,
     training_table,
     validation_table,
 )
 from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
 from cavity.estimators.table_stream import absorb_chunk
-from cavity.export.model_file import save
-from cavity.gp.uncertainty import Uncertainty, check_level, predictive_uncertainty
+from cavity.gp.model import Model
+from cavity.gp.relevance import Relevance
+from cavity.inference.config import TrainingConfig
 from cavity.inference.config_checks import any_of, check_value, is_flag, one_of
+from cavity.inference.history import Iteration
+from cavity.inference.race_records import Race
 from cavity.memory import peak_bytes
 from cavity.typing import (
     AnyArray,
     Array,
     FeatureNames,
     InputLabels,
+    InputOffset,
     InputRows,
     InputWeights,
     IntArray,
-    RandomSeed,
 )
 
 _TARGET_ENCODINGS = any_of(is_flag, one_of("auto", "pairs")), '"auto", True, False or "pairs"'
 
 
-class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAttributes):
+def _learned(name: str, text: str) -> Any:
+    """A property that reads an attribute of the classifier inside; absent before a fit."""
+    return property(lambda table: getattr(table._fitted, name), doc=text)
+
+
+class TableClassifier(TransformerMixin, GPPredictor):
     """A Gaussian process classifier of tables: numbers, strings, truth values, dates, missing cells.
 
     It learns a `TablePreprocessor` and one of cavity's classifiers, both in streaming passes, so that
@@ -336,6 +342,30 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         """What became of other columns, and of rows that were left out."""
         return self.preprocessor_.notes_
 
+    config_: TrainingConfig = _learned(
+        "config_", "`TrainingConfig`, what every parameter meant in the fit."
+    )
+    race_: Race | None = _learned(
+        "race_", "`Race` of the candidates for what the parameters left open, or None."
+    )
+    validation_log_loss_: float = _learned(
+        "validation_log_loss_", "Mean log loss of held-out rows in nats; NaN if there were none."
+    )
+    validation_standard_error_: float = _learned(
+        "validation_standard_error_", "Standard error of `validation_log_loss_`."
+    )
+    n_validation_rows_: int = _learned("n_validation_rows_", "Number of rows that were held out.")
+    loo_log_proba_: Array = _learned(
+        "loo_log_proba_",
+        "Leave-one-out log probability [n] of the label of each row that has a target and a weight.",
+    )
+    loo_log_loss_: float = _learned("loo_log_loss_", "Mean leave-one-out log loss in nats.")
+    log_marginal_likelihood_value_: float = _learned(
+        "log_marginal_likelihood_value_", "Estimate of log p(y) at the end of the fit."
+    )
+    n_iter_: int = _learned("n_iter_", "Number of iterations.")
+    history_: list[Iteration] = _learned("history_", "List of `Iteration`, the course of the fit.")
+
     def note_costs(self, seconds: float) -> None:
         """Store the time and memory of the fit, for reports."""
         self.fit_seconds_ = seconds
@@ -347,98 +377,36 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
 
     def transform(self, X: InputRows) -> Array:
         """The features [n, d] of a table, as the classifier sees them."""
-        return np.vstack(list(self._chunks(X)))
+        return np.vstack([rows for rows, _ in self._chunks(X, None)])
 
-    def _chunks(self, X: InputRows) -> Iterator[Array]:
-        """The features [t, d] of a table, chunk by chunk."""
+    @property
+    def _fitted(self) -> SparseGPClassifier:
+        check_is_fitted(self, "estimator_")
+        return self.estimator_
+
+    def _chunks(self, X: InputRows, offset: InputOffset) -> Iterator[tuple[Array, None]]:
         check_is_fitted(self)
+        if offset is not None:
+            raise ValueError(
+                "offset is not for TableClassifier, whose rows have none in the fit; leave it out"
+            )
         table = as_table(X)
         check_width(self.preprocessor_, table)
         warn_of_new_columns(self.preprocessor_, table)
         warns = not isinstance(table, FrameTable)
         chunks = encoded_chunks(self.preprocessor_, table, [], warn_unseen=warns)
-        return (chunk.features for chunk in chunks)
+        return ((chunk.features, None) for chunk in chunks)
 
-    @lazy_on_dask
-    def predict_proba(self, X: InputRows) -> Array:
-        """Probabilities [n, C] of the classes, in the order of `classes_`.
+    def _relevance(self, model: Model) -> Relevance:
+        groups = self.preprocessor_.features_of_columns()
+        return Relevance(model, list(groups), list(groups.values()))
 
-        X is what `fit` takes: a data frame, an array, or the path, pattern or URL of files, of which a
-        chunk at a time is read. For a Dask data frame, this and the other predictions are lazy arrays.
-        """
-        return np.exp(self._at(X)[2])
+    def _predicted(self, method: Callable[..., R], X: InputRows, options: dict[str, Any]) -> R:
+        if not is_dask(X):
+            return super()._predicted(method, X, options)
+        from cavity.estimators.dask import predict_table  # Dask is an extra
 
-    @lazy_on_dask
-    def predict_log_proba(self, X: InputRows) -> Array:
-        """Log probabilities [n, C] of the classes."""
-        return self._at(X)[2]
-
-    @lazy_on_dask
-    def predict(self, X: InputRows) -> AnyArray:
-        """The most probable class of each row [n]."""
-        codes = self._at(X)[2].argmax(axis=1)
-        return np.asarray(self.classes_[codes])
-
-    @lazy_on_dask
-    def decision_function(self, X: InputRows) -> Array:
-        """The classifier's score of each row: [n] for two classes, [n, C] for more."""
-        mean, variance, _ = self._at(X)
-        return np.asarray(self.estimator_.model_.likelihood.decision_score(mean, variance))
-
-    @lazy_on_dask
-    def latent_mean_and_variance(self, X: InputRows) -> tuple[Array, Array]:
-        """Posterior mean and variance of the latent function: [n] for two classes, [n, C] for more."""
-        mean, variance, _ = self._at(X)
-        return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
-
-    @lazy_on_dask
-    def predict_uncertainty(self, X: InputRows, level: float = 0.9) -> Uncertainty:
-        """Predictive entropy in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
-
-        The epistemic part is what more rows like these would reduce. `interval.lower` and
-        `interval.upper` [n, C] are the ends of the interval that holds the probability of each class
-        with posterior probability `level`; see `SEPClassifier`.
-        """
-        check_level(level)
-        mean, variance, _ = self._at(X)
-        return predictive_uncertainty(self.estimator_.model_.likelihood, mean, variance, level)
-
-    @lazy_on_dask
-    def ood_score(self, X: InputRows) -> Array:
-        """How far rows are from what was learned: [n], from 0 (known) to 1 (nothing is known)."""
-        check_is_fitted(self)
-        with self.compute_context() as threads:
-            return np.concatenate([self.ood_score_at(rows, threads) for rows in self._chunks(X)])
-
-    def sample_latent(self, X: InputRows, n_samples: int = 1, random_state: RandomSeed = None) -> Array:
-        """Joint draws of the latent function, as those of `SEPClassifier`; O(n²) memory."""
-        features = self.transform(X)
-        with self.compute_context():
-            rng = check_random_state(random_state)
-            samples = self.estimator_.model_.sample(features, n_samples, rng)
-        return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
-
-    def _at(self, X: InputRows) -> tuple[Array, Array, Array]:
-        check_is_fitted(self)
-        with self.compute_context() as threads:
-            parts = [self.moments_and_log_proba(rows, threads) for rows in self._chunks(X)]
-        mean, variance, log_proba = zip(*parts, strict=True)
-        return np.hstack(mean), np.hstack(variance), np.vstack(log_proba)
-
-    def moments_and_log_proba(self, features: Array, threads: Threads) -> tuple[Array, Array, Array]:
-        """Latent mean and variance [L, n] and log probabilities [n, C] at features [n, d], in one go."""
-        mean, variance = self.estimator_.latent_moments_at(features, threads)
-        likelihood = self.estimator_.model_.likelihood
-        return mean, variance, likelihood.predict_log_proba(mean, variance)
-
-    def ood_score_at(self, features: Array, threads: Threads) -> Array:
-        """`ood_score` [n] at features [n, d]."""
-        share = self.estimator_.model_.remaining_variance_share(features, threads.map)
-        return np.asarray(share.mean(axis=0))
-
-    def compute_context(self) -> AbstractContextManager[Threads]:
-        """Threads for `moments_and_log_proba`, as many as the classifier's n_jobs says."""
-        return compute_context(thread_count(self.estimator_.n_jobs))
+        return cast(R, predict_table(self, method.__name__, X, **options))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -447,7 +415,3 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model, columns and classifier, to one file that `cavity.load` reads."""
-        save(self, path)

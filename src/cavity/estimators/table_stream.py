@@ -24,7 +24,6 @@ from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.streaming import StreamingGPClassifier, check_chunk
 from cavity.estimators.table_input import LABELS, check_width, fits_on_cluster, is_dask, training_table
 from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT
-from cavity.text import suggestion
 from cavity.typing import Array, InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
@@ -42,11 +41,10 @@ def absorb_chunk(
     if is_dask(X) or fits_on_cluster(model.estimator):
         raise TypeError("partial_fit takes the chunks of a stream on one machine; fit runs on a cluster")
     check_chunk(X)
-    table, target, weight = training_table(X, y, sample_weight)
+    chunk = training_table(X, y, sample_weight)
+    chunk.check_columns()
+    table, target, weight = chunk
     assert isinstance(table, FrameTable)
-    for name in (target, weight):
-        if name is not None and name not in table.columns:
-            raise SourceError(f"{table.name} has no column {name!r}{suggestion(name, table.columns)}")
     first = "estimator_" not in vars(model)
     if first:
         _learn(model, table, target, weight, classes)
@@ -170,13 +168,14 @@ def _continued(
     model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None
 ) -> StreamingGPClassifier:
     """The classifier after some more rows; the one before stays as it is."""
-    if "estimator_" not in vars(model):
-        before = SEPClassifier(random_state=0) if model.estimator is None else clone(model.estimator)
+    if "estimator_" in vars(model):
+        classifier = copy(model.estimator_)
+    elif model.estimator is not None:
+        classifier = clone(model.estimator)
     else:
-        before = copy(model.estimator_)
-    if not hasattr(before, "partial_fit"):
-        raise AttributeError(f"{type(before).__name__} has no partial_fit; use SEPClassifier")
-    classifier: StreamingGPClassifier = before
+        classifier = SEPClassifier(random_state=0)
+    if not isinstance(classifier, StreamingGPClassifier):
+        raise AttributeError(f"{type(classifier).__name__} has no partial_fit; use SEPClassifier")
     classifier.__dict__.pop("feature_names_in_", None)  # the features come without names
     values = model.labels_.values
     known = values if classes is None else np.asarray(classes)
