@@ -185,12 +185,12 @@ class TableClassifier(TransformerMixin, GPPredictor):
         if table.n_rows == 1:
             raise SourceError(f"{table.name} has one row (n_samples=1); rows of two classes are needed")
         with rollback_on_error(self):  # columns and classifier must be of the same table
-            self.learn_columns(table, target, weight)
-            self.train(table, judges)
+            self._learn_columns(table, target, weight)
+            self._train(table, judges)
         self.note_costs(time.perf_counter() - begun)
         return self
 
-    def learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
+    def _learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
         """Learn the columns and the classes; the first half of a fit."""
         self.preprocessor_ = TablePreprocessor(
             max_categories=self.max_categories,
@@ -214,7 +214,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         if scan.weightless:
             self.notes_.append(f"{scan.weightless:,} rows of weight 0 are left out")
 
-    def train(self, table: Table, judges: LabelledTable | None = None) -> None:
+    def _train(self, table: Table, judges: LabelledTable | None = None) -> None:
         """Train the classifier on the columns that were learned; the second half of a fit.
 
         judges: validation rows of the user's own.
