@@ -408,7 +408,6 @@ class SparseGPClassifier(ConfiguredClassifier):
         return self
 
     def _chunks(self, X: InputRows, offset: InputOffset) -> Iterable[tuple[ArrayOrSparse, Array | None]]:
-        check_is_fitted(self)
         rows = validated_rows(self, X)
         return [(rows, self._checked_offset(offset, rows.shape[0]))]
 
