@@ -13,6 +13,7 @@ from cavity import NumericalError, SEPClassifier, SourceError, TableClassifier
 from cavity.data.table import open_table
 from cavity.estimators.table_input import as_table
 from cavity.estimators.table_prediction import predictions
+from cavity.gp.model import Model
 from flights_table import flights
 
 NEW = flights(60, seed=1)
@@ -61,6 +62,24 @@ def test_predictions_that_are_not_finite_are_refused(monkeypatch):
         found.predict_proba(NEW)
     with pytest.raises(NumericalError, match="row 0 of X is not finite"):
         list(predictions(found, as_table(NEW)))
+
+
+def test_the_row_whose_prediction_is_not_finite_is_named_by_its_number_in_the_table(monkeypatch):
+    found = small().fit(flights(80), "delayed")
+    moments, sizes = Model.latent_moments, []
+
+    def broken_in_the_third_chunk(model, X, *args, **options):
+        mean, variance = moments(model, X, *args, **options)
+        sizes.append(len(X))
+        if len(sizes) == 3:
+            mean[0, 5] = np.nan
+        return mean, variance
+
+    monkeypatch.setattr("cavity.data.table.CHUNK_ROWS", 20)
+    monkeypatch.setattr(Model, "latent_moments", broken_in_the_third_chunk)
+    with pytest.raises(NumericalError, match="row 45 of X is not finite"):
+        found.predict_proba(NEW)
+    assert sizes == [20, 20, 20]
 
 
 def test_validation_rows_may_have_another_decimal_sign(tmp_path):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,8 +92,8 @@ def _fit(
     with progress_shown(settings.quiet) as watcher, reporting(watcher):
         watcher.stage(f"reading {table.name}")
         if request.class_weight:
-            classes = partial(classes_of, LabelledTable(table, target, request.weight))
-            parameters["class_weight"] = parsed_class_weight(request.class_weight, classes)
+            rows = LabelledTable(table, target, request.weight)
+            parameters["class_weight"] = parsed_class_weight(request.class_weight, rows)
         if not request.resume:
             _remove_unfinished(request)  # those of an earlier fit, with --force
         with _estimator(request, parameters) as model.estimator:
@@ -237,31 +236,19 @@ def _number_or_auto(option: str, words: str) -> int | str:
     return words if words == "auto" else int(words)
 
 
-def classes_of(rows: LabelledTable) -> AnyArray:
-    """The classes [C] of the rows that have a weight, found in a pass over one or two columns."""
-    rows.check_columns()
-    table, target, weight = rows
-    scan = TableLabelScan(target, table.name, table.typed)
-    for chunk in table.chunks([target] if weight is None else [target, weight]):
-        weighted, _ = weighted_rows(chunk, weight)
-        scan.add(weighted.column(target))
-    return scan.finish().values
-
-
 def parsed_class_weight(
-    words: Sequence[str], classes: Callable[[], AnyArray]
+    words: Sequence[str], rows: LabelledTable
 ) -> str | dict[str | int | float | bool, float]:
     """Turn weights of classes as people write them into the parameter of a classifier.
 
-    classes: finds the classes [C] of the table.
-
-    >>> import numpy
-    >>> parsed_class_weight(["yes=5"], lambda: numpy.array(["no", "yes"]))
+    >>> from cavity.data.table import open_table
+    >>> rows = LabelledTable(open_table({"late": ["no", "yes", "no"]}), "late", None)
+    >>> parsed_class_weight(["yes=5"], rows)
     {'yes': 5.0}
     """
     if list(words) == ["balanced"]:
         return "balanced"
-    by_name = {str(value): value for value in classes().tolist()}
+    by_name = {str(value): value for value in _classes_of(rows).tolist()}
     weights = {}
     for word in words:
         name, _, number = word.rpartition("=")
@@ -275,6 +262,17 @@ def parsed_class_weight(
         except ValueError:
             raise CommandError(f"--class-weight {word!r}: {number!r} is not a number") from None
     return weights
+
+
+def _classes_of(rows: LabelledTable) -> AnyArray:
+    """The classes [C] of the rows that have a weight, found in a pass over one or two columns."""
+    rows.check_columns()
+    table, target, weight = rows
+    scan = TableLabelScan(target, table.name, table.typed)
+    for chunk in table.chunks([target] if weight is None else [target, weight]):
+        weighted, _ = weighted_rows(chunk, weight)
+        scan.add(weighted.column(target))
+    return scan.finish().values
 
 
 def _check_checkpoint(request: FitRequest, force: bool) -> None:

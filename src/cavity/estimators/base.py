@@ -139,11 +139,11 @@ class SparseGPClassifier(ConfiguredClassifier):
             )
         with rollback_on_error(self):
             source, self.classes_ = validated_source(self, X, y, sample_weight)
-            judges = validation_rows(self, *validation)
+            own_rows = validation_rows(self, *validation)
             if offset is not None:
                 source = source_with_offset(source, offset, len(self.classes_))
             with compute_context(thread_count(self.n_jobs)) as threads:
-                result = self._fit_source(source, LocalBackend(threads), judges)
+                result = self._fit_source(source, LocalBackend(threads), own_rows)
         warn_of_ending(self, result)
 
     def _fit_source(
@@ -253,18 +253,18 @@ class SparseGPClassifier(ConfiguredClassifier):
         classes: AnyArray,
         feature_sets: tuple[str, ...] = (),
         *,
-        has_judges: bool = False,
+        validates: bool = False,
     ) -> FitPlan:
         """What `fit` would do with rows of these classes [C], as far as it is known without them.
 
-        has_judges: whether the user has validation rows of their own.
+        validates: whether the user has validation rows of their own.
         """
         self._check_parameters()
         self.classes_, self.n_features_in_ = classes, n_features
         config = self._resolve(n_rows, self._seed())
-        if has_judges:
+        if validates:
             config = judged_by_given_rows(self, config)
-        race = has_judges or config.validation_fraction > 0.0
+        race = validates or config.validation_fraction > 0.0
         candidates = entrants(self, config, n_rows, feature_sets) if race else None
         free = frozenset() if candidates is None else candidates.free
         return FitPlan(config, "feature_set" in free or config.feature_set is not None)

@@ -56,6 +56,16 @@ def by_rows(method: Callable[P, R]) -> Callable[P, R]:
     return predict
 
 
+def _require_finite(mean: Array, variance: Array) -> None:
+    """Raise for latent moments [L, n] that are not numbers."""
+    finite = np.isfinite(mean + variance).all(axis=0)
+    if not finite.all():
+        raise NumericalError(
+            f"the prediction for row {int(np.argmin(finite))} of X is not finite: its kernel values are "
+            "beyond the range of numbers; check the row, or fit with tighter kernel bounds"
+        )
+
+
 class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """Predictions of a fitted classifier for new rows; subclasses say how rows become features."""
 
@@ -99,29 +109,20 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMet
     def _latent_moments(self, X: InputRows, offset: InputOffset) -> tuple[Array, Array]:
         """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
         with self.compute_context() as threads:
-            parts = [self.latent_moments_at(rows, threads, own) for rows, own in self._chunks(X, offset)]
-        mean, variance = zip(*parts, strict=True)
-        return np.hstack(mean), np.hstack(variance)
-
-    def latent_moments_at(
-        self, features: ArrayOrSparse, threads: Threads, offset: Array | None = None
-    ) -> tuple[Array, Array]:
-        """Mean and variance [L, n] of the latent functions at checked features [n, d]."""
-        mean, variance = self._fitted.model_.latent_moments(features, threads.map, offset=offset)
-        finite = np.isfinite(mean + variance).all(axis=0)
-        if not finite.all():
-            raise NumericalError(
-                f"the prediction for row {int(np.argmin(finite))} of X is not finite: its kernel values "
-                "are beyond the range of numbers; check the row, or fit with tighter kernel bounds"
-            )
+            moments, each = self._fitted.model_.latent_moments, threads.map
+            parts = [moments(rows, each, offset=own) for rows, own in self._chunks(X, offset)]
+        mean, variance = (np.hstack(part) for part in zip(*parts, strict=True))
+        _require_finite(mean, variance)
         return mean, variance
 
     def moments_and_log_proba(
         self, features: ArrayOrSparse, threads: Threads
     ) -> tuple[Array, Array, Array]:
         """Latent mean and variance [L, n] and log probabilities [n, C] at checked features [n, d]."""
-        mean, variance = self.latent_moments_at(features, threads)
-        return mean, variance, self._fitted.model_.likelihood.predict_log_proba(mean, variance)
+        model = self._fitted.model_
+        mean, variance = model.latent_moments(features, threads.map)
+        _require_finite(mean, variance)
+        return mean, variance, model.likelihood.predict_log_proba(mean, variance)
 
     @by_rows
     def predict_log_proba(self, X: InputRows, *, offset: InputOffset = None) -> Array:

@@ -30,7 +30,7 @@ from cavity.inference.converge import NOT_SCORED
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.leaves import LocalStreamUpdate
 from cavity.inference.optimizers import Adam, Optimizer
-from cavity.inference.start import chosen_start, require_memory_for_leaves
+from cavity.inference.start import require_memory_for_leaves
 from cavity.inference.streaming import Stream, StreamSettings, absorb
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.train import make_rule
@@ -306,14 +306,7 @@ class StreamingGPClassifier(SparseGPClassifier):
                 posterior, seen = self.model_.whole_posterior, self._weight_seen
         else:
             scaling = backend.learn_scaling(chunk, config.scaling)
-            start = chosen_start(
-                chunk,
-                scaling,
-                config,
-                kernel=self.kernel,
-                inducing_points=self._own_points(),
-                routing=routing,
-            )
+            start = self._start(chunk, scaling, config, routing)
             space, leaves = start.space, start.leaves
         # Inducing points follow the rows: they are exchanged for rows, not moved by steps.
         space = replace(space, learn_inducing=False)

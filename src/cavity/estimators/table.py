@@ -176,8 +176,8 @@ class TableClassifier(TransformerMixin, GPPredictor):
         check_place(self.estimator, X)
         client = self.estimator.client if fits_on_cluster(self.estimator) else None
         table, target, weight = training_table(X, y, sample_weight, client)
-        judges = validation_table(X_val, y_val, sample_weight_val, y, client)
-        if judges is not None and isinstance(self.estimator, GFITCClassifier):
+        validation = validation_table(X_val, y_val, sample_weight_val, y, client)
+        if validation is not None and isinstance(self.estimator, GFITCClassifier):
             raise TypeError(
                 "X_val has no use for GFITCClassifier, which has no training steps that validation rows "
                 "could judge; leave X_val out, or use SEPClassifier"
@@ -186,17 +186,13 @@ class TableClassifier(TransformerMixin, GPPredictor):
             raise SourceError(f"{table.name} has one row (n_samples=1); rows of two classes are needed")
         with rollback_on_error(self):  # columns and classifier must be of the same table
             self._learn_columns(table, target, weight)
-            self._train(table, judges)
+            self._train(table, validation)
         self.note_costs(time.perf_counter() - begun)
         return self
 
     def _learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
         """Learn the columns and the classes; the first half of a fit."""
-        self.preprocessor_ = TablePreprocessor(
-            max_categories=self.max_categories,
-            drop_features=tuple(self.drop_features),
-            categorical_features=tuple(self.categorical_features),
-        )
+        self.preprocessor_ = self._new_preprocessor()
         scan = self.preprocessor_.learn(table, target, weight)
         assert scan is not None
         if isinstance(table, ArrayTable):
@@ -214,26 +210,26 @@ class TableClassifier(TransformerMixin, GPPredictor):
         if scan.weightless:
             self.notes_.append(f"{scan.weightless:,} rows of weight 0 are left out")
 
-    def _train(self, table: Table, judges: LabelledTable | None = None) -> None:
+    def _train(self, table: Table, validation: LabelledTable | None = None) -> None:
         """Train the classifier on the columns that were learned; the second half of a fit.
 
-        judges: validation rows of the user's own.
+        validation: validation rows of the user's own.
         """
-        classifier = SEPClassifier(random_state=0) if self.estimator is None else clone(self.estimator)
+        classifier = self._new_classifier()
         rows = self.preprocessor_, self.labels_, self.weight_
         if fits_on_cluster(classifier):
             from cavity.engines.dask.tables import TablePieces  # Dask is an extra
 
             pieces = TablePieces(table, *rows, classifier.client)
-            effects = self._learn_effects(classifier, pieces, has_judges=judges is not None)
-            classifier.fit(pieces.lazy_table(effects), **self._validation(judges, effects))
+            effects = self._learn_effects(classifier, pieces, validates=validation is not None)
+            classifier.fit(pieces.lazy_table(effects), **self._validation_options(validation, effects))
             classifier = classifier.to_local()
         else:
             if self.target_encoding is not False:  # which takes several passes
                 table = self.preprocessor_.read_once(table)
             over_rows = TablePass(table, self.preprocessor_.typed, self.labels_, self.weight_)
-            effects = self._learn_effects(classifier, over_rows, has_judges=judges is not None)
-            options = self._validation(judges, effects)
+            effects = self._learn_effects(classifier, over_rows, validates=validation is not None)
+            options = self._validation_options(validation, effects)
             with training_rows(
                 table, *rows[:2], weight=self.weight_, effects=effects, folder=self.cache_dir
             ) as source:
@@ -245,13 +241,23 @@ class TableClassifier(TransformerMixin, GPPredictor):
             self.preprocessor_.notes_ += effect_notes(self.preprocessor_.effects_)
         self.keep(classifier)
 
-    def _validation(
-        self, judges: LabelledTable | None, effects: LearnedEffects | None
+    def _new_preprocessor(self) -> TablePreprocessor:
+        return TablePreprocessor(
+            max_categories=self.max_categories,
+            drop_features=tuple(self.drop_features),
+            categorical_features=tuple(self.categorical_features),
+        )
+
+    def _new_classifier(self) -> SparseGPClassifier:
+        return SEPClassifier(random_state=0) if self.estimator is None else clone(self.estimator)
+
+    def _validation_options(
+        self, validation: LabelledTable | None, effects: LearnedEffects | None
     ) -> dict[str, ArraySource]:
         """Validation rows as the argument that the classifier takes; they see what new rows see."""
-        if judges is None:
+        if validation is None:
             return {}
-        table, target, weight = judges
+        table, target, weight = validation
         preprocessor = copy(self.preprocessor_)
         preprocessor.effects_ = [] if effects is None else effects.chosen(None)
         warn_of_new_columns(preprocessor, table, target, weight)
@@ -288,7 +294,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         return self
 
     def _learn_effects(
-        self, classifier: SparseGPClassifier, over_rows: Pass, *, has_judges: bool
+        self, classifier: SparseGPClassifier, over_rows: Pass, *, validates: bool
     ) -> LearnedEffects | None:
         """The value effects of the columns, or None if there are none to use or to choose from."""
         if self.target_encoding is False:
@@ -297,7 +303,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         n_rows = int(labels.counts.sum())
         n_features = preprocessor.n_features_out_
         plan = classifier._plan(
-            n_rows, n_features, labels.values, (COLUMNS, EFFECTS, PAIRS), has_judges=has_judges
+            n_rows, n_features, labels.values, (COLUMNS, EFFECTS, PAIRS), validates=validates
         )
         if self.target_encoding == "auto" and not plan.chooses_features:
             return None

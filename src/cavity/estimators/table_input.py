@@ -167,11 +167,11 @@ def validation_table(
             raise ValueError("X_val without y_val; pass both, or neither")
         y = target
     try:
-        judges = training_table(X, y, sample_weight, client)
-        judges.check_columns()
+        validation = training_table(X, y, sample_weight, client)
+        validation.check_columns()
     except (SourceError, TypeError) as error:
         raise type(error)(f"X_val: {error}") from error
-    return judges
+    return validation
 
 
 def _with_column(

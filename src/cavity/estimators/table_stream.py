@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import clone
 
 from cavity.data.effect_counts import TablePass
 from cavity.data.effect_learning import LearnedEffects, effect_notes, learn_effects, refined
 from cavity.data.encoded import EncodedRows, encoded_rows, joined_rows
 from cavity.data.labelled import LabelledRows, labelled_rows
 from cavity.data.labels import Classes, LabelScan
-from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable
 from cavity.data.weights import checked_class_factors
 from cavity.errors import SourceError
-from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.streaming import StreamingGPClassifier, check_chunk
 from cavity.estimators.table_input import LABELS, check_width, fits_on_cluster, is_dask, training_table
 from cavity.inference.config import FEWEST_ROWS_TO_HOLD_OUT
@@ -135,11 +132,7 @@ def _learn(
 ) -> None:
     """Learn the columns and the classes from the first chunk."""
     others = [name for name in (target, weight) if name is not None]
-    model.preprocessor_ = TablePreprocessor(
-        max_categories=model.max_categories,
-        drop_features=tuple(model.drop_features),
-        categorical_features=tuple(model.categorical_features),
-    )
+    model.preprocessor_ = model._new_preprocessor()
     try:
         model.preprocessor_.fit(table.table.drop_columns(others))
     except SourceError as error:
@@ -168,12 +161,8 @@ def _continued(
     model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None
 ) -> StreamingGPClassifier:
     """The classifier after some more rows; the one before stays as it is."""
-    if "estimator_" in vars(model):
-        classifier = copy(model.estimator_)
-    elif model.estimator is not None:
-        classifier = clone(model.estimator)
-    else:
-        classifier = SEPClassifier(random_state=0)
+    is_fitted = "estimator_" in vars(model)
+    classifier = copy(model.estimator_) if is_fitted else model._new_classifier()
     if not isinstance(classifier, StreamingGPClassifier):
         raise AttributeError(f"{type(classifier).__name__} has no partial_fit; use SEPClassifier")
     classifier.__dict__.pop("feature_names_in_", None)  # the features come without names
