@@ -96,7 +96,7 @@ class FitPlan(NamedTuple):
 class SparseGPClassifier(ConfiguredClassifier):
     """A Gaussian process classifier on inducing points; subclasses choose method and parameters."""
 
-    fits_on_cluster: ClassVar[bool] = False
+    _on_cluster: ClassVar[bool] = False
     """Whether the rows of a fit are on a Dask cluster."""
 
     def fit(
@@ -127,9 +127,9 @@ class SparseGPClassifier(ConfiguredClassifier):
         validation: rows, labels and weights of the user's own validation rows, if there are any.
         """
         self._check_parameters()
-        if offset is not None and self.mean_function is not None:
+        if offset is not None and self._given_mean is not None:
             raise ValueError(
-                f"offset and mean_function={self.mean_function!r} both say what is added to the latent "
+                f"offset and mean_function={self._given_mean!r} both say what is added to the latent "
                 "values; leave one of them out"
             )
         if offset is not None and validation[0] is not None:
@@ -233,11 +233,11 @@ class SparseGPClassifier(ConfiguredClassifier):
         self, source: RowSource, config: TrainingConfig, backend: LocalBackend
     ) -> tuple[RowSource, MeanFunction | None]:
         """The rows with what the mean function says of them as offsets, and the mean function."""
-        if self.mean_function is None:
+        if self._given_mean is None:
             return source, None
         assert isinstance(source, Source)
         mean, offset = learn_mean_function(
-            self.mean_function,
+            self._given_mean,
             source,
             self.classes_,
             make_rule(config).likelihood,
@@ -327,7 +327,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         points, weights = self._own_points(), self.class_weight
         posterior = None if problem is None else problem.posterior
         return lambda: fingerprint(
-            config, source, self.kernel, points, weights, posterior, validation, self.mean_function
+            config, source, self.kernel, points, weights, posterior, validation, self._given_mean
         )
 
     def _store(

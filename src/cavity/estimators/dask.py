@@ -182,7 +182,7 @@ def _call_table(
 class DaskClassifier(TrainedGPClassifier):
     """What the Dask classifiers share: rows in shards, passes on workers, lazy predictions."""
 
-    fits_on_cluster: ClassVar[bool] = True
+    _on_cluster: ClassVar[bool] = True
     _local: ClassVar[type[TrainedGPClassifier]]
 
     def __init__(

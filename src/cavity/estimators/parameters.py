@@ -45,10 +45,8 @@ class ConfiguredClassifier(GPPredictor):
     """Constructor parameters that are fields of `TrainingConfig` under the same name."""
 
     kernel: Kernel | None
-    mean_function: BaseEstimator | str | None = None
     n_inducing: int | str
     inducing_points: str | ArrayLike
-    leaves: int | str | BaseEstimator | None = None
     class_weight: ClassWeight
     config: TrainingConfig | ConfigFields | None
     warm_start: bool
@@ -77,7 +75,7 @@ class ConfiguredClassifier(GPPredictor):
                 )
             return self.config
         given = {**self._given_fields(), **(decided or {})}
-        if self.leaves == "auto" and not given.get("n_leaves"):
+        if self._given_leaves == "auto" and not given.get("n_leaves"):
             given["n_local"] = None  # no leaves are tried, or have been chosen
         if self.kernel is not None:
             given["kernel_name"] = None
@@ -115,9 +113,20 @@ class ConfiguredClassifier(GPPredictor):
         return int(check_random_state(self.random_state).randint(2**31))
 
     @property
+    def _given_mean(self) -> BaseEstimator | str | None:
+        """The parameter `mean_function`, if there is one."""
+        return vars(self).get("mean_function")
+
+    @property
+    def _given_leaves(self) -> int | str | BaseEstimator | None:
+        """The parameter `leaves`, if there is one."""
+        return vars(self).get("leaves")
+
+    @property
     def _router(self) -> BaseEstimator | None:
         """The user's own estimator that says which leaf a row falls into, if there is one."""
-        return None if isinstance(self.leaves, (Integral, str)) else self.leaves
+        leaves = self._given_leaves
+        return None if isinstance(leaves, (Integral, str)) else leaves
 
     @property
     def _given_points(self) -> ArrayLike | None:

@@ -72,7 +72,7 @@ def entrants(
         if given.get("kernel_name", "auto") == "auto":
             free.add("kernel_name")
         # Points, kernels and mean functions of the user's own are for the columns alone.
-        own = model._given_points is not None or model.mean_function is not None
+        own = model._given_points is not None or model._given_mean is not None
         if len(feature_sets) > 1 and not given.get("feature_set") and not own:
             free.add("feature_set")
     else:

@@ -61,7 +61,7 @@ def is_dask(X: InputRows) -> bool:
 
 def fits_on_cluster(estimator: SparseGPClassifier | None) -> TypeGuard[DaskClassifier]:
     """Whether a classifier is one of Dask, found out without importing Dask."""
-    return isinstance(estimator, SparseGPClassifier) and estimator.fits_on_cluster
+    return isinstance(estimator, SparseGPClassifier) and estimator._on_cluster
 
 
 def check_place(estimator: SparseGPClassifier | None, X: InputRows) -> None:
