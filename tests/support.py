@@ -294,11 +294,9 @@ def make(kind, *args, **fields):
 
 def recalibrate(classifier, inverse_temperature, residual_variance_scale):
     """Give a fitted classifier another calibration, as a fit would have stored it."""
-    numbers = {
-        "inverse_temperature": inverse_temperature,
-        "residual_variance_scale": residual_variance_scale,
-    }
-    classifier.model_ = replace(classifier.model_, **numbers)
-    for name, value in numbers.items():
-        setattr(classifier, f"{name}_", value)
+    classifier.model_ = replace(
+        classifier.model_,
+        inverse_temperature=inverse_temperature,
+        residual_variance_scale=residual_variance_scale,
+    )
     return classifier

@@ -108,6 +108,11 @@ def test_options_that_mean_nothing(folder, tmp_path, options, words):
     refused(fit(folder / "flights.csv", tmp_path, *options), words)
 
 
+def test_class_weights_of_a_target_that_is_not_there(folder, tmp_path):
+    result = fit(folder / "flights.csv", tmp_path, "--class-weight", "yes=2", target="delaid")
+    refused(result, "has no column 'delaid'; did you mean 'delayed'?")
+
+
 @pytest.mark.parametrize("options", [["--seed", "-1"], ["--method", "svm"], ["--colour", "red"]])
 def test_usage_errors(folder, tmp_path, options):
     result = fit(folder / "flights.csv", tmp_path, *options)

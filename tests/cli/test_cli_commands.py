@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from numpy.testing import assert_array_equal
 from scipy.special import ndtr, ndtri
 from typer.testing import CliRunner
 
 import cavity
+from cavity import SEPClassifier
 from cavity.cli.app import app
 from cavity.errors import ModelFileError
 from cavity.estimators import endings
@@ -50,6 +52,17 @@ def test_fit_tells_machines_what_it_did(folder):
     assert summary["training"]["rows"] == 400
     assert summary["training"]["iterations"] <= 30
     assert summary["relevance"][0]["share"] > 0.1
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_fit_is_the_fit_that_python_users_call(folder):
+    ours = cavity.load(folder / "flights.cavity")
+    inside = SEPClassifier(n_inducing=8, max_epochs=30.0, random_state=0)
+    theirs = TableClassifier(inside).fit(folder / "flights.csv", "delayed")
+    frame = flights(100, seed=6)
+    assert_array_equal(ours.predict_proba(frame), theirs.predict_proba(frame))
+    assert vars(ours).keys() == vars(theirs).keys()
+    assert ours.fit_seconds_ > ours.estimator_.fit_seconds_
 
 
 def test_a_parameter_at_a_bound_is_said_in_one_line(folder, tmp_path, monkeypatch):

@@ -112,7 +112,7 @@ def test_training_rows_keep_the_contract_of_sources(tmp_path, max_memory):
     frame.loc[3, "delayed"] = None
     table = open_table(frame)
     fitted = small()
-    fitted.learn_columns(table, "delayed")
+    fitted._learn_columns(table, "delayed")
     rows = training_rows(
         table, fitted.preprocessor_, fitted.labels_, max_memory=max_memory, folder=tmp_path
     )

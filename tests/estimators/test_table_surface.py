@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -13,6 +13,7 @@ from cavity import NumericalError, SEPClassifier, SourceError, TableClassifier
 from cavity.data.table import open_table
 from cavity.estimators.table_input import as_table
 from cavity.estimators.table_prediction import predictions
+from cavity.gp.model import Model
 from flights_table import flights
 
 NEW = flights(60, seed=1)
@@ -63,6 +64,24 @@ def test_predictions_that_are_not_finite_are_refused(monkeypatch):
         list(predictions(found, as_table(NEW)))
 
 
+def test_the_row_whose_prediction_is_not_finite_is_named_by_its_number_in_the_table(monkeypatch):
+    found = small().fit(flights(80), "delayed")
+    moments, sizes = Model.latent_moments, []
+
+    def broken_in_the_third_chunk(model, X, *args, **options):
+        mean, variance = moments(model, X, *args, **options)
+        sizes.append(len(X))
+        if len(sizes) == 3:
+            mean[0, 5] = np.nan
+        return mean, variance
+
+    monkeypatch.setattr("cavity.data.table.CHUNK_ROWS", 20)
+    monkeypatch.setattr(Model, "latent_moments", broken_in_the_third_chunk)
+    with pytest.raises(NumericalError, match="row 45 of X is not finite"):
+        found.predict_proba(NEW)
+    assert sizes == [20, 20, 20]
+
+
 def test_validation_rows_may_have_another_decimal_sign(tmp_path):
     """Their numbers are those that they are, not those that the signs of the training table mean."""
     frame, judges = flights(200)[["hour", "distance", "delayed"]], NEW[["hour", "distance", "delayed"]]
@@ -76,6 +95,12 @@ def test_validation_rows_may_have_another_decimal_sign(tmp_path):
         for name, decimal in (("v.csv", "."), ("commas.csv", ","))
     ]
     assert losses[0] == losses[1]
+
+
+def test_rows_of_tables_have_no_offsets(model):
+    for method in (model.predict_proba, model.latent_mean_and_variance, model.sample_latent):
+        with pytest.raises(ValueError, match="offset is not for TableClassifier"):
+            method(NEW, offset=np.zeros(60))
 
 
 def test_predictions_of_a_whole_table_say_the_same(model):
@@ -95,6 +120,8 @@ def test_learned_attributes_are_there_after_a_fit_and_not_before(model):
         "race_",
         "kernel_",
         "inducing_points_",
+        "mean_function_",
+        "mean_coefficient_",
         "inverse_temperature_",
         "residual_variance_scale_",
         "validation_log_loss_",
@@ -107,7 +134,7 @@ def test_learned_attributes_are_there_after_a_fit_and_not_before(model):
         "history_",
     ]
     for name in names:
-        assert getattr(model, name) is getattr(model.estimator_, name)
+        assert_equal(getattr(model, name), getattr(model.estimator_, name))
         assert not hasattr(small(), name)
     with pytest.raises(NotFittedError):
         _ = small().relevance_

@@ -72,7 +72,6 @@ def test_every_part_of_a_model_has_its_shape():
         "model_.scaling.centre",
         "model_.scaling.scale",
         "model_.scaling.bend",
-        "inducing_points_",
     ):
         for change in (lambda a: a[..., :-1], lambda a: a[None], lambda a: np.full_like(a, np.nan)):
             model = without_rows(fitted())
@@ -124,8 +123,6 @@ def without_rows(model):
         ("classes_", np.array([1, 1]), "not all different"),
         ("classes_", np.array([0, 1, 2]), "number of latent functions"),
         ("n_features_in_", 3, "number of features"),
-        ("inverse_temperature_", 2.0, "inverse temperature"),
-        ("residual_variance_scale_", 2.0, "residual variance scale"),
         ("history_", [1.0], "history_ of the wrong kind"),
         ("config_", None, "config_ of the wrong kind"),
         ("_stream", 1, "do not go together"),

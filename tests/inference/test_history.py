@@ -100,6 +100,20 @@ def test_a_stream_is_reported_too():
     assert callback.entries == model.history_
 
 
+def test_a_reporter_hears_once_how_many_rows_a_fit_has():
+    class Counting(Heard):
+        rows = ()
+
+        def begin(self, n_rows):
+            assert self.entries == []
+            self.rows = (*self.rows, n_rows)
+
+    callback = Counting()
+    with reporting(callback):
+        SEPClassifier(n_inducing=5, batch_size=50, max_epochs=2, random_state=0).fit(X, Y)
+    assert callback.rows == (len(X),)
+
+
 def test_the_innermost_reporter_hears_and_only_inside_its_block():
     outer, inner = Heard(), Heard()
     assert current_reporter() is None

@@ -96,7 +96,7 @@ def _learn(model: TableClassifier, table: Table, weight: str | None, watcher: Wa
 
 def _check_options(request: FitRequest) -> None:
     for field in fields(request):
-        if field.name not in _FOLLOWED and getattr(request, field.name) != field.default:
+        if field.name not in _FOLLOWED and vars(request)[field.name] != field.default:
             option = f"--{field.name.replace('_', '-')}"
             raise CommandError(
                 f"{option} cannot be used with --continue-from, which keeps the settings of the model; "

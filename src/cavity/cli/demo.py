@@ -77,8 +77,6 @@ def run(
     )
     baseline = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
     with progress_shown(quiet) as watcher, reporting(watcher):
-        watcher.n_rows = len(train)
-        watcher.stage("choosing initial parameters")
         model.fit(X, _CLASSES[y.astype(int)])
 
     counts = np.bincount(y)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -18,6 +17,8 @@ from cavity.cli.inspect import course, description, score_line
 from cavity.cli.io import STDIN, checked_output, opened_table, print_json
 from cavity.cli.options import FitRequest, KernelName, Method, Reading, ScalingName
 from cavity.cli.progress import progress_shown
+from cavity.data.labelled import weighted_rows
+from cavity.data.labels import TableLabelScan
 from cavity.data.table import Table
 from cavity.errors import ModelFileError
 from cavity.estimators.base import SparseGPClassifier
@@ -25,6 +26,7 @@ from cavity.estimators.gfitc import GFITCClassifier
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.svi import SVIClassifier
 from cavity.estimators.table import TableClassifier
+from cavity.estimators.table_input import LabelledTable
 from cavity.inference.checkpoint_file import race_file
 from cavity.inference.history import reporting
 from cavity.text import listed
@@ -79,7 +81,7 @@ def _fit(
     output: Path,
     settings: Settings,
 ) -> None:
-    held_out, started = None, time.perf_counter()
+    held_out = None
     if request.holdout is not None:
         table, held_out = holdout_parts(table, request.holdout, request.seed)
     model = TableClassifier(
@@ -87,17 +89,15 @@ def _fit(
         categorical_features=tuple(request.categorical or ()),
         cache_dir=str(output.parent),
     )
-    with progress_shown(settings.quiet) as watcher:
+    with progress_shown(settings.quiet) as watcher, reporting(watcher):
         watcher.stage(f"reading {table.name}")
-        model.learn_columns(table, target, request.weight)
-        classes = model.labels_.values
-        parameters["class_weight"] = parsed_class_weight(request.class_weight or (), classes)
+        if request.class_weight:
+            rows = LabelledTable(table, target, request.weight)
+            parameters["class_weight"] = parsed_class_weight(request.class_weight, rows)
         if not request.resume:
             _remove_unfinished(request)  # those of an earlier fit, with --force
-        watcher.n_rows = int(model.labels_.counts.sum())
-        watcher.stage(f"choosing initial parameters for {watcher.n_rows:,} rows")
-        with reporting(watcher), _estimator(request, parameters) as model.estimator:
-            stopped = _train_and_save(model, table, output, started)
+        with _estimator(request, parameters) as model.estimator:
+            stopped = _fit_and_save(model, table, target, request.weight, output)
     for note in model.notes_:
         say(note)
     summary = told(model, request.output, settings)
@@ -126,16 +126,17 @@ def told(model: TableClassifier, path: str, settings: Settings) -> JsonObject:
     return summary
 
 
-def _train_and_save(model: TableClassifier, table: Table, output: Path, started: float) -> int | None:
-    """Train a model and write it; if a signal ends the training early, as far as it has come.
+def _fit_and_save(
+    model: TableClassifier, table: Table, target: str, weight: str | None, output: Path
+) -> int | None:
+    """Fit a model and write it; if a signal ends the training early, as far as it has come.
 
     Returns the number of the signal.
     """
     with ending_early() as first:
-        model.train(table)
+        model.fit(table, target, weight)
         first.is_only_noted = True  # nothing that was learned is lost any more
         stopped = first.number
-        model.note_costs(time.perf_counter() - started)
         if stopped is not None and not model.estimator_.n_iter_ and output.exists():
             # A model of an earlier process is there, and this one has not come as far.
             raise SignalledError(stopped, f"{output} stays as it was; --resume goes on")
@@ -236,19 +237,18 @@ def _number_or_auto(option: str, words: str) -> int | str:
 
 
 def parsed_class_weight(
-    words: Sequence[str], classes: AnyArray
-) -> str | dict[str | int | float | bool, float] | None:
+    words: Sequence[str], rows: LabelledTable
+) -> str | dict[str | int | float | bool, float]:
     """Turn weights of classes as people write them into the parameter of a classifier.
 
-    >>> import numpy
-    >>> parsed_class_weight(["yes=5"], numpy.array(["no", "yes"])), parsed_class_weight([], None)
-    ({'yes': 5.0}, None)
+    >>> from cavity.data.table import open_table
+    >>> rows = LabelledTable(open_table({"late": ["no", "yes", "no"]}), "late", None)
+    >>> parsed_class_weight(["yes=5"], rows)
+    {'yes': 5.0}
     """
-    if not words:
-        return None
     if list(words) == ["balanced"]:
         return "balanced"
-    by_name = {str(value): value for value in classes.tolist()}
+    by_name = {str(value): value for value in _classes_of(rows).tolist()}
     weights = {}
     for word in words:
         name, _, number = word.rpartition("=")
@@ -262,6 +262,17 @@ def parsed_class_weight(
         except ValueError:
             raise CommandError(f"--class-weight {word!r}: {number!r} is not a number") from None
     return weights
+
+
+def _classes_of(rows: LabelledTable) -> AnyArray:
+    """The classes [C] of the rows that have a weight, found in a pass over one or two columns."""
+    rows.check_columns()
+    table, target, weight = rows
+    scan = TableLabelScan(target, table.name, table.typed)
+    for chunk in table.chunks([target] if weight is None else [target, weight]):
+        weighted, _ = weighted_rows(chunk, weight)
+        scan.add(weighted.column(target))
+    return scan.finish().values
 
 
 def _check_checkpoint(request: FitRequest, force: bool) -> None:

@@ -54,7 +54,7 @@ class Settings:
 
     def together(self, other: Settings | None) -> Settings:
         """The settings with what others set as well, which stood before the command's name."""
-        given = {f.name: True for f in fields(self) if getattr(other, f.name, False)}
+        given = {f.name: True for f in fields(self) if other is not None and vars(other).get(f.name)}
         return replace(self, **given)
 
 
@@ -290,8 +290,7 @@ def ending_early() -> Iterator[FirstSignal]:
     except KeyboardInterrupt:
         if first.number is None:
             raise
-        words = "nothing had been learned yet, and nothing was written"
-        raise SignalledError(first.number, words) from None
+        raise SignalledError(first.number) from None
     finally:
         first.is_only_noted = True
         for number in handled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
@@ -102,7 +102,7 @@ def held_out_scores(model: TableClassifier, table: Table, weight: str | None, qu
         return scores_of(model, evaluation(model, table, weight, watcher))
 
 
-def in_a_line(scores: dict[str, Any]) -> str:
+def in_a_line(scores: JsonObject) -> str:
     """The most important scores.
 
     >>> scores = {"nll": 0.5, "error": 0.25, "brier": 0.2, "calibration_error": 0.01, "auc": 0.8}

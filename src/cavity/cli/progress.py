@@ -32,6 +32,11 @@ class Watcher(ABC):
         self._began, self._first_iteration = self._clock(), True
         self._show(f"{printable(words)} …", at_once=True)
 
+    def begin(self, n_rows: int) -> None:
+        """Show that a fit to so many rows begins."""
+        self.n_rows = n_rows
+        self.stage(f"choosing initial parameters for {n_rows:,} rows")
+
     def update(self, iteration: Iteration, share: float | None) -> None:
         """Show an iteration of a fit, which has used that share of its budget."""
         self._show(status(iteration, share, self.n_rows), share, at_once=self._first_iteration)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABCMeta
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from numbers import Integral
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
-from sklearn.gaussian_process.kernels import Kernel
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.routing import Routing
@@ -26,9 +21,8 @@ from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.mean_function import learn_mean_function
-from cavity.estimators.predictor import GPPredictor
+from cavity.estimators.parameters import ConfigFields, ConfiguredClassifier
 from cavity.estimators.racing import (
-    NO_LEAVES,
     OpenFit,
     check_leaves,
     decide,
@@ -42,20 +36,20 @@ from cavity.estimators.state import (
     saved_state,
 )
 from cavity.estimators.validation import (
-    check_common_parameters,
-    check_config,
     source_with_offset,
-    validated_inducing_points,
+    validated_offset,
+    validated_rows,
     validated_source,
     validation_rows,
 )
-from cavity.export.model_file import save
 from cavity.gp.mean_function import MeanFunction
 from cavity.gp.model import Model
+from cavity.gp.relevance import Relevance
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.checkpoint_file import Fingerprint, fingerprint
-from cavity.inference.config import TrainingConfig, resolve
+from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import NOT_SCORED, FitResult, HeldOutScore, converge
+from cavity.inference.fitted import names_of_features
 from cavity.inference.history import Progress
 from cavity.inference.leaves import parameter_gradient
 from cavity.inference.race import RaceDecision
@@ -77,19 +71,16 @@ from cavity.inference.trainer import Problem
 from cavity.typing import (
     AnyArray,
     Array,
-    ClassWeight,
+    ArrayOrSparse,
     InputLabels,
     InputOffset,
     InputRows,
     InputWeights,
-    RandomSeed,
 )
 
 if TYPE_CHECKING:
     from cavity.estimators.streaming import StreamRecord
 
-ConfigFields: TypeAlias = dict[str, Any]
-"""Fields of `TrainingConfig` by name."""
 Validation: TypeAlias = tuple[InputRows, InputLabels, InputWeights]
 """The user's own validation rows: X [n, d], labels [n] and weights [n]; or nothing but None."""
 
@@ -102,23 +93,11 @@ class FitPlan(NamedTuple):
     """Whether it chooses among sets of features, or uses one by name."""
 
 
-class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
+class SparseGPClassifier(ConfiguredClassifier):
     """A Gaussian process classifier on inducing points; subclasses choose method and parameters."""
 
-    _method: ClassVar[str] = "ep"
-    _config_fields: ClassVar[tuple[str, ...]] = ()
-    """Constructor parameters that are fields of `TrainingConfig` under the same name."""
-
-    kernel: Kernel | None
-    n_inducing: int | str
-    inducing_points: str | ArrayLike
-    class_weight: ClassWeight
-    config: TrainingConfig | ConfigFields | None
-    warm_start: bool
-    random_state: RandomSeed
-    n_jobs: int | None
-    verbose: int
-    classes_: AnyArray
+    _on_cluster: ClassVar[bool] = False
+    """Whether the rows of a fit are on a Dask cluster."""
 
     def fit(
         self,
@@ -160,11 +139,11 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             )
         with rollback_on_error(self):
             source, self.classes_ = validated_source(self, X, y, sample_weight)
-            judges = validation_rows(self, *validation)
+            own_rows = validation_rows(self, *validation)
             if offset is not None:
                 source = source_with_offset(source, offset, len(self.classes_))
             with compute_context(thread_count(self.n_jobs)) as threads:
-                result = self._fit_source(source, LocalBackend(threads), judges)
+                result = self._fit_source(source, LocalBackend(threads), own_rows)
         warn_of_ending(self, result)
 
     def _fit_source(
@@ -280,18 +259,18 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         classes: AnyArray,
         feature_sets: tuple[str, ...] = (),
         *,
-        has_judges: bool = False,
+        validates: bool = False,
     ) -> FitPlan:
         """What `fit` would do with rows of these classes [C], as far as it is known without them.
 
-        has_judges: whether the user has validation rows of their own.
+        validates: whether the user has validation rows of their own.
         """
         self._check_parameters()
         self.classes_, self.n_features_in_ = classes, n_features
         config = self._resolve(n_rows, self._seed())
-        if has_judges:
+        if validates:
             config = judged_by_given_rows(self, config)
-        race = has_judges or config.validation_fraction > 0.0
+        race = validates or config.validation_fraction > 0.0
         candidates = entrants(self, config, n_rows, feature_sets) if race else None
         free = frozenset() if candidates is None else candidates.free
         return FitPlan(config, "feature_set" in free or config.feature_set is not None)
@@ -324,88 +303,6 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             inducing_points=self._own_points(),
             routing=routing,
         )
-
-    def _check_parameters(self) -> None:
-        """Raise for parameters with impossible values, and for those that contradict each other."""
-        check_common_parameters(self)
-        check_config(self, self._fields())
-
-    def _resolve(self, n_rows: int, seed: int, decided: ConfigFields | None = None) -> TrainingConfig:
-        """The configuration that the parameters mean for a number of rows.
-
-        decided: fields that a race has decided.
-        """
-        n_classes = len(self.classes_)
-        if isinstance(self.config, TrainingConfig):
-            if (self.config.method, self.config.n_classes) != (self._method, n_classes):
-                raise ValueError(
-                    f"config is for method={self.config.method!r} and {self.config.n_classes} classes; "
-                    f"this is {type(self).__name__} with {n_classes} classes; pass a configuration "
-                    "for these, or config=None"
-                )
-            return self.config
-        given = {**self._given_fields(), **(decided or {})}
-        if vars(self).get("leaves") == "auto" and not given.get("n_leaves"):
-            given["n_local"] = None  # no leaves are tried, or have been chosen
-        if self.kernel is not None:
-            given["kernel_name"] = None
-        points = self._own_points()
-        if points is not None:
-            given["n_inducing"] = len(points)
-        elif self._continues:
-            given["n_inducing"] = len(self.model_.Z)
-        if self._continues:
-            local = self.model_.local
-            given |= NO_LEAVES
-            if local is not None:
-                given |= {"n_leaves": len(local.leaves), "n_local": max(local.leaves.sizes)}
-        return resolve(n_rows, n_classes, method=self._method, seed=seed, **given)
-
-    def _given_fields(self) -> ConfigFields:
-        """Fields that the parameters set, those of a dict `config` included."""
-        further = self.config if isinstance(self.config, dict) else {}
-        return {"n_inducing": self.n_inducing, **self._fields(), **further}
-
-    def _fields(self) -> ConfigFields:
-        """Constructor parameters that are fields of `TrainingConfig`."""
-        parameters = self.get_params(deep=False)
-        given = {name: parameters[name] for name in self._config_fields}
-        if isinstance(self.inducing_points, str):
-            given["inducing_init"] = self.inducing_points
-        if "leaves" in parameters:  # the leaves of an estimator are counted when the rows are there
-            leaves = parameters["leaves"]
-            given["n_leaves"] = leaves if isinstance(leaves, Integral) else None
-        return given
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31))
-
-    @property
-    def _given_mean(self) -> BaseEstimator | str | None:
-        """The parameter `mean_function`, if there is one."""
-        return vars(self).get("mean_function")
-
-    @property
-    def _router(self) -> BaseEstimator | None:
-        """The user's own estimator that says which leaf a row falls into, if there is one."""
-        leaves = vars(self).get("leaves")
-        return None if isinstance(leaves, (Integral, str)) else leaves
-
-    @property
-    def _given_points(self) -> ArrayLike | None:
-        """The user's own inducing points, or None."""
-        return None if isinstance(self.inducing_points, str) else self.inducing_points
-
-    def _own_points(self) -> Array | None:
-        """The user's own inducing points as an array [m, d], or None."""
-        return validated_inducing_points(self._given_points, self.n_features_in_)
-
-    @property
-    def _continues(self) -> bool:
-        """Whether `fit` goes on from an earlier fit."""
-        return self.warm_start and self.__sklearn_is_fitted__()
 
     def _previous_fit(self, n_features: int) -> PreviousFit | None:
         """What a warm start takes over, if this is one."""
@@ -450,10 +347,9 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
     ) -> None:
         """Set the learned attributes."""
         engine, point = result.engine or problem.engine, result.point
-        prior = point.prior
         self.config_ = config
         self.model_ = Model.from_prior(
-            prior,
+            point.prior,
             point.posterior,
             engine.scaling,
             problem.rule.likelihood,
@@ -462,15 +358,11 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             mean_function=mean_function,
             needs_offset=mean_function is None and engine.source.offset is not None,
         )
-        self.kernel_ = prior.kernel
-        self.inducing_points_ = engine.scaling.invert(prior.Z)
         self.race_ = race
         self._store_validation(result.validation or NOT_SCORED)
         self.log_marginal_likelihood_value_ = point.objective
         self.loo_log_proba_ = engine.expanded_to_input_rows(engine.log_predictive)
         self.loo_log_loss_ = -point.mean_log_predictive
-        self.inverse_temperature_ = point.calibration.inverse_temperature
-        self.residual_variance_scale_ = point.calibration.residual_variance_scale
         self.n_iter_ = result.n_iter
         self.history_ = progress.history
         self.fit_seconds_ = progress.seconds + (0.0 if race is None else race.seconds)
@@ -516,6 +408,29 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
             sums = engine.run(Sweep(prior, point.posterior, rule, replace(options, damping=0.0)))
             return point.objective, parameter_gradient(sums, prior, point.posterior).theta
 
+    @property
+    def _fitted(self) -> SparseGPClassifier:
+        check_is_fitted(self, "model_")
+        return self
+
+    def _chunks(self, X: InputRows, offset: InputOffset) -> Iterable[tuple[ArrayOrSparse, Array | None]]:
+        rows = validated_rows(self, X)
+        return [(rows, self._checked_offset(offset, rows.shape[0]))]
+
+    def _checked_offset(self, offset: InputOffset, n_rows: int) -> Array | None:
+        """The user's latent offsets [L, n] of rows to be predicted, if the rows of the fit had any."""
+        if offset is None:
+            return None
+        if not self.model_.needs_offset:
+            raise ValueError(
+                f"offset was passed, but the rows that this {type(self).__name__} was fitted to had "
+                "none; leave it out, or pass offset to fit, too"
+            )
+        return validated_offset(offset, n_rows, len(self.classes_)).T
+
+    def _relevance(self, model: Model) -> Relevance:
+        return Relevance(model, names_of_features(self))
+
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in vars(self)
 
@@ -524,10 +439,6 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
 
     def __setstate__(self, state: State) -> None:
         super().__setstate__(restored_state(state))
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the fitted model to one file that `cavity.load` reads; see `cavity.save`."""
-        save(self, path)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

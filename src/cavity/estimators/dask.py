@@ -6,9 +6,10 @@ import copy
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 try:
     import dask
@@ -35,15 +36,15 @@ from cavity.engines.dask.engine import DaskBackend
 from cavity.engines.dask.shards import ShardedSource
 from cavity.engines.dask.tables import DaskTable
 from cavity.engines.threads import compute_context, thread_count
-from cavity.estimators.base import ConfigFields
 from cavity.estimators.endings import warn_of_ending
+from cavity.estimators.parameters import ConfigFields
+from cavity.estimators.predictor import R
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import State, restored_state, rollback_on_error
 from cavity.estimators.svi import SVIClassifier
 from cavity.estimators.table_prediction import warn_of_new_columns
 from cavity.estimators.trained import TrainedGPClassifier
 from cavity.estimators.validation import validation_rows
-from cavity.gp.uncertainty import Uncertainty
 from cavity.inference.config import TrainingConfig
 from cavity.inference.history import tell
 from cavity.inference.optimizers import Optimizer
@@ -61,8 +62,6 @@ from cavity.typing import (
 if TYPE_CHECKING:
     from cavity.estimators.table import TableClassifier
 
-LazyArray: TypeAlias = "Array | dask.array.Array"
-"""Predictions: a NumPy array, or a lazy Dask array for Dask collections."""
 Prediction: TypeAlias = Any
 """What a method of a classifier predicts: an array, or a tuple of them."""
 
@@ -183,6 +182,7 @@ def _call_table(
 class DaskClassifier(TrainedGPClassifier):
     """What the Dask classifiers share: rows in shards, passes on workers, lazy predictions."""
 
+    _on_cluster: ClassVar[bool] = True
     _local: ClassVar[type[TrainedGPClassifier]]
 
     def __init__(
@@ -316,40 +316,6 @@ class DaskClassifier(TrainedGPClassifier):
         )
         self._training = None
 
-    def latent_mean_and_variance(
-        self, X: InputRows, *, offset: InputOffset = None
-    ) -> tuple[LazyArray, LazyArray]:
-        """Mean and variance of the latent functions; lazy Dask arrays for Dask collections."""
-        mean, variance = self._predicted("latent_mean_and_variance", X, offset)
-        return mean, variance
-
-    def predict_log_proba(self, X: InputRows, *, offset: InputOffset = None) -> LazyArray:
-        """Log probabilities of the classes; lazy for Dask collections."""
-        return self._predicted("predict_log_proba", X, offset)
-
-    def predict_proba(self, X: InputRows, *, offset: InputOffset = None) -> LazyArray:
-        """Probabilities of the classes; lazy for Dask collections."""
-        return self._predicted("predict_proba", X, offset)
-
-    def decision_function(self, X: InputRows, *, offset: InputOffset = None) -> LazyArray:
-        """The score of the classes; lazy for Dask collections."""
-        return self._predicted("decision_function", X, offset)
-
-    def predict(self, X: InputRows, *, offset: InputOffset = None) -> LazyArray:
-        """The most probable class of each row; lazy for Dask collections."""
-        return self._predicted("predict", X, offset)
-
-    def predict_uncertainty(
-        self, X: InputRows, level: float = 0.9, *, offset: InputOffset = None
-    ) -> Uncertainty:
-        """Entropy and intervals of the predictions as on one machine; lazy for Dask collections."""
-        found: Uncertainty = self._predicted("predict_uncertainty", X, offset, level=level)
-        return found
-
-    def ood_score(self, X: InputRows) -> LazyArray:
-        """How far rows are from what was learned; lazy for Dask collections."""
-        return self._predicted("ood_score", X)
-
     def score(self, X: InputRows, y: InputLabels, sample_weight: InputWeights = None) -> float:
         """Mean accuracy; computed on the cluster for Dask collections."""
         if not is_dask_collection(X):
@@ -360,17 +326,15 @@ class DaskClassifier(TrainedGPClassifier):
             return float(right.mean().compute())
         return float(((right * sample_weight).sum() / sample_weight.sum()).compute())
 
-    def _predicted(
-        self, method: str, X: InputRows, offset: InputOffset = None, **options: float
-    ) -> Prediction:
+    def _predicted(self, method: Callable[..., R], X: InputRows, options: dict[str, Any]) -> R:
         check_is_fitted(self)
-        self._refuse_offset(offset)
-        if is_dask_collection(X):
-            self.model_.prior  # noqa: B018  (computed here once: workers may not know a user's kernel)
-            predictor = self._as_local()
-            predictor.n_jobs = 1
-            return lazily(predictor, method, X, **options)
-        return getattr(super(), method)(X, **options)
+        self._refuse_offset(options.pop("offset", None))
+        if not is_dask_collection(X):
+            return super()._predicted(method, X, options)
+        self.model_.prior  # noqa: B018  (computed here once: workers may not know a user's kernel)
+        predictor = self._as_local()
+        predictor.n_jobs = 1
+        return cast(R, lazily(predictor, method.__name__, X, **options))
 
     def to_local(self) -> TrainedGPClassifier:
         """Return the fitted classifier of one machine, which needs no Dask and predicts the same.
@@ -433,7 +397,8 @@ class DaskSEPClassifier(DaskClassifier):
         The cluster to fit on. None starts one on this machine, of `n_jobs` processes, for the fit.
 
     All other parameters and all attributes are those of `SEPClassifier`; `loo_log_proba_` is a lazy Dask
-    array. `to_local` returns a `SEPClassifier` that needs no Dask.
+    array, and so are predictions for Dask collections. `to_local` returns a `SEPClassifier` that needs
+    no Dask.
 
     Examples
     --------

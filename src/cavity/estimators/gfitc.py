@@ -7,7 +7,8 @@ from typing import ClassVar
 from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
-from cavity.estimators.base import ConfigFields, SparseGPClassifier
+from cavity.estimators.base import SparseGPClassifier
+from cavity.estimators.parameters import ConfigFields
 from cavity.inference.config import TrainingConfig
 from cavity.inference.config_checks import check_value, one_of
 from cavity.typing import ClassWeight, RandomSeed

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta, abstractmethod
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import wraps
+from inspect import signature
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import NumericalError
 from cavity.estimators.facts import NotebookRepr
-from cavity.estimators.state import RELEVANCE_CACHE
-from cavity.estimators.validation import validated_offset, validated_rows
+from cavity.estimators.state import RELEVANCE_CACHE, State
+from cavity.export.model_file import save
 from cavity.gp.mean_function import LinearScore
 from cavity.gp.model import Model
 from cavity.gp.relevance import Relevance
 from cavity.gp.uncertainty import Uncertainty, check_level, predictive_uncertainty
-from cavity.inference.fitted import names_of_features
 from cavity.typing import (
     AnyArray,
     Array,
@@ -26,14 +33,66 @@ from cavity.typing import (
     RandomSeed,
 )
 
+if TYPE_CHECKING:
+    from cavity.estimators.base import SparseGPClassifier
 
-class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
-    """What a classifier says of new rows, once it has a fitted model."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
-    n_jobs: int | None
-    model_: Model
+
+def by_rows(method: Callable[P, R]) -> Callable[P, R]:
+    """A method whose prediction for a row does not depend on the other rows of X.
+
+    It is computed by `_predicted` of the estimator, which may do so lazily.
+    """
+    arguments = signature(method)
+
+    @wraps(method)
+    def predict(*args: P.args, **kwargs: P.kwargs) -> R:
+        options = dict(arguments.bind(*args, **kwargs).arguments)
+        predictor, X = options.pop("self"), options.pop("X")
+        return cast(R, predictor._predicted(method, X, options))
+
+    return predict
+
+
+def _require_finite(mean: Array, variance: Array) -> None:
+    """Raise for latent moments [L, n] that are not numbers."""
+    finite = np.isfinite(mean + variance).all(axis=0)
+    if not finite.all():
+        raise NumericalError(
+            f"the prediction for row {int(np.argmin(finite))} of X is not finite: its kernel values are "
+            "beyond the range of numbers; check the row, or fit with tighter kernel bounds"
+        )
+
+
+class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+    """Predictions of a fitted classifier for new rows; subclasses say how rows become features."""
+
     classes_: AnyArray
 
+    @property
+    @abstractmethod
+    def _fitted(self) -> SparseGPClassifier:
+        """The classifier that was fitted to the features; raises `NotFittedError` before a fit."""
+
+    @abstractmethod
+    def _chunks(self, X: InputRows, offset: InputOffset) -> Iterable[tuple[ArrayOrSparse, Array | None]]:
+        """The checked features [t, d] of the rows of X, chunk by chunk, with their offsets [L, t]."""
+
+    @abstractmethod
+    def _relevance(self, model: Model) -> Relevance:
+        """How much each of the inputs that the user knows matters to a model."""
+
+    def _predicted(self, method: Callable[..., R], X: InputRows, options: dict[str, Any]) -> R:
+        """What a method of this class predicts for X, with options."""
+        return method(self, X, **options)
+
+    def compute_context(self) -> AbstractContextManager[Threads]:
+        """Threads for predictions, as many as n_jobs says."""
+        return compute_context(thread_count(self._fitted.n_jobs))
+
+    @by_rows
     def latent_mean_and_variance(
         self, X: InputRows, *, offset: InputOffset = None
     ) -> tuple[Array, Array]:
@@ -49,36 +108,23 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
 
     def _latent_moments(self, X: InputRows, offset: InputOffset) -> tuple[Array, Array]:
         """Mean and variance [L, n] of the L latent functions: one for two classes, else one a class."""
-        check_is_fitted(self)
-        X = validated_rows(self, X)
-        added = self._offset_of(X, offset)
-        with compute_context(thread_count(self.n_jobs)) as threads:
-            return self.latent_moments_at(X, threads, added)
-
-    def latent_moments_at(
-        self, X: ArrayOrSparse, threads: Threads, offset: Array | None = None
-    ) -> tuple[Array, Array]:
-        """Mean and variance [L, n] of the latent functions at rows X [n, d] that have been checked."""
-        mean, variance = self.model_.latent_moments(X, threads.map, offset=offset)
-        finite = np.isfinite(mean + variance).all(axis=0)
-        if not finite.all():
-            raise NumericalError(
-                f"the prediction for row {int(np.argmin(finite))} of X is not finite: its kernel values "
-                "are beyond the range of numbers; check the row, or fit with tighter kernel bounds"
-            )
+        with self.compute_context() as threads:
+            moments, each = self._fitted.model_.latent_moments, threads.map
+            parts = [moments(rows, each, offset=own) for rows, own in self._chunks(X, offset)]
+        mean, variance = (np.hstack(part) for part in zip(*parts, strict=True))
+        _require_finite(mean, variance)
         return mean, variance
 
-    def _offset_of(self, X: ArrayOrSparse, offset: InputOffset) -> Array | None:
-        """The user's latent offsets of rows X [n, d] to be predicted, [L, n]."""
-        if offset is None:
-            return None
-        if not self.model_.needs_offset:
-            raise ValueError(
-                f"offset was passed, but the rows that this {type(self).__name__} was fitted to had "
-                "none; leave it out, or pass offset to fit, too"
-            )
-        return validated_offset(offset, X.shape[0], len(self.classes_)).T
+    def moments_and_log_proba(
+        self, features: ArrayOrSparse, threads: Threads
+    ) -> tuple[Array, Array, Array]:
+        """Latent mean and variance [L, n] and log probabilities [n, C] at checked features [n, d]."""
+        model = self._fitted.model_
+        mean, variance = model.latent_moments(features, threads.map)
+        _require_finite(mean, variance)
+        return mean, variance, model.likelihood.predict_log_proba(mean, variance)
 
+    @by_rows
     def predict_log_proba(self, X: InputRows, *, offset: InputOffset = None) -> Array:
         """Log probabilities [n, C] of the classes, in the order of `classes_`.
 
@@ -86,12 +132,19 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
         methods that predict take it.
         """
         mean, variance = self._latent_moments(X, offset)
-        return self.model_.likelihood.predict_log_proba(mean, variance)
+        return self._fitted.model_.likelihood.predict_log_proba(mean, variance)
 
+    @by_rows
     def predict_proba(self, X: InputRows, *, offset: InputOffset = None) -> Array:
-        """Probabilities [n, C] of the classes, in the order of `classes_`."""
-        return np.exp(self.predict_log_proba(X, offset=offset))
+        """Probabilities [n, C] of the classes, in the order of `classes_`.
 
+        X [n, d] is an array. For a classifier of tables it is what `fit` takes: a data frame, an array,
+        or the path, pattern or URL of files, of which a chunk at a time is read. Classifiers of Dask and
+        of tables return lazy arrays for Dask collections. This holds for all methods that predict.
+        """
+        return np.asarray(np.exp(self.predict_log_proba(X, offset=offset)))
+
+    @by_rows
     def decision_function(self, X: InputRows, *, offset: InputOffset = None) -> Array:
         """A score [n] that rises with the probability of the second class and is 0 at one half.
 
@@ -99,14 +152,16 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
         With three classes or more, scores [n, C]: the log probabilities.
         """
         mean, variance = self._latent_moments(X, offset)
-        return self.model_.likelihood.decision_score(mean, variance)
+        return self._fitted.model_.likelihood.decision_score(mean, variance)
 
+    @by_rows
     def predict(self, X: InputRows, *, offset: InputOffset = None) -> AnyArray:
         """The most probable class of each row [n]."""
         scores = self.decision_function(X, offset=offset)
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
+    @by_rows
     def predict_uncertainty(
         self, X: InputRows, level: float = 0.9, *, offset: InputOffset = None
     ) -> Uncertainty:
@@ -134,22 +189,9 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
         """
         check_level(level)
         mean, variance = self._latent_moments(X, offset)
-        return predictive_uncertainty(self.model_.likelihood, mean, variance, level)
+        return predictive_uncertainty(self._fitted.model_.likelihood, mean, variance, level)
 
-    @property
-    def mean_function_(self) -> LinearScore | BaseEstimator | None:
-        """The classifier whose scores are the mean function, fitted to all rows; None without one."""
-        check_is_fitted(self, "model_")
-        mean = self.model_.mean_function
-        return None if mean is None else mean.classifier
-
-    @property
-    def mean_coefficient_(self) -> float:
-        """The factor on these scores; 0 without a mean function."""
-        check_is_fitted(self, "model_")
-        mean = self.model_.mean_function
-        return 0.0 if mean is None else mean.coefficient
-
+    @by_rows
     def ood_score(self, X: InputRows) -> Array:
         """How far X [n, d] is from what was learned: [n], from 0 (known) to 1 (nothing is known).
 
@@ -159,28 +201,14 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
         Far from all rows it approaches 1 if the kernel decreases to 0 with distance, as RBF, Matérn and
         rational quadratic do.
         """
-        check_is_fitted(self)
-        X = validated_rows(self, X)
-        with compute_context(thread_count(self.n_jobs)) as threads:
-            return np.asarray(self.model_.remaining_variance_share(X, threads.map).mean(axis=0))
+        with self.compute_context() as threads:
+            parts = [self.ood_score_at(rows, threads) for rows, _ in self._chunks(X, None)]
+        return np.concatenate(parts)
 
-    @property
-    def relevance_(self) -> Relevance:
-        """Relevance of each feature with a 90 % band: shares of the latent function's squared slope.
-
-        Its numbers are computed when first asked for. See `cavity.gp.relevance`.
-        """
-        check_is_fitted(self, "model_")
-        cached: tuple[Model, Relevance] | None = self.__dict__.get(RELEVANCE_CACHE)
-        if cached is None or cached[0] is not self.model_:
-            cached = self.model_, Relevance(self.model_, names_of_features(self))
-            self.__dict__[RELEVANCE_CACHE] = cached
-        return cached[1]
-
-    @property
-    def feature_importances_(self) -> Array:
-        """Relevance [d] of the features, which adds up to one."""
-        return np.array(self.relevance_.value)
+    def ood_score_at(self, features: ArrayOrSparse, threads: Threads) -> Array:
+        """`ood_score` [n] at checked features [n, d]."""
+        share = self._fitted.model_.remaining_variance_share(features, threads.map)
+        return np.asarray(share.mean(axis=0))
 
     def sample_latent(
         self,
@@ -194,9 +222,71 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator):
 
         With three classes or more, draws [n, C, n_samples]: the latent functions are independent.
         """
-        check_is_fitted(self)
-        X = validated_rows(self, X)
-        added, rng = self._offset_of(X, offset), check_random_state(random_state)
-        with compute_context(thread_count(self.n_jobs)):
-            samples = self.model_.sample(X, n_samples, rng, offset=added)
+        rng = check_random_state(random_state)
+        with self.compute_context():
+            rows, offsets = zip(*self._chunks(X, offset), strict=True)
+            # Rows with offsets are one chunk.
+            features = rows[0] if len(rows) == 1 else np.vstack(rows)
+            samples = self._fitted.model_.sample(features, n_samples, rng, offset=offsets[0])
         return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The fitted kernel, on scaled features."""
+        return self._fitted.model_.kernel
+
+    @property
+    def inducing_points_(self) -> Array:
+        """Inducing points [m, d] of all rows, in the units of the features."""
+        model = self._fitted.model_
+        return model.scaling.invert(model.Z)
+
+    @property
+    def inverse_temperature_(self) -> float:
+        """The factor on the latent functions that calibration has found; 1 without calibration."""
+        return self._fitted.model_.inverse_temperature
+
+    @property
+    def residual_variance_scale_(self) -> float:
+        """The factor of predictions on the residual variance; 1 without calibration."""
+        return self._fitted.model_.residual_variance_scale
+
+    @property
+    def mean_function_(self) -> LinearScore | BaseEstimator | None:
+        """The classifier whose scores are the mean function, fitted to all rows; None without one."""
+        mean = self._fitted.model_.mean_function
+        return None if mean is None else mean.classifier
+
+    @property
+    def mean_coefficient_(self) -> float:
+        """The factor on these scores; 0 without a mean function."""
+        mean = self._fitted.model_.mean_function
+        return 0.0 if mean is None else mean.coefficient
+
+    @property
+    def relevance_(self) -> Relevance:
+        """Relevance of each feature with a 90 % band: shares of the latent function's squared slope.
+
+        In a table it is that of each column: of its features together, and the effect of a pair of
+        columns counts for both of them. The numbers are computed when first asked for. See
+        `cavity.gp.relevance`.
+        """
+        model = self._fitted.model_
+        cached: tuple[Model, Relevance] | None = vars(self).get(RELEVANCE_CACHE)
+        if cached is None or cached[0] is not model:
+            cached = model, self._relevance(model)
+            self.__dict__[RELEVANCE_CACHE] = cached
+        return cached[1]
+
+    @property
+    def feature_importances_(self) -> Array:
+        """Relevance [d] of the features, or of the columns of a table, which adds up to one."""
+        return np.array(self.relevance_.value)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model to one file that `cavity.load` reads; see `cavity.save`."""
+        save(self, path)
+
+    def __getstate__(self) -> State:
+        state: State = super().__getstate__()
+        return {name: value for name, value in state.items() if name != RELEVANCE_CACHE}

@@ -25,10 +25,10 @@ RELEVANCE_CACHE = "_relevance_cache"
 def saved_state(state: State) -> State:
     """The attributes of an estimator in the form in which they are saved.
 
-    Training rows and caches are left out. The rest is small, plain data: a history is saved as columns,
-    a path and the names of the features as text.
+    Training rows are left out. The rest is small, plain data: a history is saved as columns, a path and
+    the names of the features as text.
     """
-    state = {name: value for name, value in state.items() if name != RELEVANCE_CACHE}
+    state = dict(state)
     if "_training" in state:
         state["_training"] = None
     if "history_" in state:

@@ -18,9 +18,11 @@ from cavity.data.weights import any_weight, validated_sample_weight, weighted_me
 from cavity.engines.local import LocalBackend, LocalEngine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.errors import warn_user
-from cavity.estimators.base import ConfigFields, SparseGPClassifier
+from cavity.estimators.base import SparseGPClassifier
+from cavity.estimators.parameters import ConfigFields
 from cavity.estimators.state import rollback_on_error
 from cavity.estimators.validation import checked_arrays, is_stream
+from cavity.gp.calibration import Calibration
 from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference.config import TrainingConfig
@@ -29,7 +31,7 @@ from cavity.inference.decisions import BATCH_PER_POINT, LEAST_BATCH, STREAM_RATE
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.leaves import LocalStreamUpdate
 from cavity.inference.optimizers import Adam, Optimizer
-from cavity.inference.start import chosen_start, require_memory_for_leaves
+from cavity.inference.start import require_memory_for_leaves
 from cavity.inference.streaming import Stream, StreamSettings, absorb
 from cavity.inference.sweep import SweepOptions
 from cavity.inference.train import make_rule
@@ -258,11 +260,8 @@ class StreamingGPClassifier(SparseGPClassifier):
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
         # A stream goes on with the model of its fit; without one it is the safe model.
         before = self.config_ if self.__sklearn_is_fitted__() else config
-        kept = {
-            name: getattr(before, name)
-            for name in ("residual_scale", "trace_penalty")
-            if not _sets(self.config or {}, name)
-        }
+        model = {"residual_scale": before.residual_scale, "trace_penalty": before.trace_penalty}
+        kept: ConfigFields = {k: v for k, v in model.items() if not _sets(self.config or {}, k)}
         return replace(config, optimizer=optimizer, damping=1.0, **kept)
 
     def _stream_settings(self, config: TrainingConfig, problem: Problem) -> StreamSettings:
@@ -308,14 +307,7 @@ class StreamingGPClassifier(SparseGPClassifier):
                 posterior, seen = self.model_.whole_posterior, self._weight_seen
         else:
             scaling = backend.learn_scaling(chunk, config.scaling)
-            start = chosen_start(
-                chunk,
-                scaling,
-                config,
-                kernel=self.kernel,
-                inducing_points=self._own_points(),
-                routing=routing,
-            )
+            start = self._start(chunk, scaling, config, routing)
             space, leaves = start.space, start.leaves
         # Inducing points follow the rows: they are exchanged for rows, not moved by steps.
         space = replace(space, learn_inducing=False)
@@ -358,8 +350,11 @@ class StreamingGPClassifier(SparseGPClassifier):
         assert isinstance(engine, LocalEngine)  # a chunk is an array
         self._stream, self._weight_seen = record, stream.seen
         self._centre = problem.hyperprior.centre
-        if not self.__sklearn_is_fitted__():
-            self.inverse_temperature_, self.residual_variance_scale_, self.n_iter_ = 1.0, 1.0, 0
+        calibration = Calibration()
+        if self.__sklearn_is_fitted__():
+            calibration = self.model_.calibration
+        else:
+            self.n_iter_ = 0
             self.history_: list[Iteration] = []
         self.config_, self.race_ = config, None
         self._store_validation(NOT_SCORED)  # the score of an earlier fit is not that of this model
@@ -370,11 +365,9 @@ class StreamingGPClassifier(SparseGPClassifier):
             posterior,
             engine.scaling,
             problem.rule.likelihood,
-            inverse_temperature=self.inverse_temperature_,
-            residual_variance_scale=self.residual_variance_scale_,
+            inverse_temperature=calibration.inverse_temperature,
+            residual_variance_scale=calibration.residual_variance_scale,
         )
-        self.kernel_ = prior.kernel
-        self.inducing_points_ = engine.scaling.invert(prior.Z)
         self.log_marginal_likelihood_value_ = np.nan  # the rows before this chunk are gone
         self.loo_log_proba_ = engine.expanded_to_input_rows(engine.log_predictive)
         self.loo_log_loss_ = -weighted_mean(engine.log_predictive, engine.source)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin, TransformerMixin, clone
-from sklearn.utils import Tags, check_random_state
+from sklearn.base import TransformerMixin, clone
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import ArraySource
@@ -30,12 +30,10 @@ from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table
 from cavity.data.weights import check_total_weight, checked_class_factors
 from cavity.engines.local import held_out_numbers
-from cavity.engines.threads import Threads, compute_context, thread_count
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
-from cavity.estimators.facts import NotebookRepr
 from cavity.estimators.gfitc import GFITCClassifier
-from cavity.estimators.learned import LearnedAttributes
+from cavity.estimators.predictor import GPPredictor, R
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.state import rollback_on_error
 from cavity.estimators.table_input import (
@@ -46,31 +44,39 @@ from cavity.estimators.table_input import (
     check_place,
     check_width,
     fits_on_cluster,
-    lazy_on_dask,
+    is_dask,
     training_table,
     validation_table,
 )
 from cavity.estimators.table_prediction import encoded_chunks, warn_of_new_columns
 from cavity.estimators.table_stream import absorb_chunk
-from cavity.export.model_file import save
-from cavity.gp.uncertainty import Uncertainty, check_level, predictive_uncertainty
+from cavity.gp.model import Model
+from cavity.gp.relevance import Relevance
+from cavity.inference.config import TrainingConfig
 from cavity.inference.config_checks import any_of, check_value, is_flag, one_of
+from cavity.inference.history import Iteration
+from cavity.inference.race_records import Race
 from cavity.memory import peak_bytes
 from cavity.typing import (
     AnyArray,
     Array,
     FeatureNames,
     InputLabels,
+    InputOffset,
     InputRows,
     InputWeights,
     IntArray,
-    RandomSeed,
 )
 
 _TARGET_ENCODINGS = any_of(is_flag, one_of("auto", "pairs")), '"auto", True, False or "pairs"'
 
 
-class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAttributes):
+def _learned(name: str, text: str) -> Any:
+    """A property that reads an attribute of the classifier inside; absent before a fit."""
+    return property(lambda table: getattr(table._fitted, name), doc=text)
+
+
+class TableClassifier(TransformerMixin, GPPredictor):
     """A Gaussian process classifier of tables: numbers, strings, truth values, dates, missing cells.
 
     It learns a `TablePreprocessor` and one of cavity's classifiers, both in streaming passes, so that
@@ -170,8 +176,8 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         check_place(self.estimator, X)
         client = self.estimator.client if fits_on_cluster(self.estimator) else None
         table, target, weight = training_table(X, y, sample_weight, client)
-        judges = validation_table(X_val, y_val, sample_weight_val, y, client)
-        if judges is not None and isinstance(self.estimator, GFITCClassifier):
+        validation = validation_table(X_val, y_val, sample_weight_val, y, client)
+        if validation is not None and isinstance(self.estimator, GFITCClassifier):
             raise TypeError(
                 "X_val has no use for GFITCClassifier, which has no training steps that validation rows "
                 "could judge; leave X_val out, or use SEPClassifier"
@@ -179,18 +185,14 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         if table.n_rows == 1:
             raise SourceError(f"{table.name} has one row (n_samples=1); rows of two classes are needed")
         with rollback_on_error(self):  # columns and classifier must be of the same table
-            self.learn_columns(table, target, weight)
-            self.train(table, judges)
+            self._learn_columns(table, target, weight)
+            self._train(table, validation)
         self.note_costs(time.perf_counter() - begun)
         return self
 
-    def learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
+    def _learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
         """Learn the columns and the classes; the first half of a fit."""
-        self.preprocessor_ = TablePreprocessor(
-            max_categories=self.max_categories,
-            drop_features=tuple(self.drop_features),
-            categorical_features=tuple(self.categorical_features),
-        )
+        self.preprocessor_ = self._new_preprocessor()
         scan = self.preprocessor_.learn(table, target, weight)
         assert scan is not None
         if isinstance(table, ArrayTable):
@@ -208,26 +210,26 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         if scan.weightless:
             self.notes_.append(f"{scan.weightless:,} rows of weight 0 are left out")
 
-    def train(self, table: Table, judges: LabelledTable | None = None) -> None:
+    def _train(self, table: Table, validation: LabelledTable | None = None) -> None:
         """Train the classifier on the columns that were learned; the second half of a fit.
 
-        judges: validation rows of the user's own.
+        validation: validation rows of the user's own.
         """
-        classifier = SEPClassifier(random_state=0) if self.estimator is None else clone(self.estimator)
+        classifier = self._new_classifier()
         rows = self.preprocessor_, self.labels_, self.weight_
         if fits_on_cluster(classifier):
             from cavity.engines.dask.tables import TablePieces  # Dask is an extra
 
             pieces = TablePieces(table, *rows, classifier.client)
-            effects = self._learn_effects(classifier, pieces, has_judges=judges is not None)
-            classifier.fit(pieces.lazy_table(effects), **self._validation(judges, effects))
+            effects = self._learn_effects(classifier, pieces, validates=validation is not None)
+            classifier.fit(pieces.lazy_table(effects), **self._validation_options(validation, effects))
             classifier = classifier.to_local()
         else:
             if self.target_encoding is not False:  # which takes several passes
                 table = self.preprocessor_.read_once(table)
             over_rows = TablePass(table, self.preprocessor_.typed, self.labels_, self.weight_)
-            effects = self._learn_effects(classifier, over_rows, has_judges=judges is not None)
-            options = self._validation(judges, effects)
+            effects = self._learn_effects(classifier, over_rows, validates=validation is not None)
+            options = self._validation_options(validation, effects)
             with training_rows(
                 table, *rows[:2], weight=self.weight_, effects=effects, folder=self.cache_dir
             ) as source:
@@ -239,13 +241,23 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
             self.preprocessor_.notes_ += effect_notes(self.preprocessor_.effects_)
         self.keep(classifier)
 
-    def _validation(
-        self, judges: LabelledTable | None, effects: LearnedEffects | None
+    def _new_preprocessor(self) -> TablePreprocessor:
+        return TablePreprocessor(
+            max_categories=self.max_categories,
+            drop_features=tuple(self.drop_features),
+            categorical_features=tuple(self.categorical_features),
+        )
+
+    def _new_classifier(self) -> SparseGPClassifier:
+        return SEPClassifier(random_state=0) if self.estimator is None else clone(self.estimator)
+
+    def _validation_options(
+        self, validation: LabelledTable | None, effects: LearnedEffects | None
     ) -> dict[str, ArraySource]:
         """Validation rows as the argument that the classifier takes; they see what new rows see."""
-        if judges is None:
+        if validation is None:
             return {}
-        table, target, weight = judges
+        table, target, weight = validation
         preprocessor = copy(self.preprocessor_)
         preprocessor.effects_ = [] if effects is None else effects.chosen(None)
         warn_of_new_columns(preprocessor, table, target, weight)
@@ -282,7 +294,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         return self
 
     def _learn_effects(
-        self, classifier: SparseGPClassifier, over_rows: Pass, *, has_judges: bool
+        self, classifier: SparseGPClassifier, over_rows: Pass, *, validates: bool
     ) -> LearnedEffects | None:
         """The value effects of the columns, or None if there are none to use or to choose from."""
         if self.target_encoding is False:
@@ -291,7 +303,7 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         n_rows = int(labels.counts.sum())
         n_features = preprocessor.n_features_out_
         plan = classifier._plan(
-            n_rows, n_features, labels.values, (COLUMNS, EFFECTS, PAIRS), has_judges=has_judges
+            n_rows, n_features, labels.values, (COLUMNS, EFFECTS, PAIRS), validates=validates
         )
         if self.target_encoding == "auto" and not plan.chooses_features:
             return None
@@ -336,6 +348,30 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         """What became of other columns, and of rows that were left out."""
         return self.preprocessor_.notes_
 
+    config_: TrainingConfig = _learned(
+        "config_", "`TrainingConfig`, what every parameter meant in the fit."
+    )
+    race_: Race | None = _learned(
+        "race_", "`Race` of the candidates for what the parameters left open, or None."
+    )
+    validation_log_loss_: float = _learned(
+        "validation_log_loss_", "Mean log loss of held-out rows in nats; NaN if there were none."
+    )
+    validation_standard_error_: float = _learned(
+        "validation_standard_error_", "Standard error of `validation_log_loss_`."
+    )
+    n_validation_rows_: int = _learned("n_validation_rows_", "Number of rows that were held out.")
+    loo_log_proba_: Array = _learned(
+        "loo_log_proba_",
+        "Leave-one-out log probability [n] of the label of each row that has a target and a weight.",
+    )
+    loo_log_loss_: float = _learned("loo_log_loss_", "Mean leave-one-out log loss in nats.")
+    log_marginal_likelihood_value_: float = _learned(
+        "log_marginal_likelihood_value_", "Estimate of log p(y) at the end of the fit."
+    )
+    n_iter_: int = _learned("n_iter_", "Number of iterations.")
+    history_: list[Iteration] = _learned("history_", "List of `Iteration`, the course of the fit.")
+
     def note_costs(self, seconds: float) -> None:
         """Store the time and memory of the fit, for reports."""
         self.fit_seconds_ = seconds
@@ -347,98 +383,36 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
 
     def transform(self, X: InputRows) -> Array:
         """The features [n, d] of a table, as the classifier sees them."""
-        return np.vstack(list(self._chunks(X)))
+        return np.vstack([rows for rows, _ in self._chunks(X, None)])
 
-    def _chunks(self, X: InputRows) -> Iterator[Array]:
-        """The features [t, d] of a table, chunk by chunk."""
+    @property
+    def _fitted(self) -> SparseGPClassifier:
+        check_is_fitted(self, "estimator_")
+        return self.estimator_
+
+    def _chunks(self, X: InputRows, offset: InputOffset) -> Iterator[tuple[Array, None]]:
         check_is_fitted(self)
+        if offset is not None:
+            raise ValueError(
+                "offset is not for TableClassifier, whose rows have none in the fit; leave it out"
+            )
         table = as_table(X)
         check_width(self.preprocessor_, table)
         warn_of_new_columns(self.preprocessor_, table)
         warns = not isinstance(table, FrameTable)
         chunks = encoded_chunks(self.preprocessor_, table, [], warn_unseen=warns)
-        return (chunk.features for chunk in chunks)
+        return ((chunk.features, None) for chunk in chunks)
 
-    @lazy_on_dask
-    def predict_proba(self, X: InputRows) -> Array:
-        """Probabilities [n, C] of the classes, in the order of `classes_`.
+    def _relevance(self, model: Model) -> Relevance:
+        groups = self.preprocessor_.features_of_columns()
+        return Relevance(model, list(groups), list(groups.values()))
 
-        X is what `fit` takes: a data frame, an array, or the path, pattern or URL of files, of which a
-        chunk at a time is read. For a Dask data frame, this and the other predictions are lazy arrays.
-        """
-        return np.exp(self._at(X)[2])
+    def _predicted(self, method: Callable[..., R], X: InputRows, options: dict[str, Any]) -> R:
+        if not is_dask(X):
+            return super()._predicted(method, X, options)
+        from cavity.estimators.dask import predict_table  # Dask is an extra
 
-    @lazy_on_dask
-    def predict_log_proba(self, X: InputRows) -> Array:
-        """Log probabilities [n, C] of the classes."""
-        return self._at(X)[2]
-
-    @lazy_on_dask
-    def predict(self, X: InputRows) -> AnyArray:
-        """The most probable class of each row [n]."""
-        codes = self._at(X)[2].argmax(axis=1)
-        return np.asarray(self.classes_[codes])
-
-    @lazy_on_dask
-    def decision_function(self, X: InputRows) -> Array:
-        """The classifier's score of each row: [n] for two classes, [n, C] for more."""
-        mean, variance, _ = self._at(X)
-        return np.asarray(self.estimator_.model_.likelihood.decision_score(mean, variance))
-
-    @lazy_on_dask
-    def latent_mean_and_variance(self, X: InputRows) -> tuple[Array, Array]:
-        """Posterior mean and variance of the latent function: [n] for two classes, [n, C] for more."""
-        mean, variance, _ = self._at(X)
-        return (mean[0], variance[0]) if len(mean) == 1 else (mean.T, variance.T)
-
-    @lazy_on_dask
-    def predict_uncertainty(self, X: InputRows, level: float = 0.9) -> Uncertainty:
-        """Predictive entropy in nats, split: `total` = `aleatoric` + `epistemic`, each [n].
-
-        The epistemic part is what more rows like these would reduce. `interval.lower` and
-        `interval.upper` [n, C] are the ends of the interval that holds the probability of each class
-        with posterior probability `level`; see `SEPClassifier`.
-        """
-        check_level(level)
-        mean, variance, _ = self._at(X)
-        return predictive_uncertainty(self.estimator_.model_.likelihood, mean, variance, level)
-
-    @lazy_on_dask
-    def ood_score(self, X: InputRows) -> Array:
-        """How far rows are from what was learned: [n], from 0 (known) to 1 (nothing is known)."""
-        check_is_fitted(self)
-        with self.compute_context() as threads:
-            return np.concatenate([self.ood_score_at(rows, threads) for rows in self._chunks(X)])
-
-    def sample_latent(self, X: InputRows, n_samples: int = 1, random_state: RandomSeed = None) -> Array:
-        """Joint draws of the latent function, as those of `SEPClassifier`; O(n²) memory."""
-        features = self.transform(X)
-        with self.compute_context():
-            rng = check_random_state(random_state)
-            samples = self.estimator_.model_.sample(features, n_samples, rng)
-        return np.asarray(samples[0] if len(samples) == 1 else samples.transpose(1, 0, 2))
-
-    def _at(self, X: InputRows) -> tuple[Array, Array, Array]:
-        check_is_fitted(self)
-        with self.compute_context() as threads:
-            parts = [self.moments_and_log_proba(rows, threads) for rows in self._chunks(X)]
-        mean, variance, log_proba = zip(*parts, strict=True)
-        return np.hstack(mean), np.hstack(variance), np.vstack(log_proba)
-
-    def moments_and_log_proba(self, features: Array, threads: Threads) -> tuple[Array, Array, Array]:
-        """Latent mean and variance [L, n] and log probabilities [n, C] at features [n, d], in one go."""
-        mean, variance = self.estimator_.latent_moments_at(features, threads)
-        likelihood = self.estimator_.model_.likelihood
-        return mean, variance, likelihood.predict_log_proba(mean, variance)
-
-    def ood_score_at(self, features: Array, threads: Threads) -> Array:
-        """`ood_score` [n] at features [n, d]."""
-        share = self.estimator_.model_.remaining_variance_share(features, threads.map)
-        return np.asarray(share.mean(axis=0))
-
-    def compute_context(self) -> AbstractContextManager[Threads]:
-        """Threads for `moments_and_log_proba`, as many as the classifier's n_jobs says."""
-        return compute_context(thread_count(self.estimator_.n_jobs))
+        return cast(R, predict_table(self, method.__name__, X, **options))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -447,7 +421,3 @@ class TableClassifier(NotebookRepr, ClassifierMixin, TransformerMixin, LearnedAt
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model, columns and classifier, to one file that `cavity.load` reads."""
-        save(self, path)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
-from functools import wraps
-from inspect import signature
 from numbers import Integral
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +15,7 @@ from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.errors import SourceError
+from cavity.estimators.base import SparseGPClassifier
 from cavity.text import suggestion
 from cavity.typing import InputLabels, InputRows, InputWeights
 
@@ -25,12 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from distributed import Client
 
-    from cavity.estimators.base import SparseGPClassifier
     from cavity.estimators.dask import DaskClassifier
-    from cavity.estimators.table import TableClassifier
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 LABELS, WEIGHTS = "(target)", "(weight)"
 """Names of the columns that labels and weights get which were passed as arrays."""
@@ -68,7 +61,7 @@ def is_dask(X: InputRows) -> bool:
 
 def fits_on_cluster(estimator: SparseGPClassifier | None) -> TypeGuard[DaskClassifier]:
     """Whether a classifier is one of Dask, found out without importing Dask."""
-    return hasattr(estimator, "to_local")
+    return isinstance(estimator, SparseGPClassifier) and estimator._on_cluster
 
 
 def check_place(estimator: SparseGPClassifier | None, X: InputRows) -> None:
@@ -78,22 +71,6 @@ def check_place(estimator: SparseGPClassifier | None, X: InputRows) -> None:
             f"X is a {type(X).__name__} of Dask; to fit on its cluster, wrap a classifier of Dask, as "
             "in TableClassifier(DaskSEPClassifier(client=client)); to fit here, pass X.compute()"
         )
-
-
-def lazy_on_dask(method: Callable[P, R]) -> Callable[P, R]:
-    """A method of a table classifier that returns lazy arrays for a Dask data frame."""
-
-    @wraps(method)
-    def predict(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = signature(method).bind(*args, **kwargs).arguments
-        model, X = (given.pop(name, None) for name in ("self", "X"))
-        if not is_dask(X):
-            return method(*args, **kwargs)
-        from cavity.estimators.dask import predict_table  # Dask is an extra
-
-        return cast(R, predict_table(cast("TableClassifier", model), method.__name__, X, **given))
-
-    return predict
 
 
 def is_array(X: InputRows) -> bool:
@@ -146,6 +123,15 @@ class LabelledTable(NamedTuple):
     weight: str | None
     """Name of the column of weights, if there is one."""
 
+    def check_columns(self) -> None:
+        """Raise if the table lacks one of these columns."""
+        table = self.table
+        for name in (self.target, self.weight):
+            if name is not None and name not in table.columns:
+                raise SourceError(
+                    f"{table.name} has no column {name!r}{suggestion(name, table.columns)}"
+                )
+
 
 def training_table(
     X: InputRows, y: InputLabels, sample_weight: InputWeights, client: Client | None = None
@@ -181,16 +167,11 @@ def validation_table(
             raise ValueError("X_val without y_val; pass both, or neither")
         y = target
     try:
-        judges = training_table(X, y, sample_weight, client)
+        validation = training_table(X, y, sample_weight, client)
+        validation.check_columns()
     except (SourceError, TypeError) as error:
         raise type(error)(f"X_val: {error}") from error
-    for name in (judges.target, judges.weight):
-        if name is not None and name not in judges.table.columns:
-            raise SourceError(
-                f"X_val: {judges.table.name} has no column {name!r}"
-                f"{suggestion(name, judges.table.columns)}"
-            )
-    return judges
+    return validation
 
 
 def _with_column(

@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import clone
 
 from cavity.data.effect_counts import TablePass
 from cavity.data.effect_learning import LearnedEffects, effect_notes, learn_effects, refined
 from cavity.data.encoded import EncodedRows, encoded_rows, joined_rows
 from cavity.data.labelled import LabelledRows, labelled_rows
 from cavity.data.labels import Classes, LabelScan
-from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable
 from cavity.data.weights import checked_class_factors
 from cavity.errors import SourceError
-from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.streaming import StreamingGPClassifier, check_chunk
 from cavity.estimators.table_input import LABELS, check_width, fits_on_cluster, is_dask, training_table
 from cavity.inference.decisions import FEWEST_ROWS_TO_HOLD_OUT
-from cavity.text import suggestion
 from cavity.typing import Array, InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
@@ -42,11 +38,10 @@ def absorb_chunk(
     if is_dask(X) or fits_on_cluster(model.estimator):
         raise TypeError("partial_fit takes the chunks of a stream on one machine; fit runs on a cluster")
     check_chunk(X)
-    table, target, weight = training_table(X, y, sample_weight)
+    chunk = training_table(X, y, sample_weight)
+    chunk.check_columns()
+    table, target, weight = chunk
     assert isinstance(table, FrameTable)
-    for name in (target, weight):
-        if name is not None and name not in table.columns:
-            raise SourceError(f"{table.name} has no column {name!r}{suggestion(name, table.columns)}")
     first = "estimator_" not in vars(model)
     if first:
         _learn(model, table, target, weight, classes)
@@ -137,11 +132,7 @@ def _learn(
 ) -> None:
     """Learn the columns and the classes from the first chunk."""
     others = [name for name in (target, weight) if name is not None]
-    model.preprocessor_ = TablePreprocessor(
-        max_categories=model.max_categories,
-        drop_features=tuple(model.drop_features),
-        categorical_features=tuple(model.categorical_features),
-    )
+    model.preprocessor_ = model._new_preprocessor()
     try:
         model.preprocessor_.fit(table.table.drop_columns(others))
     except SourceError as error:
@@ -170,13 +161,10 @@ def _continued(
     model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None
 ) -> StreamingGPClassifier:
     """The classifier after some more rows; the one before stays as it is."""
-    if "estimator_" not in vars(model):
-        before = SEPClassifier(random_state=0) if model.estimator is None else clone(model.estimator)
-    else:
-        before = copy(model.estimator_)
-    if not hasattr(before, "partial_fit"):
-        raise AttributeError(f"{type(before).__name__} has no partial_fit; use SEPClassifier")
-    classifier: StreamingGPClassifier = before
+    is_fitted = "estimator_" in vars(model)
+    classifier = copy(model.estimator_) if is_fitted else model._new_classifier()
+    if not isinstance(classifier, StreamingGPClassifier):
+        raise AttributeError(f"{type(classifier).__name__} has no partial_fit; use SEPClassifier")
     classifier.__dict__.pop("feature_names_in_", None)  # the features come without names
     values = model.labels_.values
     known = values if classes is None else np.asarray(classes)

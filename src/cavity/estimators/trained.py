@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
-from cavity.estimators.base import ConfigFields
+from cavity.estimators.parameters import ConfigFields
 from cavity.estimators.streaming import StreamingGPClassifier
 from cavity.inference.config import TrainingConfig
 from cavity.inference.optimizers import Optimizer

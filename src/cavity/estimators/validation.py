@@ -1,17 +1,11 @@
-"""Checks of what a user passes: parameters, rows, labels and inducing points."""
+"""Checks of the rows that a user passes: features, labels, weights, offsets."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
-from numbers import Integral
-from os import PathLike
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, is_classifier
-from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
 from cavity.data import Source
@@ -26,20 +20,6 @@ from cavity.data.opening import (
 from cavity.data.source import ClassWeightedSource, RawRows, with_offset
 from cavity.data.weights import validated_sample_weight
 from cavity.errors import SourceError
-from cavity.inference.config import TrainingConfig
-from cavity.inference.config_checks import (
-    AUTO,
-    NONE,
-    SETTABLE,
-    Condition,
-    any_of,
-    check_fields,
-    check_value,
-    is_flag,
-    number_in,
-    one_of,
-    whole_from,
-)
 from cavity.text import listed
 from cavity.typing import AnyArray, Array, InputLabels, InputOffset, InputRows, InputWeights
 
@@ -107,7 +87,7 @@ def validated_source(
     """The source of rows that X and y mean, weighted, and the classes [C] behind its label codes."""
 
     def validate(X: InputRows, y: InputLabels) -> tuple[InputRows, AnyArray]:
-        _refuse_stream(estimator, X)
+        _refuse_stream(X)
         X, y = checked_arrays(estimator, X, y, reset=True)
         return X, y
 
@@ -205,153 +185,11 @@ def is_stream(X: InputRows) -> bool:
     return isinstance(X, Iterator) and not hasattr(X, "__array__")
 
 
-def _refuse_stream(estimator: SparseGPClassifier, X: InputRows) -> None:
+def _refuse_stream(X: InputRows) -> None:
     """Raise for rows that can be read only once."""
-    if not is_stream(X):
-        return
-    way_out = "read its rows first"
-    if hasattr(estimator, "partial_fit"):
-        way_out = "pass its chunks to partial_fit one after the other"
-    raise TypeError(
-        f"X is a {type(X).__name__}, which can be read once only, and fit goes over its rows many "
-        f"times: {way_out}; rows in a file or beyond memory are a `cavity.data.Source`"
-    )
-
-
-def validated_inducing_points(Z: ArrayLike | None, n_features: int) -> Array | None:
-    """A user's own inducing points [m, d], if any."""
-    if Z is None:
-        return None
-    points = np.array(Z, dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] != n_features or len(points) == 0:
-        raise ValueError(
-            f"inducing_points has shape {points.shape}; it must be (m, {n_features}) with m ≥ 1, one "
-            "row a point in the units of X"
-        )
-    if not np.isfinite(points).all():
-        raise ValueError("inducing_points has NaN or infinite entries; drop or impute those rows")
-    return points
-
-
-def check_common_parameters(estimator: SparseGPClassifier) -> None:
-    """Raise for parameters that are not fields of the configuration and have impossible values."""
-    validated_kernel(estimator.kernel)
-    for name, value in estimator.get_params(deep=False).items():
-        if name in _CONDITIONS:
-            check_value(name, value, _CONDITIONS[name])
-
-
-def check_config(estimator: SparseGPClassifier, fields: Mapping[str, object]) -> None:
-    """Raise for fields of the configuration with impossible values, or that are set twice.
-
-    fields: those that the estimator's own parameters set.
-    """
-    check_fields(fields)
-    if isinstance(estimator.config, TrainingConfig):
-        _check_whole_config(estimator)
-    elif estimator.config is not None:
-        _check_further_fields(estimator, estimator.config, fields)
-
-
-def _check_further_fields(
-    estimator: SparseGPClassifier, config: Mapping[str, object], fields: Mapping[str, object]
-) -> None:
-    """Raise for fields that cannot be set, or that have a parameter of their own."""
-    check_fields(config)
-    taken = {*fields, "n_inducing", "inducing_init"}
-    kind = type(estimator)
-    parameters = inspect.signature(kind).parameters
-    for field in config:
-        if field in SETTABLE and field not in taken:
-            continue
-        names = [name for name in (field, _OTHER_NAMES.get(field)) if name in parameters]
-        way_out = f"set {names[0]} of {kind.__name__} instead" if names else "leave it out"
-        raise ValueError(f"config sets {field!r}; {way_out}")
-
-
-def _check_whole_config(estimator: SparseGPClassifier) -> None:
-    """Raise for parameters that are set although a whole configuration sets them too."""
-    parameters = inspect.signature(type(estimator)).parameters
-    own = (*estimator._config_fields, "n_inducing", "leaves", "max_iter")
-    names = [name for name in own if name in parameters]
-    if isinstance(estimator.inducing_points, str):
-        names.append("inducing_points")
-    given = estimator.get_params(deep=False)
-    for name in names:
-        if given[name] != parameters[name].default:
-            raise ValueError(
-                f"{name}={given[name]!r} and a whole TrainingConfig, which sets it too; "
-                "leave one of them out, or change the configuration by dataclasses.replace"
-            )
-
-
-def _is_points(value: object) -> bool:
-    return value in POINT_STARTS if isinstance(value, str) else value is not None
-
-
-def _is_mean_function(value: object) -> bool:
-    """Whether a parameter is None, "linear" or a classifier as scikit-learn has them."""
-    if value is None or isinstance(value, str):
-        return value in (None, "linear")
-    scored = hasattr(value, "decision_function") or hasattr(value, "predict_proba")
-    return isinstance(value, BaseEstimator) and is_classifier(value) and scored
-
-
-def _routes(value: object) -> bool:
-    """Whether a value can say which leaf a row falls into."""
-    return not isinstance(value, type) and (hasattr(value, "apply") or hasattr(value, "predict"))
-
-
-def _is_class_weight(value: object) -> bool:
-    return isinstance(value, Mapping) or one_of("balanced", None)(value)
-
-
-def _is_instance(*kinds: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kinds)
-
-
-_OTHER_NAMES = {
-    "inducing_init": "inducing_points",
-    "max_epochs": "max_iter",
-    "n_leaves": "leaves",
-    "seed": "random_state",
-}
-"""Parameters of classifiers that set a field of another name."""
-POINT_STARTS = ("kmeans", "random", "greedy")
-_CONDITIONS: dict[str, Condition] = {
-    "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
-    "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
-    "leaves": (
-        any_of(whole_from(1), AUTO, NONE, _routes),
-        'a whole number from 1, "auto", a fitted estimator with apply or predict, or None; for numbers '
-        "of your own, pass DecisionTreeClassifier().fit(X, numbers), which knows them for new rows, too",
-    ),
-    "max_iter": (whole_from(1), "a whole number from 1"),
-    "mean_function": (_is_mean_function, 'None, "linear" or a classifier as scikit-learn has them'),
-    "class_weight": (_is_class_weight, 'a dict, "balanced" or None'),
-    "config": (
-        any_of(NONE, _is_instance(dict, TrainingConfig)),
-        "a dict, a cavity.inference.TrainingConfig or None",
-    ),
-    "warm_start": (is_flag, "True or False"),
-    "window_size": (any_of(number_in(0, open_left=True), NONE), "a positive number or None"),
-    "checkpoint": (any_of(NONE, _is_instance(str, PathLike)), "a path or None"),
-    "random_state": (
-        any_of(whole_from(0), NONE, _is_instance(np.random.RandomState)),
-        "a whole number from 0, a numpy RandomState or None",
-    ),
-    "n_jobs": (
-        lambda value: value is None or (isinstance(value, Integral) and value != 0),
-        "a positive number, -1 for all cores, or None",
-    ),
-    "verbose": (any_of(whole_from(0), is_flag), "a whole number from 0"),
-}
-
-
-def validated_kernel(kernel: object) -> None:
-    """Raise for a kernel that is not a scikit-learn kernel."""
-    if kernel is not None and not isinstance(kernel, Kernel):
+    if is_stream(X):
         raise TypeError(
-            f"kernel={kernel!r} is a {type(kernel).__name__}; pass a kernel object of "
-            "sklearn.gaussian_process.kernels, for instance ConstantKernel(1.0) * RBF(1.0), or None"
+            f"X is a {type(X).__name__}, which can be read once only, and fit goes over its rows many "
+            "times: read its rows first, or pass its chunks to partial_fit one after the other, which "
+            "SEPClassifier has; rows in a file or beyond memory are a `cavity.data.Source`"
         )

@@ -143,6 +143,15 @@ class StageReporter(Reporter, Protocol):
         ...
 
 
+@runtime_checkable
+class RowsReporter(Reporter, Protocol):
+    """A reporter that is also told how many rows a fit has."""
+
+    def begin(self, n_rows: int) -> None:
+        """Called when the rows have been read, before the fit looks for its initial parameters."""
+        ...
+
+
 _reporter: ContextVar[Reporter | None] = ContextVar("cavity_reporter", default=None)
 
 
@@ -245,6 +254,8 @@ class Progress(Clock):
         """Minibatch steps since the last record."""
         self._last_line = -1.0
         self._reporter = current_reporter() if within is None else None
+        if n_rows and isinstance(self._reporter, RowsReporter):
+            self._reporter.begin(n_rows)
         self._bar = notebook_bar(continues=iterations_before > 0) if verbose else None
 
     def record(self, info: StepInfo, epochs: float, share: float | None = None) -> Iteration:
