@@ -67,9 +67,9 @@ def encoded_rows(
     def encoded() -> Iterator[EncodedRows]:
         for rows in labelled_rows(table, *read):
             t, begin = len(rows.codes), rows.first - first
+            if out is not None and begin + t > len(out):
+                raise _changed(len(out))
             X = np.empty((t, d + k), dtype) if out is None else out[begin : begin + t]
-            if len(X) < t:
-                raise _changed(begin + t)
             preprocessor.encode(rows.batch, X[:, :d])
             if effects is not None:
                 effects.encode(rows, X[:, d:])
@@ -79,8 +79,8 @@ def encoded_rows(
 
 
 def _changed(n_rows: int) -> SourceError:
-    """An error for a table that has other rows than when it was opened."""
-    return SourceError(f"the table has changed while it was read: it has {n_rows:,} rows by now")
+    """An error for a table that had this many rows when it was opened, and has not now."""
+    return SourceError(f"the table has changed while it was read: {n_rows:,} rows were expected")
 
 
 def joined_rows(parts: Iterable[EncodedRows]) -> EncodedRows:
@@ -151,7 +151,7 @@ def _in_memory(rows: Iterator[EncodedRows], X: Array, classes: Classes, names: A
         weights += [] if some.weight is None else [some.weight]
         first += len(some.X)
     if first != len(X):
-        raise _changed(first)
+        raise _changed(len(X))
     weight = np.concatenate(weights) if weights else None
     source = ArraySource(X, codes, weight, classes=classes.values, feature_names=names)
     source.is_checked = True  # encoded here, finite and with known codes
