@@ -1,4 +1,4 @@
-"""Tables: seconds to prepare 50,000 × 50 cells, prediction rows a second, memory of Parquet files."""
+"""Tables: seconds to prepare 50,000 × 50 cells, rows predicted a second, memory of Parquet files."""
 
 import json
 import subprocess
@@ -26,6 +26,7 @@ from cavity.data.encoded import training_rows
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.sampling import hashed_rows
 from cavity.data.table import open_table
+from cavity.estimators.table_prediction import encoded_chunks
 
 ROWS, COLUMNS = 50_000, 50
 FILE_ROWS, FEW_COLUMNS = 500_000, 8
@@ -125,19 +126,38 @@ def measured(work: Callable[[], None], rounds: int) -> dict[str, float]:
     return best
 
 
-def predicted(n: int, effects: bool) -> dict[str, float]:
-    """Rows a second of predictions for a data frame with 200 inducing points."""
-    train, new = ordinary(20_000, 0, FEW_COLUMNS), ordinary(n, 1, FEW_COLUMNS).drop(columns="late")
+def predicting(effects: bool) -> TableClassifier:
+    """A model of an ordinary table with 200 inducing points; its fit is short."""
     fixed = {"residual_scale": 1.0, "trace_penalty": 1.0, "kernel_name": "matern32"}
     inside = SEPClassifier(n_inducing=200, scaling="robust", max_epochs=1, random_state=0, config=fixed)
-    model = TableClassifier(inside, target_encoding=effects).fit(train, "late")
-    encoding = measured(partial(model.transform, new), 3)
-    whole = measured(partial(model.predict_proba, new), 3)
+    model = TableClassifier(inside, target_encoding=effects)
+    return model.fit(ordinary(20_000, 0, FEW_COLUMNS), "late")
+
+
+def predicted(model: TableClassifier, rows: pd.DataFrame | Path, n: int) -> dict[str, float]:
+    """Rows a second of predictions for n rows of a data frame or file."""
+    encoding = measured(partial(model.transform, rows), 3)
+    whole = measured(partial(model.predict_proba, rows), 3)
     return {
         "rows_per_second": n / whole["seconds"],
         "encoded_rows_per_second": n / encoding["seconds"],
+        "processor_microseconds_a_row": 1e6 * whole["processor_seconds"] / n,
         "features": float(model.preprocessor_.n_features_out_),
     }
+
+
+def encoded(preprocessor: TablePreprocessor, rows: pd.DataFrame | Path) -> None:
+    """What a prediction does before the classifier: read the rows, look for new values, encode."""
+    for _ in encoded_chunks(preprocessor, open_table(rows), []):
+        pass
+
+
+def sources(frame: pd.DataFrame, folder: Path) -> dict[str, pd.DataFrame | Path]:
+    """The rows as a data frame, and as files in a folder."""
+    csv, parquet = folder / "rows.csv", folder / "rows.parquet"
+    frame.to_csv(csv, index=False)
+    frame.to_parquet(parquet, index=False)
+    return {"data frame": frame, "CSV file": csv, "Parquet file": parquet}
 
 
 def write_folder(folder: Path, n_rows: int) -> None:
@@ -167,18 +187,27 @@ def fitted(n_rows: int, what: str) -> dict[str, float]:
 def run(context: Context) -> None:
     """Columns alone, dirty text and value effects; rows a second; the peak at several sizes."""
     sizes = (1,) if context.quick else (1, 2, 10)
-    context.expect(6 + 2 * len(sizes))
-    rounds = 1 if context.quick else 3
-    with warnings.catch_warnings():
+    context.expect(4 + 3 + 6 + 2 * len(sizes))
+    rounds, n = (1, 50_000) if context.quick else (3, 400_000)
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="cavity-benchmark-") as name:
         warnings.simplefilter("ignore")
+        folder = Path(name)
         frames = {"ordinary": ordinary(), "dirty": dirty()}
-        for name, frame in frames.items():
-            context.note(name, partial(measured, partial(prepared, frame, False), rounds))
+        for kind, frame in frames.items():
+            context.note(kind, partial(measured, partial(prepared, frame, False), rounds))
             work = partial(prepared, frame, True)
-            context.note(f"{name}, with effects", partial(measured, work, rounds))
-        n = 50_000 if context.quick else 400_000
-        context.note("prediction", partial(predicted, n, False))
-        context.note("prediction, with effects", partial(predicted, n, True))
+            context.note(f"{kind}, with effects", partial(measured, work, rounds))
+        new = frames["dirty"].drop(columns="late")
+        preprocessor = TablePreprocessor().fit(new)
+        for place, rows in sources(new, folder).items():
+            work = partial(encoded, preprocessor, rows)
+            context.note(f"dirty, new rows of a {place}", partial(measured, work, rounds))
+        new = ordinary(n, 1, FEW_COLUMNS).drop(columns="late")
+        for effects in (False, True):
+            model = predicting(effects)
+            for place, rows in sources(new, folder).items():
+                label = f"prediction of a {place}{', with effects' if effects else ''}"
+                context.note(label, partial(predicted, model, rows, n))
     for millions in sizes:
         for what in ("columns", "effects"):
             context.note(f"{millions} million rows, {what}", partial(fitted, 1_000_000 * millions, what))

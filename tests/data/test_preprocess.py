@@ -203,6 +203,18 @@ def test_text_in_a_column_of_numbers_is_named_and_missing():
     assert preprocessor.transform({"x": ["1.5"]}).tolist() == [[1.5]]
 
 
+def test_a_batch_whose_text_has_been_read_has_the_same_features():
+    frame = flights().drop(columns="delayed")
+    frame["price"] = [f"$ {k % 7},{k:03d}.5" if k % 9 else "none" for k in range(len(frame))]
+    frame["day"] = frame["date"].dt.strftime("%d.%m.%Y")
+    preprocessor = TablePreprocessor().fit(frame)
+    (batch,) = pa.Table.from_pandas(frame, preserve_index=False).combine_chunks().to_batches()
+    expected = preprocessor.encode(batch)
+    assert preprocessor.features_of_columns()["price"]
+    assert np.array_equal(preprocessor.encode(preprocessor.typed(batch)), expected)
+    assert np.array_equal(preprocessor.transform(frame), expected)
+
+
 @pytest.mark.parametrize("option", ["drop_features", "categorical_features"])
 def test_options_name_columns_that_exist(option):
     with pytest.raises(SourceError, match="did you mean 'hour'"):

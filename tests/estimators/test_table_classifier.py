@@ -123,6 +123,15 @@ def test_training_rows_keep_the_contract_of_sources(tmp_path, max_memory):
         assert loaded.labels.tolist() == (frame["delayed"].dropna() == "yes").astype(int).tolist()
 
 
+@pytest.mark.parametrize("n_rows", [60, 140])
+def test_a_table_that_changes_while_it_is_read_is_refused(n_rows):
+    fitted = small()
+    fitted.learn_columns(open_table(flights(100)), "delayed")
+    rows = training_rows(open_table(flights(n_rows)), fitted.preprocessor_, fitted.labels_)
+    with pytest.raises(SourceError, match="has changed while it was read: 100 rows"), rows:
+        pass
+
+
 def test_too_little_room_on_the_disk_is_said_before(tmp_path, monkeypatch, no_memory):
     usage = type("Usage", (), {"free": 10})
     monkeypatch.setattr("cavity.data.encoded.shutil.disk_usage", lambda path: usage)

@@ -86,6 +86,22 @@ def test_factors_alone_say_the_same_of_a_pass_as_the_covariance(naturals, dtype)
     assert_array_equal(q.mean_in(np.dtype(dtype)), whole.mean.astype(dtype))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_variance_alone_is_that_of_the_projection(naturals, dtype):
+    whole = Posterior.from_naturals(naturals)
+    factors = np.linalg.cholesky(whole.covariance)
+    A = np.random.default_rng(1).normal(size=(5, 4)).astype(dtype)
+    for q in (whole, Posterior.from_factors(whole.mean, factors, np.dtype(dtype))):
+        assert_allclose(q.variance(A), q.project(A)[1], rtol=1e-5 if dtype == np.float32 else 1e-12)
+
+
+def test_variance_of_a_singular_covariance_is_exact_within_rounding():
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
+    S = (basis * [1.0, 0.3, 1e-9, 0.0, 0.0, -1e-17]) @ basis.T
+    q = Posterior(np.zeros((1, 6)), S[None], 0.0, Naturals.zeros(1, 6))
+    assert_allclose(q.variance(basis.T), [[1.0, 0.3, 1e-9, 0.0, 0.0, 0.0]], atol=1e-15)
+
+
 def test_scaling_repeats_every_site(naturals):
     assert_array_equal(naturals.scaled(3.0).precision, 3.0 * naturals.precision)
     assert_array_equal(naturals.scaled(3.0).shift, 3.0 * naturals.shift)

@@ -76,15 +76,25 @@ class Form:
 
     def unreadable(self, array: pa.Array, column: str) -> set[str]:
         """The words of an array that cannot be read, except those that stand for a missing value."""
-        words = text_of(array)
-        if words is None or self.kind == CATEGORICAL:
-            return set()
-        values = self.read(words, column)
-        if values.null_count == words.null_count:
-            return set()
-        _, pc = import_arrow()
-        others = pc.unique(words.filter(values.is_null()).drop_null())
-        return set(others.filter(pc.invert(cells.are_placeholders(others))).to_pylist())
+        return unread_words(array, self.read(array, column))
+
+
+def unread_words(array: pa.Array, values: pa.Array) -> set[str]:
+    """The words of an array [t] that are null in the values [t] that were read from it.
+
+    Those that stand for a missing value are left out.
+
+    >>> import pyarrow
+    >>> words = pyarrow.array(["1.5", "n/a", "many", None])
+    >>> unread_words(words, Form(NUMERIC).read(words, "age"))
+    {'many'}
+    """
+    words = None if values.null_count == array.null_count else text_of(array)
+    if words is None:
+        return set()
+    _, pc = import_arrow()
+    others = pc.unique(words.filter(values.is_null()).drop_null())
+    return set(others.filter(pc.invert(cells.are_placeholders(others))).to_pylist())
 
 
 def text_of(array: pa.Array) -> pa.Array | None:

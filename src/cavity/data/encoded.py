@@ -22,7 +22,7 @@ from cavity.data.shuffle import read_ahead
 from cavity.data.table import FrameTable, Table
 from cavity.errors import SourceError
 from cavity.memory import available_bytes
-from cavity.typing import AnyArray, AnyDtype, Array, IntArray
+from cavity.typing import AnyArray, Array, IntArray
 
 MEMORY_SHARE = 0.25
 """Share of the available memory that the features of all rows may take."""
@@ -53,10 +53,12 @@ def encoded_rows(
     weight: str | None = None,
     effects: LearnedEffects | None = None,
     first: int = 0,
+    out: Array | None = None,
 ) -> Iterator[EncodedRows]:
     """The rows that have a target, and a weight if there is a column of weights, chunk by chunk.
 
-    effects: value effects, which become further features; first: number of the first row.
+    effects: value effects, which become further features; first: number of the first row; out: [n, d],
+    where the features of all n rows are written, if they are not to be in an array for each chunk.
     """
     read = preprocessor.columns_, preprocessor.typed, classes, weight, first
     d, dtype = preprocessor.n_features_out_, np.dtype(preprocessor.dtype_)
@@ -64,13 +66,21 @@ def encoded_rows(
 
     def encoded() -> Iterator[EncodedRows]:
         for rows in labelled_rows(table, *read):
-            X = np.empty((len(rows.codes), d + k), dtype)
+            t, begin = len(rows.codes), rows.first - first
+            if out is not None and begin + t > len(out):
+                raise _changed(len(out))
+            X = np.empty((t, d + k), dtype) if out is None else out[begin : begin + t]
             preprocessor.encode(rows.batch, X[:, :d])
             if effects is not None:
                 effects.encode(rows, X[:, d:])
             yield EncodedRows(X, rows.codes, rows.weight)
 
     return read_ahead(encoded())
+
+
+def _changed(n_rows: int) -> SourceError:
+    """An error for a table that had this many rows when it was opened, and has not now."""
+    return SourceError(f"the table has changed while it was read: {n_rows:,} rows were expected")
 
 
 def joined_rows(parts: Iterable[EncodedRows]) -> EncodedRows:
@@ -110,7 +120,7 @@ def training_rows(
         max_memory = MEMORY_SHARE * (available_bytes() or np.inf)
         if not isinstance(table, FrameTable):
             max_memory = min(max_memory, _FILE_BYTES)
-    rows = encoded_rows(table, preprocessor, classes, weight, effects)
+    read = table, preprocessor, classes, weight, effects
 
     def with_sets(source: Source) -> Source:
         if effects is not None:
@@ -119,10 +129,11 @@ def training_rows(
         return source
 
     if needed <= max_memory:
-        yield with_sets(_in_memory(rows, n_rows, dtype, classes, names))
+        X = np.empty((n_rows, len(names)), dtype)
+        yield with_sets(_in_memory(encoded_rows(*read, out=X), X, classes, names))
         return
     with _temporary_folder(folder, needed) as place:
-        _write(rows, place)
+        _write(encoded_rows(*read), place)
         codes = np.arange(len(classes.values))
         weights = None if weight is None else _WEIGHT
         source = ParquetSource(place, _TARGET, weight=weights, classes=codes)
@@ -130,26 +141,17 @@ def training_rows(
         yield with_sets(source)
 
 
-def _in_memory(
-    rows: Iterator[EncodedRows],
-    n_rows: int,
-    dtype: AnyDtype,
-    classes: Classes,
-    names: AnyArray,
-) -> ArraySource:
-    X = np.empty((n_rows, len(names)), dtype)
-    codes = np.empty(n_rows, classes.code_type)
+def _in_memory(rows: Iterator[EncodedRows], X: Array, classes: Classes, names: AnyArray) -> ArraySource:
+    """A source of rows that are encoded into X [n, d], which has room for all of them."""
+    codes = np.empty(len(X), classes.code_type)
     weights: list[Array] = []
     first = 0
     for some in rows:
-        if first + len(some.X) > n_rows:
-            break
-        X[first : first + len(some.X)] = some.X
         codes[first : first + len(some.X)] = some.codes
         weights += [] if some.weight is None else [some.weight]
         first += len(some.X)
-    if first != n_rows:
-        raise SourceError(f"the table has changed while it was read: {n_rows:,} rows were expected")
+    if first != len(X):
+        raise _changed(len(X))
     weight = np.concatenate(weights) if weights else None
     source = ArraySource(X, codes, weight, classes=classes.values, feature_names=names)
     source.is_checked = True  # encoded here, finite and with known codes

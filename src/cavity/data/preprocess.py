@@ -23,6 +23,7 @@ from cavity.data.columns import (
     encoders_from_text,
     kind_of_type,
     text_of,
+    unread_words,
 )
 from cavity.data.effects import Codes, EffectEncoder, effects_as_state, effects_from_state
 from cavity.data.forms import TextTally, forms_of
@@ -417,13 +418,22 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if table.num_rows == 0:
             return np.empty((0, self.n_features_out_), np.dtype(self.dtype_))
         batches = table.select(self.columns_).combine_chunks().to_batches()
+        typed = [self.typed(batch) for batch in batches]
         for encoder in self.encoders_:
-            words = [encoder.form.unreadable(b.column(encoder.column), encoder.column) for b in batches]
-            warn_of_words(encoder, set[str]().union(*words), "the data frame")
-        return np.vstack([self.encode(batch) for batch in batches])
+            if not isinstance(encoder, CategoricalEncoder):
+                pairs = [
+                    (a.column(encoder.column), b.column(encoder.column))
+                    for a, b in zip(batches, typed, strict=True)
+                ]
+                words = [unread_words(array, values) for array, values in pairs]
+                warn_of_words(encoder, set[str]().union(*words), "the data frame")
+        return np.vstack([self.encode(batch) for batch in typed])
 
     def encode(self, batch: pa.RecordBatch, out: Array | None = None) -> Array:
-        """The features [t, d] of an Arrow record batch that has the columns, in `out` if it is given."""
+        """The features [t, d] of an Arrow record batch that has the columns, in `out` if it is given.
+
+        The batch may be one that was read by `typed`: its text is not read again.
+        """
         batch = self.typed(batch)
         if out is None:
             out = np.empty((batch.num_rows, self.n_features_out_), np.dtype(self.dtype_))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cavity.data.columns import CategoricalEncoder
+from cavity.data.columns import CategoricalEncoder, unread_words
 from cavity.data.labelled import weighted_rows
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor, warn_of_words
@@ -81,10 +81,10 @@ class LabelledTableRows:
         unseen, parts, first = UnseenLevels(preprocessor), [], 0
         places: list[IntArray] = []
         for chunk, codes, at in self._chunks(list(dict.fromkeys([*self.model.columns_, *self.ids]))):
-            unseen.look_at(chunk)
+            typed = preprocessor.typed(chunk)
+            unseen.look_at(chunk, typed)
             inside = wanted[(wanted >= first) & (wanted < first + len(codes))] - first
-            rows = chunk.take(pa.array(inside))
-            some = preprocessor.typed(rows)
+            rows, some = chunk.take(pa.array(inside)), typed.take(pa.array(inside))
             for name in self.ids:
                 if name not in some.schema.names:
                     some = some.append_column(name, rows.column(name))
@@ -182,9 +182,10 @@ def encoded_chunks(
     def encoded() -> Iterator[EncodedChunk]:
         for chunk in table.chunks(columns):
             rows, weights = weighted_rows(chunk, weight)
+            typed = preprocessor.typed(rows)
             if warn_unseen:
-                unseen.look_at(rows)
-            yield EncodedChunk(preprocessor.encode(rows), rows, weights, chunk.num_rows)
+                unseen.look_at(rows, typed)
+            yield EncodedChunk(preprocessor.encode(typed), rows, weights, chunk.num_rows)
 
     yield from read_ahead(encoded())
     unseen.warn(table.name)
@@ -242,16 +243,16 @@ class UnseenLevels:
         ]
         self._found: dict[str, set[str]] = {}
 
-    def look_at(self, chunk: pyarrow.RecordBatch) -> None:
-        """Look for such values in a record batch."""
+    def look_at(self, chunk: pyarrow.RecordBatch, typed: pyarrow.RecordBatch) -> None:
+        """Look for such values in a record batch; typed: what `TablePreprocessor.typed` has read."""
         for encoder in self._encoders:
             found = self._found.setdefault(encoder.column, set())
             if len(found) < 100:
-                array = chunk.column(encoder.column)
+                values = typed.column(encoder.column)
                 if isinstance(encoder, CategoricalEncoder):
-                    found |= encoder.unseen(array)
+                    found |= encoder.unseen(values)
                 else:
-                    found |= encoder.form.unreadable(array, encoder.column)
+                    found |= unread_words(chunk.column(encoder.column), values)
 
     def warn(self, name: str) -> None:
         """Warn of what was found in the table of that name."""

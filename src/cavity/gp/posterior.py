@@ -12,6 +12,7 @@ import numpy as np
 from cavity.gp.linalg import (
     WORTH_A_THREAD,
     add_to_diagonal,
+    cholesky_factor,
     cholesky_in_place,
     gram_of_lower,
     inverse_lower,
@@ -167,6 +168,21 @@ class Posterior:
         pairs = zip(roots, factors, strict=True)
         return [times_transposed_lower(root, R, overwrite=True) for root, R in pairs], variance
 
+    def variance(self, A: Array) -> Array:
+        """The same variances [C, t] alone, at half the flops."""
+        roots = self._roots32 if A.dtype == np.float32 else self._roots
+        products = (times_lower(A, R) for R in roots)
+        return stacked([row_dots(root, root) for root in products])
+
+    @cached_property
+    def _roots(self) -> Array:
+        """Lower triangular R [C, m, m] with covariance RRᵀ."""
+        return stacked([_root(S) for S in self.covariance]) if self.factors is None else self.factors
+
+    @cached_property
+    def _roots32(self) -> Array:
+        return self._roots.astype(np.float32)
+
     @cached_property
     def _mean32(self) -> Array:
         return self.mean.astype(np.float32)
@@ -215,7 +231,7 @@ class Marginals:
     A: Array
     """[t, m] whitened kernel rows."""
     Q: list[Array]
-    """C arrays [t, m]: A B_c⁻¹."""
+    """C arrays [t, m]: A B_c⁻¹; none for rows that are only predicted."""
     mean: Array
     """[C, t]"""
     variance: Array
@@ -225,10 +241,11 @@ class Marginals:
 
 
 def marginals(X: Array, prior: Prior | RowPrior, posterior: Posterior) -> Marginals:
-    """Moments of the latent values at X [t, d] under q."""
+    """Moments of the latent values at X [t, d] under q, for predictions."""
     K, _ = prior.rows_kernel.cross(X)
     diagonal, _ = prior.rows_kernel.diagonal(X)
-    return marginals_from_whitened(*whitened(K, diagonal, prior), posterior)
+    A, residual = whitened(K, diagonal, prior)
+    return Marginals(A, [], _mean(A, posterior), posterior.variance(A), residual)
 
 
 def whitened(K: Array, diagonal: Array, prior: Prior | RowPrior) -> tuple[Array, Array]:
@@ -240,8 +257,22 @@ def whitened(K: Array, diagonal: Array, prior: Prior | RowPrior) -> tuple[Array,
 def marginals_from_whitened(A: Array, residual: Array, posterior: Posterior) -> Marginals:
     """The moments from whitened kernel rows A [t, m] and residual variances [t]."""
     Q, variance = posterior.project(A)
-    mean = (posterior.mean_in(A.dtype) @ A.T).astype(np.float64, copy=False)
-    return Marginals(A, Q, mean, np.maximum(variance, 0.0), residual)
+    return Marginals(A, Q, _mean(A, posterior), np.maximum(variance, 0.0), residual)
+
+
+def _mean(A: Array, posterior: Posterior) -> Array:
+    """Means [C, t] at whitened kernel rows A [t, m], in float64."""
+    return (posterior.mean_in(A.dtype) @ A.T).astype(np.float64, copy=False)
+
+
+def _root(S: Array) -> Array:
+    """Lower triangular R [m, m] with RRᵀ = S [m, m], which may be singular within rounding."""
+    L = cholesky_factor(np.array(S, dtype=np.float64, order="C"))
+    if L is not None:
+        return np.tril(L)
+    values, vectors = np.linalg.eigh(S.astype(np.float64, copy=False))
+    half = vectors * np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(np.linalg.qr(half.T, mode="r")).T
 
 
 def _solved(naturals: tuple[Array, Array], dtype: Dtype) -> tuple[Array, Array, float]:
