@@ -98,7 +98,7 @@ def test_variance_alone_is_that_of_the_projection(naturals, dtype):
 def test_variance_of_a_singular_covariance_is_exact_within_rounding():
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
     S = (basis * [1.0, 0.3, 1e-9, 0.0, 0.0, -1e-17]) @ basis.T
-    q = Posterior(np.zeros((1, 6)), S[None], 0.0, Naturals.zeros(1, 6))
+    q = Posterior(np.zeros((1, 6)), S[None], 0.0, NaturalParameters.zeros(1, 6))
     assert_allclose(q.variance(basis.T), [[1.0, 0.3, 1e-9, 0.0, 0.0, 0.0]], atol=1e-15)
 
 
