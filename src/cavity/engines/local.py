@@ -77,20 +77,12 @@ class LocalEngine(Engine):
 
     source: Source
 
-    def __init__(
-        self,
-        source: Source,
-        scaling: Scaling,
-        n_latents: int,
-        threads: Threads,
-        held_out: HeldOut | None = None,
-        n_directions: int = 0,
-    ) -> None:
-        super().__init__(source, scaling, n_latents, threads, held_out, n_directions)
-        full = source.n_rows * max(1, n_latents // 10) <= _ROWS_IN_FULL_PRECISION
+    def __post_init__(self) -> None:
+        n_rows, n_latents = self.source.n_rows, self.n_latents
+        full = n_rows * max(1, n_latents // 10) <= _ROWS_IN_FULL_PRECISION
         kept = np.float64 if full else np.float32
-        self.sites = Sites.zeros(n_latents, source.n_rows, kept, n_directions)
-        self._log_predictive: Array = np.full(source.n_rows, np.nan, kept)
+        self.sites = Sites.zeros(n_latents, n_rows, kept, self.n_directions)
+        self._log_predictive: Array = np.full(n_rows, np.nan, kept)
         self._pending: list[tuple[slice | IntArray, RefinedRows]] = []
         self._all_rows: Rows | None = None
         """The rows of the source, if one tile has them all."""

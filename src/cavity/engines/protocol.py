@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -82,33 +83,27 @@ RowValues: TypeAlias = "Array | dask.array.Array"
 """[n]: one number for each row; a Dask array where the rows are with the workers of a cluster."""
 
 
+@dataclass(eq=False, repr=False)
 class Engine(ABC):
     """Runs passes over rows and keeps the sites of the rows; it contains no mathematics."""
 
     source: RowSource
     """Where the rows are."""
+    scaling: Scaling
+    n_latents: int
+    """Number C of latent functions, each of which has a site in every row."""
+    threads: Threads
+    """Threads of this process. With Dask it computes for a few rows only, the workers for most."""
+    held_out: HeldOut | None = None
+    """Rows that take no part in training, if there are any."""
+    n_directions: int = 0
+    """Length m of the vector that every site stores in the paper's scheme; 0 if sites store none."""
+    n_commits: int = field(default=0, init=False)
+    """How often the rows were given new sites; a commit counts from its beginning."""
 
-    def __init__(
-        self,
-        source: RowSource,
-        scaling: Scaling,
-        n_latents: int,
-        threads: Threads,
-        held_out: HeldOut | None = None,
-        n_directions: int = 0,
-    ) -> None:
-        self.source = source
-        self.scaling = scaling
-        self.n_latents = n_latents
-        """Number C of latent functions, each of which has a site in every row."""
-        self.threads = threads
-        """Threads of this process. With Dask it computes for a few rows only, the workers for most."""
-        self.held_out = held_out
-        """Rows that take no part in training, if there are any."""
-        self.n_directions = n_directions
-        """Length m of the vector that every site stores in the paper's scheme; 0 if sites store none."""
-        self.n_commits = 0
-        """How often the rows were given new sites; a commit counts from its beginning."""
+    @abstractmethod
+    def __post_init__(self) -> None:
+        """Make sites for the rows, with a precision of zero."""
 
     @property
     def n_rows(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from textwrap import fill
 
 from cavity.inference.config_checks import check_fields, check_together
@@ -114,7 +114,7 @@ class TrainingConfig:
         return "\n".join(f"{name}: {value}" for name, value in self.as_dict().items())
 
     def __repr__(self) -> str:
-        words = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
+        words = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
         return fill(f"TrainingConfig({abbreviated(words)})", 79, subsequent_indent="    ")
 
 

@@ -17,8 +17,7 @@ from distributed import Client, Future
 from sklearn.base import BaseEstimator
 
 from cavity.data.routing import EstimatorRouting, Routing, routing_by_values
-from cavity.data.sampling import EVERY_ROW, HeldOut, RowSampler
-from cavity.data.scaling import Scaling
+from cavity.data.sampling import EVERY_ROW, RowSampler
 from cavity.data.source import RowSource
 from cavity.data.statistics import Moments
 from cavity.engines.dask.cluster import Cluster
@@ -58,21 +57,16 @@ class DaskEngine(Engine):
 
     source: ShardedSource
 
-    def __init__(
-        self,
-        source: ShardedSource,
-        scaling: Scaling,
-        n_latents: int,
-        threads: Threads,
-        held_out: HeldOut | None = None,
-        n_directions: int = 0,
-    ) -> None:
-        super().__init__(source, scaling, n_latents, threads, held_out, n_directions)
-        fit_id = uuid.uuid4().hex[:12]
-        numbers = np.zeros(0, np.int64) if held_out is None else held_out.numbers
-        numbers = source.held_numbers(numbers)
+    def __post_init__(self) -> None:
+        source, fit_id = self.source, uuid.uuid4().hex[:12]
+        numbers = np.zeros(0, np.int64) if self.held_out is None else self.held_out.numbers
         self._settings = FitSettings(
-            fit_id, n_latents, scaling, numbers, n_directions, source.leaf_counts
+            fit_id,
+            self.n_latents,
+            self.scaling,
+            source.held_numbers(numbers),
+            self.n_directions,
+            source.leaf_counts,
         )
         self._states = GroupStates(self._client, len(source.groups))
         self._passes = PassRunner(source, fit_id, self._states)

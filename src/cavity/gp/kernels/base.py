@@ -71,6 +71,15 @@ class BoundKernel(Protocol):
         ...
 
 
+@runtime_checkable
+class RoundedKernel(Protocol):
+    """A bound kernel that can be rounded to another precision, which is cheaper than binding again."""
+
+    def in_precision(self, dtype: Dtype) -> BoundKernel:
+        """The same kernel and points in another precision."""
+        ...
+
+
 T = TypeVar("T")
 
 
@@ -196,12 +205,10 @@ def bind(kernel: Kernel, Z: Array) -> BoundKernel:
 
 
 def bind_rounded(kernel: Kernel, Z: Array, dtype: Dtype, bound: BoundKernel) -> BoundKernel:
-    """Bind to Z in another precision, given what `bind` made of the same kernel and points.
-
-    A bound kernel may have a method ``in_precision(dtype)`` that is cheaper than binding again.
-    """
-    round_it: Callable[[Dtype], BoundKernel] | None = getattr(bound, "in_precision", None)
-    return bind(kernel, Z.astype(dtype)) if round_it is None else round_it(dtype)
+    """Bind to Z in another precision, given what `bind` made of the same kernel and points."""
+    if isinstance(bound, RoundedKernel):
+        return bound.in_precision(dtype)
+    return bind(kernel, Z.astype(dtype))
 
 
 @lru_cache(maxsize=256)  # called several times a step
