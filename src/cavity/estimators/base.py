@@ -17,7 +17,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data.routing import Routing
+from cavity.data.routing import Routing, learn_from_numbers
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RawRows, RowSource, Source, with_feature_set, with_offset
@@ -44,6 +44,7 @@ from cavity.estimators.state import (
 from cavity.estimators.validation import (
     check_common_parameters,
     check_config,
+    routes,
     source_with_offset,
     validated_inducing_points,
     validated_source,
@@ -197,7 +198,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         """What is known of a fit before its race: configuration, mean function, held-out rows, start."""
         seed, routing = self._seed(), None
         if self._router is not None and not self._continues:
-            routing = backend.routing_of(rows_at_hand(source), self._router)
+            routing = self._learned_routing(rows_at_hand(source), backend, seed)
 
         def configure(decided: ConfigFields) -> TrainingConfig:
             if routing is not None:
@@ -339,7 +340,7 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
                 )
             return self.config
         given = {**self._given_fields(), **(decided or {})}
-        if vars(self).get("leaves") == "auto" and not given.get("n_leaves"):
+        if isinstance(vars(self).get("leaves"), str) and not given.get("n_leaves"):
             given["n_local"] = None  # no leaves are tried, or have been chosen
         if self.kernel is not None:
             given["kernel_name"] = None
@@ -382,10 +383,18 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         return vars(self).get("mean_function")
 
     @property
-    def _router(self) -> BaseEstimator | None:
-        """The user's own estimator that says which leaf a row falls into, if there is one."""
+    def _router(self) -> BaseEstimator | ArrayLike | None:
+        """The user's own estimator, or leaf numbers of rows, for which leaf a row falls into."""
         leaves = vars(self).get("leaves")
         return None if isinstance(leaves, (Integral, str)) else leaves
+
+    def _learned_routing(self, source: RowSource, backend: LocalBackend, seed: int) -> Routing:
+        """The routing that the user's estimator or leaf numbers give."""
+        router = self._router
+        assert router is not None
+        if routes(router):
+            return backend.routing_of(source, router)
+        return learn_from_numbers(source, router, seed)
 
     @property
     def _given_points(self) -> ArrayLike | None:
@@ -427,10 +436,12 @@ class SparseGPClassifier(GPPredictor, metaclass=ABCMeta):
         validation: RawRows | None,
     ) -> Callable[[], Fingerprint]:
         """A function that makes the fingerprint of a fit; it is called only if there is a checkpoint."""
-        points, weights = self._own_points(), self.class_weight
+        points, weights, router = self._own_points(), self.class_weight, self._router
+        if router is not None and not routes(router):
+            router = np.unique(router, return_inverse=True)[1]  # names as numbers
         posterior = None if problem is None else problem.posterior
         return lambda: fingerprint(
-            config, source, self.kernel, points, weights, posterior, validation, self._given_mean
+            config, source, self.kernel, points, weights, posterior, validation, self._given_mean, router
         )
 
     def _store(

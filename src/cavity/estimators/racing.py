@@ -99,7 +99,7 @@ def entrants(
 def _may_have_leaves(model: SparseGPClassifier, config: TrainingConfig) -> bool:
     """Whether a race may choose local inducing points."""
     return (
-        vars(model).get("leaves") == "auto"
+        isinstance(vars(model).get("leaves"), str)  # "auto"
         and (config.posterior_update, config.site_storage) == ("natural", "sites")
         and config.batch_size is not None
         and not config.exact_gradient
@@ -180,7 +180,8 @@ def decide(fit: OpenFit, make_fingerprint: Callable[[], Fingerprint]) -> RaceDec
 def check_leaves(model: SparseGPClassifier, config: TrainingConfig) -> None:
     """Raise for settings that do not go with leaves, before any work is done."""
     leaves = vars(model).get("leaves")
-    if model._continues and leaves not in (None, "auto") and config.n_leaves is None:
+    asked = leaves is not None and not isinstance(leaves, str)
+    if model._continues and asked and config.n_leaves is None:
         raise ValueError(
             f"leaves={leaves!r} and warm_start=True, but the fit to go on from has no leaves; set "
             "warm_start=False to begin anew, or leaves=None"

@@ -297,9 +297,20 @@ def _is_mean_function(value: object) -> bool:
     return isinstance(value, BaseEstimator) and is_classifier(value) and scored
 
 
-def _routes(value: object) -> bool:
+def routes(value: object) -> bool:
     """Whether a value can say which leaf a row falls into."""
     return not isinstance(value, type) and (hasattr(value, "apply") or hasattr(value, "predict"))
+
+
+def _are_leaf_numbers(value: object) -> bool:
+    """Whether a value is an array [n] of numbers or words, none of them missing."""
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        return False
+    numbers = np.asarray(value)
+    if numbers.dtype.kind == "O":
+        return numbers.ndim == 1 and all(isinstance(one, str) for one in numbers)
+    is_missing = numbers.dtype.kind == "f" and np.isnan(numbers).any()
+    return numbers.ndim == 1 and numbers.dtype.kind in "biufUS" and not is_missing
 
 
 def _is_class_weight(value: object) -> bool:
@@ -322,9 +333,9 @@ _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
     "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
     "leaves": (
-        any_of(whole_from(1), AUTO, NONE, _routes),
-        'a whole number from 1, "auto", a fitted estimator with apply or predict, or None; for numbers '
-        "of your own, pass DecisionTreeClassifier().fit(X, numbers), which knows them for new rows, too",
+        any_of(whole_from(1), AUTO, NONE, routes, _are_leaf_numbers),
+        'a whole number from 1, "auto", a fitted estimator with apply or predict, an array [n] with the '
+        "number or name of the leaf of each row, none of them missing, or None",
     ),
     "max_iter": (whole_from(1), "a whole number from 1"),
     "mean_function": (_is_mean_function, 'None, "linear" or a classifier as scikit-learn has them'),
