@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.tree import DecisionTreeClassifier
@@ -178,6 +179,84 @@ def test_estimator_of_ones_own_says_which_leaf_a_row_is_in(router):
     assert np.isfinite(model.predict_proba(X)).all()
 
 
+@pytest.mark.parametrize("kind", ["numbers", "names", "list", "one value"])
+def test_a_tree_learns_leaf_numbers_of_ones_own(kind, tmp_path):
+    X, y = stripes(800)
+    place = np.digitize(X[:, 0], [4.0, 9.0, 15.0])
+    numbers = {
+        "numbers": 10 * place - 7,
+        "names": np.array(["west", "east", "north", "south"])[place],
+        "list": place.tolist(),
+        "one value": np.zeros(800),
+    }[kind]
+    asked = classifier(numbers, max_epochs=2)
+    model = clone(asked).fit(X, y)
+    assert asked.get_params()["leaves"] is numbers
+    values, codes = np.unique(numbers, return_inverse=True)
+    routing = model.model_.local.leaves.routing
+    assert routing.n_leaves == len(values)
+    np.testing.assert_array_equal(routing(X), codes)
+    model.save(tmp_path / "model.cavity")
+    again = cavity.load(tmp_path / "model.cavity")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_leaf_numbers_belong_to_all_rows_that_were_passed(tmp_path):
+    X, y = stripes(800)
+    place = np.digitize(X[:, 0], [4.0, 9.0, 15.0])
+    weight = np.ones(800)
+    weight[::3] = 0.0
+    wrong = np.where(weight > 0.0, place, 9)  # numbers of rows without weight say nothing
+    expected = classifier(place, max_epochs=2).fit(X, y, weight)
+    found = classifier(wrong, max_epochs=2).fit(X, y, weight)
+    np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))
+    np.save(tmp_path / "X.npy", X)
+    in_memory = classifier(place, max_epochs=2).fit(X, y)
+    from_file = classifier(place, max_epochs=2).fit(tmp_path / "X.npy", y)
+    np.testing.assert_array_equal(from_file.predict_proba(X), in_memory.predict_proba(X))
+    own = classifier(place, max_epochs=2).fit(OwnSource(X, y))
+    np.testing.assert_array_equal(own.model_.local.leaves.routing(X), place)
+
+
+def test_stream_learns_the_leaf_numbers_of_its_first_chunk():
+    X, y = stripes(900)
+    place = np.digitize(X[:, 0], [4.0, 9.0, 15.0])
+    model = classifier(place[:600]).partial_fit(X[:600], y[:600], classes=[0, 1])
+    model.partial_fit(X[600:], y[600:])
+    assert (model.model_.local.leaves.routing(X[600:]) == place[600:]).mean() > 0.98
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        (np.zeros(99), r"leaves is an array of shape \(99,\), and X has 100 rows"),
+        (np.r_[np.nan, np.zeros(99)], "none of them missing"),
+        (np.array([None] + 99 * ["a"], dtype=object), "none of them missing"),
+        (np.zeros((100, 2)), r"an array \[n\]"),
+    ],
+)
+def test_leaf_numbers_that_cannot_be_are_refused(numbers, words):
+    with pytest.raises(ValueError, match=words):
+        classifier(numbers).fit(*stripes(100))
+
+
+def test_too_many_different_leaf_numbers_are_refused():
+    with pytest.raises(ValueError, match="10,001 different values on these rows"):
+        classifier(np.arange(10_001)).fit(*stripes(10_001))
+
+
+@pytest.mark.parametrize("before", [3, None])
+def test_warm_start_with_leaf_numbers_keeps_the_leaves_of_the_earlier_fit(before):
+    X, y = stripes(400)
+    model = classifier(before, max_epochs=1, warm_start=True).fit(X, y)
+    model.set_params(leaves=np.arange(400) % 2, config=SETTINGS)
+    if before is None:
+        with pytest.raises(ValueError, match="the fit to go on from has no leaves"):
+            model.fit(X, y)
+    else:
+        assert len(model.fit(X, y).model_.local.leaves) == 3
+
+
 def test_fit_that_was_killed_resumes(tmp_path):
     X, y = stripes(1_500)
     path = tmp_path / "run.ckpt"
@@ -196,7 +275,11 @@ def test_fit_that_was_killed_resumes(tmp_path):
     np.testing.assert_allclose(resumed.predict_proba(X), whole.predict_proba(X), atol=1e-10)
 
 
-def test_checkpoint_of_other_leaves_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("leaves", "others", "name"),
+    [(6, 5, "n_leaves"), (np.arange(1_500) % 2, np.arange(1_500) // 750, "leaves")],
+)
+def test_checkpoint_of_other_leaves_is_refused(tmp_path, leaves, others, name):
     X, y = stripes(1_500)
     path = tmp_path / "run.ckpt"
 
@@ -207,9 +290,9 @@ def test_checkpoint_of_other_leaves_is_refused(tmp_path):
 
     parameters = {"max_epochs": 3, "checkpoint": path, "config": {"checkpoint_interval": 0.0}}
     with cavity.inference.reporting(Stop()), pytest.raises(OverflowError):
-        classifier(**parameters).fit(X, y)
-    with pytest.raises(CheckpointError, match="n_leaves"):
-        classifier(5, **parameters).fit(X, y)
+        classifier(leaves, **parameters).fit(X, y)
+    with pytest.raises(CheckpointError, match=name):
+        classifier(others, **parameters).fit(X, y)
 
 
 def test_race_decides_the_rest():
@@ -273,8 +356,6 @@ def test_what_needs_other_rows_is_refused():
     plain = classifier(None, max_epochs=1, warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match="the fit to go on from has no leaves"):
         plain.set_params(leaves=3).fit(X, y)
-    with pytest.raises(ValueError, match="for numbers of your own"):
-        classifier(np.zeros(len(y), int)).fit(X, y)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

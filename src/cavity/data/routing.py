@@ -2,7 +2,8 @@
 
 A routing is a shallow decision tree on the labels, learned from a sample of the rows, which cuts where
 the classes differ. Any fitted estimator with `apply` or `predict`, such as a clustering, can take its
-place. Minibatches of rows with leaves are drawn so that each step touches few of them.
+place, and a tree can learn leaf numbers that a user gives. Minibatches of rows with leaves are drawn so
+that each step touches few of them.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from cavity.data.source import (
@@ -159,6 +161,34 @@ def learn_tree(source: RowSource, n_leaves: int, seed: int) -> TreeRouting:
     return TreeRouting.of(tree.tree_)
 
 
+def learn_from_numbers(source: RowSource, numbers: ArrayLike, seed: int) -> TreeRouting:
+    """A decision tree that learns a user's leaf numbers [n] on a sample of a source's rows.
+
+    numbers: numbers or words, one for each row that the user has passed. New rows have none: so the tree
+    says where rows are, also those of the source.
+    """
+    from sklearn.tree import DecisionTreeClassifier
+
+    given = np.asarray(numbers)
+    kept = source.expanded_to_input_rows(np.zeros(source.n_rows)) == 0.0
+    if given.shape != kept.shape:
+        raise ValueError(
+            f"leaves is an array of shape {given.shape}, and X has {len(kept):,} rows; pass a leaf "
+            "number for each row, how many leaves there are, or an estimator with apply or predict"
+        )
+    values, codes = np.unique(given[kept], return_inverse=True)
+    _require_few(values, "leaves, an array,")
+    size = _sample_size(source)
+    chosen = np.arange(source.n_rows)
+    if source.n_rows > size:
+        chosen = np.sort(np.random.default_rng(seed).choice(source.n_rows, size, replace=False))
+    tree = DecisionTreeClassifier(random_state=seed)
+    tree.fit(source.take(chosen).X, codes[chosen])
+    found = tree.classes_[tree.tree_.value[:, 0].argmax(axis=1)]
+    routing = TreeRouting.of(tree.tree_)
+    return replace(routing, leaf=np.where(routing.leaf < 0, -1, found))
+
+
 def learn_from_estimator(source: Source, estimator: BaseEstimator) -> EstimatorRouting:
     """The routing of a fitted estimator, with the values that a source's rows have."""
     seen = [
@@ -171,12 +201,17 @@ def learn_from_estimator(source: Source, estimator: BaseEstimator) -> EstimatorR
 def routing_by_values(estimator: BaseEstimator, seen: Iterable[AnyArray]) -> EstimatorRouting:
     """The routing of a fitted estimator, with the values that it has said of rows."""
     values = np.unique(np.concatenate(list(seen)))
+    _require_few(values, f"leaves={estimator!r}")
+    return EstimatorRouting(estimator, values)
+
+
+def _require_few(values: AnyArray, words: str) -> None:
+    """Refuse more different values than there can be leaves."""
     if len(values) >= MOST_LEAVES:
         raise ValueError(
-            f"leaves={estimator!r} has {len(values):,} different values on these rows; at most "
+            f"{words} has {len(values):,} different values on these rows; at most "
             f"{MOST_LEAVES:,} leaves are possible: pass a tree with fewer leaves, or a clustering"
         )
-    return EstimatorRouting(estimator, values)
 
 
 def leaves_of_rows(source: Source, routing: Routing) -> IntArray:
@@ -189,8 +224,12 @@ def leaves_of_rows(source: Source, routing: Routing) -> IntArray:
 
 def _sampled(source: RowSource, seed: int) -> RawRows:
     """Rows that a routing is learned from."""
-    size = min(_SAMPLE_ROWS, max(1_000, _SAMPLE_VALUES // source.n_features))
-    return source.sample(size, np.random.default_rng(seed))
+    return source.sample(_sample_size(source), np.random.default_rng(seed))
+
+
+def _sample_size(source: RowSource) -> int:
+    """Most rows that a routing is learned from."""
+    return min(_SAMPLE_ROWS, max(1_000, _SAMPLE_VALUES // source.n_features))
 
 
 def leaves_in_order(counts: IntArray, start: int, stop: int) -> IntArray:

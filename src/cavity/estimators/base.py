@@ -21,7 +21,7 @@ from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.mean_function import learn_mean_function
-from cavity.estimators.parameters import ConfigFields, ConfiguredClassifier
+from cavity.estimators.parameters import ConfigFields, ConfiguredClassifier, routes
 from cavity.estimators.racing import (
     OpenFit,
     check_leaves,
@@ -176,7 +176,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         """What is known of a fit before its race: configuration, mean function, held-out rows, start."""
         seed, routing = self._seed(), None
         if self._router is not None and not self._continues:
-            routing = backend.routing_of(rows_at_hand(source), self._router)
+            routing = self._learned_routing(rows_at_hand(source), backend, seed)
 
         def configure(decided: ConfigFields) -> TrainingConfig:
             if routing is not None:
@@ -330,10 +330,12 @@ class SparseGPClassifier(ConfiguredClassifier):
         validation: RawRows | None,
     ) -> Callable[[], Fingerprint]:
         """A function that makes the fingerprint of a fit; it is called only if there is a checkpoint."""
-        points, weights = self._own_points(), self.class_weight
+        points, weights, router = self._own_points(), self.class_weight, self._router
+        if router is not None and not routes(router):
+            router = np.unique(router, return_inverse=True)[1]  # names as numbers
         posterior = None if problem is None else problem.posterior
         return lambda: fingerprint(
-            config, source, self.kernel, points, weights, posterior, validation, self._given_mean
+            config, source, self.kernel, points, weights, posterior, validation, self._given_mean, router
         )
 
     def _store(

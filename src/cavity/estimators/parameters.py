@@ -14,6 +14,9 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 
+from cavity.data.routing import Routing, learn_from_numbers
+from cavity.data.source import RowSource
+from cavity.engines.local import LocalBackend
 from cavity.estimators.predictor import GPPredictor
 from cavity.estimators.racing import NO_LEAVES
 from cavity.gp.model import Model
@@ -75,7 +78,7 @@ class ConfiguredClassifier(GPPredictor):
                 )
             return self.config
         given = {**self._given_fields(), **(decided or {})}
-        if self._given_leaves == "auto" and not given.get("n_leaves"):
+        if isinstance(self._given_leaves, str) and not given.get("n_leaves"):
             given["n_local"] = None  # no leaves are tried, or have been chosen
         if self.kernel is not None:
             given["kernel_name"] = None
@@ -118,15 +121,23 @@ class ConfiguredClassifier(GPPredictor):
         return vars(self).get("mean_function")
 
     @property
-    def _given_leaves(self) -> int | str | BaseEstimator | None:
-        """The parameter `leaves`, if there is one."""
+    def _given_leaves(self) -> int | str | BaseEstimator | ArrayLike | None:
+        """The parameter `leaves`, if there is one; the only word that it may be is "auto"."""
         return vars(self).get("leaves")
 
     @property
-    def _router(self) -> BaseEstimator | None:
-        """The user's own estimator that says which leaf a row falls into, if there is one."""
+    def _router(self) -> BaseEstimator | ArrayLike | None:
+        """The user's own estimator, or leaf numbers of rows, for which leaf a row falls into."""
         leaves = self._given_leaves
         return None if isinstance(leaves, (Integral, str)) else leaves
+
+    def _learned_routing(self, source: RowSource, backend: LocalBackend, seed: int) -> Routing:
+        """The routing that the user's estimator or leaf numbers give."""
+        router = self._router
+        assert router is not None
+        if routes(router):
+            return backend.routing_of(source, router)
+        return learn_from_numbers(source, router, seed)
 
     @property
     def _given_points(self) -> ArrayLike | None:
@@ -203,7 +214,7 @@ def _check_whole_config(estimator: ConfiguredClassifier) -> None:
         names.append("inducing_points")
     given = estimator.get_params(deep=False)
     for name in names:
-        if given[name] != parameters[name].default:
+        if not np.array_equal(given[name], parameters[name].default):
             raise ValueError(
                 f"{name}={given[name]!r} and a whole TrainingConfig, which sets it too; "
                 "leave one of them out, or change the configuration by dataclasses.replace"
@@ -222,9 +233,20 @@ def _is_mean_function(value: object) -> bool:
     return isinstance(value, BaseEstimator) and is_classifier(value) and scored
 
 
-def _routes(value: object) -> bool:
+def routes(value: object) -> bool:
     """Whether a value can say which leaf a row falls into."""
     return not isinstance(value, type) and (hasattr(value, "apply") or hasattr(value, "predict"))
+
+
+def _are_leaf_numbers(value: object) -> bool:
+    """Whether a value is an array [n] of numbers or words, none of them missing."""
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        return False
+    numbers = np.asarray(value)
+    if numbers.dtype.kind == "O":
+        return numbers.ndim == 1 and all(isinstance(one, str) for one in numbers)
+    is_missing = numbers.dtype.kind == "f" and np.isnan(numbers).any()
+    return numbers.ndim == 1 and numbers.dtype.kind in "biufUS" and not is_missing
 
 
 def _is_class_weight(value: object) -> bool:
@@ -247,9 +269,9 @@ _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
     "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
     "leaves": (
-        any_of(whole_from(1), AUTO, NONE, _routes),
-        'a whole number from 1, "auto", a fitted estimator with apply or predict, or None; for numbers '
-        "of your own, pass DecisionTreeClassifier().fit(X, numbers), which knows them for new rows, too",
+        any_of(whole_from(1), AUTO, NONE, routes, _are_leaf_numbers),
+        'a whole number from 1, "auto", a fitted estimator with apply or predict, an array [n] with the '
+        "number or name of the leaf of each row, none of them missing, or None",
     ),
     "max_iter": (whole_from(1), "a whole number from 1"),
     "mean_function": (_is_mean_function, 'None, "linear" or a classifier as scikit-learn has them'),

@@ -105,7 +105,7 @@ def _may_have_leaves(model: SparseGPClassifier, config: TrainingConfig, free: Co
     The kernel and the number of points must be free.
     """
     return (
-        vars(model).get("leaves") == "auto"
+        isinstance(model._given_leaves, str)  # "auto"
         and model.kernel is None
         and "n_inducing" in free
         and (config.posterior_update, config.site_storage) == ("natural", "sites")
@@ -187,8 +187,9 @@ def decide(fit: OpenFit, make_fingerprint: Callable[[], Fingerprint]) -> RaceDec
 
 def check_leaves(model: SparseGPClassifier, config: TrainingConfig) -> None:
     """Raise for settings that do not go with leaves, before any work is done."""
-    leaves = vars(model).get("leaves")
-    if model._continues and leaves not in (None, "auto") and config.n_leaves is None:
+    leaves = model._given_leaves
+    asked = leaves is not None and not isinstance(leaves, str)
+    if model._continues and asked and config.n_leaves is None:
         raise ValueError(
             f"leaves={leaves!r} and warm_start=True, but the fit to go on from has no leaves; set "
             "warm_start=False to begin anew, or leaves=None"

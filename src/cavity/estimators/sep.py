@@ -35,13 +35,15 @@ class SEPClassifier(TrainedGPClassifier):
     inducing_points : {"kmeans", "random", "greedy"} or array-like [m, d]
         Where inducing points start: cluster centres, random rows, the rows of greatest conditional
         variance, or the given points in the units of X, which override n_inducing.
-    leaves : int, "auto", fitted estimator or None
+    leaves : int, "auto", fitted estimator, array-like [n] or None
         Leaves of the input space with inducing points of their own, 100 each (the field `n_local` of
         `config`), besides n_inducing for all rows: more capacity for many rows at the price of one leaf.
         A number is that of the leaves of a decision tree, learned on the labels. An estimator says by
-        `apply` or `predict` which leaf a row is in. With "auto" and rows enough for two leaves, held-out
-        rows choose whether there are leaves, how many, and their points, if n_inducing is "auto" and
-        kernel None; else, and on a cluster, there are none. None has no leaves.
+        `apply` or `predict` which leaf a row is in. Leaf numbers or names of your own, one for each
+        training row, are learned by a tree, which then says where all rows are. With "auto" and rows
+        enough for two leaves, held-out rows choose whether there are leaves, how many, and their points,
+        if n_inducing is "auto" and kernel None; else, and on a cluster, there are none. None has no
+        leaves.
     scaling : {"auto", "standard", "robust", "quantile", "whiten"} or None
         How inputs are scaled. "standard": each feature centred and scaled by its standard deviation.
         "robust": by median and interquartile range, with large values drawn in, so that no outlier

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from cavity.data.arrays import ArraySource
 from cavity.data.labels import require_one_kind, whole_labels
 from cavity.data.opening import booleans_as_integers, described_source, weighted_arrays
-from cavity.data.routing import Routing, learn_from_estimator, leaves_of_rows, with_leaves
+from cavity.data.routing import Routing, leaves_of_rows, with_leaves
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.local import LocalBackend, LocalEngine
 from cavity.engines.threads import compute_context, thread_count
@@ -64,7 +64,7 @@ def check_stream_parameters(estimator: StreamingGPClassifier) -> None:
             "mean_function=None"
         )
     changed = model is not None and (estimator.leaves is None) != (model.local is None)
-    if changed and estimator.leaves != "auto":
+    if changed and not isinstance(estimator.leaves, str):
         raise ValueError(
             f"leaves={estimator.leaves!r}, but the model that partial_fit goes on from has "
             f"{'leaves' if estimator.leaves is None else 'none'}; leave the parameter as it was, or "
@@ -232,9 +232,10 @@ class StreamingGPClassifier(SparseGPClassifier):
             if history:
                 progress.resume_at(history[-1].seconds)
             with compute_context(thread_count(self.n_jobs)) as threads:
-                routing = self._stream_routing(chunk)
+                backend = LocalBackend(threads)
+                routing = self._stream_routing(chunk, backend)
                 config = self._stream_config(chunk.n_rows, routing)
-                trainer, record = self._resume_stream(chunk, config, LocalBackend(threads), routing)
+                trainer, record = self._resume_stream(chunk, config, backend, routing)
                 settings = self._stream_settings(config, trainer.problem)
                 rows = trainer.engine.source  # the chunk, with the leaves of its rows
                 assert isinstance(rows, ArraySource)
@@ -245,11 +246,11 @@ class StreamingGPClassifier(SparseGPClassifier):
             warn_few_points(len(self.model_.Z), config.n_inducing)
         return self
 
-    def _stream_routing(self, chunk: ArraySource) -> Routing | None:
+    def _stream_routing(self, chunk: ArraySource, backend: LocalBackend) -> Routing | None:
         """What says which leaf a row falls into, if that is known before the stream begins."""
         if self.__sklearn_is_fitted__():
             return None if self.model_.local is None else self.model_.local.leaves.routing
-        return None if self._router is None else learn_from_estimator(chunk, self._router)
+        return None if self._router is None else self._learned_routing(chunk, backend, self._seed())
 
     def _stream_config(self, n_rows: int, routing: Routing | None) -> TrainingConfig:
         """The configuration of a stream: minibatches that are seen once."""

@@ -41,7 +41,7 @@ class TrainedGPClassifier(StreamingGPClassifier):
         mean_function: BaseEstimator | str | None = None,
         n_inducing: int | str = "auto",
         inducing_points: str | ArrayLike = "kmeans",
-        leaves: int | str | BaseEstimator | None = "auto",
+        leaves: int | str | BaseEstimator | ArrayLike | None = "auto",
         scaling: str | None = "auto",
         batch_size: int | str | None = "auto",
         optimizer: Optimizer | str | None = "adam",

@@ -263,12 +263,13 @@ def fingerprint(
     posterior: Posterior | None = None,
     validation: RawRows | None = None,
     mean_function: object = None,
+    leaves: object = None,
 ) -> Fingerprint:
     """The fingerprint of a fit, from its settings and some rows of its source.
 
-    kernel, inducing_points, class_weight and mean_function are the user's parameters; posterior is the
-    one of the earlier fit that this one continues, or the prior; validation: the user's own validation
-    rows.
+    kernel, inducing_points, class_weight, mean_function and leaves (an estimator or leaf numbers) are
+    the user's parameters; posterior is the one of the earlier fit that this one continues, or the prior;
+    validation: the user's own validation rows.
     """
     table = source.source if isinstance(source, ClassWeightedSource) else source
     fitting = min(_ROWS, _BYTES // (8 * source.n_features))
@@ -284,6 +285,7 @@ def fingerprint(
             "inducing_points": plain(inducing_points),
             "class_weight": plain(class_weight),
             "mean_function": plain(mean_function),
+            "leaves": plain(leaves),
         },
         {
             "number of rows": int(source.n_rows),

@@ -143,6 +143,14 @@ def test_estimator_that_routes_weights_and_three_classes(client):
     assert_allclose(model.predict_proba(X_STAR), local.predict_proba(X_STAR), atol=1e-6)
 
 
+def test_leaf_numbers_give_the_leaves_of_one_machine(client):
+    numbers = np.digitize(X[:, 0], [4.0, 9.0, 15.0])
+    model = classifier(leaves=numbers, client=client, **WHOLE).fit(*chunked(X, LABELS, 150))
+    assert_array_equal(model.model_.local.leaves.routing(X), numbers)
+    local = classifier(SEPClassifier, leaves=numbers, **WHOLE).fit(X, LABELS)
+    assert_allclose(model.predict_proba(X_STAR), local.predict_proba(X_STAR), atol=1e-6)
+
+
 def test_only_leaves_that_a_minibatch_touches_are_sent(client, monkeypatch):
     sent, sums = [], []
     message, run = DaskEngine.message, DaskEngine.run
