@@ -57,9 +57,9 @@ def parts() -> list[Part]:
         Part("B⁻¹, a triangle's Gram", 1, 1 / 3, "float32", lambda: gram_of_lower(W)),
         Part("K_mn of the kernel", 1, 0.0, "float32", lambda: narrow.cross(X.astype(np.float32))),
         Part("A = K_nm L⁻ᵀ", 1, 1.0, "float32", lambda: times_transposed_lower(A, W)),
-        Part("Q = A B⁻¹, bracket PᵀA", 2, 2.0, "float32", lambda: A @ L),
+        Part("Q = A B⁻¹, whitened gradient PᵀA", 2, 2.0, "float32", lambda: A @ L),
         Part("Λ = Σ ν̃ AAᵀ, a Gram", 1, 1.0, "float32", lambda: A.T @ A),
-        Part("G L⁻¹; L⁻ᵀ · bracket · L⁻¹", 3, 1.0, "float32", lambda: times_lower(A, W)),
+        Part("G L⁻¹; L⁻ᵀ · PᵀA · L⁻¹", 3, 1.0, "float32", lambda: times_lower(A, W)),
         Part("pull-back through K_mn", 1, 0.0, "float32", lambda: narrow.pull_back(tile_tape, A)),
         Part("pull-back through K_mm", 1, 0.0, "float64", lambda: wide.pull_back(tape, K)),
     ]

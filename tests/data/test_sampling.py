@@ -108,7 +108,7 @@ def test_the_sums_are_those_of_all_rows_on_average(fitted):
             found.append(engine.run(look, batch, RowSampler(LEAST)))
     assert sum(sums.n_rows for sums in found) == epochs * N
     assert sum(sums.n_visited for sums in found) < 0.5 * epochs * N
-    for name in ("precision", "shift", "bracket", "theta", "Z"):
+    for name in ("precision", "shift", "whitened_gradient", "theta", "Z"):
         values = np.array([getattr(sums, name) for sums in found])
         error = np.abs(values.sum(axis=0) / epochs - getattr(full, name))
         spread = values.std(axis=0) * np.sqrt(len(found)) / epochs

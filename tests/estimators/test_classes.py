@@ -234,7 +234,7 @@ def test_variational_gradient_away_from_the_optimum():
     def evaluated(theta, q):
         prior = make_prior(kernel.clone_with_theta(theta), Z)
         posterior = space.posterior(q)
-        sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(bracket=False)))
+        sums = engine.run(Sweep(prior, posterior, engine.rule, SweepOptions(whitened_gradient=False)))
         return objective(sums, posterior, engine.rule), sums, prior
 
     _, sums, prior = evaluated(kernel.theta, q)
