@@ -44,14 +44,15 @@ def nll(model):
 @pytest.mark.parametrize("score", ["loo", "validation"])
 def test_ends_minibatch_training_before_its_budget(monkeypatch, kind, score):
     # A noisy score may still rise at the end of one order of the rows, but not of all.
-    lengths = []
     for seed in range(3):
         with monkeypatch.context() as patch:
             passes = watch_training(patch)
             early = classifier(kind, early_stopping=score, random_state=seed).fit(X, LABELS)
-            lengths.append(len(passes))
+            assert len(passes) > 20
             assert nll(early) < 0.3
-    assert 20 < min(lengths) < 1500, "of 2,000"
+        if len(passes) < 1500:
+            break
+    assert len(passes) < 1500, "of 2,000"
 
 
 @pytest.mark.parametrize("kind", [SEPClassifier, SVIClassifier])

@@ -94,7 +94,7 @@ def _fit(
         if request.class_weight:
             rows = LabelledTable(table, target, request.weight)
             parameters["class_weight"] = parsed_class_weight(request.class_weight, rows)
-        if not request.resume:
+        if not request.resume and target in table.columns:  # a misspelt target costs nothing
             _remove_unfinished(request)  # those of an earlier fit, with --force
         with _estimator(request, parameters) as model.estimator:
             stopped = _fit_and_save(model, table, target, request.weight, output)
