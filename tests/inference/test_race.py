@@ -407,7 +407,8 @@ class TestQuestions:
         assert [candidate.residual_scale for candidate in sizes] == [0.0, 1.0]
 
     def test_the_winner_gets_leaves_if_rows_are_enough(self):
-        for n_rows, numbers in ((10_000, []), (30_000, [2, 8]), (500_000, [32, 128])):
+        cases = ((10_000, []), (30_000, [2, 8]), (500_000, [32, 128]), (10**7, [512]), (10**9, [512]))
+        for n_rows, numbers in cases:
             larger = Entrants(self.start, ALL_FREE, n_rows).larger(self.start)
             found = [candidate for candidate in larger if candidate.n_leaves is not None]
             assert [candidate.n_leaves for candidate in found] == numbers

@@ -35,7 +35,7 @@ from cavity.typing import AnyArray, Array, IntArray
 
 MOST_LEAVES = 10_000
 """Most leaves of a routing."""
-_SAMPLE_ROWS = 100_000
+SAMPLE_ROWS = 100_000
 """Rows of the sample that a routing is learned from, at most."""
 _SAMPLE_VALUES = 20_000_000
 """Values of that sample, at most, if it has more than a thousand rows."""
@@ -229,7 +229,7 @@ def _sampled(source: RowSource, seed: int) -> RawRows:
 
 def _sample_size(source: RowSource) -> int:
     """Most rows that a routing is learned from."""
-    return min(_SAMPLE_ROWS, max(1_000, _SAMPLE_VALUES // source.n_features))
+    return min(SAMPLE_ROWS, max(1_000, _SAMPLE_VALUES // source.n_features))
 
 
 def leaves_in_order(counts: IntArray, start: int, stop: int) -> IntArray:

@@ -24,7 +24,7 @@ from cavity.estimators.mean_function import learn_mean_function
 from cavity.estimators.parameters import ConfigFields, ConfiguredClassifier, routes
 from cavity.estimators.racing import (
     OpenFit,
-    check_leaves,
+    check_leaves_before,
     decide,
     entrants,
     judged_by_given_rows,
@@ -187,7 +187,7 @@ class SparseGPClassifier(ConfiguredClassifier):
             return config if validation is None else judged_by_given_rows(self, config)
 
         config = configure({})
-        check_leaves(self, config)
+        check_leaves_before(self, config)
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
         rows = source if config.n_leaves is None else rows_at_hand(source)

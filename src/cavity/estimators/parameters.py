@@ -56,6 +56,7 @@ class ConfiguredClassifier(GPPredictor):
     random_state: RandomSeed
     n_jobs: int | None
     verbose: int
+    config_: TrainingConfig
     model_: Model
 
     def _check_parameters(self) -> None:
@@ -89,7 +90,7 @@ class ConfiguredClassifier(GPPredictor):
             given["n_inducing"] = len(self.model_.Z)
         if self._continues:
             local = self.model_.local
-            given |= NO_LEAVES
+            given |= {**NO_LEAVES, **self._model_before()}
             if local is not None:
                 given |= {"n_leaves": len(local.leaves), "n_local": max(local.leaves.sizes)}
         return resolve(n_rows, n_classes, method=self._method, seed=seed, **given)
@@ -98,6 +99,14 @@ class ConfiguredClassifier(GPPredictor):
         """Fields that the parameters set, those of a dict `config` included."""
         further = self.config if isinstance(self.config, dict) else {}
         return {"n_inducing": self.n_inducing, **self._fields(), **further}
+
+    def _model_before(self) -> ConfigFields:
+        """What an earlier fit has chosen for fields of the model that the parameters leave open."""
+        given = self._given_fields()
+        names = ["kernel_name", "scaling"]
+        if self._method == "ep":
+            names += ["residual_scale", "trace_penalty"]
+        return {n: getattr(self.config_, n) for n in names if given.get(n, "auto") == "auto"}
 
     def _fields(self) -> ConfigFields:
         """Constructor parameters that are fields of `TrainingConfig`."""
@@ -235,7 +244,9 @@ def _is_mean_function(value: object) -> bool:
 
 def routes(value: object) -> bool:
     """Whether a value can say which leaf a row falls into."""
-    return not isinstance(value, type) and (hasattr(value, "apply") or hasattr(value, "predict"))
+    if isinstance(value, type) or hasattr(value, "__array__"):  # a column of pandas has apply, too
+        return False
+    return hasattr(value, "apply") or hasattr(value, "predict")
 
 
 def _are_leaf_numbers(value: object) -> bool:

@@ -96,6 +96,8 @@ def entrants(
     if "n_inducing" in free and given.get("n_predicting", "auto") == "auto":
         free.add("n_predicting")
     start = Candidate.of(config)._replace(n_leaves=None, n_local=None)
+    if config.n_leaves is not None and given["n_inducing"] == "auto":
+        start = start._replace(n_inducing=DEFAULT_POINTS)  # of the models without leaves that race
     return Entrants(start, frozenset(free), n_rows, feature_sets, n_local)
 
 
@@ -185,12 +187,14 @@ def decide(fit: OpenFit, make_fingerprint: Callable[[], Fingerprint]) -> RaceDec
     return decision._replace(config=found)
 
 
-def check_leaves(model: SparseGPClassifier, config: TrainingConfig) -> None:
-    """Raise for settings that do not go with leaves, before any work is done."""
+def check_leaves_before(model: SparseGPClassifier, config: TrainingConfig) -> None:
+    """Raise for a warm start with leaves after a fit without them, or the other way round."""
     leaves = model._given_leaves
-    asked = leaves is not None and not isinstance(leaves, str)
-    if model._continues and asked and config.n_leaves is None:
+    if not model._continues or isinstance(leaves, str):
+        return
+    if (leaves is None) != (config.n_leaves is None):
+        there = "no leaves" if config.n_leaves is None else "leaves"
         raise ValueError(
-            f"leaves={leaves!r} and warm_start=True, but the fit to go on from has no leaves; set "
-            "warm_start=False to begin anew, or leaves=None"
+            f"leaves={leaves!r} and warm_start=True, but the fit to go on from has {there}; set "
+            'warm_start=False to begin anew, or leaves="auto"'
         )

@@ -41,6 +41,10 @@ def saved_state(state: State) -> State:
         state["checkpoint"] = os.fspath(state["checkpoint"])
     if not isinstance(state.get("inducing_points"), (str, type(None))):
         state["inducing_points"] = np.asarray(state["inducing_points"])
+    leaves = state.get("leaves")
+    if isinstance(leaves, list) or hasattr(leaves, "__array__"):  # numbers or names of the rows' leaves
+        names = np.asarray(leaves)
+        state["leaves"] = names.astype(np.str_) if names.dtype == object else names
     return state
 
 

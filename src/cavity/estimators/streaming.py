@@ -164,11 +164,6 @@ class StreamRecord:
     """Where the stream began: the hyper-prior stays centred there."""
 
 
-def _sets(config: ConfigFields, name: str) -> bool:
-    """Whether the user has decided a field."""
-    return bool(config.get(name, "auto") != "auto")
-
-
 def _can_stream(estimator: StreamingGPClassifier) -> bool:
     """Whether there is a `partial_fit`, which needs a posterior made of sites."""
     config = estimator.config
@@ -229,8 +224,8 @@ class StreamingGPClassifier(SparseGPClassifier):
             )
             history: list[Iteration] = [] if first else self.history_
             progress = Progress(int(self.verbose), history[-1].iteration if history else 0)
-            if history:
-                progress.resume_at(history[-1].seconds)
+            if not first:
+                progress.resume_at(self.fit_seconds_)
             with compute_context(thread_count(self.n_jobs)) as threads:
                 backend = LocalBackend(threads)
                 routing = self._stream_routing(chunk, backend)
@@ -254,16 +249,18 @@ class StreamingGPClassifier(SparseGPClassifier):
 
     def _stream_config(self, n_rows: int, routing: Routing | None) -> TrainingConfig:
         """The configuration of a stream: minibatches that are seen once."""
-        decided = None if routing is None else {"n_leaves": routing.n_leaves}
+        goes_on = self.__sklearn_is_fitted__()
+        decided: ConfigFields = {} if routing is None else {"n_leaves": routing.n_leaves}
+        if goes_on:
+            decided |= self._model_before()
         config = self._resolve(n_rows, self._seed(), decided)
         if isinstance(self.config, TrainingConfig):
             return replace(config, optimizer=config.optimizer or Adam(STREAM_RATE), damping=1.0)
         optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
-        # A stream goes on with the model of its fit; without one it is the safe model.
-        before = self.config_ if self.__sklearn_is_fitted__() else config
-        model = {"residual_scale": before.residual_scale, "trace_penalty": before.trace_penalty}
-        kept: ConfigFields = {k: v for k, v in model.items() if not _sets(self.config or {}, k)}
-        return replace(config, optimizer=optimizer, damping=1.0, **kept)
+        n_inducing = config.n_inducing
+        if goes_on and self._given_points is None:  # a fit may have chosen more
+            n_inducing = max(n_inducing, len(self.model_.Z))
+        return replace(config, optimizer=optimizer, damping=1.0, n_inducing=n_inducing)
 
     def _stream_settings(self, config: TrainingConfig, problem: Problem) -> StreamSettings:
         """How a stream is learned that goes on with the inducing points of a problem."""
@@ -272,9 +269,7 @@ class StreamingGPClassifier(SparseGPClassifier):
             n_local = max(*problem.leaves.sizes, config.n_local or 0)
         given = self.config.batch_size if isinstance(self.config, TrainingConfig) else self.batch_size
         if self._given_points is None:
-            m = max(
-                m, config.n_inducing
-            )  # a fit may have chosen more, and a small first chunk gave fewer
+            m = max(m, config.n_inducing)  # a small first chunk gave fewer
         return StreamSettings(
             batch_size=int(given)
             if isinstance(given, Integral)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import kernels
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from cavity.data.source import RowSource
 from cavity.errors import NumericalError
@@ -126,7 +127,7 @@ def kmeans_centres(X: Array, weight: Array | None, m: int, rng: np.random.Random
         seen = X @ (rng.standard_normal((X.shape[1], _PROJECTIONS)) / np.sqrt(_PROJECTIONS))
     clusters = KMeans(m, n_init=1, max_iter=20, tol=1e-3, random_state=rng)
     # One OpenMP thread: in a forked process GNU's OpenMP waits for ever for threads of the parent.
-    with threadpool_limits(1, user_api="openmp"), warnings.catch_warnings():
+    with _openmp().limit(limits=1, user_api="openmp"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters
         clusters.fit(seen, sample_weight=weight)
     centres = clusters.cluster_centers_ if seen is X else _means(X, weight, clusters.labels_, m)
@@ -136,6 +137,12 @@ def kmeans_centres(X: Array, weight: Array | None, m: int, rng: np.random.Random
             'use scaling="standard", or inducing_points="random"'
         )
     return np.asarray(centres, dtype=np.float64)
+
+
+@cache
+def _openmp() -> ThreadpoolController:
+    """The libraries with threads of their own; to look for them takes as long as a small k-means."""
+    return ThreadpoolController()
 
 
 def _means(X: Array, weight: Array | None, group: Array, m: int) -> Array:

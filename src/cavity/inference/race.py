@@ -34,6 +34,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from cavity.data.routing import MOST_LEAVES, SAMPLE_ROWS
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource, with_feature_set
@@ -145,11 +146,11 @@ class Entrants:
         return _distinct([best, *(self.varied(best, feature_set=s) for s in self.feature_sets[2:])])
 
     def scalings(self, best: Candidate) -> list[Candidate]:
-        """The second question."""
+        """The question after the model."""
         return _distinct([best, *(self.varied(best, scaling=scaling) for scaling in SCALINGS)])
 
     def kernels(self, best: Candidate) -> list[Candidate]:
-        """The third question."""
+        """The question before the last."""
         return _distinct([best, *(self.varied(best, kernel_name=name) for name in KERNELS)])
 
     def sizes(self, best: Candidate) -> list[Candidate]:
@@ -170,7 +171,13 @@ class Entrants:
             grown = [best._replace(n_leaves=MORE_LEAVES * best.n_leaves)]
             if "n_local" in self.free:
                 grown.append(best._replace(n_local=2 * best.n_local))
-        return [c for c in grown if best.n_points < c.n_points <= self.n_rows]
+        return [c for c in grown if best.n_points < c.n_points and self._is_possible(c)]
+
+    def _is_possible(self, candidate: Candidate) -> bool:
+        """Whether there is a row for each inducing point; with leaves, one that their tree sees."""
+        if candidate.n_leaves is None:
+            return candidate.n_points <= self.n_rows
+        return candidate.n_points <= min(self.n_rows, SAMPLE_ROWS) and candidate.n_leaves <= MOST_LEAVES
 
     def _both_models(self, best: Candidate) -> list[Candidate]:
         """A candidate, and the same with the other model."""
@@ -182,6 +189,8 @@ class Entrants:
             return []
         few = self.varied(best, n_inducing=POINTS_BESIDE_LEAVES)._replace(n_local=self.n_local)
         number = leaves_with_enough_rows(self.n_rows, few.width)
+        while number > 1 and not self._is_possible(few._replace(n_leaves=number)):
+            number //= 2
         return [few._replace(n_leaves=n) for n in (number, MORE_LEAVES * number)] if number > 1 else []
 
 
@@ -262,9 +271,9 @@ class _Runner:
         )
 
     def can_grow(self, candidate: Candidate) -> bool:
-        """Whether a trial with twice as many points has time for a step, as long as the last one took.
+        """Whether a larger trial has time for a step, as long as the last one took.
 
-        Minibatches are then twice as large, and a row costs four times as much.
+        With twice as many points minibatches are twice as large, and a row costs four times as much.
         """
         entry = self.entries.get((candidate, LAST_LENGTH))
         if entry is None:
@@ -397,13 +406,13 @@ class _Runner:
         progress = Progress(within=self.progress)
         source = with_feature_set(self.source, config.feature_set)
         held_out = self.held_out.leading(source.n_features)
-        problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
         nowhere = Checkpointer(None, math.inf, Fingerprint)
         try:
+            problem = prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
             trainer, trained = train_steps(problem, config, progress, nowhere)
             moments = held_out_moments(trainer, trained.state)
             losses = moments.losses(config.residual_scale)
-        except (NumericalError, np.linalg.LinAlgError):
+        except (NumericalError, np.linalg.LinAlgError, MemoryError):
             return Trial(HeldOutScore(math.inf, 0.0, 0), 0, progress.seconds), True
         losses = losses.round(LOSS_DIGITS)  # as the log keeps them
         theta = trained.state.x[: trainer.problem.space.n_theta]
