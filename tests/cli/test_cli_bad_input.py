@@ -92,7 +92,10 @@ def test_tables_that_cannot_be_learned_from(tmp_path, text, words):
         (["--method", "gfitc", "--resume"], "--resume"),
         (["--method", "gfitc", "--kernel", "rbf"], "--kernel cannot be used with --method gfitc"),
         (["--method", "gfitc", "--leaves", "4"], "--leaves cannot be used with --method gfitc"),
-        (["--leaves", "many"], "--leaves 'many' is not understood"),
+        (
+            ["--leaves", "off"],
+            "is not understood; write none, auto or a number such as 64",
+        ),
         (["--inducing", "many"], "write auto or a number"),
         (["--inducing", "0"], "write auto or a number"),
         (["--batch-size", "-3"], "write auto or a number"),
@@ -240,6 +243,7 @@ def test_tables_that_the_model_cannot_predict(folder, tmp_path):
     refused(run("predict", folder / "m.cavity", path, "--keep", "gat"), "no column 'gat' to keep")
     level = ("--uncertainty", "--level", "90")
     refused(run("predict", folder / "m.cavity", path, *level), "--level 90 is not between 0 and 1")
+    refused(run("predict", folder / "m.cavity", path, *level[1:]), "give --uncertainty, too")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

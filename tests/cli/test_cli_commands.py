@@ -18,6 +18,7 @@ from cavity import SEPClassifier
 from cavity.cli.app import app
 from cavity.errors import ModelFileError
 from cavity.estimators import endings
+from cavity.estimators.facts import fit_facts
 from cavity.estimators.table import TableClassifier
 from flights_table import flights
 from support import interrupt_at
@@ -199,6 +200,11 @@ def test_kernel_batches_and_weights_of_classes(folder, tmp_path):
     assert "RBF" in str(models["other"].estimator_.kernel_)
     assert models["other"].estimator_.config_.batch_size == 50
     assert models["other"].estimator_.config_.n_leaves == 3
+    facts = fit_facts(models["other"])
+    shown = run("inspect", tmp_path / "other.cavity").stdout
+    assert f"{facts.inducing_points} inducing points, {facts.local_points} of them in 3 leaves" in shown
+    document = json.loads(run("inspect", tmp_path / "other.cavity", "--json").stdout)["training"]
+    assert (document["leaves"], document["local_points"]) == (3, facts.local_points)
     assert models["plain"].estimator_.config_.n_leaves is None
     assert models["even"].estimator_.class_weight == "balanced"
     frame = flights(100, seed=6)

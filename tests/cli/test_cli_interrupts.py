@@ -256,12 +256,13 @@ def test_the_trials_of_a_race_are_kept(folder, model):
     assert_same_model(folder, model)
 
 
-def test_force_discards_the_trials_of_another_fit_unless_the_target_is_misspelt(folder):
+def test_force_discards_the_trials_of_another_fit_unless_a_column_is_misspelt(folder):
     ended_by(signal.SIGTERM, NO_CHECKPOINT, FIT, folder)
     before = written(folder)
-    misspelt = [*CAVITY, *FIT, "--target", "delay", "--force"]
-    assert subprocess.run(misspelt, capture_output=True, cwd=folder).returncode == 2
-    assert written(folder) == before
+    for option in ("--target", "--weight", "--drop", "--categorical"):
+        misspelt = [*CAVITY, *FIT, option, "delay", "--force"]
+        assert subprocess.run(misspelt, capture_output=True, cwd=folder).returncode == 2
+        assert written(folder) == before
     other = [*CAVITY, *FIT, "--seed", "1", "--force"]
     done = subprocess.run(other, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr

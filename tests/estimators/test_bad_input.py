@@ -204,6 +204,10 @@ class TestIsRefusedBeforeWorkStarts:
         with pytest.raises(ValueError, match=name):
             GFITCClassifier(**option).fit(X, LABELS)
 
+    def test_gfitc_advises_an_optimiser_that_it_has(self):
+        with pytest.raises(ValueError, match=r'optimizer=.foo. .* must be "lbfgs" or None'):
+            GFITCClassifier(optimizer="foo").fit(X, LABELS)
+
     def test_options_that_do_not_exist(self):
         with pytest.raises(TypeError, match="n_inducers"):
             SEPClassifier(n_inducers=3)

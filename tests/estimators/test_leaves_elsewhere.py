@@ -6,6 +6,7 @@ from sklearn.base import BaseEstimator
 
 from cavity import SEPClassifier, TableClassifier
 from cavity.estimators.facts import fit_facts
+from cavity.estimators.selection import compare
 from cavity.report import write_report
 from support import PINNED
 
@@ -63,6 +64,10 @@ def test_facts_count_the_points_of_leaves(fitted):
     assert fitted.model_.inducing_points.shape == (35, 2)
     assert "32 of them in 4 leaves" in fitted._repr_html_inner()
     assert facts.model_bytes > 4 * 8 * 11**2
+
+
+def test_a_comparison_counts_the_points_of_leaves(fitted):
+    assert compare([fitted]).best.n_inducing == 35
 
 
 def test_displays_show_the_points_of_leaves(fitted):

@@ -339,10 +339,11 @@ def test_held_out_rows_decide_whether_there_are_leaves(helps, monkeypatch):
         ({"leaves": 0}, "leaves=0 is not possible"),
         ({"leaves": "tree"}, "leaves='tree' is not possible"),
         ({"config": {"n_leaves": 3}}, "set leaves of SEPClassifier instead"),
-        ({"leaves": None, "config": {"n_local": 3}}, "n_local=3 needs leaves"),
-        ({"leaves": 3, "config": {"exact_gradient": True}}, "does not go with exact_gradient"),
+        ({"leaves": 20_000}, "leaves=20000 is not possible; it must be a whole number from 1 to 10,000"),
+        ({"leaves": None, "config": {"n_local": 3}}, "n_local=3 needs leaves; set leaves "),
+        ({"leaves": 3, "config": {"exact_gradient": True}}, "^leaves=3 .*not go with exact_gradient"),
         ({"leaves": 3, "config": {"site_storage": "factors"}}, "does not go with site_storage"),
-        ({"leaves": 3, "config": {"n_predicting": 300}}, "n_predicting=300 does not go with n_leaves=3"),
+        ({"leaves": 3, "config": {"n_predicting": 300}}, "n_predicting=300 does not go with leaves=3"),
     ],
 )
 def test_what_does_not_go_with_leaves_is_refused(parameters, words):

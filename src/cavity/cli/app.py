@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cavity.cli.guard import BAD_INPUT, OutputSettings, Settings, expanded, failed, guarded
+from cavity.cli.guard import BAD_INPUT, CommandError, OutputSettings, Settings, expanded, failed, guarded
 from cavity.cli.options import (
     Data,
     Deciding,
@@ -137,14 +137,20 @@ def predict(
     output: PredictionOutput = "-",
     keep: Keep = None,
     uncertainty: WithUncertainty = False,
-    level: Level = 0.9,
+    level: Level = None,
     jobs: Jobs = None,
 ) -> None:
     """Predict every row of a table: label, probability, latent mean and variance."""
     from cavity.cli.predict import run_predict
 
-    of_interval = level if uncertainty else None
-    run_predict(model, data, output, tuple(keep or ()), of_interval, jobs, reading, deciding, settings)
+    if level is not None and not uncertainty:
+        raise CommandError(
+            f"--level {level:g} sets the intervals of --uncertainty; give --uncertainty, too, or leave "
+            "--level out"
+        )
+    if uncertainty and level is None:
+        level = 0.9
+    run_predict(model, data, output, tuple(keep or ()), level, jobs, reading, deciding, settings)
 
 
 @app.command()

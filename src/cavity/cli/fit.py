@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cavity.cli.guard import CommandError, Settings, SignalledError, ending_early, say
 from cavity.cli.holdout import cross_validated, held_out_scores, holdout_parts, in_a_line
-from cavity.cli.inspect import course, description, score_line
+from cavity.cli.inspect import course, description, points, score_line
 from cavity.cli.io import STDIN, checked_output, opened_table, print_json
 from cavity.cli.options import FitRequest, KernelName, Method, Reading, ScalingName
 from cavity.cli.progress import progress_shown
@@ -40,6 +40,7 @@ CHECKPOINT_SECONDS = 30.0
 _SCHEDULER_TIMEOUT = "10s"
 """How long a Dask scheduler may take to answer."""
 _CLASSIFIERS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
+_AUTO = {"auto": "auto"}
 
 
 def _checkpoint(request: FitRequest) -> Path:
@@ -94,7 +95,8 @@ def _fit(
         if request.class_weight:
             rows = LabelledTable(table, target, request.weight)
             parameters["class_weight"] = parsed_class_weight(request.class_weight, rows)
-        if not request.resume and target in table.columns:  # a misspelt target costs nothing
+        model.check_columns(table, target, request.weight)  # a misspelt name costs nothing
+        if not request.resume:
             _remove_unfinished(request)  # those of an earlier fit, with --force
         with _estimator(request, parameters) as model.estimator:
             stopped = _fit_and_save(model, table, target, request.weight, output)
@@ -161,7 +163,7 @@ def as_text(summary: JsonObject) -> str:
         positive = f"; positive class {str(summary['positive'])!r}"
     return (
         f"{summary['model']}: {training['rows']:,} rows, {len(summary['columns'])} columns, "
-        f"{summary['features']} features, {training['inducing_points']} inducing points, "
+        f"{summary['features']} features, {points(training)}, "
         f"{training['seconds']:.1f} s; {score_line(training)}{positive}"
     )
 
@@ -178,7 +180,7 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
         )
     budget = parsed_budget(request.budget)
     parameters: dict[str, Any] = {
-        "n_inducing": _number_or_auto("--inducing", request.inducing),
+        "n_inducing": _number_or_word("--inducing", request.inducing),
         "scaling": None if request.scaling is ScalingName.none else request.scaling.value,
         "likelihood": request.likelihood.value,
         "random_state": request.seed,
@@ -193,8 +195,8 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     if request.cv is not None and request.cv < 2:
         raise CommandError(f"--cv {request.cv} is too few; give 2 folds or more")
     kernel = {} if request.kernel is KernelName.auto else {"kernel_name": request.kernel.value}
-    batch_size = _number_or_auto("--batch-size", request.batch_size)
-    leaves = None if request.leaves == "none" else _number_or_auto("--leaves", request.leaves)
+    batch_size = _number_or_word("--batch-size", request.batch_size)
+    leaves = _number_or_word("--leaves", request.leaves, {"none": None, "auto": "auto"}, example=64)
     if request.method is Method.gfitc:
         given = {
             "--kernel": kernel,
@@ -229,11 +231,18 @@ def _parameters(request: FitRequest, force: bool) -> dict[str, Any]:
     }
 
 
-def _number_or_auto(option: str, words: str) -> int | str:
-    """The value of an option that is a positive whole number or "auto"."""
-    if words != "auto" and not (words.isdecimal() and int(words) > 0):
-        raise CommandError(f"{option} {words!r} is not understood; write auto or a number such as 200")
-    return words if words == "auto" else int(words)
+def _number_or_word(
+    option: str, given: str, words: Mapping[str, str | None] = _AUTO, example: int = 200
+) -> int | str | None:
+    """The value of an option that is a positive whole number or one of some words with their values."""
+    if given in words:
+        return words[given]
+    if not (given.isdecimal() and int(given) > 0):
+        raise CommandError(
+            f"{option} {given!r} is not understood; write {', '.join(words)} or a number such as "
+            f"{example}"
+        )
+    return int(given)
 
 
 def parsed_class_weight(

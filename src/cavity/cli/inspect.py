@@ -16,7 +16,7 @@ from cavity.cli.options import Reading
 from cavity.cli.progress import progress_shown
 from cavity.data.parts import import_arrow
 from cavity.data.table import Table
-from cavity.estimators.facts import fit_facts
+from cavity.estimators.facts import fit_facts, in_leaves
 from cavity.estimators.table import TableClassifier
 from cavity.plot.columns import columns_of
 from cavity.plot.features import Effect, partial_effect
@@ -91,6 +91,8 @@ def description(model: TableClassifier) -> JsonObject:
             "method": facts.method,
             "rows": int(labels.counts.sum()),
             "inducing_points": facts.inducing_points,
+            "leaves": facts.leaves,
+            "local_points": facts.local_points,
             "likelihood": facts.likelihood,
             "iterations": facts.iterations,
             "epochs": None if facts.streamed else facts.epochs,
@@ -135,6 +137,16 @@ def score_line(training: JsonObject) -> str:
     return f"leave-one-out NLL {training['leave_one_out_nll']:.4f} (optimistic: no rows were held out)"
 
 
+def points(training: JsonObject) -> str:
+    """How many inducing points a model has, and how many of them are in leaves.
+
+    >>> points({"inducing_points": 1_020, "leaves": 10, "local_points": 1_000})
+    '1,020 inducing points, 1,000 of them in 10 leaves'
+    """
+    words = f"{training['inducing_points']:,} inducing points"
+    return words + in_leaves(training["local_points"], training["leaves"])
+
+
 def course(training: JsonObject) -> str:
     """How far a training has come: in epochs, as the progress bar counts, and in iterations.
 
@@ -154,8 +166,8 @@ def description_as_text(path: str, what: JsonObject, file: JsonObject) -> str:
         lines.append(f"positive class: {str(what['positive'])!r}")
     lines += [
         "",
-        f"{training['method']}, {training['likelihood']}, {training['inducing_points']} inducing "
-        f"points, {course(training)}, {training['seconds']:.1f} s",
+        f"{training['method']}, {training['likelihood']}, {points(training)}, {course(training)}, "
+        f"{training['seconds']:.1f} s",
         f"kernel, on scaled features: {what['kernel']}",
     ]
     if training["log_marginal_likelihood"] is not None:

@@ -92,7 +92,10 @@ WithUncertainty = Annotated[
         "the training rows a row is.",
     ),
 ]
-Level = Annotated[float, typer.Option(help="Probability that an interval holds.")]
+Level = Annotated[
+    float | None,
+    typer.Option(help="Probability that an interval of --uncertainty holds; default: 0.9."),
+]
 ReportOutput = Annotated[str, typer.Option("--output", "-o", help="Where to write the HTML file.")]
 Training = Annotated[
     str | None,

@@ -232,7 +232,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         What text holds is found in this pass, too. Columns of which a later part tells something else
         than the first are read once more.
         """
-        names = self._chosen(table, target, weight)
+        names = self.candidates(table, target, weight)
         scan = self._scan(table, names, target, weight)
         outdated = scan.outdated
         again = [name for name in names if name in outdated]
@@ -276,7 +276,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             scan.add(chunk, weights, whole.num_rows - chunk.num_rows)
         return scan
 
-    def _chosen(self, table: Table, target: str | None, weight: str | None) -> list[str]:
+    def candidates(self, table: Table, target: str | None, weight: str | None) -> list[str]:
+        """Columns that may be learned from; raise if there are none, or the table lacks a named one."""
         wanted = [("target column", target), ("weight column", weight)]
         wanted += [("column to leave out,", name) for name in self.drop_features]
         wanted += [("categorical column", name) for name in self.categorical_features]

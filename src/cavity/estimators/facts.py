@@ -89,9 +89,6 @@ class FitFacts:
             return None
         return self.epochs * self.rows / self.seconds
 
-    def _in_leaves(self) -> str:
-        return f", {self.local_points:,} of them in {self.leaves:,} leaves" if self.leaves else ""
-
     def as_words(self) -> dict[str, str]:
         """Names and values of the facts that a reader wants to see first."""
         lines = {
@@ -100,7 +97,7 @@ class FitFacts:
             "Classes": ", ".join(self.classes),
             "Rows of the last chunk" if self.streamed else "Training rows": f"{self.rows:,}",
             "Features": f"{self.features:,}",
-            "Inducing points": f"{self.inducing_points:,}{self._in_leaves()}",
+            "Inducing points": f"{self.inducing_points:,}{in_leaves(self.local_points, self.leaves)}",
             "Kernel": abbreviated(self.kernel),
         }
         if self.mean_function is not None:
@@ -122,6 +119,11 @@ class FitFacts:
         if self.seconds is not None:
             lines["Training"] = f"{self.iterations:,} iterations in {self.seconds:.2f} s"
         return lines
+
+
+def in_leaves(local_points: int, leaves: int) -> str:
+    """The end of a line about inducing points: how many of them are in leaves, if there are any."""
+    return f", {local_points:,} of them in {leaves:,} leaves" if leaves else ""
 
 
 def fit_facts(estimator: BaseEstimator) -> FitFacts:

@@ -92,8 +92,8 @@ class GFITCClassifier(SparseGPClassifier):
         self.verbose = verbose
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
         check_value("optimizer", self.optimizer, (one_of("lbfgs", None), '"lbfgs" or None'))
+        super()._check_parameters()
 
     def _fields(self) -> ConfigFields:
         # One iteration goes over all rows; there are no minibatches, and no rows are held out.

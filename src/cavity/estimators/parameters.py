@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 
-from cavity.data.routing import Routing, learn_from_numbers
+from cavity.data.routing import MOST_LEAVES, Routing, learn_from_numbers
 from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
 from cavity.estimators.predictor import GPPredictor
@@ -280,9 +280,9 @@ _CONDITIONS: dict[str, Condition] = {
     "n_inducing": (any_of(whole_from(1), AUTO), 'a whole number from 1, or "auto"'),
     "inducing_points": (_is_points, '"kmeans", "random", "greedy" or an array [m, d]'),
     "leaves": (
-        any_of(whole_from(1), AUTO, NONE, routes, _are_leaf_numbers),
-        'a whole number from 1, "auto", a fitted estimator with apply or predict, an array [n] with the '
-        "number or name of the leaf of each row, none of them missing, or None",
+        any_of(whole_from(1, MOST_LEAVES), AUTO, NONE, routes, _are_leaf_numbers),
+        f'a whole number from 1 to {MOST_LEAVES:,}, "auto", a fitted estimator with apply or predict, '
+        "an array [n] with the number or name of the leaf of each row, none of them missing, or None",
     ),
     "max_iter": (whole_from(1), "a whole number from 1"),
     "mean_function": (_is_mean_function, 'None, "linear" or a classifier as scikit-learn has them'),

@@ -39,6 +39,7 @@ class Candidate(NamedTuple):
     kernel: Kernel
     """The fitted kernel, on scaled inputs."""
     n_inducing: int
+    """Number of inducing points, those of leaves included."""
     score: float
     """Mean leave-one-out log probability."""
     standard_error: float
@@ -116,7 +117,7 @@ class _Scored(NamedTuple):
         return cls(
             name,
             model.kernel_,
-            len(model.inducing_points_),
+            len(model.model_.inducing_points),
             float(model.log_marginal_likelihood_value_),
             np.asarray(model.loo_log_proba_, dtype=np.float64),
         )

@@ -53,8 +53,8 @@ class SEPClassifier(TrainedGPClassifier):
         "robust" if no rows are held out, and "standard" with a kernel of your own.
     batch_size : int, "auto" or None
         Rows that a step sees. None is all of them; "auto" is 5m, or 1,000 or a thousandth of all rows if
-        that is more, at most 20m, and all rows if there are no more. `partial_fit` learns a chunk 5m
-        rows at a time, or as many as this number.
+        that is more, at most 20m, and all rows if there are no more. `partial_fit` learns as
+        many rows of a chunk at a time as this number says, else 5m, at least 1,000.
     optimizer : "adam", an optimiser object or None
         How kernel and inducing points move. An object such as `cavity.inference.Adam(0.01)` sets the
         learning rate; "adam" chooses it. None keeps kernel and inducing points and runs EP to
@@ -88,8 +88,9 @@ class SEPClassifier(TrainedGPClassifier):
     classes_ : array [C]
     config_ : `cavity.inference.TrainingConfig`
         Every setting of the fit, with what "auto" meant.
-    kernel_ : the fitted kernel, on scaled inputs
-    inducing_points_ : array [m, d], in the units of X
+    kernel_ : the fitted kernel, on scaled inputs; with leaves, the sum of that for all rows and that of
+        the leaves
+    inducing_points_ : array [m, d], those for all rows, in the units of X
     log_marginal_likelihood_value_ : float
         log Z_q of all rows; NaN after `partial_fit`, whose rows are gone, and if a budget (of seconds,
         or of one sweep with optimizer=None) left no time for the exact sweeps that it needs.

@@ -190,6 +190,10 @@ class TableClassifier(TransformerMixin, GPPredictor):
         self.note_costs(time.perf_counter() - begun)
         return self
 
+    def check_columns(self, table: Table, target: str, weight: str | None = None) -> None:
+        """Raise if a table lacks a column that a fit would ask for; reads no row."""
+        self._new_preprocessor().candidates(table, target, weight)
+
     def _learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
         """Learn the columns and the classes; the first half of a fit."""
         self.preprocessor_ = self._new_preprocessor()

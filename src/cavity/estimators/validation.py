@@ -119,7 +119,11 @@ def validation_rows(
         given = {"X_val": X, "y_val": y, "sample_weight_val": sample_weight}
         names = [name for name, value in given.items() if value is not None]
         if names:
-            raise ValueError(f"{' and '.join(names)} without X_val and y_val; pass both, or neither")
+            missing = [name for name in ("X_val", "y_val") if name not in names]
+            raise ValueError(
+                f"{' and '.join(names)} without {' and '.join(missing)}; pass both X_val and y_val, or "
+                "leave them out"
+            )
         return None
     what = described_source(X)
     if what is not None:

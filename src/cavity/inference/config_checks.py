@@ -119,7 +119,7 @@ _FIELDS: dict[str, Condition] = {
     "residual_scale": (any_of(number_in(0, 1), AUTO), 'a number in [0, 1] or "auto"'),
     "trace_penalty": (any_of(number_in(0), AUTO), 'a number from 0 or "auto"'),
     "hyperprior_scale": (any_of(number_in(0, open_left=True), NONE), "a positive number or None"),
-    "early_stopping": (one_of("auto", "loo", "validation", None), '"loo", "validation" or None'),
+    "early_stopping": (one_of("auto", "loo", "validation", None), '"auto", "loo", "validation" or None'),
     "validation_fraction": (
         lambda value: any_of(AUTO, NONE)(value)
         or (number_in(0, 1, open_left=True)(value) and value != 1),
@@ -198,7 +198,7 @@ def _check_leaves(asked: Request) -> None:
     if asked.n_leaves is None:
         if asked.n_local not in ("auto", None):
             raise ValueError(
-                f"n_local={asked.n_local!r} needs leaves; set n_leaves, too, or leave it out"
+                f"n_local={asked.n_local!r} needs leaves; set leaves (n_leaves), too, or leave it out"
             )
         return
     without = {
@@ -210,8 +210,8 @@ def _check_leaves(asked: Request) -> None:
     for setting, is_set in without.items():
         if is_set:
             raise ValueError(
-                f"n_leaves={asked.n_leaves} does not go with {setting}: local inducing points are "
-                "learned in steps, from sites of two numbers a row; leave one of them out"
+                f"leaves={asked.n_leaves} (n_leaves) does not go with {setting}: local inducing points "
+                "are learned in steps, from sites of two numbers a row; leave one of them out"
             )
 
 
@@ -251,7 +251,8 @@ def _check_predicting(auto: Decisions) -> None:
         )
     if n_leaves is not None:
         raise ValueError(
-            f"n_predicting={number} does not go with n_leaves={n_leaves}; leave it out, and set n_local"
+            f"n_predicting={number} does not go with leaves={n_leaves} (n_leaves); leave it out, and "
+            "set n_local"
         )
     if auto.schedule != "steps" or not auto.sums_sites:
         raise ValueError(

@@ -179,7 +179,7 @@ def require_memory_for_leaves(m: int, sizes: Sequence[int], n_latents: int) -> N
     require_memory(
         _LEAF_COPIES * 8 * n_latents * sum((m + size) ** 2 for size in sizes),
         f"{len(sizes):,} leaves with {max(sizes)} inducing points each, besides {m} for all rows",
-        instead="fewer leaves (n_leaves), or fewer points (n_local, n_inducing)",
+        instead="fewer leaves, or fewer points (n_local, n_inducing)",
     )
 
 
