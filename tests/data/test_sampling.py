@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
@@ -66,6 +66,7 @@ def fitted(request, tmp_path_factory):
     st.floats(0.01, 1.0),
     st.floats(0.0, 0.99),
 )
+@example(np.array([-1.0, 0.0, -1.0, 0.0]), 0.010000000000000002, 0.9899999999999999)
 def test_as_many_rows_are_kept_as_expected_and_those_in_doubt_always(log_predictive, least, offset):
     kept, importance_weight = systematic_subsample(log_predictive, least, offset)
     probability = np.clip(-np.expm1(log_predictive) / sampling._DOUBTFUL, least, 1.0)

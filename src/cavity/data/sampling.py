@@ -186,8 +186,9 @@ def systematic_subsample(
     least: smallest probability to be kept; offset: a number from 0 to 1; weight: [t], weights of the
     rows. The probability p of a row to be kept is proportional to its weight and to the probability of
     the other classes, between `least` and 1. A row that is kept counts 1/p times, so that sums are those
-    of all rows on average over the offsets. Sampling is systematic: the probabilities are added up along
-    the rows, beginning with the offset, and a row is kept where the sum reaches the next whole number.
+    of all rows on average over the offsets. Sampling is systematic: the probabilities below 1 are added
+    up along the rows, beginning with the offset, and a row is kept where the sum reaches the next whole
+    number. Those of 1 would not change its fraction, but round it.
 
     >>> last = np.log([0.9, 1.0, 1.0, 1.0, 1.0, 0.5, np.nan])
     >>> kept, importance_weight = systematic_subsample(last, 0.25, 0.5)
@@ -198,8 +199,9 @@ def systematic_subsample(
     if weight is not None:
         doubt = doubt * weight
     probability = np.clip(doubt / _DOUBTFUL, least, 1.0).astype(np.float64)
-    reached = np.floor(offset + np.cumsum(probability))
-    kept = np.flatnonzero((np.diff(reached, prepend=0.0) > 0.0) | (probability == 1.0))
+    certain = probability == 1.0
+    reached = np.floor(offset + np.cumsum(np.where(certain, 0.0, probability)))
+    kept = np.flatnonzero((np.diff(reached, prepend=0.0) > 0.0) | certain)
     return kept, 1.0 / probability[kept]
 
 
