@@ -128,8 +128,9 @@ class Context:
 
 def _filled(blank: Repetition, result: Result) -> Repetition:
     metrics = {"nll": result.nll, "error": result.error}
-    if result.ece is not None:
-        metrics["ece"] = result.ece
+    for name in ("ece", "ece_by_chance"):
+        if (value := getattr(result, name)) is not None:
+            metrics[name] = value
     return replace(
         blank,
         seconds=result.seconds,

@@ -39,6 +39,7 @@ class Result:
     curve: list[dict[str, float]] = field(default_factory=list)  # seconds, nll, error, step
     peak_memory: float | None = None  # bytes
     ece: float | None = None
+    ece_by_chance: float | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -27,10 +27,12 @@ def scores(log_p: NDArray[np.floating], y: NDArray[np.integer]) -> dict[str, flo
     code = np.asarray(y) > 0 if log_p.shape[1] == 2 else np.asarray(y)
     code = code.astype(int)
     correct = log_p.argmax(axis=1) == code
+    confidence = np.exp(log_p.max(axis=1))
     return {
         "nll": float(-np.mean(log_p[np.arange(len(code)), code])),
         "error": float(np.mean(~correct)),
-        "ece": expected_calibration_error(np.exp(log_p.max(axis=1)), correct),
+        "ece": expected_calibration_error(confidence, correct),
+        "ece_by_chance": calibration_error_by_chance(confidence),
     }
 
 
@@ -41,6 +43,21 @@ def expected_calibration_error(
     index = np.minimum((np.asarray(confidence) * bins).astype(int), bins - 1)
     gap = np.bincount(index, weights=correct - confidence, minlength=bins)
     return float(np.abs(gap).sum() / len(correct))
+
+
+def calibration_error_by_chance(confidence: NDArray[np.floating], bins: int = 15) -> float:
+    """The expected calibration error of n rows that are right exactly as often as they say.
+
+    A bin's accuracy is a mean of few rows, and so differs from their confidence by chance. The sum of a
+    bin is taken to be normal, with the variance of independent rows.
+
+    >>> calibration_error_by_chance(np.array([1.0, 1.0]))
+    0.0
+    """
+    p = np.asarray(confidence)
+    index = np.minimum((p * bins).astype(int), bins - 1)
+    variance = np.bincount(index, weights=p * (1.0 - p), minlength=bins)
+    return float(np.sqrt(2.0 / np.pi * variance).sum() / len(p))
 
 
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)

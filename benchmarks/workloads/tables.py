@@ -5,7 +5,7 @@ xRFM and RealMLP are slow on the CPU, and are trained on the smaller tables only
 """
 
 from collections.abc import Mapping, Sequence
-from math import exp, log
+from math import exp, log, nan
 from pathlib import Path
 from statistics import mean
 
@@ -45,7 +45,7 @@ def table(repetitions: Sequence[Repetition]) -> str:
             done.setdefault(r.dataset, {})[r.label] = r
     there = {label for here in done.values() for label in here}
     contenders = [c for c in (*EVERYWHERE, *NEURAL) if c.label in there]
-    rows, ratios, linear, ece_ours, ece_tree, lines = [], {}, {}, [], [], []
+    rows, ratios, linear, ece_ours, ece_tree, chance, lines = [], {}, {}, [], [], [], []
     for name, here in done.items():
         cells = [_cell(here.get(c.label)) for c in contenders]
         ours = here.get(OURS.label)
@@ -57,6 +57,7 @@ def table(repetitions: Sequence[Repetition]) -> str:
             ratio = f"{ratios[name]:.3f}"
             ece_ours.append(ours.metrics["ece"])
             ece_tree.append(better.metrics["ece"])
+            chance.append(ours.metrics.get("ece_by_chance", nan))
         if ours is not None and LINEAR.label in here:
             linear[name] = ours.metrics["nll"] / here[LINEAR.label].metrics["nll"]
         if ours is not None and name in GOALS:
@@ -70,7 +71,8 @@ def table(repetitions: Sequence[Repetition]) -> str:
         above = sorted(name for name, ratio in shared.items() if ratio > LARGEST_RATIO)
         words = f"tables with a ratio above {LARGEST_RATIO:g} ({', '.join(above) or 'none'})"
         lines.insert(1, _line(words, len(above), EXCEPTIONS))
-        lines.append(_line("mean ECE", mean(ece_ours), mean(ece_tree)))
+        exact = f"{mean(chance):.4f} if our probabilities were exactly right"
+        lines.append(_line(f"mean ECE ({exact})", mean(ece_ours), mean(ece_tree)))
     if linear:
         worst = max(linear, key=linear.__getitem__)
         words = f"worst ratio to logistic regression ({worst})"

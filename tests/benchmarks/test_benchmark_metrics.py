@@ -1,6 +1,13 @@
 import numpy as np
 import pytest
-from benchmarks.metrics import CLIP, latent_scores, log_probabilities, scores
+from benchmarks.metrics import (
+    CLIP,
+    calibration_error_by_chance,
+    expected_calibration_error,
+    latent_scores,
+    log_probabilities,
+    scores,
+)
 from scipy.stats import norm
 
 
@@ -44,3 +51,12 @@ def test_scores_against_the_true_function():
     assert found["excess"] == pytest.approx(by_label.sum() / 4)
     true = np.column_stack([norm.logcdf(-f), norm.logcdf(f)])
     assert latent_scores(f, f, np.ones(4), true)["excess"] == pytest.approx(0.0, abs=1e-15)
+
+
+def test_the_calibration_error_by_chance_is_the_mean_over_drawn_labels():
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 1.0, size=600)
+    drawn = [
+        expected_calibration_error(confidence, rng.uniform(size=600) < confidence) for _ in range(400)
+    ]
+    assert calibration_error_by_chance(confidence) == pytest.approx(np.mean(drawn), rel=0.05)
