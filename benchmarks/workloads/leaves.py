@@ -10,11 +10,19 @@ import numpy as np
 
 from benchmarks import tables
 from benchmarks.context import Context
-from benchmarks.data import holdout, many_classes
+from benchmarks.data import holdout, many_classes, one_split
 from benchmarks.methods import Contender
 from benchmarks.records import Repetition
 from benchmarks.registry import benchmark
 from benchmarks.workloads.large import GP_PEERS, LIGHTGBM
+from benchmarks.workloads.sixty_seconds import (
+    CHOICE_SECONDS,
+    DEFAULT,
+    QUICK,
+    QUICK_SECONDS,
+    SETS,
+    choice_of_race,
+)
 from benchmarks.workloads.step_rate import smooth_labels
 from cavity.inference import batches, open_rows, prepare_trainer, resolve
 
@@ -48,6 +56,9 @@ CONTENDERS = (
     ),
 )
 LONGER = replace(CONTENDERS[4], label=f"{CONTENDERS[4].label}, 600 s")
+WITHOUT = Contender("without leaves", "cavity-sep", {"parameters": {"leaves": None}})
+MOST_HARM = 1.01
+"""Largest NLL of the automatic choice, in units of that without leaves."""
 
 
 @benchmark(
@@ -135,3 +146,41 @@ def step_rate(context: Context) -> None:
         for leaves in numbers:
             label = f"{leaves} leaves, {n_jobs or 'all'} threads"
             context.note(label, partial(step_milliseconds, leaves, steps, n_jobs))
+
+
+def choice_table(repetitions: Sequence[Repetition]) -> str:
+    """NLL of the automatic choice beside that without leaves, set by set."""
+    losses: dict[str, dict[str, float]] = {}
+    chosen: dict[str, str] = {}
+    for r in repetitions:
+        if r.failure is None:
+            losses.setdefault(r.dataset, {})[r.label] = r.metrics["nll"]
+            if r.label == DEFAULT.label:
+                chosen[r.dataset] = choice_of_race(r)
+    rows, worse = [], []
+    for dataset, found in losses.items():
+        if {DEFAULT.label, WITHOUT.label} <= found.keys():
+            ratio = found[DEFAULT.label] / found[WITHOUT.label]
+            worse += [f"{dataset} ({ratio:.3f})"] * (ratio > MOST_HARM)
+            scores = [f"{found[c.label]:.4f}" for c in (DEFAULT, WITHOUT)]
+            rows.append([dataset, chosen[dataset], *scores, f"{ratio:.3f}"])
+    header = ["set", "choice of the race", "NLL of the automatic choice", "NLL without leaves", "ratio"]
+    return tables.markdown(header, rows) + (
+        f"\n\nAbove {MOST_HARM:g}: {', '.join(worse) or 'none'}." + tables.failures(repetitions)
+    )
+
+
+@benchmark(
+    "leaves-choice",
+    "ten sets of all sizes: SEPClassifier() beside SEPClassifier(leaves=None) at the same seconds",
+    table=choice_table,
+    minutes=10,
+)
+def choice(context: Context) -> None:
+    """The goal is that the automatic choice is nowhere more than 1 % worse."""
+    names = QUICK if context.quick else SETS
+    context.expect(2 * len(names))
+    for name in names:
+        split = one_split(name)
+        for one in (DEFAULT, WITHOUT):
+            context.measure(one, split, {"seed": 0}, context.seconds(CHOICE_SECONDS, QUICK_SECONDS))

@@ -62,7 +62,7 @@ def table(repetitions: Sequence[Repetition]) -> str:
                 f"{ece:.4f}",
                 f"{median(seconds):.1f}",
                 f"{100 * median(shares):.0f} %",
-                "; ".join(dict.fromkeys(_choice(r) for r in here)),
+                "; ".join(dict.fromkeys(choice_of_race(r) for r in here)),
             ]
         )
         if dataset in GOALS:
@@ -87,7 +87,7 @@ def choice_table(repetitions: Sequence[Repetition]) -> str:
     for dataset, here in _by_dataset(repetitions).items():
         losses = {r.label: r.metrics["nll"] for r in here}
         default = next((r for r in here if r.label == DEFAULT.label), None)
-        choice = _choice(default) if default is not None else MISSING
+        choice = choice_of_race(default) if default is not None else MISSING
         if default is None or choice not in losses:
             continue
         fit = losses.pop(DEFAULT.label)
@@ -150,7 +150,7 @@ def _by_dataset(repetitions: Sequence[Repetition]) -> dict[str, list[Repetition]
     return groups
 
 
-def _choice(repetition: Repetition) -> str:
+def choice_of_race(repetition: Repetition) -> str:
     """The candidate that the race of a fit chose."""
     race = repetition.extra.get("race", ())
     return next((str(entry["candidate"]) for entry in race if entry["chosen"]), "no race")

@@ -12,7 +12,7 @@ from benchmarks.methods import MethodFailedError
 from benchmarks.records import Repetition, read
 from benchmarks.registry import benchmarks
 from benchmarks.results import LOSSES, TEMPLATE
-from benchmarks.workloads import defaults, known_gp, sixty_seconds, step_rate, tables
+from benchmarks.workloads import defaults, known_gp, leaves, sixty_seconds, step_rate, tables
 
 
 def fit(label, nll, *, dataset="d", split=0, seconds=1.0, m=25, ece=0.01):
@@ -144,6 +144,15 @@ class TestSixtySeconds:
         row = "| mnist | 2 | b, m=400 | 0.2000 | a, m=200 | 0.1990 | 0.5 % | 0.2100 | +5.5 % | 30 % |"
         assert row in text
         assert "within 1 % of the best on 1 of 2; the fit that includes the race is on 0 of 2." in text
+
+    def test_the_choice_beside_a_fit_without_leaves(self):
+        without = leaves.WITHOUT.label
+        fits = [raced(0.2), raced(0.19, label=without)]
+        fits += [raced(0.1, dataset="adult"), raced(0.1, dataset="adult", label=without)]
+        text = leaves.choice_table([*fits, raced(0.1, dataset="skin")])
+        assert "| mnist | b, m=400 | 0.2000 | 0.1900 | 1.053 |" in text
+        assert "Above 1.01: mnist (1.053)." in text
+        assert "skin" not in text
 
     @pytest.mark.parametrize("name", ["sixty-seconds", "race-choice"])
     def test_it_runs_and_pins_the_candidates(self, name, tmp_path, monkeypatch, few_test_rows):
