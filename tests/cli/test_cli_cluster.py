@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cavity
+from cli_runs import run
 from flights_table import flights
 
 pytest.importorskip("distributed")
@@ -27,7 +28,7 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("cluster")
     frame = flights(200).assign(copies=np.arange(200) % 3)
     frame.to_parquet(place / "t.parquet", row_group_size=70)
-    fit(place, "local.cavity")
+    assert run("fit", place / "t.parquet", *FIT, "-o", place / "local.cavity").exit_code == 0
     return place
 
 
