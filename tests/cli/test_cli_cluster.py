@@ -1,8 +1,6 @@
 """`cavity fit` on Dask: workers of its own, and a scheduler that others have started."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -28,14 +26,13 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("cluster")
     frame = flights(200).assign(copies=np.arange(200) % 3)
     frame.to_parquet(place / "t.parquet", row_group_size=70)
-    assert run("fit", place / "t.parquet", *FIT, "-o", place / "local.cavity").exit_code == 0
+    fit(place, "local.cavity")
     return place
 
 
 def fit(folder, output, *options):
-    command = [sys.executable, "-m", "cavity", "fit", "t.parquet", *FIT, "-o", output, "--json"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, cwd=folder, timeout=200)
-    assert done.returncode == 0, done.stderr
+    done = run("fit", folder / "t.parquet", *FIT, "-o", folder / output, "--json", *options)
+    assert done.exit_code == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
 
