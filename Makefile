@@ -26,8 +26,9 @@ types: install
 contract: install
 	$(BIN)/lint-imports
 
+# A process that has done its half takes tests from the other: no core is idle while a long file ends.
 unit: install
-	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist worksteal
 
 test-all: install
 	$(BIN)/python -m pytest
@@ -36,7 +37,7 @@ test-all: install
 # fixed day, so that the result does not change by itself. Old versions may use what is deprecated. The
 # numbers on the page of the command line are those of the latest versions.
 test-minimum: $(MINIMUM)/.installed
-	$(MINIMUM)/bin/python -m pytest -m "not slow" --numprocesses auto --dist loadfile \
+	$(MINIMUM)/bin/python -m pytest -m "not slow" --numprocesses auto --dist worksteal \
 	  -W ignore::DeprecationWarning \
 	  --deselect "tests/test_docs.py::test_code_of_a_page_runs[docs/command-line.md]"
 

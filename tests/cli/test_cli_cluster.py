@@ -1,13 +1,12 @@
 """`cavity fit` on Dask: workers of its own, and a scheduler that others have started."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import cavity
+from cli_runs import run
 from flights_table import flights
 
 pytest.importorskip("distributed")
@@ -32,9 +31,8 @@ def folder(tmp_path_factory):
 
 
 def fit(folder, output, *options):
-    command = [sys.executable, "-m", "cavity", "fit", "t.parquet", *FIT, "-o", output, "--json"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, cwd=folder, timeout=200)
-    assert done.returncode == 0, done.stderr
+    done = run("fit", folder / "t.parquet", *FIT, "-o", folder / output, "--json", *options)
+    assert done.exit_code == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
 

@@ -1,10 +1,12 @@
 """Signals end the commands with one sentence and a status; interrupted fits can be continued.
 
-The commands run in processes of their own, which say where they are and wait there for the signal.
+Commands that get a signal run in processes of their own, which say where they are and wait there for
+it; what comes before and after runs inside this process.
 """
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import cavity
+from cli_runs import run
 from flights_table import flights
 
 # Functions that print a line and wait for a signal take the place of some that do the work.
@@ -116,7 +119,6 @@ FIT += ["--budget", "3 epochs"]
 FIT_FEW = ["few.csv" if word == "big.csv" else word for word in FIT]
 """A fit of so few rows that there is no race before it."""
 CHECKPOINT, TRIALS = "m.cavity.checkpoint", "m.cavity.checkpoint.race"
-CAVITY = [sys.executable, "-m", "cavity"]
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +132,36 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(data):
     """The model of a fit that was not interrupted."""
-    subprocess.run([*CAVITY, *FIT], check=True, capture_output=True, cwd=data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(data)
+        assert run(*FIT).exit_code == 0
     return data / "m.cavity"
 
 
 @pytest.fixture
-def folder(data, tmp_path):
+def folder(data, tmp_path, monkeypatch):
+    """The current folder, with both tables in it."""
+    monkeypatch.chdir(tmp_path)
     for name in ("big.csv", "few.csv"):
         (tmp_path / name).symlink_to(data / name)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def stopped(data, tmp_path_factory):
+    """Folder, status and last lines of a fit that got Ctrl-C in a pass after its race."""
+    place = tmp_path_factory.mktemp("stopped")
+    (place / "big.csv").symlink_to(data / "big.csv")
+    status, said, _ = ended_by(signal.SIGINT, NO_CHECKPOINT_IN_A_PASS, FIT, place)
+    return place, status, said
+
+
+@pytest.fixture
+def after_the_race(stopped, folder):
+    """What that fit has left, as the current folder."""
+    for name in written(stopped[0]):
+        shutil.copy(stopped[0] / name, folder)
+    return folder
 
 
 def written(folder):
@@ -150,6 +173,15 @@ def assert_same_model(folder, model):
     frame = pd.read_csv(folder / "big.csv", nrows=200)
     ours, whole = (cavity.load(path) for path in (folder / "m.cavity", model))
     assert_array_equal(ours.predict_proba(frame), whole.predict_proba(frame))
+
+
+def assert_continues_to_the_same_model(folder, model):
+    """What the command has said; files that it needs no more are gone."""
+    done = run(*FIT, "--resume")
+    assert done.exit_code == 0, done.stderr
+    assert not written(folder) & {CHECKPOINT, TRIALS}
+    assert_same_model(folder, model)
+    return done.stderr
 
 
 def hear_signals():
@@ -240,33 +272,38 @@ def test_the_first_trial_of_a_race_is_kept_as_far_as_it_has_come(folder):
     assert written(folder) == {"m.cavity"}
 
 
-def test_the_trials_of_a_race_are_kept(folder, model):
-    status, said, _ = ended_by(signal.SIGTERM, NO_CHECKPOINT, FIT, folder)
-    assert status == 128 + signal.SIGTERM
+def test_an_interrupted_fit_continues_to_the_same_model(stopped, after_the_race, model):
+    _, status, said = stopped
+    assert status == 130
     assert "the same command with --resume goes on" in said[-1]
-    assert written(folder) == {"m.cavity", CHECKPOINT, TRIALS}
-    again = subprocess.run([*CAVITY, *FIT], capture_output=True, text=True, cwd=folder)
-    assert again.returncode == 2
+    assert written(after_the_race) == {"m.cavity", CHECKPOINT, TRIALS}
+    again = run(*FIT)
+    assert again.exit_code == 2
     assert f"{CHECKPOINT}: exists already" in again.stderr
-    (folder / CHECKPOINT).unlink()
-    resumed = subprocess.run([*CAVITY, *FIT, "--resume"], capture_output=True, text=True, cwd=folder)
-    assert resumed.returncode == 0, resumed.stderr
-    assert "from scratch" not in resumed.stderr
-    assert written(folder) == {"m.cavity"}
-    assert_same_model(folder, model)
+    assert_continues_to_the_same_model(after_the_race, model)
 
 
-def test_force_discards_the_trials_of_another_fit_unless_a_column_is_misspelt(folder):
-    ended_by(signal.SIGTERM, NO_CHECKPOINT, FIT, folder)
-    before = written(folder)
+def test_the_trials_of_a_race_are_kept(after_the_race, model):
+    (after_the_race / CHECKPOINT).unlink()
+    said = assert_continues_to_the_same_model(after_the_race, model)
+    assert "from scratch" not in said
+
+
+def test_a_killed_fit_continues_to_the_same_model(folder, model):
+    ended_by(signal.SIGKILL, CHECKPOINT_AT_EVERY_STEP, FIT, folder)
+    assert written(folder) >= {CHECKPOINT, TRIALS}
+    assert "m.cavity" not in written(folder)
+    assert_continues_to_the_same_model(folder, model)
+
+
+def test_force_discards_the_trials_of_another_fit_unless_a_column_is_misspelt(after_the_race):
+    before = written(after_the_race)
     for option in ("--target", "--weight", "--drop", "--categorical"):
-        misspelt = [*CAVITY, *FIT, option, "delay", "--force"]
-        assert subprocess.run(misspelt, capture_output=True, cwd=folder).returncode == 2
-        assert written(folder) == before
-    other = [*CAVITY, *FIT, "--seed", "1", "--force"]
-    done = subprocess.run(other, capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert written(folder) == {"m.cavity"}
+        assert run(*FIT, option, "delay", "--force").exit_code == 2
+        assert written(after_the_race) == before
+    done = run(*FIT, "--seed", "1", "--force")
+    assert done.exit_code == 0, done.stderr
+    assert written(after_the_race) == {"m.cavity"}
 
 
 def test_a_signal_after_the_model_was_written_says_so(folder):
@@ -288,18 +325,6 @@ def test_ctrl_c_ends_a_fit_on_workers_which_ignore_it(folder):
     assert status == 130
     assert "the model of 0.3 epochs (4 iterations) is m.cavity" in said[-1]
     assert written(folder) >= {"m.cavity", CHECKPOINT}
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_fit_continues_to_the_same_model(folder, model, number):
-    code = NO_CHECKPOINT_IN_A_PASS if number == signal.SIGINT else CHECKPOINT_AT_EVERY_STEP
-    ended_by(number, code, FIT, folder)
-    assert written(folder) >= {CHECKPOINT, TRIALS}
-    assert ("m.cavity" in written(folder)) == (number == signal.SIGINT)
-    done = subprocess.run([*CAVITY, *FIT, "--resume"], capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert not written(folder) & {CHECKPOINT, TRIALS}
-    assert_same_model(folder, model)
 
 
 @pytest.mark.parametrize(

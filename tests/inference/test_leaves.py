@@ -113,7 +113,6 @@ def test_joint_moments_are_those_of_ep_on_all_rows():
     truth = expectation_propagation(fitc(prior, X), signs(labels))
     X_star = rows(8, seed=5)[0]
     cross = fitc(prior, X, X_star)
-    Q = fitc(prior, X_star)
     # The test rows' own covariance is that of the whole prior, whose residuals they share in a leaf.
     leaf = prior.leaves.routing(X_star)
     kernel = prior.kernel
@@ -126,7 +125,6 @@ def test_joint_moments_are_those_of_ep_on_all_rows():
     np.testing.assert_allclose(
         covariance[0], K_star - cross @ np.linalg.solve(noisy, cross.T), atol=1e-8
     )
-    np.testing.assert_allclose(np.diag(Q), np.diag(K_star), atol=1e-8)
 
 
 def variational(prior, X, labels, likelihood, n_sweeps=400):
@@ -302,17 +300,18 @@ def test_row_on_a_seam_goes_left():
     assert routing(X).tolist() == [0, 1, 1, 2]
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_number_of_threads_does_not_change_the_sums(n_threads):
+def test_number_of_threads_does_not_change_the_sums(monkeypatch):
+    set_tile_rows(monkeypatch, 17)  # many tiles, so that threads share the work
     X, labels = rows(400)
     prior = local_prior()
     sums = []
-    for count in (1, n_threads):
+    for count in (1, 2):
         engine = leaf_engine(X, labels, prior.leaves.routing, n_threads=count)
         q = engine.run(Sweep(prior, empty_posterior(prior), engine.rule)).naturals
         sums.append(q)
     for ours, theirs in zip(sums[0].leaves, sums[1].leaves, strict=True):
         np.testing.assert_array_equal(ours.precision, theirs.precision)
+        np.testing.assert_array_equal(ours.shift, theirs.shift)
 
 
 def test_size_of_tiles_does_not_change_the_answer(monkeypatch):

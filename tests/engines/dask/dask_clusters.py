@@ -1,10 +1,12 @@
 """Real clusters of worker processes, and ways to disturb them."""
 
 import logging
+import multiprocessing
 import os
 import signal
 import time
 from contextlib import contextmanager
+from multiprocessing import forkserver
 
 import dask
 import dask.array as da
@@ -21,15 +23,32 @@ QUIET = [
 ]
 
 
+def prepare_processes():
+    """Start the process from which workers are forked; it has imported what every worker needs."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["distributed.nanny", "cavity.estimators.dask"]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # as in workers; it counts when NumPy is imported
+        forkserver.ensure_running()
+
+
 @contextmanager
 def started(n_workers, **options):
     """A client of a new cluster of single-threaded processes on this machine.
 
+    Processes are forked from one that has imported everything: a start takes a moment, not seconds.
     Some time after the loss of a worker Dask closes its nanny if the worker is not there; one that was
     killed again just then must not be given up for that.
     """
+    prepare_processes()
     with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
+        dask.config.set(
+            {
+                "distributed.deploy.lost-worker-timeout": "1h",
+                "distributed.worker.multiprocessing-method": "forkserver",
+            }
+        ),
         LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,
