@@ -34,8 +34,8 @@ from cavity.data.source import (
 from cavity.typing import AnyArray, Array, IntArray
 
 MOST_LEAVES = 10_000
-"""Most leaves of a routing: a tree then has ten rows of its sample for each, and two bytes a row hold the
-number of its leaf."""
+"""Most leaves of a routing: a tree then has ten rows of its sample for each, and two bytes a row hold
+the number of its leaf."""
 SAMPLE_ROWS = 100_000
 """Rows of the sample that a routing is learned from, at most. The race learns a tree for each trial with
 another number of leaves, and that should take seconds. It tries no leaves with more points than such a
