@@ -40,6 +40,26 @@ def test_leaves_of_a_learned_tree_have_many_rows():
     assert np.bincount(leaf, minlength=8).min() >= 0.25 * len(X) / 8
 
 
+@pytest.mark.parametrize("n_leaves", [2, 3, 16, 50])
+def test_leaves_of_a_learned_tree_have_about_equally_many_rows(n_leaves):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5_000, 3))
+    # The classes differ in a tenth of the rows: a tree that looks at nothing else cuts these alone.
+    y = np.where(X[:, 0] > 1.3, rng.integers(0, 2, 5_000), rng.random(5_000) < 0.05).astype(np.int8)
+    routing = learn_tree(ArraySource(X, y), n_leaves, seed=0)
+    counts = np.bincount(leaves_of_rows(ArraySource(X, y), routing), minlength=routing.n_leaves)
+    assert 0.9 * n_leaves <= routing.n_leaves <= n_leaves
+    assert counts.min() >= 0.25 * len(X) / n_leaves
+    assert counts.max() <= 2.5 * len(X) / n_leaves
+
+
+def test_learned_tree_cuts_where_the_classes_differ():
+    X, _ = table()
+    routing = learn_tree(ArraySource(X, (X[:, 2] > 0.4).astype(np.int8)), 4, seed=0)
+    assert routing.n_leaves == 2  # rows of one class are not cut
+    np.testing.assert_array_equal(routing(X) == routing(X)[0], (X[:, 2] > 0.4) == (X[0, 2] > 0.4))
+
+
 def test_tree_of_rows_of_one_label_is_one_leaf():
     X, y = table()
     routing = learn_tree(ArraySource(X, np.zeros_like(y)), 8, seed=0)

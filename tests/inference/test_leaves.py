@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Sum
 
-from cavity.data.arrays import ArrayBlock
-from cavity.data.routing import TreeRouting, leaf_batches, with_leaves
+from cavity.data.arrays import ArrayBlock, ArraySource
+from cavity.data.routing import TreeRouting, leaf_batches, learn_tree, with_leaves
 from cavity.data.scaling import Scaling
 from cavity.gp.arrowhead import LocalNaturalParameters
 from cavity.gp.leaves import Leaves, LocalPrior
@@ -259,7 +259,7 @@ def test_gradient_from_summed_sites_is_that_from_rows():
 def test_one_leaf_with_kernels_of_one_shape_is_the_model_without_leaves():
     X, labels = rows()
     shape, Z = RBF([1.1, 0.9], "fixed"), np.random.default_rng(1).normal(size=(5, 2))
-    everywhere = TreeRouting.everywhere()
+    everywhere = learn_tree(ArraySource(X, labels), 1, seed=0)
     kernel = Sum(ConstantKernel(0.8) * shape, ConstantKernel(1.3) * shape)
     prior = LocalPrior(kernel, Z, FLOAT64, Leaves(everywhere, (Z,)), JITTER, JITTER)
     point = fixed_point(leaf_engine(X, labels, everywhere), prior)

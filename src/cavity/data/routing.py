@@ -34,13 +34,14 @@ from cavity.data.source import (
 from cavity.typing import AnyArray, Array, IntArray
 
 MOST_LEAVES = 10_000
-"""Most leaves of a routing."""
+"""Most leaves of a routing: a tree then has ten rows of its sample for each, and two bytes a row hold
+the number of its leaf."""
 SAMPLE_ROWS = 100_000
-"""Rows of the sample that a routing is learned from, at most."""
+"""Rows of the sample that a routing is learned from, at most. The race learns a tree for each trial with
+another number of leaves, and that should take seconds. It tries no leaves with more points than such a
+sample has rows."""
 _SAMPLE_VALUES = 20_000_000
 """Values of that sample, at most, if it has more than a thousand rows."""
-_SMALLEST_SHARE = 0.25
-"""Least number of rows of a leaf of the tree, as a share of the rows of an average leaf."""
 
 
 class Routing(ABC):
@@ -69,12 +70,6 @@ class TreeRouting(Routing):
     right: IntArray
     leaf: IntArray
     """The number of the leaf; −1 in other nodes."""
-
-    @classmethod
-    def everywhere(cls) -> TreeRouting:
-        """A single leaf for all rows."""
-        node = np.zeros(1, dtype=np.int64)
-        return cls(node, np.zeros(1), node, node, node)
 
     @classmethod
     def of(cls, tree: Any) -> TreeRouting:
@@ -145,20 +140,47 @@ def values_of_estimator(estimator: BaseEstimator, X: AnyArray) -> AnyArray:
 def learn_tree(source: RowSource, n_leaves: int, seed: int) -> TreeRouting:
     """A decision tree with at most so many leaves, learned on a sample of a source's rows.
 
-    Leaves with many rows of both classes are cut first, and no leaf has far fewer rows than others.
+    It cuts where the classes differ. Of the leaves that a part of the rows may have, each side of a cut
+    gets the share that it has of the rows. So no leaf has far fewer rows than others: each costs the
+    algebra of its points once an epoch. Rows of one class are not cut, and there may be fewer leaves.
+    """
+    rows, most = _sampled(source, seed), 2 * n_leaves - 1
+    X = np.asarray(rows.X, np.float32)  # as scikit-learn compares values
+    feature, threshold = np.zeros(most, np.int64), np.zeros(most)
+    left, right = np.arange(most), np.arange(most)
+    n_nodes, todo = 1, [(0, np.arange(len(X)), n_leaves)]
+    while todo:
+        node, part, k = todo.pop()
+        weight = None if rows.weight is None else rows.weight[part]
+        cut = None if k == 1 else _best_cut(X[part], rows.labels[part], weight, k, seed)
+        if cut is None:
+            continue
+        feature[node], threshold[node] = cut
+        goes_left = X[part, cut[0]] <= cut[1]
+        k_left = min(max(1, round(k * float(goes_left.mean()))), k - 1)
+        left[node], right[node] = n_nodes, n_nodes + 1
+        todo.append((n_nodes, part[goes_left], k_left))
+        todo.append((n_nodes + 1, part[~goes_left], k - k_left))
+        n_nodes += 2
+    is_leaf = left[:n_nodes] == np.arange(n_nodes)
+    leaf = np.where(is_leaf, np.cumsum(is_leaf) - 1, -1)
+    return TreeRouting(feature[:n_nodes], threshold[:n_nodes], left[:n_nodes], right[:n_nodes], leaf)
+
+
+def _best_cut(
+    X: Array, labels: IntArray, weight: Array | None, n_leaves: int, seed: int
+) -> tuple[int, float] | None:
+    """Feature and threshold that tell the classes of rows X [n, d] apart best; None if there are none.
+
+    Each side has at least half as many rows as the n_leaves that share them have on average: so many
+    are rounded to one leaf.
     """
     from sklearn.tree import DecisionTreeClassifier  # not above: it would slow `import cavity` down
 
-    if n_leaves == 1:
-        return TreeRouting.everywhere()
-    rows = _sampled(source, seed)
-    tree = DecisionTreeClassifier(
-        max_leaf_nodes=n_leaves,
-        min_samples_leaf=max(1, int(_SMALLEST_SHARE * len(rows.labels) / n_leaves)),
-        random_state=seed,
-    )
-    tree.fit(rows.X, rows.labels, sample_weight=rows.weight)
-    return TreeRouting.of(tree.tree_)
+    least = max(1, len(X) // (2 * n_leaves))
+    stump = DecisionTreeClassifier(max_depth=1, min_samples_leaf=least, random_state=seed)
+    tree = stump.fit(X, labels, sample_weight=weight).tree_
+    return (int(tree.feature[0]), float(tree.threshold[0])) if tree.node_count == 3 else None
 
 
 def learn_from_numbers(source: RowSource, numbers: ArrayLike, seed: int) -> TreeRouting:

@@ -324,8 +324,6 @@ class LocalBackend:
     """Runs a fit in the threads of this process."""
 
     engine_type: ClassVar[type[Engine]] = LocalEngine
-    tries_leaves: ClassVar[bool] = True
-    """Whether the race may try local inducing points: rows are put in the order of their leaves."""
 
     def __init__(self, threads: Threads) -> None:
         self.threads = threads

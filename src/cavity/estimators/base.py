@@ -201,13 +201,7 @@ class SparseGPClassifier(ConfiguredClassifier):
             held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
         candidates = None
         if held_out is not None:
-            candidates = entrants(
-                self,
-                config,
-                rows.n_rows,
-                tuple(rows.feature_sets),
-                with_leaves=backend.tries_leaves,
-            )
+            candidates = entrants(self, config, rows.n_rows, tuple(rows.feature_sets))
         make_start = remembered(
             lambda scaling, one: self._start(
                 with_feature_set(rows, one.feature_set), scaling, one, routing

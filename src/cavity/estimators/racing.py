@@ -54,13 +54,8 @@ def entrants(
     config: TrainingConfig,
     n_rows: int,
     feature_sets: tuple[str, ...] = (),
-    *,
-    with_leaves: bool = True,
 ) -> Entrants | None:
-    """The candidates of a race for what the parameters leave open; None if that is nothing.
-
-    with_leaves: whether trials of local inducing points are possible where the rows are.
-    """
+    """The candidates of a race for what the parameters leave open; None if that is nothing."""
     if isinstance(model.config, TrainingConfig) or model._continues or not config.learn_kernel:
         return None
     if n_rows < FEWEST_ROWS_TO_HOLD_OUT:
@@ -83,7 +78,7 @@ def entrants(
     n_local, own_local = DEFAULT_POINTS, given.get("n_local", "auto")
     if own_local not in ("auto", None):
         n_local = int(own_local)
-    if with_leaves and _may_have_leaves(model, config, free):
+    if _may_have_leaves(model, config, free):
         free |= {"n_leaves"} if own_local == n_local else {"n_leaves", "n_local"}
     if not free:
         return None

@@ -14,6 +14,7 @@ from cavity.engines.dask.collections import lazy_table
 from cavity.engines.dask.comm import pack
 from cavity.engines.dask.engine import DaskEngine
 from cavity.engines.dask.shards import ShardedSource
+from cavity.inference import race
 from support import PINNED
 
 SETTINGS = {name: value for name, value in PINNED.items() if name != "scaling"} | {"n_local": 6}
@@ -178,9 +179,21 @@ def test_only_leaves_that_a_minibatch_touches_are_sent(client, monkeypatch):
     assert all(len(found) < 8 for found in touched)
 
 
-def test_auto_means_none_on_a_cluster(client):
-    model = classifier(leaves="auto", client=client).fit(*chunked(X, LABELS, 150))
-    assert model.config_.n_leaves is None
+def test_held_out_rows_decide_on_leaves_on_a_cluster(client, monkeypatch):
+    monkeypatch.setattr(layout, "LEAST_ROWS", 500)
+    monkeypatch.setattr("cavity.inference.decisions.GAIN_WINDOW", 25)
+    for name, value in {"PILOT_POINTS": 5, "POINTS": 10, "POINTS_BESIDE_LEAVES": 5}.items():
+        monkeypatch.setattr(race, name, value)
+    rows, labels = stripes(2_000)
+    settings = {**BATCHES, "batch_size": 500, "leaves": "auto", "n_inducing": "auto"}
+    one, other = (
+        classifier(**settings, client=client).fit(*chunked(rows, labels, size)) for size in (500, 2_000)
+    )
+    assert {entry.n_leaves for entry in one.race_} > {None}
+    assert one.config_.n_leaves is not None
+    assert other.config_ == one.config_
+    assert [entry.log_loss for entry in other.race_] == [entry.log_loss for entry in one.race_]
+    assert_array_equal(other.model_.posterior.mean, one.model_.posterior.mean)
 
 
 def test_rows_are_held_in_the_order_of_their_leaves(client):

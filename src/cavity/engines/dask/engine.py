@@ -248,7 +248,6 @@ class DaskBackend(LocalBackend):
     """Runs passes over a `ShardedSource` on the workers that hold its shards."""
 
     engine_type = DaskEngine
-    tries_leaves = False
 
     def __init__(self, cluster: Cluster, threads: Threads) -> None:
         super().__init__(threads)
