@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import (
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.estimators.endings import BoundWarning, parameters_at_bounds
-from cavity.inference import race as race_module
+from cavity.inference import candidates, decisions
 from support import make, table
 
 X, LABELS = table(60)
@@ -77,8 +77,8 @@ def test_a_kernel_that_is_not_learned_is_no_news():
 
 
 def test_trials_of_a_race_say_nothing(monkeypatch):
-    monkeypatch.setattr(race_module, "PILOT_POINTS", 5)
-    monkeypatch.setattr(race_module, "POINTS", 6)
+    monkeypatch.setattr(decisions, "DEFAULT_POINTS", 5)
+    monkeypatch.setattr(candidates, "POINTS", 6)
     rows = np.random.default_rng(0).normal(size=(2_000, 2))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

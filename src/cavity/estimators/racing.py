@@ -13,6 +13,7 @@ from cavity.data.sampling import HeldOut
 from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
 from cavity.gp.mean_function import MeanFunction
+from cavity.inference.candidates import SAFE, Candidate, Entrants
 from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.config import TrainingConfig
 from cavity.inference.decisions import (
@@ -20,8 +21,8 @@ from cavity.inference.decisions import (
     FEWEST_ROWS_TO_HOLD_OUT,
 )
 from cavity.inference.history import Progress
-from cavity.inference.race import SAFE, Entrants, RaceDecision, race
-from cavity.inference.race_records import Candidate, RaceLog
+from cavity.inference.race import RaceDecision, race
+from cavity.inference.race_records import RaceLog
 from cavity.inference.start import StartingPoint
 
 if TYPE_CHECKING:
