@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,8 +21,9 @@ from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.mean_function import learn_mean_function
-from cavity.estimators.parameters import ConfigFields, ConfiguredClassifier, routes
+from cavity.estimators.parameters import ConfiguredClassifier, routes
 from cavity.estimators.racing import (
+    NO_LEAVES,
     OpenFit,
     check_leaves_before,
     decide,
@@ -178,7 +179,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         if self._router is not None and not self._continues:
             routing = self._learned_routing(rows_at_hand(source), backend, seed)
 
-        def configure(decided: ConfigFields) -> TrainingConfig:
+        def configure(decided: Mapping[str, Any]) -> TrainingConfig:
             if routing is not None:
                 decided = {"n_leaves": routing.n_leaves, **decided}
             config = self._resolve(source.n_rows, seed, decided)
@@ -203,7 +204,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         if held_out is not None:
             candidates = entrants(
                 self,
-                config,
+                configure(NO_LEAVES),
                 rows.n_rows,
                 tuple(rows.feature_sets),
                 with_leaves=backend.tries_leaves,
@@ -267,11 +268,12 @@ class SparseGPClassifier(ConfiguredClassifier):
         """
         self._check_parameters()
         self.classes_, self.n_features_in_ = classes, n_features
-        config = self._resolve(n_rows, self._seed())
+        seed, candidates = self._seed(), None
+        config = self._resolve(n_rows, seed)
         if validates:
             config = judged_by_given_rows(self, config)
-        race = validates or config.validation_fraction > 0.0
-        candidates = entrants(self, config, n_rows, feature_sets) if race else None
+        if validates or config.validation_fraction > 0.0:
+            candidates = entrants(self, self._resolve(n_rows, seed, NO_LEAVES), n_rows, feature_sets)
         free = frozenset() if candidates is None else candidates.free
         return FitPlan(config, "feature_set" in free or config.feature_set is not None)
 

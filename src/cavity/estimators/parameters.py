@@ -64,7 +64,9 @@ class ConfiguredClassifier(GPPredictor):
         check_common_parameters(self)
         check_config(self, self._fields())
 
-    def _resolve(self, n_rows: int, seed: int, decided: ConfigFields | None = None) -> TrainingConfig:
+    def _resolve(
+        self, n_rows: int, seed: int, decided: Mapping[str, Any] | None = None
+    ) -> TrainingConfig:
         """The configuration that the parameters mean for a number of rows.
 
         decided: fields that a race has decided.

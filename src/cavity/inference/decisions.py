@@ -125,10 +125,7 @@ class Decisions:
     @property
     def n_local(self) -> int | None:
         """Number of inducing points of each leaf; None without leaves."""
-        number = self.asked.n_local
-        if self.asked.n_leaves is None:
-            return None
-        return DEFAULT_POINTS if number is None or number == "auto" else int(number)
+        return None if self.asked.n_leaves is None else points_of_a_leaf(self.asked.n_local)
 
     @property
     def width(self) -> int:
@@ -329,6 +326,11 @@ class Decisions:
             return 0.0
         wanted = min(max(HELD_OUT_SHARE * n_rows, LEAST_HELD_OUT), MOST_HELD_OUT)
         return float(min(wanted / n_rows, MOST_HELD_OUT_SHARE))
+
+
+def points_of_a_leaf(n_local: int | str | None) -> int:
+    """Number of inducing points of a leaf; the user's, if they have given one."""
+    return DEFAULT_POINTS if n_local is None or n_local == "auto" else int(n_local)
 
 
 def rows_of_a_leaf(size: int, width: int) -> int:
