@@ -26,9 +26,9 @@ from cavity.estimators.racing import (
     NO_LEAVES,
     OpenFit,
     check_leaves_before,
+    check_own_validation,
     decide,
     entrants,
-    judged_by_given_rows,
 )
 from cavity.estimators.state import (
     State,
@@ -182,12 +182,12 @@ class SparseGPClassifier(ConfiguredClassifier):
         def configure(decided: Mapping[str, Any]) -> TrainingConfig:
             if routing is not None:
                 decided = {"n_leaves": routing.n_leaves, **decided}
-            config = self._resolve(source.n_rows, seed, decided)
-            if source.feature_sets and config.feature_set is None:
-                config = replace(config, feature_set=next(iter(source.feature_sets)))
-            return config if validation is None else judged_by_given_rows(self, config)
+            sets, own = tuple(source.feature_sets), validation is not None
+            return self._resolve(source.n_rows, seed, decided, sets, own_validation=own)
 
         config = configure({})
+        if validation is not None:
+            check_own_validation(self, config)
         check_leaves_before(self, config)
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
@@ -269,9 +269,9 @@ class SparseGPClassifier(ConfiguredClassifier):
         self._check_parameters()
         self.classes_, self.n_features_in_ = classes, n_features
         seed, candidates = self._seed(), None
-        config = self._resolve(n_rows, seed)
+        config = self._resolve(n_rows, seed, own_validation=validates)
         if validates:
-            config = judged_by_given_rows(self, config)
+            check_own_validation(self, config)
         if validates or config.validation_fraction > 0.0:
             candidates = entrants(self, self._resolve(n_rows, seed, NO_LEAVES), n_rows, feature_sets)
         free = frozenset() if candidates is None else candidates.free

@@ -26,25 +26,19 @@ if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
 
 
-def judged_by_given_rows(model: SparseGPClassifier, config: TrainingConfig) -> TrainingConfig:
-    """The configuration of a fit with validation rows of the user's own, which also end it early."""
+def check_own_validation(model: SparseGPClassifier, config: TrainingConfig) -> None:
+    """Raise for parameters that do not go with validation rows of the user's own."""
     if config.schedule != "steps":
         raise ValueError(
             f"X_val has no use for this {type(model).__name__}: there are no training steps that "
             "validation rows could judge; leave X_val out, or set another optimizer"
         )
-    config = replace(config, validation_fraction=0.0)
-    if isinstance(model.config, TrainingConfig):
-        return config
-    given = model._given_fields()
-    if given["validation_fraction"] not in ("auto", None):
+    fraction = model._given_fields()["validation_fraction"]
+    if fraction not in ("auto", None) and not isinstance(model.config, TrainingConfig):
         raise ValueError(
-            f"validation_fraction={given['validation_fraction']!r} and X_val; either rows are held "
-            "out, or your own are used: leave one of them out"
+            f"validation_fraction={fraction!r} and X_val; either rows are held out, or your own are "
+            "used: leave one of them out"
         )
-    if given.get("early_stopping", "auto") == "auto":
-        return replace(config, early_stopping="validation")
-    return config
 
 
 def entrants(

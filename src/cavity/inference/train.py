@@ -33,7 +33,7 @@ from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_bound_by_lbfgs, fit_evidence_by_lbfgs
 from cavity.inference.leaves import LocalUpdate
 from cavity.inference.loop import LoopResult, run
-from cavity.inference.optimizers import Adadelta
+from cavity.inference.optimizers import Adadelta, Optimizer
 from cavity.inference.rule import ExpectationPropagation, Rule, Variational
 from cavity.inference.schedule import Budget, Monitor
 from cavity.inference.sweep import (
@@ -80,11 +80,13 @@ def make_trainer(problem: Problem, config: TrainingConfig) -> Trainer:
     minibatches = config.batch_size is not None
     options = sweep_options(config)
     leverage = EXACT_LEVERAGE if config.rebuild_posterior else LAGGING_LEVERAGE
+    # Without an optimiser nothing is learned, or by L-BFGS: this one then has nothing to move.
+    optimizer = config.optimizer or Adadelta()
     return Trainer(
         problem.for_minibatches() if minibatches else problem,
-        config.optimizer or Adadelta(),
+        optimizer,
         replace(options, max_leverage=leverage),
-        _update(problem, config, options),
+        _update(problem, config, options, optimizer),
         config.rebuild_posterior,
         RowSampler(subsample=config.subsample),
     )
@@ -100,7 +102,9 @@ def sweep_options(config: TrainingConfig) -> SweepOptions:
     )
 
 
-def _update(problem: Problem, config: TrainingConfig, options: SweepOptions) -> PosteriorUpdate:
+def _update(
+    problem: Problem, config: TrainingConfig, options: SweepOptions, optimizer: Optimizer
+) -> PosteriorUpdate:
     if config.posterior_update == "gradient":
         return GradientUpdate(GaussianSpace(config.n_latents, len(problem.space.Z)))
     map_latents = problem.engine.threads.map
@@ -108,7 +112,6 @@ def _update(problem: Problem, config: TrainingConfig, options: SweepOptions) -> 
         return FactorUpdate(map_latents)
     gamma = site_gamma(problem.rule, options) if config.summed_site_gradient else None
     if problem.leaves is not None:
-        optimizer = config.optimizer or Adadelta()
         return LocalUpdate(map_latents, gamma, optimizer, config.learn_inducing)
     return NaturalUpdate(map_latents, gamma)
 
