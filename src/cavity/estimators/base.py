@@ -58,11 +58,11 @@ from cavity.inference.race_records import Race
 from cavity.inference.start import (
     PreviousFit,
     Start,
+    begin,
     chosen_start,
     continued_start,
     hold_out_rows,
     learn_scaling,
-    prepare,
     remembered,
     rows_at_hand,
 )
@@ -229,12 +229,16 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     def _problem_of(self, fit: OpenFit, decision: RaceDecision, source: RowSource) -> Problem:
         """The problem of fitting the chosen features, from the start or where a race was stopped."""
-        config, held_out = decision.config, fit.held_out
-        held_out = None if held_out is None else held_out.leading(source.n_features)
-        scaling = decision.scaling or learn_scaling(source, config, fit.backend)
-        learned = None if decision.stopped is None else decision.stopped.end
-        start = learned or fit.make_start(scaling, config)
-        return prepare(source, config, fit.backend, scaling=scaling, start=start, held_out=held_out)
+        held_out = None if fit.held_out is None else fit.held_out.leading(source.n_features)
+        return begin(
+            source,
+            decision.config,
+            fit.backend,
+            fit.make_start,
+            held_out,
+            scaling=decision.scaling,
+            start=None if decision.stopped is None else decision.stopped.end,
+        )
 
     def _with_mean_function(
         self, source: RowSource, config: TrainingConfig, backend: LocalBackend
@@ -352,16 +356,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         """Set the learned attributes."""
         engine, point = result.engine or problem.engine, result.point
         self.config_ = config
-        self.model_ = Model.from_prior(
-            point.prior,
-            point.posterior,
-            engine.scaling,
-            problem.rule.likelihood,
-            inverse_temperature=point.calibration.inverse_temperature,
-            residual_variance_scale=point.calibration.residual_variance_scale,
-            mean_function=mean_function,
-            needs_offset=mean_function is None and engine.source.offset is not None,
-        )
+        self.model_ = problem.model(point.prior, point.posterior, point.calibration, mean_function)
         self.race_ = race
         self._store_validation(result.validation or NOT_SCORED)
         self.log_marginal_likelihood_value_ = point.objective

@@ -349,16 +349,8 @@ class StreamingGPClassifier(SparseGPClassifier):
             self.history_: list[Iteration] = []
         self.config_, self.race_ = config, None
         self._store_validation(NOT_SCORED)  # the score of an earlier fit is not that of this model
-        prior = problem.prior(stream.state.x)
-        posterior = stream.state.q.posterior()
-        self.model_ = Model.from_prior(
-            prior,
-            posterior,
-            engine.scaling,
-            problem.rule.likelihood,
-            inverse_temperature=calibration.inverse_temperature,
-            residual_variance_scale=calibration.residual_variance_scale,
-        )
+        state = stream.state
+        self.model_ = problem.model(problem.prior(state.x), state.q.posterior(), calibration)
         self.log_marginal_likelihood_value_ = np.nan  # the rows before this chunk are gone
         self.loo_log_proba_ = engine.expanded_to_input_rows(engine.log_predictive)
         self.loo_log_loss_ = -weighted_mean(engine.log_predictive, engine.source)

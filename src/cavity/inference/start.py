@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -162,6 +163,25 @@ def prepare(
         posterior=posterior,
         leaves=start.leaves,
     )
+
+
+def begin(
+    source: RowSource,
+    config: TrainingConfig,
+    backend: LocalBackend,
+    make_start: StartingPoint,
+    held_out: HeldOut | None,
+    *,
+    scaling: Scaling | None = None,
+    start: Start | None = None,
+) -> Problem:
+    """The problem of fitting a source as a configuration says.
+
+    scaling, start: of the inputs, and where training begins, if they are known already.
+    """
+    scaling = scaling or learn_scaling(source, config, backend)
+    start = start or make_start(scaling, config)
+    return prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
 
 
 def rows_at_hand(source: RowSource) -> RowSource:
@@ -393,22 +413,9 @@ def prepare_trainer(
     `validation_fraction` some rows are held out: `validation_score` scores them. routing: which
     leaf a row falls into, if the configuration has leaves (`cavity.data.routing`); None learns a tree.
     """
-    scaling = learn_scaling(rows.source, config, rows.backend)
-    held_out = hold_out_rows(rows.source, config, rows.backend)
-    start = chosen_start(
-        rows.source,
-        scaling,
-        config,
-        kernel=kernel,
-        inducing_points=inducing_points,
-        routing=routing,
+    source, backend = rows.source, rows.backend
+    make_start = partial(
+        chosen_start, source, kernel=kernel, inducing_points=inducing_points, routing=routing
     )
-    problem = prepare(
-        rows.source,
-        config,
-        rows.backend,
-        scaling=scaling,
-        start=start,
-        held_out=held_out,
-    )
-    return make_trainer(problem, config)
+    held_out = hold_out_rows(source, config, backend)
+    return make_trainer(begin(source, config, backend, make_start, held_out), config)

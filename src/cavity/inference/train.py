@@ -239,15 +239,7 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     if config.n_predicting is not None:
         result = _with_more_points(problem, config, result, progress)
     point = _calibrated(problem, config, result, progress).point
-    return Model.from_prior(
-        point.prior,
-        point.posterior,
-        problem.engine.scaling,
-        problem.rule.likelihood,
-        inverse_temperature=point.calibration.inverse_temperature,
-        residual_variance_scale=point.calibration.residual_variance_scale,
-        needs_offset=problem.engine.source.offset is not None,
-    )
+    return problem.model(point.prior, point.posterior, point.calibration)
 
 
 def _final_prior_and_posterior(
