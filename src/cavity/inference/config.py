@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from textwrap import fill
 
 from cavity.inference.config_checks import check_fields, check_together
-from cavity.inference.decisions import WARM_UP, Decisions, Request
+from cavity.inference.decisions import Decisions, Request
 from cavity.inference.optimizers import Optimizer
 from cavity.text import abbreviated
 from cavity.typing import JsonObject
@@ -68,7 +68,6 @@ class TrainingConfig:
     """Infinite without a budget in seconds."""
     full_rate_steps: float
     """A run with fewer minibatch steps than this takes longer steps; 0 turns that off."""
-    warm_up: int
     cools: bool
     """Whether steps and gains shrink in the second half of the budget."""
     damping: float
@@ -193,7 +192,6 @@ def resolve(
         max_epochs=auto.max_epochs,
         max_seconds=math.inf if max_seconds is None else float(max_seconds),
         full_rate_steps=auto.full_rate_steps,
-        warm_up=WARM_UP,
         cools=auto.cools,
         damping=auto.damping,
         tol=float(tol),

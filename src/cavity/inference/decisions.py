@@ -59,8 +59,6 @@ GAIN_WINDOW = 100
 """The posterior averages over about this many rows for each inducing point, or over one epoch."""
 PATIENCE = 5
 """Scores without improvement after which early stopping ends training."""
-WARM_UP = 10
-"""First steps on all rows, which the test of convergence ignores."""
 REBUILD_ROWS = 10_000
 """Rows up to which training on all rows rebuilds the posterior from the sites before each pass."""
 

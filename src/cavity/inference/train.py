@@ -194,9 +194,8 @@ def train_steps(
     held_out = trainer.engine.held_out is not None
     score = (lambda state: -_monitored_loss(trainer, state)) if held_out else None
     monitor = Monitor.of(config, trainer.engine.n_rows, score)
-    trainer, state, position = checkpointer.resume(trainer, progress, monitor)
-    budget = Budget.of(config, later)
-    return trainer, run(trainer, config, budget, state, progress, monitor, checkpointer, position)
+    begun = checkpointer.resume(trainer, progress, monitor)
+    return begun.trainer, run(begun, config, Budget.of(config, later), checkpointer)
 
 
 def _train_by_steps(
