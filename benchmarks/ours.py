@@ -21,7 +21,7 @@ from benchmarks.paper import schemes
 from benchmarks.start import Start
 from benchmarks.watch import Watch
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
-from cavity.inference.race_records import Candidate
+from cavity.inference.candidates import Candidate
 
 KINDS = {"sep": SEPClassifier, "svi": SVIClassifier, "gfitc": GFITCClassifier}
 

@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import (
 
 from cavity import GFITCClassifier, SEPClassifier, SVIClassifier
 from cavity.estimators.endings import BoundWarning, parameters_at_bounds
-from cavity.inference import race as race_module
+from cavity.inference import candidates, decisions
 from support import make, table
 
 X, LABELS = table(60)
@@ -63,6 +63,21 @@ def test_a_fit_at_a_bound_says_so_once_with_a_way_out(kind):
     assert np.exp(again.kernel_.theta[0]) > 2.1
 
 
+def test_with_leaves_the_way_out_is_one_kernel_for_all_rows_and_for_leaves():
+    kernel = ConstantKernel(1.0, (0.1, 1.05)) * RBF([1.0, 1.0])
+    options = {"n_inducing": 5, "leaves": 2, "random_state": 0, "n_jobs": 1, "max_epochs": 20}
+    with pytest.warns(BoundWarning, match="k2__k1__constant_value = 1.05, its upper bound") as caught:
+        model = SEPClassifier(kernel, config={"n_local": 4}, **options).fit(X, SURE)
+    words = str(caught[0].message)
+    wider = eval(words[words.index("kernel=") + len("kernel=") :], {"model": model})
+    np.testing.assert_allclose(np.exp(wider.bounds[0]), [0.1, 10.5])
+    again = SEPClassifier(wider, config={"n_local": 4}, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        again.fit(X, SURE)
+    assert np.exp(again.kernel_.k2.theta[0]) > 1.06
+
+
 def test_a_fit_that_ended_early_at_a_bound_says_both_at_once():
     kernel = ConstantKernel(1.0, (0.99, 1.01)) * RBF([1.0, 1.0])
     model = SEPClassifier(kernel, n_inducing=5, max_epochs=5, random_state=0, n_jobs=1)
@@ -77,8 +92,8 @@ def test_a_kernel_that_is_not_learned_is_no_news():
 
 
 def test_trials_of_a_race_say_nothing(monkeypatch):
-    monkeypatch.setattr(race_module, "PILOT_POINTS", 5)
-    monkeypatch.setattr(race_module, "POINTS", 6)
+    monkeypatch.setattr(decisions, "DEFAULT_POINTS", 5)
+    monkeypatch.setattr(candidates, "POINTS", 6)
     rows = np.random.default_rng(0).normal(size=(2_000, 2))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

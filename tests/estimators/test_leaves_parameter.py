@@ -11,7 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 import cavity
 from cavity import SEPClassifier, SVIClassifier, TableClassifier
 from cavity.errors import CheckpointError
-from cavity.inference import race
+from cavity.inference import candidates, decisions
 from support import PINNED, OwnSource
 
 PLAIN = {name: value for name, value in PINNED.items() if name != "scaling"}
@@ -307,10 +307,10 @@ def test_race_decides_the_rest():
 
 def few_points(monkeypatch):
     """Let races of small sets ask what those of large ones do."""
-    monkeypatch.setattr("cavity.inference.decisions.GAIN_WINDOW", 25)
-    monkeypatch.setattr(race, "PILOT_POINTS", 5)
-    monkeypatch.setattr(race, "POINTS", 10)
-    monkeypatch.setattr(race, "POINTS_BESIDE_LEAVES", 5)
+    monkeypatch.setattr(decisions, "GAIN_WINDOW", 25)
+    monkeypatch.setattr(decisions, "DEFAULT_POINTS", 5)
+    monkeypatch.setattr(candidates, "POINTS", 10)
+    monkeypatch.setattr(candidates, "POINTS_BESIDE_LEAVES", 5)
 
 
 @pytest.mark.parametrize("given", [{"n_inducing": 5}, {"kernel": RBF(2 * [1.0])}, {"leaves": None}])

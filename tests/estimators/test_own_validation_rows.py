@@ -17,7 +17,7 @@ from cavity import (
     TableClassifier,
 )
 from cavity.data import ArraySource
-from cavity.inference import race as race_module
+from cavity.inference import candidates, decisions
 from cavity.inference.trainer import Trainer
 from support import PINNED, make
 
@@ -74,8 +74,8 @@ def test_they_end_training(monkeypatch):
 
 
 def test_they_decide_the_race(monkeypatch):
-    monkeypatch.setattr(race_module, "PILOT_POINTS", 6)
-    monkeypatch.setattr(race_module, "POINTS", 8)
+    monkeypatch.setattr(decisions, "DEFAULT_POINTS", 6)
+    monkeypatch.setattr(candidates, "POINTS", 8)
     rows, labels = make_moons(2_000, noise=0.3, random_state=2)
     fit = SEPClassifier(max_epochs=3, random_state=0, n_jobs=1)
     fit.fit(rows, labels, X_val=X_VAL, y_val=Y_VAL)

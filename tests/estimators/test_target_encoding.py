@@ -13,8 +13,7 @@ from cavity.data.encoded import training_rows
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.sampling import hashed_rows
 from cavity.data.table import open_table
-from cavity.inference.race import Entrants
-from cavity.inference.race_records import Candidate
+from cavity.inference.candidates import Candidate, Entrants
 
 
 def codes(n=2_100, seed=0, noise=1.0):

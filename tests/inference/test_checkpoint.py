@@ -17,7 +17,7 @@ from training_runs import make_trainer
 from cavity import CheckpointError, ClusterError, SVIClassifier
 from cavity.engines.local import LocalEngine
 from cavity.inference import start
-from cavity.inference.checkpoint import Checkpointer, Position
+from cavity.inference.checkpoint import Checkpointer, Position, Run
 from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.history import Progress
 from cavity.inference.optimizers import Adadelta, Adam, SignRates
@@ -53,11 +53,11 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
         progress.record(info, 1.0)
         monitor.plateau_after(state, info)
     path, position = tmp_path / "a.ckpt", Position(epoch=2, batch=3, step=5)
-    Checkpointer(path, 0.0, lambda: THIS).save(path, state, position, one, progress, monitor)
+    Checkpointer(path, 0.0, lambda: THIS).save(path, Run(one, state, position, progress, monitor))
 
     other, progress_again, monitor_again = trainer(), Progress(), Monitor(window=2, patience=None)
     checkpointer = Checkpointer(path, 0.0, lambda: THIS)
-    other, again, position_again = checkpointer.resume(other, progress_again, monitor_again)
+    other, again, position_again, *_ = checkpointer.resume(other, progress_again, monitor_again)
     assert position_again == position
     assert progress_again.history == progress.history
     assert progress_again.seconds >= progress.history[-1].seconds
@@ -76,7 +76,7 @@ def test_a_state_comes_back_as_it_was_and_goes_on_as_it_would_have(tmp_path, opt
 def test_without_a_file_a_run_starts_at_the_start(tmp_path):
     trainer = make_trainer(X, LABELS)
     for path in (None, tmp_path / "not yet"):
-        _, state, position = Checkpointer(path, 0.0, Fingerprint).resume(
+        _, state, position, *_ = Checkpointer(path, 0.0, Fingerprint).resume(
             trainer, Progress(), Monitor(window=1, patience=None)
         )
         assert position == Position()
@@ -86,14 +86,14 @@ def test_without_a_file_a_run_starts_at_the_start(tmp_path):
 def test_only_every_so_many_seconds(tmp_path, monkeypatch):
     set_clock(monkeypatch, 1.0, "monotonic")
     trainer = make_trainer(X, LABELS)
-    context = (trainer.init(), Position(), trainer, Progress(), Monitor(window=1, patience=None))
+    run = Run(trainer, trainer.init(), Position(), Progress(), Monitor(window=1, patience=None))
     path = tmp_path / "a.ckpt"
     checkpointer = Checkpointer(path, 3.0, Fingerprint)
     for exists in (False, False, True):
-        checkpointer.after_step(*context)
+        checkpointer.after_step(run)
         assert path.exists() is exists
     assert path.exists()
-    Checkpointer(None, 0.0, Fingerprint).after_step(*context)
+    Checkpointer(None, 0.0, Fingerprint).after_step(run)
 
 
 @pytest.mark.parametrize("batch_size", [20, None], ids=["stochastic", "batch"])

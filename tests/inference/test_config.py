@@ -207,3 +207,17 @@ def test_a_field_that_is_set_twice_is_refused(options, words):
 def test_a_configuration_for_something_else_is_refused(given):
     with pytest.raises(ValueError, match=r"config is for method='(ep|vi)' and \d classes; this is"):
         SEPClassifier(config=resolve(200, **given)).fit(X, LABELS)
+
+
+def test_own_validation_rows_take_the_place_of_held_out_ones():
+    config = resolve(60_000, own_validation=True)
+    assert (config.validation_fraction, config.early_stopping) == (0.0, "validation")
+    assert resolve(60_000, own_validation=True, early_stopping=None).early_stopping is None
+
+
+def test_of_several_sets_of_features_the_first_is_used():
+    assert resolve(100, feature_sets=("columns", "effects")).feature_set == "columns"
+    assert (
+        resolve(100, feature_sets=("columns", "effects"), feature_set="effects").feature_set == "effects"
+    )
+    assert resolve(100).feature_set is None

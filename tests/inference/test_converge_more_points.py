@@ -12,8 +12,8 @@ import cavity
 from cavity import SEPClassifier, SVIClassifier
 from cavity.gp.posterior import marginals
 from cavity.gp.prior import Prior
+from cavity.inference import candidates, decisions
 from cavity.inference import converge as converge_module
-from cavity.inference import race as race_module
 from cavity.inference.converge import affordable_points, converge
 from cavity.inference.history import Progress
 from cavity.inference.rule import ExpectationPropagation
@@ -32,8 +32,8 @@ SHORT = {"max_epochs": 40, "random_state": 0, "n_jobs": 1}
 
 @pytest.fixture
 def small_race(monkeypatch):
-    monkeypatch.setattr(race_module, "PILOT_POINTS", 8)
-    monkeypatch.setattr(race_module, "POINTS", 12)
+    monkeypatch.setattr(decisions, "DEFAULT_POINTS", 8)
+    monkeypatch.setattr(candidates, "POINTS", 12)
 
 
 @pytest.fixture

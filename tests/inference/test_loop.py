@@ -126,8 +126,8 @@ def test_memory_does_not_grow_with_the_steps():
     process, sizes = psutil.Process(), []
 
     class Scales:
-        def after_step(self, state, position, *_):
-            if position.step % 300 == 0:
+        def after_step(self, run):
+            if run.position.step % 300 == 0:
                 sizes.append(process.memory_info().rss)
 
     monitor = Monitor(window=50, patience=None)

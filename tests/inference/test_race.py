@@ -14,9 +14,10 @@ import cavity
 from cavity import CheckpointError, SEPClassifier, SVIClassifier
 from cavity.data.sampling import hashed_rows
 from cavity.engines.local import LocalEngine
+from cavity.inference import candidates, decisions
 from cavity.inference import race as race_module
-from cavity.inference.race import SAFE, SHARP, Entrants
-from cavity.inference.race_records import Candidate, RaceEntry, preferred
+from cavity.inference.candidates import SAFE, SHARP, Candidate, Entrants
+from cavity.inference.race_records import RaceEntry, preferred
 from support import PINNED, interrupt_at, make, replace_sweep
 
 X, Y = make_moons(2_000, noise=0.3, random_state=0)
@@ -26,8 +27,8 @@ ALL_FREE = frozenset(Candidate._fields)
 
 @pytest.fixture(autouse=True)
 def few_points(monkeypatch):
-    monkeypatch.setattr(race_module, "PILOT_POINTS", 8)
-    monkeypatch.setattr(race_module, "POINTS", 12)
+    monkeypatch.setattr(decisions, "DEFAULT_POINTS", 8)
+    monkeypatch.setattr(candidates, "POINTS", 12)
 
 
 def without_seconds(race):
@@ -396,20 +397,20 @@ class TestQuestions:
     def test_each_varies_one_thing(self):
         entrants = Entrants(self.start, ALL_FREE, 100_000)
         for question, field in (("scalings", "scaling"), ("kernels", "kernel_name")):
-            candidates = getattr(entrants, question)(self.start)
-            assert len(candidates) == 3
-            for candidate in candidates:
+            found = getattr(entrants, question)(self.start)
+            assert len(found) == 3
+            for candidate in found:
                 assert candidate._replace(**{field: None}) == self.start._replace(**{field: None})
 
     def test_nothing_free_leaves_one_candidate(self):
         entrants = Entrants(self.start, frozenset(), 100_000)
-        for candidates in (
+        for found in (
             entrants.models(),
             entrants.scalings(self.start),
             entrants.kernels(self.start),
             entrants.sizes(self.start),
         ):
-            assert candidates == [self.start]
+            assert found == [self.start]
 
     def test_the_safe_model_takes_part_in_the_last_question(self):
         sharp = self.start._replace(**SHARP)

@@ -101,3 +101,12 @@ def test_without_held_out_rows_there_is_nothing_to_judge_by():
         trainer = prepare_trainer(rows, resolve(rows.n_rows, **MINIBATCHES))
         with pytest.raises(ValueError, match=r"resolve\(\.\.\., validation_fraction=0\.1\)"):
             validation_score(trainer, trainer.init())
+
+
+def test_a_configuration_for_a_kernel_of_ones_own_needs_one():
+    config = resolve(len(X), n_inducing=3, kernel_name=None)
+    with (
+        open_rows(X, LABELS, n_jobs=1) as rows,
+        pytest.raises(ValueError, match="kernel_name=None is for a kernel of your own"),
+    ):
+        prepare_trainer(rows, config)

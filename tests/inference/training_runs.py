@@ -10,7 +10,7 @@ from cavity.engines.local import LocalEngine
 from cavity.engines.threads import Threads
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference import loop
-from cavity.inference.checkpoint import Checkpointer, Position
+from cavity.inference.checkpoint import Checkpointer, Position, Run
 from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.config import resolve
 from cavity.inference.history import Progress
@@ -80,14 +80,13 @@ def run(
     wanted = {"batch_size": None, "optimizer": trainer.optimizer, "tol": -np.inf, **fields}
     config = replace(resolve(trainer.engine.n_rows, seed=seed), **wanted)
     progress = Progress() if progress is None else progress
-    trained = loop.run(
+    begun = Run(
         trainer,
-        config,
-        budget,
         trainer.init(),
+        Position() if position is None else position,
         progress,
         never() if monitor is None else monitor,
-        nowhere() if checkpointer is None else checkpointer,
-        Position() if position is None else position,
     )
+    checkpointer = nowhere() if checkpointer is None else checkpointer
+    trained = loop.run(begun, config, budget, checkpointer)
     return trained, progress.history

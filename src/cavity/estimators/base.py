@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,13 +21,14 @@ from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
 from cavity.estimators.endings import warn_of_ending
 from cavity.estimators.mean_function import learn_mean_function
-from cavity.estimators.parameters import ConfigFields, ConfiguredClassifier, routes
+from cavity.estimators.parameters import ConfiguredClassifier, routes
 from cavity.estimators.racing import (
+    NO_LEAVES,
     OpenFit,
     check_leaves_before,
+    check_own_validation,
     decide,
     entrants,
-    judged_by_given_rows,
 )
 from cavity.estimators.state import (
     State,
@@ -57,11 +58,11 @@ from cavity.inference.race_records import Race
 from cavity.inference.start import (
     PreviousFit,
     Start,
+    begin,
     chosen_start,
     continued_start,
     hold_out_rows,
     learn_scaling,
-    prepare,
     remembered,
     rows_at_hand,
 )
@@ -178,15 +179,15 @@ class SparseGPClassifier(ConfiguredClassifier):
         if self._router is not None and not self._continues:
             routing = self._learned_routing(rows_at_hand(source), backend, seed)
 
-        def configure(decided: ConfigFields) -> TrainingConfig:
+        def configure(decided: Mapping[str, Any]) -> TrainingConfig:
             if routing is not None:
                 decided = {"n_leaves": routing.n_leaves, **decided}
-            config = self._resolve(source.n_rows, seed, decided)
-            if source.feature_sets and config.feature_set is None:
-                config = replace(config, feature_set=next(iter(source.feature_sets)))
-            return config if validation is None else judged_by_given_rows(self, config)
+            sets, own = tuple(source.feature_sets), validation is not None
+            return self._resolve(source.n_rows, seed, decided, sets, own_validation=own)
 
         config = configure({})
+        if validation is not None:
+            check_own_validation(self, config)
         check_leaves_before(self, config)
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
@@ -201,7 +202,7 @@ class SparseGPClassifier(ConfiguredClassifier):
             held_out = HeldOut(np.zeros(0, np.int64), validation, offset)
         candidates = None
         if held_out is not None:
-            candidates = entrants(self, config, rows.n_rows, tuple(rows.feature_sets))
+            candidates = entrants(self, configure(NO_LEAVES), rows.n_rows, tuple(rows.feature_sets))
         make_start = remembered(
             lambda scaling, one: self._start(
                 with_feature_set(rows, one.feature_set), scaling, one, routing
@@ -222,12 +223,16 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     def _problem_of(self, fit: OpenFit, decision: RaceDecision, source: RowSource) -> Problem:
         """The problem of fitting the chosen features, from the start or where a race was stopped."""
-        config, held_out = decision.config, fit.held_out
-        held_out = None if held_out is None else held_out.leading(source.n_features)
-        scaling = decision.scaling or learn_scaling(source, config, fit.backend)
-        learned = None if decision.stopped is None else decision.stopped.end
-        start = learned or fit.make_start(scaling, config)
-        return prepare(source, config, fit.backend, scaling=scaling, start=start, held_out=held_out)
+        held_out = None if fit.held_out is None else fit.held_out.leading(source.n_features)
+        return begin(
+            source,
+            decision.config,
+            fit.backend,
+            fit.make_start,
+            held_out,
+            scaling=decision.scaling,
+            start=None if decision.stopped is None else decision.stopped.end,
+        )
 
     def _with_mean_function(
         self, source: RowSource, config: TrainingConfig, backend: LocalBackend
@@ -261,11 +266,12 @@ class SparseGPClassifier(ConfiguredClassifier):
         """
         self._check_parameters()
         self.classes_, self.n_features_in_ = classes, n_features
-        config = self._resolve(n_rows, self._seed())
+        seed, candidates = self._seed(), None
+        config = self._resolve(n_rows, seed, own_validation=validates)
         if validates:
-            config = judged_by_given_rows(self, config)
-        race = validates or config.validation_fraction > 0.0
-        candidates = entrants(self, config, n_rows, feature_sets) if race else None
+            check_own_validation(self, config)
+        if validates or config.validation_fraction > 0.0:
+            candidates = entrants(self, self._resolve(n_rows, seed, NO_LEAVES), n_rows, feature_sets)
         free = frozenset() if candidates is None else candidates.free
         return FitPlan(config, "feature_set" in free or config.feature_set is not None)
 
@@ -344,16 +350,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         """Set the learned attributes."""
         engine, point = result.engine or problem.engine, result.point
         self.config_ = config
-        self.model_ = Model.from_prior(
-            point.prior,
-            point.posterior,
-            engine.scaling,
-            problem.rule.likelihood,
-            inverse_temperature=point.calibration.inverse_temperature,
-            residual_variance_scale=point.calibration.residual_variance_scale,
-            mean_function=mean_function,
-            needs_offset=mean_function is None and engine.source.offset is not None,
-        )
+        self.model_ = problem.model(point.prior, point.posterior, point.calibration, mean_function)
         self.race_ = race
         self._store_validation(result.validation or NOT_SCORED)
         self.log_marginal_likelihood_value_ = point.objective

@@ -43,11 +43,10 @@ class AtBound(NamedTuple):
     """"lower" or "upper"."""
     bounds: tuple[float, float]
 
-    def wider(self) -> str:
-        """The parameter of the kernel with bounds ten times as wide on that side."""
+    def wider(self) -> tuple[float, float]:
+        """Bounds that are ten times as wide on that side."""
         low, high = self.bounds
-        low, high = (low / 10.0, high) if self.side == "lower" else (low, high * 10.0)
-        return f"{self.name}_bounds=({low:.3g}, {high:.3g})"
+        return (low / 10.0, high) if self.side == "lower" else (low, high * 10.0)
 
 
 def warn_of_ending(model: SparseGPClassifier, result: FitResult) -> None:
@@ -56,7 +55,7 @@ def warn_of_ending(model: SparseGPClassifier, result: FitResult) -> None:
     words = _words_of_ending(name, model.config_.tol, result)
     found = parameters_at_bounds(model.kernel_) if model.config_.learn_kernel else []
     if found and not result.interrupted:
-        bounds = _words_of_bounds(name, found)
+        bounds = _words_of_bounds(model, found)
         warn_user(bounds if words is None else f"{words}. {bounds}", BoundWarning)
     elif words is not None:
         warn_user(words, ConvergenceWarning)
@@ -106,10 +105,24 @@ def _at_bounds(kernel: Kernel) -> Iterator[AtBound]:
                 yield AtBound(parameter.name, float(np.exp(theta[part][nearest])), side, (low, high))
 
 
-def _words_of_bounds(name: str, found: list[AtBound]) -> str:
+def _words_of_bounds(model: SparseGPClassifier, found: list[AtBound]) -> str:
+    """Which parameters are at a bound, and what a kernel of the user's own would change.
+
+    With leaves the learned kernel is a sum, of whose parts the user gives one for both.
+    """
+    local, kernel, leaves = model.model_.local, "kernel_", ""
+    if local is not None:
+        kernel = "kernel_.k1"
+        leaves = f" with leaves={len(local.leaves)}" if isinstance(model._given_leaves, str) else ""
     where = " and ".join(f"{one.name} = {one.value:.3g}, its {one.side} bound" for one in found)
-    wider = ", ".join(one.wider() for one in found)
+    wider: dict[str, tuple[float, float]] = {}
+    for one in found:
+        parameter = one.name if local is None else one.name.partition("__")[2]
+        low, high = one.wider()
+        known = wider.get(parameter, (low, high))
+        wider[parameter] = min(low, known[0]), max(high, known[1])
+    changes = ", ".join(f"{key}_bounds=({low:.3g}, {high:.3g})" for key, (low, high) in wider.items())
     return (
-        f"{name} ended with a kernel parameter at a bound: {where}. A kernel of your own with wider "
-        f"bounds may fit better: kernel=model.kernel_.set_params({wider})"
+        f"{type(model).__name__} ended with a kernel parameter at a bound: {where}. A kernel of your "
+        f"own with wider bounds may fit better{leaves}: kernel=model.{kernel}.set_params({changes})"
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from os import PathLike
 from typing import Any, ClassVar, TypeAlias
@@ -64,10 +65,18 @@ class ConfiguredClassifier(GPPredictor):
         check_common_parameters(self)
         check_config(self, self._fields())
 
-    def _resolve(self, n_rows: int, seed: int, decided: ConfigFields | None = None) -> TrainingConfig:
+    def _resolve(
+        self,
+        n_rows: int,
+        seed: int,
+        decided: Mapping[str, Any] | None = None,
+        feature_sets: Sequence[str] = (),
+        *,
+        own_validation: bool = False,
+    ) -> TrainingConfig:
         """The configuration that the parameters mean for a number of rows.
 
-        decided: fields that a race has decided.
+        decided: fields that a race has decided; feature_sets, own_validation: see `resolve`.
         """
         n_classes = len(self.classes_)
         if isinstance(self.config, TrainingConfig):
@@ -77,8 +86,11 @@ class ConfiguredClassifier(GPPredictor):
                     f"this is {type(self).__name__} with {n_classes} classes; pass a configuration "
                     "for these, or config=None"
                 )
-            return self.config
-        given = {**self._given_fields(), **(decided or {})}
+            config, sets = self.config, iter(feature_sets)
+            config = replace(config, feature_set=config.feature_set or next(sets, None))
+            return replace(config, validation_fraction=0.0) if own_validation else config
+        given: ConfigFields = {"feature_sets": feature_sets, "own_validation": own_validation}
+        given |= {**self._given_fields(), **(decided or {})}
         if isinstance(self._given_leaves, str) and not given.get("n_leaves"):
             given["n_local"] = None  # no leaves are tried, or have been chosen
         if self.kernel is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,40 +13,32 @@ from cavity.data.sampling import HeldOut
 from cavity.data.source import RowSource
 from cavity.engines.local import LocalBackend
 from cavity.gp.mean_function import MeanFunction
+from cavity.inference.candidates import SAFE, Candidate, Entrants
 from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.config import TrainingConfig
-from cavity.inference.decisions import (
-    DEFAULT_POINTS,
-    FEWEST_ROWS_TO_HOLD_OUT,
-)
+from cavity.inference.decisions import FEWEST_ROWS_TO_HOLD_OUT, points_of_a_leaf
 from cavity.inference.history import Progress
-from cavity.inference.race import SAFE, Entrants, RaceDecision, race
-from cavity.inference.race_records import Candidate, RaceLog
+from cavity.inference.race import RaceDecision, race
+from cavity.inference.race_records import RaceLog
 from cavity.inference.start import StartingPoint
 
 if TYPE_CHECKING:
     from cavity.estimators.base import SparseGPClassifier
 
 
-def judged_by_given_rows(model: SparseGPClassifier, config: TrainingConfig) -> TrainingConfig:
-    """The configuration of a fit with validation rows of the user's own, which also end it early."""
+def check_own_validation(model: SparseGPClassifier, config: TrainingConfig) -> None:
+    """Raise for parameters that do not go with validation rows of the user's own."""
     if config.schedule != "steps":
         raise ValueError(
             f"X_val has no use for this {type(model).__name__}: there are no training steps that "
             "validation rows could judge; leave X_val out, or set another optimizer"
         )
-    config = replace(config, validation_fraction=0.0)
-    if isinstance(model.config, TrainingConfig):
-        return config
-    given = model._given_fields()
-    if given["validation_fraction"] not in ("auto", None):
+    fraction = model._given_fields()["validation_fraction"]
+    if fraction not in ("auto", None) and not isinstance(model.config, TrainingConfig):
         raise ValueError(
-            f"validation_fraction={given['validation_fraction']!r} and X_val; either rows are held "
-            "out, or your own are used: leave one of them out"
+            f"validation_fraction={fraction!r} and X_val; either rows are held out, or your own are "
+            "used: leave one of them out"
         )
-    if given.get("early_stopping", "auto") == "auto":
-        return replace(config, early_stopping="validation")
-    return config
 
 
 def entrants(
@@ -55,64 +47,59 @@ def entrants(
     n_rows: int,
     feature_sets: tuple[str, ...] = (),
 ) -> Entrants | None:
-    """The candidates of a race for what the parameters leave open; None if that is nothing."""
+    """The candidates of a race for what the parameters leave open; None if that is nothing.
+
+    config: what the parameters mean without leaves, since models without them race first.
+    """
     if isinstance(model.config, TrainingConfig) or model._continues or not config.learn_kernel:
         return None
-    if n_rows < FEWEST_ROWS_TO_HOLD_OUT:
+    free = _free_fields(model, config, len(feature_sets))
+    if n_rows < FEWEST_ROWS_TO_HOLD_OUT or free.isdisjoint(Candidate._fields):
         return None
-    given = model._given_fields()
-    free = {name for name in ("scaling", "n_inducing") if given.get(name) == "auto"}
-    if model._own_points() is not None:
-        free.discard("n_inducing")
-    if config.method == "ep" and all(given.get(name, "auto") == "auto" for name in SAFE):
-        free |= set(SAFE)
-    if model.kernel is None:
-        if given.get("kernel_name", "auto") == "auto":
-            free.add("kernel_name")
-        # Points, kernels and mean functions of the user's own are for the columns alone.
-        own = model._given_points is not None or model._given_mean is not None
-        if len(feature_sets) > 1 and not given.get("feature_set") and not own:
-            free.add("feature_set")
-    else:
-        free.discard("scaling")
-    n_local, own_local = DEFAULT_POINTS, given.get("n_local", "auto")
-    if own_local not in ("auto", None):
-        n_local = int(own_local)
-    if _may_have_leaves(model, config, free):
-        free |= {"n_leaves"} if own_local == n_local else {"n_leaves", "n_local"}
-    if not free:
-        return None
-    if given.get("max_epochs") is None and given.get("max_seconds") is None:
-        free.add("max_epochs")
-    if config.n_leaves is not None:  # their points are not the question of a race
-        free -= {"n_inducing"}
-    if not free - {"max_epochs"}:
-        return None
-    if "n_inducing" in free and given.get("n_predicting", "auto") == "auto":
-        free.add("n_predicting")
-    start = Candidate.of(config)._replace(n_leaves=None, n_local=None)
-    if config.n_leaves is not None and given["n_inducing"] == "auto":
-        start = start._replace(n_inducing=DEFAULT_POINTS)  # of the models without leaves that race
-    return Entrants(start, frozenset(free), n_rows, feature_sets, n_local)
+    n_local = points_of_a_leaf(model._given_fields().get("n_local"))
+    return Entrants(Candidate.of(config), free, n_rows, feature_sets, n_local)
 
 
-def _may_have_leaves(model: SparseGPClassifier, config: TrainingConfig, free: Collection[str]) -> bool:
-    """Whether a race may choose local inducing points.
+def _free_fields(
+    model: SparseGPClassifier, config: TrainingConfig, n_feature_sets: int
+) -> frozenset[str]:
+    """The fields that a race may choose: those that the parameters leave open.
 
-    The kernel and the number of points must be free.
+    A kernel, inducing points or a mean function of the user's own are for the columns as they are.
     """
-    return (
-        isinstance(model._given_leaves, str)  # "auto"
-        and model.kernel is None
-        and "n_inducing" in free
+    given, leaves = model._given_fields(), model._given_leaves
+    auto_leaves = isinstance(leaves, str)
+    is_auto = {name: given.get(name, "auto") == "auto" for name in ("n_predicting", *Candidate._fields)}
+    own_kernel, own_points = model.kernel is not None, model._given_points is not None
+    safe_or_sharp = config.method == "ep" and all(is_auto[name] for name in SAFE)
+    size = is_auto["n_inducing"] and not own_points and (leaves is None or auto_leaves)
+    tries_leaves = (
+        auto_leaves
+        and size
+        and not own_kernel
         and (config.posterior_update, config.site_storage) == ("natural", "sites")
         and config.batch_size is not None
         and not config.exact_gradient
         and config.n_predicting is None
     )
+    rules = {
+        "residual_scale": safe_or_sharp,
+        "trace_penalty": safe_or_sharp,
+        "scaling": is_auto["scaling"] and not own_kernel,
+        "kernel_name": is_auto["kernel_name"] and not own_kernel,
+        "n_inducing": size,
+        "feature_set": n_feature_sets > 1
+        and not given.get("feature_set")
+        and not (own_kernel or own_points or model._given_mean is not None),
+        "n_leaves": tries_leaves,
+        "n_local": tries_leaves and given.get("n_local") in (None, "auto"),
+        "n_predicting": size and is_auto["n_predicting"],
+        "max_epochs": given.get("max_epochs") is None and given.get("max_seconds") is None,
+    }
+    return frozenset(name for name, is_free in rules.items() if is_free)
 
 
-NO_LEAVES: Mapping[str, None] = {"n_leaves": None, "n_local": None}
+NO_LEAVES: Mapping[str, Any] = {"n_leaves": None, "n_local": None}
 """Fields of a configuration without local inducing points."""
 
 
@@ -125,7 +112,7 @@ class OpenFit:
     backend: LocalBackend
     config: TrainingConfig
     """What the parameters mean without a race."""
-    configure: Callable[[dict[str, Any]], TrainingConfig]
+    configure: Callable[[Mapping[str, Any]], TrainingConfig]
     """Makes the configuration with some fields decided."""
     make_start: StartingPoint
     held_out: HeldOut | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Integral
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,10 +26,10 @@ from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import NOT_SCORED
-from cavity.inference.decisions import BATCH_PER_POINT, LEAST_BATCH, STREAM_RATE
+from cavity.inference.decisions import STREAM_DAMPING, stream_batch_size, stream_optimizer
 from cavity.inference.history import Iteration, Progress
 from cavity.inference.leaves import LocalStreamUpdate
-from cavity.inference.optimizers import Adam, Optimizer
+from cavity.inference.optimizers import Optimizer
 from cavity.inference.start import require_memory_for_leaves
 from cavity.inference.streaming import Stream, StreamSettings, absorb
 from cavity.inference.sweep import SweepOptions
@@ -254,13 +253,11 @@ class StreamingGPClassifier(SparseGPClassifier):
         if goes_on:
             decided |= self._model_before()
         config = self._resolve(n_rows, self._seed(), decided)
-        if isinstance(self.config, TrainingConfig):
-            return replace(config, optimizer=config.optimizer or Adam(STREAM_RATE), damping=1.0)
-        optimizer = self.optimizer if isinstance(self.optimizer, Optimizer) else Adam(STREAM_RATE)
-        n_inducing = config.n_inducing
-        if goes_on and self._given_points is None:  # a fit may have chosen more
+        is_whole, n_inducing = isinstance(self.config, TrainingConfig), config.n_inducing
+        optimizer = stream_optimizer(config.optimizer if is_whole else self.optimizer)
+        if goes_on and not is_whole and self._given_points is None:  # a fit may have chosen more
             n_inducing = max(n_inducing, len(self.model_.Z))
-        return replace(config, optimizer=optimizer, damping=1.0, n_inducing=n_inducing)
+        return replace(config, optimizer=optimizer, damping=STREAM_DAMPING, n_inducing=n_inducing)
 
     def _stream_settings(self, config: TrainingConfig, problem: Problem) -> StreamSettings:
         """How a stream is learned that goes on with the inducing points of a problem."""
@@ -271,9 +268,7 @@ class StreamingGPClassifier(SparseGPClassifier):
         if self._given_points is None:
             m = max(m, config.n_inducing)  # a small first chunk gave fewer
         return StreamSettings(
-            batch_size=int(given)
-            if isinstance(given, Integral)
-            else max(BATCH_PER_POINT * (m + n_local), LEAST_BATCH),
+            batch_size=stream_batch_size(given, m + n_local),
             # Points are exchanged by the trace term, which is zero for a model without the residual.
             n_inducing=m if config.learn_inducing and config.residual_scale > 0.0 else None,
             n_local=n_local,
@@ -354,16 +349,8 @@ class StreamingGPClassifier(SparseGPClassifier):
             self.history_: list[Iteration] = []
         self.config_, self.race_ = config, None
         self._store_validation(NOT_SCORED)  # the score of an earlier fit is not that of this model
-        prior = problem.prior(stream.state.x)
-        posterior = stream.state.q.posterior()
-        self.model_ = Model.from_prior(
-            prior,
-            posterior,
-            engine.scaling,
-            problem.rule.likelihood,
-            inverse_temperature=calibration.inverse_temperature,
-            residual_variance_scale=calibration.residual_variance_scale,
-        )
+        state = stream.state
+        self.model_ = problem.model(problem.prior(state.x), state.q.posterior(), calibration)
         self.log_marginal_likelihood_value_ = np.nan  # the rows before this chunk are gone
         self.loo_log_proba_ = engine.expanded_to_input_rows(engine.log_predictive)
         self.loo_log_loss_ = -weighted_mean(engine.log_predictive, engine.source)

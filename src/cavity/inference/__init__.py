@@ -13,11 +13,12 @@
 10
 """
 
+from cavity.inference.candidates import Candidate
 from cavity.inference.config import TrainingConfig, resolve
 from cavity.inference.history import Iteration, StepInfo, reporting
 from cavity.inference.loop import batches
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer, SignRates
-from cavity.inference.race_records import Candidate, Race, RaceEntry
+from cavity.inference.race_records import Race, RaceEntry
 from cavity.inference.start import TrainingRows, open_rows, prepare_trainer
 from cavity.inference.train import finish, validation_score
 from cavity.inference.trainer import Batch, Trainer, TrainingState

@@ -86,13 +86,15 @@ class Position:
         return cls(**stored)
 
 
-class Resumed(NamedTuple):
-    """What a run begins with, at the start or from a checkpoint."""
+class Run(NamedTuple):
+    """A training run between two steps: what a checkpoint holds, and what training goes on from."""
 
     trainer: Trainer
-    """The trainer, with the start of the run that wrote the checkpoint."""
+    """The trainer; in a run that is resumed, with the start of the one that wrote the checkpoint."""
     state: TrainingState
     position: Position
+    progress: Progress
+    monitor: Monitor
 
 
 @dataclass
@@ -118,30 +120,15 @@ class Checkpointer:
     def _fingerprint(self) -> Fingerprint:
         return self.make_fingerprint()
 
-    def after_step(
-        self,
-        state: TrainingState,
-        position: Position,
-        trainer: Trainer,
-        progress: Progress,
-        monitor: Monitor,
-    ) -> None:
-        """Save the state, if the interval since the last checkpoint is over."""
+    def after_step(self, run: Run) -> None:
+        """Save a run, if the interval since the last checkpoint is over."""
         if self.path is None or time.monotonic() - self._last < self.every:
             return
-        self.save(self.path, state, position, trainer, progress, monitor)
+        self.save(self.path, run)
         self._last = time.monotonic()
 
-    def at_interruption(
-        self,
-        state: TrainingState,
-        position: Position,
-        trainer: Trainer,
-        progress: Progress,
-        monitor: Monitor,
-        exact: bool,
-    ) -> None:
-        """Save the state of a run that the user has stopped, so that nothing of it is lost.
+    def at_interruption(self, run: Run, exact: bool) -> None:
+        """Save a run that the user has stopped, so that nothing of it is lost.
 
         exact: whether rows, state and records are those after the same step. If not, because the run was
         stopped while a step was being recorded, an earlier checkpoint stays; without one, the state is
@@ -151,26 +138,18 @@ class Checkpointer:
         if self.path is None or (self._writer is not None and not exact):
             return
         try:
-            self.save(self.path, state, position, trainer, progress, monitor)
+            self.save(self.path, run)
         except CheckpointError as error:
             warn_user(str(error))
 
-    def save(
-        self,
-        path: Path,
-        state: TrainingState,
-        position: Position,
-        trainer: Trainer,
-        progress: Progress,
-        monitor: Monitor,
-    ) -> None:
+    def save(self, path: Path, run: Run) -> None:
         """Write a checkpoint; the previous one stays intact until the new one is complete."""
         require_own(path, self._writer)
-        engine = trainer.engine
+        trainer, state, position, progress, monitor = run
         arrays: dict[str, Any] = {
             **_state_arrays("state", state, trainer.update),
             **_start_arrays(trainer),
-            **engine.saved_rows(path),
+            **trainer.engine.saved_rows(path),
             "history": _table(progress.history, Iteration),
             "history.pending": _table(progress.pending, StepInfo),
             "scores": np.array(monitor.scores, _FLOAT),
@@ -196,18 +175,18 @@ class Checkpointer:
                 "intact. Free some space, or pass checkpoint=None or a folder that can be written to"
             ) from error
 
-    def resume(self, trainer: Trainer, progress: Progress, monitor: Monitor) -> Resumed:
-        """What to train from: trainer, state and position of the checkpoint, or else the start."""
+    def resume(self, trainer: Trainer, progress: Progress, monitor: Monitor) -> Run:
+        """What to train from: the run of the checkpoint, or else one that begins."""
         if self.path is None:
-            return Resumed(trainer, trainer.init(), Position())
+            return Run(trainer, trainer.init(), Position(), progress, monitor)
         exists = prepare_path(self.path)
         self._fingerprint  # noqa: B018  (made now, so that an error comes before training)
-        start = trainer.init()
+        begun = Run(trainer, trainer.init(), Position(), progress, monitor)
         if not exists:
-            return Resumed(trainer, start, Position())
+            return begun
         try:
             with self.path.open("rb") as file:
-                resumed, arrays = self._read(self.path, Archive(file), trainer, start, progress, monitor)
+                resumed, arrays = self._read(self.path, Archive(file), begun)
         except CheckpointError:
             raise
         except PermissionError as error:
@@ -227,16 +206,9 @@ class Checkpointer:
         progress.say(f"resuming from {self.path} at step {resumed.position.step}")
         return resumed
 
-    def _read(
-        self,
-        path: Path,
-        archive: Archive,
-        trainer: Trainer,
-        start: TrainingState,
-        progress: Progress,
-        monitor: Monitor,
-    ) -> tuple[Resumed, dict[str, AnyArray]]:
+    def _read(self, path: Path, archive: Archive, begun: Run) -> tuple[Run, dict[str, AnyArray]]:
         """What a checkpoint says, all of it checked, and its arrays; the engine is left as it is."""
+        trainer, start, _, progress, monitor = begun
         about = archive.about()
         self._check(path, about)
         position = Position.from_json(about.get("position"))
@@ -263,7 +235,7 @@ class Checkpointer:
         monitor.scores, monitor.seen = arrays["scores"].tolist(), arrays["scores.window"].tolist()
         monitor.best = best
         self._writer = str(about.get("run"))
-        return Resumed(trainer, state, position), arrays
+        return Run(trainer, state, position, progress, monitor), arrays
 
     @contextmanager
     def explaining_failures(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from textwrap import fill
 
 from cavity.inference.config_checks import check_fields, check_together
-from cavity.inference.decisions import WARM_UP, Decisions, Request
+from cavity.inference.decisions import Decisions, Request
 from cavity.inference.optimizers import Optimizer
 from cavity.text import abbreviated
 from cavity.typing import JsonObject
@@ -57,6 +57,8 @@ class TrainingConfig:
     """How inputs are scaled: "standard", "robust", "quantile", "whiten" or not at all."""
     batch_size: int | None
     """Rows of a step; None means all rows."""
+    rows_of_a_leaf: int | None
+    """About how many rows of one leaf a minibatch has, if there are leaves."""
     optimizer: Optimizer | None
     """How kernel and inducing points move; None for L-BFGS, and when nothing is learned."""
     schedule: str
@@ -66,7 +68,6 @@ class TrainingConfig:
     """Infinite without a budget in seconds."""
     full_rate_steps: float
     """A run with fewer minibatch steps than this takes longer steps; 0 turns that off."""
-    warm_up: int
     cools: bool
     """Whether steps and gains shrink in the second half of the budget."""
     damping: float
@@ -126,6 +127,7 @@ def resolve(
     likelihood: str = "probit",
     n_inducing: int | str = "auto",
     feature_set: str | None = None,
+    feature_sets: Sequence[str] = (),
     n_predicting: int | str | None = "auto",
     n_leaves: int | None = None,
     n_local: int | str | None = "auto",
@@ -148,12 +150,15 @@ def resolve(
     hyperprior_scale: float | None = 1.0,
     early_stopping: str | None = "auto",
     validation_fraction: float | str | None = "auto",
+    own_validation: bool = False,
     checkpoint_interval: float = 60.0,
     seed: int = 0,
 ) -> TrainingConfig:
     """Decide what every "auto" means for a number of rows and classes, without a look at the rows.
 
     A race between configurations (`cavity.inference.race`) gives the fields that it decides by name.
+    feature_sets: names of the sets of features that the rows have, smallest first; own_validation:
+    whether the user has validation rows of their own.
 
     >>> [resolve(n_rows).batch_size for n_rows in (1_000, 60_000, 1_000_000, 10**8)]
     [None, 1000, 1000, 2000]
@@ -170,7 +175,7 @@ def resolve(
         likelihood=likelihood,
         n_classes=int(n_classes),
         n_inducing=auto.n_inducing,
-        feature_set=feature_set,
+        feature_set=auto.feature_set,
         n_predicting=auto.n_predicting,
         n_leaves=None if n_leaves is None else int(n_leaves),
         n_local=auto.n_local,
@@ -181,12 +186,12 @@ def resolve(
         kernel_start=None if kernel_start is None else tuple(map(float, kernel_start)),
         scaling=auto.scaling,
         batch_size=auto.batch_size,
+        rows_of_a_leaf=auto.rows_of_a_leaf,
         optimizer=auto.optimizer,
         schedule=auto.schedule,
         max_epochs=auto.max_epochs,
         max_seconds=math.inf if max_seconds is None else float(max_seconds),
         full_rate_steps=auto.full_rate_steps,
-        warm_up=WARM_UP,
         cools=auto.cools,
         damping=auto.damping,
         tol=float(tol),

@@ -70,6 +70,11 @@ def _are_numbers(values: object) -> bool:
     return all(number_in(-math.inf)(value) and math.isfinite(value) for value in values)
 
 
+def _are_words(values: object) -> bool:
+    """Whether a value is a sequence of words."""
+    return isinstance(values, (tuple, list)) and all(isinstance(value, str) for value in values)
+
+
 AUTO, NONE = one_of("auto"), one_of(None)
 _FIELDS: dict[str, Condition] = {
     "n_rows": (whole_from(1), "a whole number from 1"),
@@ -81,6 +86,7 @@ _FIELDS: dict[str, Condition] = {
         lambda value: value is None or isinstance(value, str),
         "the name of a set of features, or None for all features",
     ),
+    "feature_sets": (_are_words, "names of sets of features"),
     "n_predicting": (
         any_of(whole_from(1), AUTO, NONE),
         'a whole number from 1, "auto" or None',
@@ -125,10 +131,12 @@ _FIELDS: dict[str, Condition] = {
         or (number_in(0, 1, open_left=True)(value) and value != 1),
         'a number in (0, 1), "auto" or None',
     ),
+    "own_validation": (is_flag, "True or False"),
     "checkpoint_interval": (number_in(0), "a number of seconds from 0"),
     "seed": (whole_from(0), "a whole number from 0"),
 }
-SETTABLE = frozenset(_FIELDS) - {"n_rows", "n_classes", "method", "seed"}
+_OF_THE_ROWS = {"n_rows", "n_classes", "feature_sets", "own_validation"}
+SETTABLE = frozenset(_FIELDS) - {*_OF_THE_ROWS, "method", "seed"}
 """Fields that `config=` of an estimator may set."""
 
 

@@ -33,6 +33,8 @@ FULL_BATCH_RATE = 0.1
 their share of the rows, but not below MINIBATCH_RATE."""
 MINIBATCH_RATE = 0.02
 STREAM_RATE = 0.05
+STREAM_DAMPING = 1.0
+"""Damping of a stream: each row is new, so that there is no site to average with."""
 LEAST_PROBABILITY = 0.1
 """Smallest probability with which importance subsampling keeps a row of a minibatch."""
 SUBSAMPLED_BATCH = 128
@@ -57,8 +59,6 @@ GAIN_WINDOW = 100
 """The posterior averages over about this many rows for each inducing point, or over one epoch."""
 PATIENCE = 5
 """Scores without improvement after which early stopping ends training."""
-WARM_UP = 10
-"""First steps on all rows, which the test of convergence ignores."""
 REBUILD_ROWS = 10_000
 """Rows up to which training on all rows rebuilds the posterior from the sites before each pass."""
 
@@ -76,6 +76,7 @@ class Request:
     likelihood: str
     n_inducing: int | str
     feature_set: str | None
+    feature_sets: Sequence[str]
     n_predicting: int | str | None
     n_leaves: int | None
     n_local: int | str | None
@@ -98,6 +99,7 @@ class Request:
     hyperprior_scale: float | None
     early_stopping: str | None
     validation_fraction: float | str | None
+    own_validation: bool
     checkpoint_interval: float
     seed: int
 
@@ -125,10 +127,7 @@ class Decisions:
     @property
     def n_local(self) -> int | None:
         """Number of inducing points of each leaf; None without leaves."""
-        number = self.asked.n_local
-        if self.asked.n_leaves is None:
-            return None
-        return DEFAULT_POINTS if number is None or number == "auto" else int(number)
+        return None if self.asked.n_leaves is None else points_of_a_leaf(self.asked.n_local)
 
     @property
     def width(self) -> int:
@@ -142,6 +141,11 @@ class Decisions:
         if number is None or number == "auto" or int(number) == self.n_inducing:
             return None
         return int(number)
+
+    @property
+    def feature_set(self) -> str | None:
+        """Which features are used: of several sets, the first and smallest."""
+        return self.asked.feature_set or next(iter(self.asked.feature_sets), None)
 
     @property
     def kernel_name(self) -> str | None:
@@ -286,11 +290,19 @@ class Decisions:
         return max(1, int(self.asked.n_rows) // (self.asked.n_leaves or 1))
 
     @property
+    def rows_of_a_leaf(self) -> int | None:
+        """Rows of one leaf in a minibatch: enough for the algebra of the points that they meet."""
+        size = self.batch_size
+        if size is None or self.asked.n_leaves is None:
+            return None
+        return -(-size // max(1, round(size / (BATCH_PER_POINT * self.width))))
+
+    @property
     def rows_together(self) -> int | None:
         """Rows of one posterior that are in a minibatch together; None without minibatches."""
-        if self.batch_size is None or self.asked.n_leaves is None:
+        if self.rows_of_a_leaf is None:
             return self.batch_size
-        return min(rows_of_a_leaf(self.batch_size, self.width), self.rows_of_a_posterior)
+        return min(self.rows_of_a_leaf, self.rows_of_a_posterior)
 
     @property
     def smallest_gain(self) -> float:
@@ -311,14 +323,19 @@ class Decisions:
 
     @property
     def early_stopping(self) -> str | None:
-        """The score that ends training; rows that are asked to be held out are there for that."""
+        """The score that ends training; rows that are asked to be held out are there for that, and so
+        are the user's own."""
         if self.asked.early_stopping != "auto":
             return self.asked.early_stopping
+        if self.asked.own_validation:
+            return "validation" if self.schedule == "steps" else None
         return None if self.asked.validation_fraction in ("auto", None) else "validation"
 
     @property
     def validation_fraction(self) -> float:
-        """Share of the rows that are held out."""
+        """Share of the rows that are held out: none beside the user's own."""
+        if self.asked.own_validation:
+            return 0.0
         if self.asked.validation_fraction != "auto":
             return float(self.asked.validation_fraction or 0.0)
         scores = self.schedule == "steps" and self.asked.site_storage == "sites"
@@ -331,13 +348,27 @@ class Decisions:
         return float(min(wanted / n_rows, MOST_HELD_OUT_SHARE))
 
 
-def rows_of_a_leaf(size: int, width: int) -> int:
-    """Rows of one leaf in a minibatch with leaves: enough for the algebra of the points that they meet.
+def points_of_a_leaf(n_local: int | str | None) -> int:
+    """Number of inducing points of a leaf; the user's, if they have given one."""
+    return DEFAULT_POINTS if n_local is None or n_local == "auto" else int(n_local)
 
-    >>> [rows_of_a_leaf(1_000, width) for width in (50, 120, 200)]
-    [250, 500, 1000]
+
+def stream_optimizer(asked: Optimizer | str | None) -> Optimizer:
+    """What takes the steps of a stream, whose rows are seen once: the user's own optimiser, or Adam."""
+    return asked if isinstance(asked, Optimizer) else Adam(STREAM_RATE)
+
+
+def stream_batch_size(asked: int | str | None, width: int) -> int:
+    """Rows of a minibatch of a stream: those that were asked for, or enough for the m×m algebra.
+
+    width: number of inducing points that a row meets.
+
+    >>> [stream_batch_size("auto", width) for width in (100, 400)], stream_batch_size(50, 100)
+    ([1000, 2000], 50)
     """
-    return -(-size // max(1, round(size / (BATCH_PER_POINT * width))))
+    if asked is None or isinstance(asked, str):
+        return max(BATCH_PER_POINT * width, LEAST_BATCH)
+    return int(asked)
 
 
 def leaves_with_enough_rows(n_rows: int, width: int) -> int:

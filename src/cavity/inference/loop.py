@@ -14,14 +14,16 @@ import numpy as np
 
 from cavity.data.source import Block
 from cavity.errors import SourceError
-from cavity.inference.checkpoint import Checkpointer, Position
+from cavity.inference.checkpoint import Checkpointer, Position, Run
 from cavity.inference.config import TrainingConfig
 from cavity.inference.history import Iteration, Progress, RunningInfo
-from cavity.inference.schedule import Budget, Monitor
+from cavity.inference.schedule import Budget
 from cavity.inference.trainer import Batch, Trainer, TrainingState
 
 _WINDOW = 10
 """Iterations whose median objective is compared with that of the window before."""
+_WARM_UP = 10
+"""First steps on all rows, which the test of convergence ignores."""
 _RECORDS_PER_EPOCH = 50
 _MOST_BOOST = 2.5
 """Largest factor by which a run of few steps lengthens them."""
@@ -53,17 +55,9 @@ def batches(trainer: Trainer, config: TrainingConfig) -> Iterator[Batch]:
         plan.visited += plan.share
 
 
-def run(
-    trainer: Trainer,
-    config: TrainingConfig,
-    budget: Budget,
-    state: TrainingState,
-    progress: Progress,
-    monitor: Monitor,
-    checkpointer: Checkpointer,
-    position: Position,
-) -> LoopResult:
-    """Train from a state at a position until the budget is used up or training has converged."""
+def run(begun: Run, config: TrainingConfig, budget: Budget, checkpointer: Checkpointer) -> LoopResult:
+    """Go on with a run until the budget is used up or training has converged."""
+    trainer, state, position, progress, monitor = begun
     whole = config.batch_size is None
     plan = StepPlan(config, budget, trainer.engine.n_rows, position.step, progress.seconds)
     plan.ending = position.ending
@@ -86,15 +80,15 @@ def run(
                 progress.record(mean, now, share=plan.budget.used(now, progress.seconds))
             plateau = monitor.plateau_after(state, info)
             if whole:
-                plateau = plateau or _stands_still(progress.history, config.tol, config.warm_up)
+                plateau = plateau or _stands_still(progress.history, config.tol)
             if plateau and plan.ending is None:
                 plan.ending = now
             position = replace(position, ending=plan.ending)
             n_recorded = trainer.engine.n_commits
-            checkpointer.after_step(state, position, trainer, progress, monitor)
+            checkpointer.after_step(begun._replace(state=state, position=position))
     if progress.interrupted:
         exact = n_recorded == trainer.engine.n_commits
-        checkpointer.at_interruption(state, position, trainer, progress, monitor, exact)
+        checkpointer.at_interruption(begun._replace(state=state, position=position), exact)
     if not progress.history and (mean := window.rest()) is not None:
         progress.record(mean, position.epochs(plan.share))
     return LoopResult(
@@ -196,9 +190,9 @@ def expected_steps(resumed: int, done: int, seconds: float, most: float) -> floa
     return 1 if np.isfinite(most) and not resumed else np.inf
 
 
-def _stands_still(history: list[Iteration], tol: float, warm_up: int) -> bool:
+def _stands_still(history: list[Iteration], tol: float) -> bool:
     """Whether the median objective of the last 10 iterations changed by less than tol·|objective|."""
-    if len(history) < warm_up + 2 * _WINDOW:
+    if len(history) < _WARM_UP + 2 * _WINDOW:
         return False
     values = [entry.objective for entry in history[-2 * _WINDOW :]]
     before, now = median(values[:_WINDOW]), median(values[_WINDOW:])

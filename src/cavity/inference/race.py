@@ -2,21 +2,17 @@
 
 Some rows are held out once, the same ones for every configuration. Candidates are trained for a short
 time and scored on these rows. One question is asked after the other, each about the best candidate so
-far: which model (the safe one or the sharp one) on which set of features, which scaling of the inputs,
-which kernel, and last how many inducing points. The last question gets longer trials, and the other
-model takes part again, since short trials favour models that learn fast. Its trials begin at the kernel
-parameters that earlier ones have learned with fewer points, where steps are cheap, and so does the
-training of the winner. The winner of this question grows as long as that is better: to twice as many
-inducing points, or to local ones, and then to more leaves or more points in each.
+far; `cavity.inference.candidates` has the questions. The last one gets longer trials. They begin at the
+kernel parameters that earlier ones have learned with fewer points, where steps are cheap, and so does
+the training of the winner.
 
 Trials of the last question may take the same seconds or, without a clock, the same work: a pass over n
 rows with m points is O(nm²).
 
-The safe model is the paper's, with the trace penalty. The sharp one trains without the residual variance
-and without the penalty: where inducing points can explain the data well, it is better. Where it is not
-better by more than a standard error, the safe model is chosen (the one-standard-error rule of Breiman et
-al., 1984): the scores then do not tell them apart, and its uncertainty can be trusted. In the same way
-the safe model keeps the default kernel unless another one is better.
+Where the sharp model is not better by more than a standard error, the safe one is chosen (the
+one-standard-error rule of Breiman et al., 1984): the scores then do not tell them apart, and its
+uncertainty can be trusted. In the same way the safe model keeps the default kernel unless another one is
+better.
 
 A candidate's score depends on its configuration, the seed and the length of its trial alone. So with a
 budget in epochs the result does not depend on the clock, on the number of threads or on the order of the
@@ -34,27 +30,19 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from cavity.data.routing import MOST_LEAVES, SAMPLE_ROWS
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
 from cavity.data.source import RowSource, with_feature_set
 from cavity.engines.local import LocalBackend
 from cavity.errors import NumericalError
 from cavity.gp.leaves import LocalPrior
+from cavity.inference.candidates import Candidate, Entrants, distinct
 from cavity.inference.checkpoint import Checkpointer
 from cavity.inference.checkpoint_file import Fingerprint
 from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import NOT_SCORED, HeldOutScore
-from cavity.inference.decisions import (
-    DEFAULT_POINTS,
-    POINTS_BESIDE_LEAVES,
-    leaves_with_enough_rows,
-)
 from cavity.inference.history import Progress
 from cavity.inference.race_records import (
-    KERNELS,
-    SCALINGS,
-    Candidate,
     Race,
     RaceEntry,
     RaceLog,
@@ -69,12 +57,6 @@ from cavity.inference.train import held_out_moments, train_steps
 from cavity.inference.trainer import Trainer, TrainingState
 from cavity.typing import Array
 
-POINTS = 200
-"""Number of inducing points that the race begins to double."""
-PILOT_POINTS = 100
-"""Number of inducing points while other questions are decided."""
-MORE_LEAVES = 4
-"""How many times as many leaves are tried next."""
 LAST_LENGTH = 3
 """Length of the trials of the last question, in units of the others."""
 SHARE = 0.35
@@ -91,12 +73,6 @@ LOSS_DIGITS = 6
 """Decimals of the losses of held-out rows."""
 
 
-SAFE, SHARP = (
-    {"residual_scale": 1.0, "trace_penalty": 1.0},
-    {"residual_scale": 0.0, "trace_penalty": 0.0},
-)
-
-
 class RaceDecision(NamedTuple):
     """What a fit is to do, and the race that has decided it, if there was one."""
 
@@ -111,91 +87,6 @@ class RaceDecision(NamedTuple):
 
 Configure: TypeAlias = Callable[[Candidate], TrainingConfig]
 """Makes the configuration of a whole fit with the fields of a candidate."""
-
-
-@dataclass(frozen=True)
-class Entrants:
-    """Which candidates there are: where the race begins, and what it may change."""
-
-    start: Candidate
-    free: frozenset[str]
-    """Fields that the user has left open: those of `Candidate`, "max_epochs" and "n_predicting"."""
-    n_rows: int
-    feature_sets: tuple[str, ...] = ()
-    """Names of the sets of features to choose from, smallest first."""
-    n_local: int = DEFAULT_POINTS
-    """Number of inducing points of a leaf, where leaves are tried first."""
-
-    def varied(self, candidate: Candidate, **changes: object) -> Candidate:
-        """A candidate with some fields changed, as far as they are free."""
-        return candidate._replace(**{k: v for k, v in changes.items() if k in self.free})  # type: ignore[arg-type]
-
-    def models(self) -> list[Candidate]:
-        """The first question: features, the model, and a smooth kernel on plainly scaled inputs."""
-        sharp = self.varied(self.start, **SHARP)
-        smooth = self.varied(sharp, scaling="standard", kernel_name="rbf")
-        more = [
-            self.varied(model, feature_set=name)
-            for name in self.feature_sets[1:2]
-            for model in (self.start, sharp)
-        ]
-        return _distinct([self.start, sharp, smooth, *more])
-
-    def further_features(self, best: Candidate) -> list[Candidate]:
-        """The question after the scaling, if there are more than two sets of features."""
-        return _distinct([best, *(self.varied(best, feature_set=s) for s in self.feature_sets[2:])])
-
-    def scalings(self, best: Candidate) -> list[Candidate]:
-        """The question after the model."""
-        return _distinct([best, *(self.varied(best, scaling=scaling) for scaling in SCALINGS)])
-
-    def kernels(self, best: Candidate) -> list[Candidate]:
-        """The question before the last."""
-        return _distinct([best, *(self.varied(best, kernel_name=name) for name in KERNELS)])
-
-    def sizes(self, best: Candidate) -> list[Candidate]:
-        """The last question: more inducing points, for both models, or for one and what it grows to."""
-        models = _distinct(self._both_models(self.varied(best, n_inducing=POINTS)))
-        return models if len(models) > 1 else [*models, *self.larger(models[0])]
-
-    def larger(self, best: Candidate) -> list[Candidate]:
-        """What the winner of the last question grows to: it has no more inducing points than rows.
-
-        It gets local inducing points, or twice as many for all rows.
-        """
-        if best.n_leaves is None:
-            grown = self._both_models(self.varied(best, n_inducing=2 * best.n_inducing))
-            grown += self._leaves(best)
-        else:
-            assert best.n_local is not None
-            grown = [best._replace(n_leaves=MORE_LEAVES * best.n_leaves)]
-            if "n_local" in self.free:
-                grown.append(best._replace(n_local=2 * best.n_local))
-        return [c for c in grown if best.n_points < c.n_points and self._is_possible(c)]
-
-    def _is_possible(self, candidate: Candidate) -> bool:
-        """Whether there is a row for each inducing point; with leaves, one that their tree sees."""
-        if candidate.n_leaves is None:
-            return candidate.n_points <= self.n_rows
-        return candidate.n_points <= min(self.n_rows, SAMPLE_ROWS) and candidate.n_leaves <= MOST_LEAVES
-
-    def _both_models(self, best: Candidate) -> list[Candidate]:
-        """A candidate, and the same with the other model."""
-        return [best, self.varied(best, **(SHARP if best.residual_scale else SAFE))]
-
-    def _leaves(self, best: Candidate) -> list[Candidate]:
-        """A candidate with local inducing points: in as many leaves as have enough rows, and in more."""
-        if "n_leaves" not in self.free:
-            return []
-        few = self.varied(best, n_inducing=POINTS_BESIDE_LEAVES)._replace(n_local=self.n_local)
-        number = leaves_with_enough_rows(self.n_rows, few.width)
-        while number > 1 and not self._is_possible(few._replace(n_leaves=number)):
-            number //= 2
-        return [few._replace(n_leaves=n) for n in (number, MORE_LEAVES * number)] if number > 1 else []
-
-
-def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
-    return list(dict.fromkeys(candidates))
 
 
 class Prepared(NamedTuple):
@@ -332,11 +223,9 @@ class _Runner:
         return config
 
     def epochs(self, candidate: Candidate) -> float:
-        """Epochs of a fit that is as much work as that of the candidate with the fewest points."""
-        if "n_inducing" not in self.entrants.free or candidate.width <= POINTS:
-            return self.configure(candidate).max_epochs
-        fewer = candidate._replace(n_inducing=POINTS, n_leaves=None, n_local=None)
-        return self.configure(fewer).max_epochs * (POINTS / candidate.width) ** 2
+        """Epochs of a whole fit: no more work than the same model of ordinary size may take."""
+        ordinary = self.entrants.of_ordinary_size(candidate)
+        return self.configure(ordinary).max_epochs * (ordinary.width / candidate.width) ** 2
 
     def kernel_start(self, candidate: Candidate) -> tuple[float, ...] | None:
         """Where the training of a candidate begins: at kernel parameters that trials have learned.
@@ -456,13 +345,11 @@ def race(
 
     configure: the configuration of a whole fit with a candidate's fields, whose budget the race shares.
     """
-    pilot = entrants.varied(entrants.start, n_inducing=PILOT_POINTS)
-    entrants = replace(entrants, start=pilot)
     runner = _Runner(source, held_out, backend, configure, make_start, entrants, log, progress)
     if log.winner is not None:
         runner.recall()
         return _decision(runner, log.winner)
-    best, stopped, tried = pilot, None, list[Candidate]()
+    best, stopped, tried = entrants.start, None, list[Candidate]()
     rounds = _rounds(entrants, runner.n_side_by_side)
     questions = (
         lambda _: entrants.models(),
@@ -476,7 +363,7 @@ def race(
                 best = runner.best_of(question(best), 1, sum(rounds[i:])).candidate
         left, more = rounds[len(questions) :], entrants.sizes(best)
         while more and progress.has_time():
-            tried = _distinct([*tried, *more])
+            tried = distinct([*tried, *more])
             best = runner.best_of(tried, LAST_LENGTH, sum(left) or LAST_LENGTH).candidate
             grows = best in more and runner.can_grow(best)
             left, more = left[1:], entrants.larger(best) if grows else []

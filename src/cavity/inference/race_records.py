@@ -1,4 +1,4 @@
-"""What a race knows: its candidates, their trials and scores, and the log from which it resumes."""
+"""What a race knows: trials of candidates, their scores, and the log from which it resumes."""
 
 from __future__ import annotations
 
@@ -12,62 +12,14 @@ import numpy as np
 
 from cavity.files import written_atomically
 from cavity.gp.calibration import LogLoss
+from cavity.inference.candidates import KERNELS, SCALINGS, Candidate
 from cavity.inference.checkpoint import of_another_fit
 from cavity.inference.checkpoint_file import Fingerprint, race_file
 from cavity.inference.config import TrainingConfig
 from cavity.inference.converge import WORTH, HeldOutScore
-from cavity.inference.decisions import DEFAULT_POINTS
 from cavity.inference.start import Start
 from cavity.text import html_table
 from cavity.typing import Array
-
-SCALINGS = ("robust", "standard", "quantile")
-KERNELS = ("matern32", "rbf", "matern12")
-
-
-class Candidate(NamedTuple):
-    """What a race decides about a configuration."""
-
-    residual_scale: float = 1.0
-    trace_penalty: float = 1.0
-    scaling: str | None = "robust"
-    kernel_name: str | None = "matern32"
-    n_inducing: int = DEFAULT_POINTS
-    feature_set: str | None = None
-    n_leaves: int | None = None
-    n_local: int | None = None
-
-    @classmethod
-    def of(cls, settings: TrainingConfig | RaceEntry) -> Candidate:
-        """What a configuration or an entry says about these fields."""
-        return cls(
-            settings.residual_scale,
-            settings.trace_penalty,
-            settings.scaling,
-            settings.kernel_name,
-            settings.n_inducing,
-            settings.feature_set,
-            settings.n_leaves,
-            settings.n_local,
-        )
-
-    @property
-    def width(self) -> int:
-        """Number of inducing points that a row meets."""
-        return self.n_inducing + (self.n_local or 0)
-
-    @property
-    def n_points(self) -> int:
-        """Number of inducing points, those of all leaves included."""
-        return self.n_inducing + (self.n_leaves or 0) * (self.n_local or 0)
-
-    def __str__(self) -> str:
-        named = {(1.0, 1.0): "safe", (0.0, 0.0): "sharp", (1.0, 0.0): "full residual"}
-        model = named.get(self[:2], f"κ={self.residual_scale:g}, penalty {self.trace_penalty:g}")
-        inputs, kernel = self.scaling or "unscaled", self.kernel_name or "own kernel"
-        features = "" if self.feature_set is None else f"{self.feature_set}, "
-        leaves = "" if self.n_leaves is None else f" + {self.n_leaves} leaves × {self.n_local}"
-        return f"{features}{model}, {inputs}, {kernel}, m={self.n_inducing}{leaves}"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -35,7 +36,6 @@ from cavity.gp.model import Model
 from cavity.gp.parameters import ParameterSpace
 from cavity.gp.posterior import Posterior
 from cavity.inference.config import TrainingConfig
-from cavity.inference.decisions import rows_of_a_leaf
 from cavity.inference.rule import Rule
 from cavity.inference.train import make_rule, make_trainer
 from cavity.inference.trainer import Problem, Trainer, make_problem
@@ -145,10 +145,9 @@ def prepare(
             instead='fewer inducing points, or site_storage="sites", which needs two numbers a row',
         )
     if start.leaves is not None:
-        width = m + max(start.leaves.sizes)
         require_memory_for_leaves(m, start.leaves.sizes, rule.n_latents)
-        together = None if config.batch_size is None else rows_of_a_leaf(config.batch_size, width)
-        source = backend.with_leaves(rows_at_hand(source), start.leaves.routing, together)
+        routing = start.leaves.routing
+        source = backend.with_leaves(rows_at_hand(source), routing, config.rows_of_a_leaf)
     engine = backend.engine(source, scaling, rule.n_latents, held_out, n_directions)
     if held_out is not None:
         _require_weight_on_both_sides(engine, held_out, config.validation_fraction)
@@ -164,6 +163,25 @@ def prepare(
         posterior=posterior,
         leaves=start.leaves,
     )
+
+
+def begin(
+    source: RowSource,
+    config: TrainingConfig,
+    backend: LocalBackend,
+    make_start: StartingPoint,
+    held_out: HeldOut | None,
+    *,
+    scaling: Scaling | None = None,
+    start: Start | None = None,
+) -> Problem:
+    """The problem of fitting a source as a configuration says.
+
+    scaling, start: of the inputs, and where training begins, if they are known already.
+    """
+    scaling = scaling or learn_scaling(source, config, backend)
+    start = start or make_start(scaling, config)
+    return prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
 
 
 def rows_at_hand(source: RowSource) -> RowSource:
@@ -214,7 +232,7 @@ def chosen_start(
         inducing_points=inducing_points,
         n_inducing=min(config.n_inducing, source.n_rows),
         inducing_init=config.inducing_init,
-        kernel_name=config.kernel_name or "matern32",
+        kernel_name=config.kernel_name,
         rng=np.random.RandomState(config.seed),
     )
     leaves = None
@@ -252,8 +270,7 @@ def _leaves_to_start(
     if kernel is None:
         some = [members[leaf] for leaf in list(members)[:: max(1, len(members) // 16)]]
         distance = float(np.median([median_distance(X[part], rng) for part in some]))
-        name = config.kernel_name or "matern32"
-        local = default_kernel(source.n_features, distance, name)
+        local = _named_kernel(config.kernel_name, source.n_features, distance)
     else:
         local = clone(kernel)
     points = []
@@ -315,23 +332,34 @@ def starting_point(
     inducing_points: Array | None,
     n_inducing: int,
     inducing_init: str,
-    kernel_name: str,
+    kernel_name: str | None,
     rng: np.random.RandomState,
 ) -> tuple[Kernel, Array]:
     """Kernel and standardised inducing points [m, d] to start from."""
     kernel = None if kernel is None else clone(kernel)
     if inducing_points is not None:
         Z = scaling.apply(inducing_points, np.dtype(np.float64))
-        return kernel or default_kernel(source.n_features, median_distance(Z, rng), kernel_name), Z
+        return kernel or _named_kernel(kernel_name, source.n_features, median_distance(Z, rng)), Z
     draw = np.random.default_rng(rng.randint(2**31))
     size = sample_size(n_inducing, inducing_init, source.n_features)
     raw, weight = starting_rows(source, size, draw)
     X = scaling.apply(raw, np.dtype(np.float64))
     if kernel is None:
         # Distances between rows, not between cluster centres: those shrink with the number of clusters.
-        kernel = default_kernel(source.n_features, median_distance(X, rng, weight), kernel_name)
+        distance = median_distance(X, rng, weight)
+        kernel = _named_kernel(kernel_name, source.n_features, distance)
     bind(kernel, X[:1])  # an unknown kernel fails here, before the work starts
     return kernel, initial_inducing_points(X, weight, n_inducing, inducing_init, kernel, rng)
+
+
+def _named_kernel(name: str | None, n_features: int, lengthscale: float) -> Kernel:
+    """The kernel of this name; the configuration has none if it is for a kernel of the user's own."""
+    if name is None:
+        raise ValueError(
+            "kernel_name=None is for a kernel of your own, and there is none: pass kernel, or set "
+            'kernel_name="auto"'
+        )
+    return default_kernel(n_features, lengthscale, name)
 
 
 @dataclass(frozen=True)
@@ -385,22 +413,9 @@ def prepare_trainer(
     `validation_fraction` some rows are held out: `validation_score` scores them. routing: which
     leaf a row falls into, if the configuration has leaves (`cavity.data.routing`); None learns a tree.
     """
-    scaling = learn_scaling(rows.source, config, rows.backend)
-    held_out = hold_out_rows(rows.source, config, rows.backend)
-    start = chosen_start(
-        rows.source,
-        scaling,
-        config,
-        kernel=kernel,
-        inducing_points=inducing_points,
-        routing=routing,
+    source, backend = rows.source, rows.backend
+    make_start = partial(
+        chosen_start, source, kernel=kernel, inducing_points=inducing_points, routing=routing
     )
-    problem = prepare(
-        rows.source,
-        config,
-        rows.backend,
-        scaling=scaling,
-        start=start,
-        held_out=held_out,
-    )
-    return make_trainer(problem, config)
+    held_out = hold_out_rows(source, config, backend)
+    return make_trainer(begin(source, config, backend, make_start, held_out), config)

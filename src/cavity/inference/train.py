@@ -33,7 +33,7 @@ from cavity.inference.history import Progress
 from cavity.inference.lbfgs import fit_bound_by_lbfgs, fit_evidence_by_lbfgs
 from cavity.inference.leaves import LocalUpdate
 from cavity.inference.loop import LoopResult, run
-from cavity.inference.optimizers import Adadelta
+from cavity.inference.optimizers import Adadelta, Optimizer
 from cavity.inference.rule import ExpectationPropagation, Rule, Variational
 from cavity.inference.schedule import Budget, Monitor
 from cavity.inference.sweep import (
@@ -80,11 +80,13 @@ def make_trainer(problem: Problem, config: TrainingConfig) -> Trainer:
     minibatches = config.batch_size is not None
     options = sweep_options(config)
     leverage = EXACT_LEVERAGE if config.rebuild_posterior else LAGGING_LEVERAGE
+    # Without an optimiser nothing is learned, or by L-BFGS: this one then has nothing to move.
+    optimizer = config.optimizer or Adadelta()
     return Trainer(
         problem.for_minibatches() if minibatches else problem,
-        config.optimizer or Adadelta(),
+        optimizer,
         replace(options, max_leverage=leverage),
-        _update(problem, config, options),
+        _update(problem, config, options, optimizer),
         config.rebuild_posterior,
         RowSampler(subsample=config.subsample),
     )
@@ -100,7 +102,9 @@ def sweep_options(config: TrainingConfig) -> SweepOptions:
     )
 
 
-def _update(problem: Problem, config: TrainingConfig, options: SweepOptions) -> PosteriorUpdate:
+def _update(
+    problem: Problem, config: TrainingConfig, options: SweepOptions, optimizer: Optimizer
+) -> PosteriorUpdate:
     if config.posterior_update == "gradient":
         return GradientUpdate(GaussianSpace(config.n_latents, len(problem.space.Z)))
     map_latents = problem.engine.threads.map
@@ -108,7 +112,6 @@ def _update(problem: Problem, config: TrainingConfig, options: SweepOptions) -> 
         return FactorUpdate(map_latents)
     gamma = site_gamma(problem.rule, options) if config.summed_site_gradient else None
     if problem.leaves is not None:
-        optimizer = config.optimizer or Adadelta()
         return LocalUpdate(map_latents, gamma, optimizer, config.learn_inducing)
     return NaturalUpdate(map_latents, gamma)
 
@@ -191,9 +194,8 @@ def train_steps(
     held_out = trainer.engine.held_out is not None
     score = (lambda state: -_monitored_loss(trainer, state)) if held_out else None
     monitor = Monitor.of(config, trainer.engine.n_rows, score)
-    trainer, state, position = checkpointer.resume(trainer, progress, monitor)
-    budget = Budget.of(config, later)
-    return trainer, run(trainer, config, budget, state, progress, monitor, checkpointer, position)
+    begun = checkpointer.resume(trainer, progress, monitor)
+    return begun.trainer, run(begun, config, Budget.of(config, later), checkpointer)
 
 
 def _train_by_steps(
@@ -236,15 +238,7 @@ def finish(trainer: Trainer, state: TrainingState, config: TrainingConfig) -> Mo
     if config.n_predicting is not None:
         result = _with_more_points(problem, config, result, progress)
     point = _calibrated(problem, config, result, progress).point
-    return Model.from_prior(
-        point.prior,
-        point.posterior,
-        problem.engine.scaling,
-        problem.rule.likelihood,
-        inverse_temperature=point.calibration.inverse_temperature,
-        residual_variance_scale=point.calibration.residual_variance_scale,
-        needs_offset=problem.engine.source.offset is not None,
-    )
+    return problem.model(point.prior, point.posterior, point.calibration)
 
 
 def _final_prior_and_posterior(

@@ -16,8 +16,11 @@ from cavity.data.source import Block
 from cavity.engines.protocol import Engine
 from cavity.errors import NumericalError
 from cavity.gp.arrowhead import LocalNaturalParameters
+from cavity.gp.calibration import Calibration
 from cavity.gp.leaves import Leaves, LocalPrior
 from cavity.gp.linalg import WORTH_A_THREAD
+from cavity.gp.mean_function import MeanFunction
+from cavity.gp.model import Model
 from cavity.gp.parameters import Hyperprior, ParameterSpace
 from cavity.gp.posterior import NaturalParameters, Posterior
 from cavity.gp.prior import Prior
@@ -61,6 +64,28 @@ class Problem:
         """The problem with the inducing points of a prior, those of leaves included."""
         leaves = prior.leaves if isinstance(prior, LocalPrior) else None
         return replace(self, space=replace(self.space, Z=prior.Z), leaves=leaves)
+
+    def model(
+        self,
+        prior: Prior,
+        posterior: Posterior,
+        calibration: Calibration,
+        mean_function: MeanFunction | None = None,
+    ) -> Model:
+        """What predictions need of a posterior that this problem has led to.
+
+        mean_function: what the offsets of the rows come from, if not from the user.
+        """
+        return Model.from_prior(
+            prior,
+            posterior,
+            self.engine.scaling,
+            self.rule.likelihood,
+            inverse_temperature=calibration.inverse_temperature,
+            residual_variance_scale=calibration.residual_variance_scale,
+            mean_function=mean_function,
+            needs_offset=mean_function is None and self.engine.source.offset is not None,
+        )
 
     def for_minibatches(self) -> Problem:
         """The problem in float32, whose rounding is smaller than the noise of minibatches.
