@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.source import ClassWeightedSource, Source, class_totals, row_number_type
+from cavity.data.source import Source, class_totals, row_number_type
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, Array, ClassWeight, InputWeights, IntArray
 
@@ -179,9 +179,7 @@ def weighted_source(source: Source, classes: AnyArray, class_weight: ClassWeight
         return source
     totals = class_totals(source, len(classes))
     factors = checked_class_factors(class_weight, classes, totals)
-    if factors is None:
-        return source
-    return ClassWeightedSource(source, factors, float(totals @ factors))
+    return source if factors is None else source.with_class_factors(factors, totals)
 
 
 def checked_class_factors(class_weight: ClassWeight, classes: AnyArray, totals: Array) -> Array | None:

@@ -63,7 +63,6 @@ from cavity.inference.start import (
     learn_scaling,
     prepare,
     remembered,
-    rows_at_hand,
 )
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_in_race, train
@@ -176,7 +175,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         """What is known of a fit before its race: configuration, mean function, held-out rows, start."""
         seed, routing = self._seed(), None
         if self._router is not None and not self._continues:
-            routing = self._learned_routing(rows_at_hand(source), backend, seed)
+            routing = self._learned_routing(source, backend, seed)
 
         def configure(decided: ConfigFields) -> TrainingConfig:
             if routing is not None:
@@ -190,8 +189,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         check_leaves_before(self, config)
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
-        rows = source if config.n_leaves is None else rows_at_hand(source)
-        rows, mean = self._with_mean_function(rows, config, backend)
+        rows, mean = self._with_mean_function(source, config, backend)
         if mean is not None:
             progress.stage(f"mean function: {mean}")
         if validation is None:

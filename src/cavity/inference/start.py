@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from sklearn.base import clone
 
-from cavity.data.arrays import ArraySource
 from cavity.data.opening import open_labelled_rows
 from cavity.data.routing import Routing, by_leaf, learn_tree
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
-from cavity.data.source import ClassWeightedSource, RowSource, Source
+from cavity.data.source import RowSource, Source
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
@@ -148,7 +147,7 @@ def prepare(
         width = m + max(start.leaves.sizes)
         require_memory_for_leaves(m, start.leaves.sizes, rule.n_latents)
         together = None if config.batch_size is None else rows_of_a_leaf(config.batch_size, width)
-        source = backend.with_leaves(rows_at_hand(source), start.leaves.routing, together)
+        source = backend.with_leaves(source, start.leaves.routing, together)
     engine = backend.engine(source, scaling, rule.n_latents, held_out, n_directions)
     if held_out is not None:
         _require_weight_on_both_sides(engine, held_out, config.validation_fraction)
@@ -164,14 +163,6 @@ def prepare(
         posterior=posterior,
         leaves=start.leaves,
     )
-
-
-def rows_at_hand(source: RowSource) -> RowSource:
-    """The rows of a source, from which those of leaves are drawn; of an array with classes of different
-    weights, the array with the weights of its rows."""
-    if isinstance(source, ClassWeightedSource) and isinstance(source.source, ArraySource):
-        return source.weighted_rows()
-    return source
 
 
 def require_memory_for_leaves(m: int, sizes: Sequence[int], n_latents: int) -> None:
@@ -220,10 +211,9 @@ def chosen_start(
     leaves = None
     if config.n_leaves is not None:
         assert config.n_local is not None
-        rows = rows_at_hand(source)
         if routing is None:
-            routing = learn_tree(rows, config.n_leaves, config.seed)
-        local, leaves = _leaves_to_start(rows, scaling, config, kernel, own, Z, routing)
+            routing = learn_tree(source, config.n_leaves, config.seed)
+        local, leaves = _leaves_to_start(source, scaling, config, kernel, own, Z, routing)
         own = own + local
     start = Start(ParameterSpace(own, Z, config.learn_kernel, config.learn_inducing), leaves=leaves)
     return start.at(config.kernel_start)
