@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cavity.data import ArraySource
 from cavity.data.effect_counts import TablePass
 from cavity.data.effect_learning import LearnedEffects, effect_notes, learn_effects, refined
 from cavity.data.encoded import EncodedRows, encoded_rows, joined_rows
 from cavity.data.labelled import LabelledRows, labelled_rows
 from cavity.data.labels import Classes, LabelScan
 from cavity.data.table import FrameTable
-from cavity.data.weights import checked_class_factors
+from cavity.data.weights import check_total_weight, checked_class_factors
 from cavity.errors import SourceError
-from cavity.estimators.streaming import StreamingGPClassifier, check_chunk
+from cavity.estimators.streaming import StreamingGPClassifier, check_chunk, check_stream_classes
 from cavity.estimators.table_input import LABELS, check_width, fits_on_cluster, is_dask, training_table
 from cavity.inference.decisions import FEWEST_ROWS_TO_HOLD_OUT
 from cavity.typing import Array, InputLabels, InputRows, InputWeights
@@ -48,7 +49,12 @@ def absorb_chunk(
     check_width(model.preprocessor_, table)
     model.preprocessor_.check_columns(table.columns, table.name)
     rows = _encoded(model, table, replace(model.labels_, target=target), weight, first)
-    if first or len(rows.X):
+    if first and not len(rows.X):
+        raise SourceError("no row of the first chunk has a target and a weight; begin with rows that do")
+    if len(rows.X):
+        if rows.weight is not None:
+            with np.errstate(over="ignore"):
+                check_total_weight(float(rows.weight.sum()), f"the weight {weight!r}")
         absorb_rows(model, rows, classes)
 
 
@@ -167,8 +173,8 @@ def _continued(
         raise AttributeError(f"{type(classifier).__name__} has no partial_fit; use SEPClassifier")
     classifier.__dict__.pop("feature_names_in_", None)  # the features come without names
     values = model.labels_.values
-    known = values if classes is None else np.asarray(classes)
-    classifier.partial_fit(rows.X, values[rows.codes], known, rows.weight)
+    check_stream_classes(values, classes, values)
+    classifier._learn_chunk(ArraySource(rows.X, rows.codes, rows.weight), values)
     classifier.feature_names_in_ = model.preprocessor_.get_feature_names_out()
     return classifier
 

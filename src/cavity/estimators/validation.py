@@ -15,6 +15,7 @@ from cavity.data.opening import (
     booleans_as_integers,
     described_source,
     open_labelled_rows,
+    rows_that_count,
     weighted_arrays,
 )
 from cavity.data.source import RawRows, with_offset
@@ -111,9 +112,7 @@ def validation_rows(
     X may also be an `ArraySource` of rows that were checked, which has its own labels and weights.
     """
     if isinstance(X, ArraySource) and X.is_checked:
-        assert X.labels is not None
-        labels = estimator.classes_[X.labels]
-        source, _ = weighted_arrays(X.X, labels, X.weight, estimator.class_weight, estimator.classes_)
+        source = rows_that_count(X, estimator.class_weight, estimator.classes_)
         return source.take(np.arange(source.n_rows))
     if X is None or y is None:
         given = {"X_val": X, "y_val": y, "sample_weight_val": sample_weight}
