@@ -265,7 +265,8 @@ class SparseGPClassifier(ConfiguredClassifier):
         """
         self._check_parameters()
         self.classes_, self.n_features_in_ = classes, n_features
-        config = self._resolve(n_rows, self._seed())
+        # How many leaves the user's own have is known when the rows are, and does not matter here.
+        config = self._resolve(n_rows, self._seed(), {} if self._router is None else {"n_leaves": 1})
         if validates:
             config = judged_by_given_rows(self, config)
         race = validates or config.validation_fraction > 0.0
@@ -430,6 +431,13 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     def _relevance(self, model: Model) -> Relevance:
         return Relevance(model, names_of_features(self))
+
+    def __sklearn_clone__(self) -> SparseGPClassifier:
+        """A clone with the same `leaves`: an estimator there has been fitted, and stays so."""
+        other: SparseGPClassifier = super().__sklearn_clone__()
+        if routes(self._router):
+            other.set_params(leaves=self._router)
+        return other
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in vars(self)

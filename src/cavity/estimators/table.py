@@ -45,6 +45,7 @@ from cavity.estimators.table_input import (
     check_width,
     fits_on_cluster,
     is_dask,
+    take_leaves,
     training_table,
     validation_table,
 )
@@ -220,6 +221,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
         validation: validation rows of the user's own.
         """
         classifier = self._new_classifier()
+        take_leaves(classifier, table, self.labels_, self.weight_)
         rows = self.preprocessor_, self.labels_, self.weight_
         if fits_on_cluster(classifier):
             from cavity.engines.dask.tables import TablePieces  # Dask is an extra

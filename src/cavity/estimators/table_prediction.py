@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cavity.data.columns import CategoricalEncoder, unread_words
-from cavity.data.labelled import weighted_rows
+from cavity.data.labelled import numbered_chunks
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor, warn_of_words
 from cavity.data.shuffle import read_ahead
@@ -107,28 +107,10 @@ class LabelledTableRows:
         read = [*columns, labels.target]
         if self.weight is not None:
             read = [*read, self.weight]
-        for rows, _, places, _ in _numbered_chunks(self.table, read, self.weight):
+        for rows, _, places, _ in numbered_chunks(self.table, read, self.weight):
             codes = labels.codes(rows.column(labels.target))
             known = codes >= 0
             yield rows.filter(pa.array(known)), codes[known], places[known]
-
-
-def _numbered_chunks(
-    table: Table, columns: Sequence[str], weight: str | None
-) -> Iterator[tuple[pyarrow.RecordBatch, Array | None, IntArray, int]]:
-    """Record batches of the t rows of a table that have a weight, chunk by chunk.
-
-    Besides, the weights [t], if there is a column of them, the numbers [t] of the rows in the table, and
-    how many rows were read.
-    """
-    pa, _ = import_arrow()
-    first = 0
-    for chunk in table.chunks(columns):
-        numbers = pa.array(np.arange(first, first + chunk.num_rows))
-        first += chunk.num_rows
-        rows, weights = weighted_rows(chunk.append_column("", numbers), weight)
-        places = rows.columns[-1].to_numpy()  # not by its name, which columns of the table may have
-        yield rows.select(list(range(len(columns)))), weights, places, chunk.num_rows
 
 
 def predictions(
@@ -194,7 +176,7 @@ def encoded_chunks(
     unseen = UnseenLevels(preprocessor)
 
     def encoded() -> Iterator[EncodedChunk]:
-        for rows, weights, numbers, n_read in _numbered_chunks(table, columns, weight):
+        for rows, weights, numbers, n_read in numbered_chunks(table, columns, weight):
             typed = preprocessor.typed(rows)
             if warn_unseen:
                 unseen.look_at(rows, typed)

@@ -19,8 +19,16 @@ from cavity.data.labels import Classes, LabelScan
 from cavity.data.table import FrameTable
 from cavity.data.weights import check_total_weight, checked_class_factors
 from cavity.errors import SourceError
+from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.streaming import StreamingGPClassifier, check_chunk, check_stream_classes
-from cavity.estimators.table_input import LABELS, check_width, fits_on_cluster, is_dask, training_table
+from cavity.estimators.table_input import (
+    LABELS,
+    check_width,
+    fits_on_cluster,
+    is_dask,
+    take_leaves,
+    training_table,
+)
 from cavity.inference.decisions import FEWEST_ROWS_TO_HOLD_OUT
 from cavity.typing import Array, InputLabels, InputRows, InputWeights
 
@@ -55,12 +63,26 @@ def absorb_chunk(
         if rows.weight is not None:
             with np.errstate(over="ignore"):
                 check_total_weight(float(rows.weight.sum()), f"the weight {weight!r}")
-        absorb_rows(model, rows, classes)
+        classifier = None
+        if first:
+            classifier = model._new_classifier()
+            take_leaves(classifier, table, replace(model.labels_, target=target), weight)
+        absorb_rows(model, rows, classes, classifier)
 
 
-def absorb_rows(model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None = None) -> None:
-    """Let a table classifier learn from rows of a stream that are encoded with its columns."""
-    classifier = _continued(model, rows, classes)
+def absorb_rows(
+    model: TableClassifier,
+    rows: EncodedRows,
+    classes: ArrayLike | None = None,
+    classifier: SparseGPClassifier | None = None,
+) -> None:
+    """Let a table classifier learn from rows of a stream that are encoded with its columns.
+
+    classifier: one to begin with; None goes on with that of the model, which stays as it is.
+    """
+    if classifier is None:
+        classifier = copy(model.estimator_)
+    _learn_rows(classifier, model, rows, classes)
     labels = _with_rows(model.labels_, rows)
     model.keep(classifier)
     model.labels_ = labels
@@ -163,12 +185,13 @@ def _learn(
     model.weight_ = weight
 
 
-def _continued(
-    model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None
-) -> StreamingGPClassifier:
-    """The classifier after some more rows; the one before stays as it is."""
-    is_fitted = "estimator_" in vars(model)
-    classifier = copy(model.estimator_) if is_fitted else model._new_classifier()
+def _learn_rows(
+    classifier: SparseGPClassifier,
+    model: TableClassifier,
+    rows: EncodedRows,
+    classes: ArrayLike | None,
+) -> None:
+    """Let the classifier inside a table classifier learn from some more rows."""
     if not isinstance(classifier, StreamingGPClassifier):
         raise AttributeError(f"{type(classifier).__name__} has no partial_fit; use SEPClassifier")
     classifier.__dict__.pop("feature_names_in_", None)  # the features come without names
@@ -176,7 +199,6 @@ def _continued(
     check_stream_classes(values, classes, values)
     classifier._learn_chunk(ArraySource(rows.X, rows.codes, rows.weight), values)
     classifier.feature_names_in_ = model.preprocessor_.get_feature_names_out()
-    return classifier
 
 
 def _with_rows(labels: Classes, rows: EncodedRows) -> Classes:
