@@ -14,6 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import cavity
+from cli_runs import run
 from flights_table import flights
 
 # Functions that print a line and wait for a signal take the place of some that do the work.
@@ -74,7 +75,7 @@ main()
 """
 WAITS_WHILE_READING = f"""{WAITING}
 from cavity.estimators import table
-table.TableClassifier._learn_columns = wait
+table.TableClassifier.learn_columns = wait
 main()
 """
 WAITS_IN_THE_SIXTH_PASS = f"""{WAITING}
@@ -256,13 +257,16 @@ def test_the_trials_of_a_race_are_kept(folder, model):
     assert_same_model(folder, model)
 
 
-def test_force_discards_the_trials_of_another_fit_unless_a_column_is_misspelt(folder):
+def test_force_discards_the_trials_of_another_fit_unless_this_one_cannot_begin(folder, monkeypatch):
+    """A column may be misspelt, or be no target or weight; a class weight may make no sense."""
     ended_by(signal.SIGTERM, NO_CHECKPOINT, FIT, folder)
     before = written(folder)
-    for option in ("--target", "--weight", "--drop", "--categorical"):
-        misspelt = [*CAVITY, *FIT, option, "delay", "--force"]
-        assert subprocess.run(misspelt, capture_output=True, cwd=folder).returncode == 2
-        assert written(folder) == before
+    misspelt = [(option, "delay") for option in ("--target", "--weight", "--drop", "--categorical")]
+    weights = [("--class-weight", words) for words in ("maybe=3", "yes=0", "yes=-1")]
+    monkeypatch.chdir(folder)
+    for options in (*misspelt, ("--target", "hour"), ("--weight", "carrier"), *weights):
+        assert run(*FIT, *options, "--force").exit_code == 2, options
+        assert written(folder) == before, options
     other = [*CAVITY, *FIT, "--seed", "1", "--force"]
     done = subprocess.run(other, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
