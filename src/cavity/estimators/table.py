@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
@@ -75,7 +76,7 @@ _TARGET_ENCODINGS = any_of(is_flag, one_of("auto", "pairs")), '"auto", True, Fal
 
 def _learned(name: str, text: str) -> Any:
     """A property that reads an attribute of the classifier inside; absent before a fit."""
-    return property(lambda table: getattr(table._fitted, name), doc=text)
+    return property(attrgetter(f"_fitted.{name}"), doc=text)
 
 
 class TableClassifier(TransformerMixin, GPPredictor):
