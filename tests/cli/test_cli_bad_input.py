@@ -113,7 +113,7 @@ def test_options_that_mean_nothing(folder, tmp_path, options, words):
 
 def test_class_weights_of_a_target_that_is_not_there(folder, tmp_path):
     result = fit(folder / "flights.csv", tmp_path, "--class-weight", "yes=2", target="delaid")
-    refused(result, "has no column 'delaid'; did you mean 'delayed'?")
+    refused(result, "has no target column 'delaid'; did you mean 'delayed'?")
 
 
 @pytest.mark.parametrize("options", [["--seed", "-1"], ["--method", "svm"], ["--colour", "red"]])

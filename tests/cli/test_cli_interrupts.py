@@ -77,7 +77,7 @@ main()
 """
 WAITS_WHILE_READING = f"""{WAITING}
 from cavity.estimators import table
-table.TableClassifier._learn_columns = wait
+table.TableClassifier.learn_columns = wait
 main()
 """
 WAITS_IN_THE_SIXTH_PASS = f"""{WAITING}
@@ -296,11 +296,14 @@ def test_a_killed_fit_continues_to_the_same_model(folder, model):
     assert_continues_to_the_same_model(folder, model)
 
 
-def test_force_discards_the_trials_of_another_fit_unless_a_column_is_misspelt(after_the_race):
+def test_force_discards_the_trials_of_another_fit_unless_this_one_cannot_begin(after_the_race):
+    """A column may be misspelt, or be no target or weight; a class weight may make no sense."""
     before = written(after_the_race)
-    for option in ("--target", "--weight", "--drop", "--categorical"):
-        assert run(*FIT, option, "delay", "--force").exit_code == 2
-        assert written(after_the_race) == before
+    misspelt = [(option, "delay") for option in ("--target", "--weight", "--drop", "--categorical")]
+    weights = [("--class-weight", words) for words in ("maybe=3", "yes=0", "yes=-1")]
+    for options in (*misspelt, ("--target", "hour"), ("--weight", "carrier"), *weights):
+        assert run(*FIT, *options, "--force").exit_code == 2, options
+        assert written(after_the_race) == before, options
     done = run(*FIT, "--seed", "1", "--force")
     assert done.exit_code == 0, done.stderr
     assert written(after_the_race) == {"m.cavity"}

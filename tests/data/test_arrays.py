@@ -10,7 +10,7 @@ from scipy import sparse
 from cavity import SEPClassifier, SourceError
 from cavity.data import arrays, open_source
 from cavity.data.arrays import ArrayBlock, ArraySource, mapping_of
-from cavity.data.source import ClassWeightedSource, with_offset
+from cavity.data.source import with_offset
 from cavity.inference import reporting
 from support import table
 
@@ -176,7 +176,7 @@ def test_the_first_columns_keep_the_offsets_of_the_rows(weighted):
     source = with_offset(ArraySource(np.eye(3), np.array([0, 1, 1])), np.arange(3.0)[:, None])
     if weighted:
         offset = source.offset
-        source = with_offset(ClassWeightedSource(source, np.array([1.0, 2.0]), 5.0), offset)
+        source = with_offset(source.with_class_factors(np.array([1.0, 2.0]), np.ones(2)), offset)
     first = source.leading(2)
     assert first.n_features == 2
     assert_array_equal(first.offset, source.offset)

@@ -400,7 +400,7 @@ def test_a_source_with_its_first_features_alone(tmp_path):
     parquet.write_table(table, tmp_path / "t.parquet")
     array = ArraySource(X, labels, feature_names=list("0123"))
     file = ParquetSource(tmp_path / "t.parquet", "y")
-    for source in (array, file, ClassWeightedSource(array, np.ones(2), 10.0)):
+    for source in (array, file, ClassWeightedSource(array, np.ones(2), array.class_totals)):
         source.feature_sets = {"columns": 2, "effects": 4}
         assert with_feature_set(source, None) is source
         assert with_feature_set(source, "effects") is source

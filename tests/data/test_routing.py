@@ -15,7 +15,7 @@ from cavity.data.routing import (
     regrouped_batches,
     with_leaves,
 )
-from cavity.data.source import ClassWeightedSource
+from cavity.data.weights import weighted_source
 
 
 def table(n=2_000, seed=0):
@@ -128,9 +128,9 @@ def test_minibatches_of_any_source_are_regrouped_by_leaf(skip, monkeypatch):
 def test_weights_of_classes_stay_with_the_rows():
     X, y = table(100)
     weight = np.random.default_rng(0).uniform(size=100)
-    source = ClassWeightedSource(ArraySource(X, y, weight), np.array([2.0, 0.5]), 7.0)
-    rows = source.weighted_rows()
-    np.testing.assert_allclose(rows.weight, weight * np.where(y == 1, 0.5, 2.0))
-    assert rows.total_weight == 7.0
+    rows = weighted_source(ArraySource(X, y, weight), np.arange(2), {0: 2.0, 1: 0.5})
+    expected = weight * np.where(y == 1, 0.5, 2.0)
+    np.testing.assert_allclose(rows.weight, expected)
+    assert np.isclose(rows.total_weight, expected.sum())
     assert with_leaves(rows, np.zeros(100, np.int16)).leaf is not None
     assert rows.leaf is None

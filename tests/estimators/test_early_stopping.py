@@ -12,7 +12,7 @@ from cavity import SEPClassifier, SVIClassifier
 from cavity.data import sampling
 from cavity.data.arrays import ArraySource
 from cavity.data.sampling import HeldOut, hashed_rows
-from cavity.data.source import ClassWeightedSource, RawRows
+from cavity.data.source import RawRows
 from cavity.engines.local import LocalBackend
 from cavity.engines.threads import Threads
 from cavity.gp.calibration import LatentParts, fit_calibration
@@ -196,8 +196,8 @@ class TestHeldOutRows:
         source = ArraySource(rng.normal(size=(2_000, 2)), codes, weight)
         totals = source.class_totals
         if factors is not None:
+            source = source.with_class_factors(factors, totals)
             totals = totals * factors
-            source = ClassWeightedSource(source, factors, float(totals.sum()))
         held = LocalBackend(Threads(1)).hold_out(source, 0.05, seed=0)
         own, judging = (
             np.bincount(held.rows.labels, w, 2) for w in (held.rows.weight, held.judging_weight)

@@ -1,6 +1,7 @@
 """The parameter `leaves` of the classifiers: local inducing points, from fit to file."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -217,6 +218,54 @@ def test_leaf_numbers_belong_to_all_rows_that_were_passed(tmp_path):
     np.testing.assert_array_equal(from_file.predict_proba(X), in_memory.predict_proba(X))
     own = classifier(place, max_epochs=2).fit(OwnSource(X, y))
     np.testing.assert_array_equal(own.model_.local.leaves.routing(X), place)
+
+
+def table_of_stripes(n=800):
+    """Rows [n, 2], labels of which some are missing, and a frame with both; weights, some of them 0."""
+    X, y = stripes(n)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(late=np.where(y == 1, "yes", "no"), w=1.0)
+    frame.loc[::5, "late"] = None
+    frame.loc[::7, "w"] = 0.0
+    return X, frame
+
+
+def test_leaf_numbers_belong_to_all_rows_of_a_table(tmp_path):
+    """Also to those without a target or a weight, which are left out."""
+    X, frame = table_of_stripes()
+    place = np.digitize(X[:, 0], [4.0, 9.0, 15.0])
+    counts = frame["late"].notna() & (frame["w"] > 0.0)
+    wrong = np.where(counts, place, 9)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    expected = TableClassifier(classifier(place[counts])).fit(frame[counts], "late", "w")
+    asked = TableClassifier(classifier(wrong))
+    found = asked.fit(frame, "late", "w")
+    assert asked.estimator.leaves is wrong
+    np.testing.assert_array_equal(found.predict_proba(frame), expected.predict_proba(frame))
+    assert TableClassifier(classifier(wrong)).fit(tmp_path / "t.csv", "late", "w").config_.n_leaves == 4
+    stream = TableClassifier(classifier(wrong)).partial_fit(frame, "late", sample_weight="w")
+    assert stream.config_.n_leaves == 4
+    with pytest.raises(ValueError, match=r"shape \(99,\), and the data frame has 800 rows"):
+        TableClassifier(classifier(place[:99])).fit(frame, "late", "w")
+
+
+@pytest.mark.parametrize("kind", ["tree", "numbers"])
+def test_a_table_may_have_the_leaves_and_local_points_that_an_array_may_have(kind):
+    X, frame = table_of_stripes()
+    place = np.digitize(X[:, 0], [4.0, 9.0, 15.0])
+    leaves = place if kind == "numbers" else DecisionTreeClassifier(max_leaf_nodes=4).fit(X, place)
+    model = TableClassifier(classifier(leaves, max_epochs=2), target_encoding=True)
+    model.fit(frame.drop(columns="w"), "late")
+    assert model.config_.n_local == 16
+    np.testing.assert_array_equal(
+        len(np.unique(model.estimator_.model_.local.leaves.routing(X))), len(np.unique(place))
+    )
+
+
+def test_a_clone_has_the_same_fitted_estimator_of_leaves():
+    X, y = stripes(100)
+    tree = DecisionTreeClassifier(max_leaf_nodes=4).fit(X, y)
+    assert clone(classifier(tree)).leaves is tree
+    assert clone(TableClassifier(classifier(tree))).estimator.leaves is tree
 
 
 def test_stream_learns_the_leaf_numbers_of_its_first_chunk():

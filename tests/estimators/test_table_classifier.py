@@ -112,7 +112,7 @@ def test_training_rows_keep_the_contract_of_sources(tmp_path, max_memory):
     frame.loc[3, "delayed"] = None
     table = open_table(frame)
     fitted = small()
-    fitted._learn_columns(table, "delayed")
+    fitted.learn_columns(table, "delayed")
     rows = training_rows(
         table, fitted.preprocessor_, fitted.labels_, max_memory=max_memory, folder=tmp_path
     )
@@ -126,7 +126,7 @@ def test_training_rows_keep_the_contract_of_sources(tmp_path, max_memory):
 @pytest.mark.parametrize("n_rows", [60, 140])
 def test_a_table_that_changes_while_it_is_read_is_refused(n_rows):
     fitted = small()
-    fitted._learn_columns(open_table(flights(100)), "delayed")
+    fitted.learn_columns(open_table(flights(100)), "delayed")
     rows = training_rows(open_table(flights(n_rows)), fitted.preprocessor_, fitted.labels_)
     with pytest.raises(SourceError, match="has changed while it was read: 100 rows"), rows:
         pass

@@ -10,6 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cavity
 from cavity import NumericalError, SEPClassifier, SourceError, TableClassifier
+from cavity.cli.predict import evaluation
 from cavity.data.table import open_table
 from cavity.estimators.table_input import as_table
 from cavity.estimators.table_prediction import predictions
@@ -64,7 +65,18 @@ def test_predictions_that_are_not_finite_are_refused(monkeypatch):
         list(predictions(found, as_table(NEW)))
 
 
-def test_the_row_whose_prediction_is_not_finite_is_named_by_its_number_in_the_table(monkeypatch):
+@pytest.mark.parametrize(
+    "predict",
+    [
+        lambda model, rows: model.predict_proba(rows),
+        lambda model, rows: list(predictions(model, as_table(rows))),
+        lambda model, rows: evaluation(model, as_table(rows), None, None),
+    ],
+    ids=["at once", "streamed", "scored"],
+)
+def test_the_row_whose_prediction_is_not_finite_is_named_by_its_number_in_the_table(
+    monkeypatch, predict
+):
     found = small().fit(flights(80), "delayed")
     moments, sizes = Model.latent_moments, []
 
@@ -78,7 +90,7 @@ def test_the_row_whose_prediction_is_not_finite_is_named_by_its_number_in_the_ta
     monkeypatch.setattr("cavity.data.table.CHUNK_ROWS", 20)
     monkeypatch.setattr(Model, "latent_moments", broken_in_the_third_chunk)
     with pytest.raises(NumericalError, match="row 45 of X is not finite"):
-        found.predict_proba(NEW)
+        predict(found, NEW)
     assert sizes == [20, 20, 20]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -17,8 +18,6 @@ from cavity.cli.inspect import course, description, points, score_line
 from cavity.cli.io import STDIN, checked_output, opened_table, print_json
 from cavity.cli.options import FitRequest, KernelName, Method, Reading, ScalingName
 from cavity.cli.progress import progress_shown
-from cavity.data.labelled import weighted_rows
-from cavity.data.labels import TableLabelScan
 from cavity.data.table import Table
 from cavity.errors import ModelFileError
 from cavity.estimators.base import SparseGPClassifier
@@ -26,7 +25,6 @@ from cavity.estimators.gfitc import GFITCClassifier
 from cavity.estimators.sep import SEPClassifier
 from cavity.estimators.svi import SVIClassifier
 from cavity.estimators.table import TableClassifier
-from cavity.estimators.table_input import LabelledTable
 from cavity.inference.checkpoint_file import race_file
 from cavity.inference.history import reporting
 from cavity.text import listed
@@ -92,14 +90,12 @@ def _fit(
     )
     with progress_shown(settings.quiet) as watcher, reporting(watcher):
         watcher.stage(f"reading {table.name}")
+        started = time.perf_counter()
+        model.learn_columns(table, target, request.weight)
         if request.class_weight:
-            rows = LabelledTable(table, target, request.weight)
-            parameters["class_weight"] = parsed_class_weight(request.class_weight, rows)
-        model.check_columns(table, target, request.weight)  # a misspelt name costs nothing
-        if not request.resume:
-            _remove_unfinished(request)  # those of an earlier fit, with --force
+            parameters["class_weight"] = parsed_class_weight(request.class_weight, model.labels_.values)
         with _estimator(request, parameters) as model.estimator:
-            stopped = _fit_and_save(model, table, target, request.weight, output)
+            stopped = _train_and_save(model, table, request, output, started)
     for note in model.notes_:
         say(note)
     summary = told(model, request.output, settings)
@@ -128,15 +124,21 @@ def told(model: TableClassifier, path: str, settings: Settings) -> JsonObject:
     return summary
 
 
-def _fit_and_save(
-    model: TableClassifier, table: Table, target: str, weight: str | None, output: Path
+def _train_and_save(
+    model: TableClassifier, table: Table, request: FitRequest, output: Path, started: float
 ) -> int | None:
-    """Fit a model and write it; if a signal ends the training early, as far as it has come.
+    """Train a model and write it; if a signal ends the training early, as far as it has come.
 
-    Returns the number of the signal.
+    started: when the fit began, by `time.perf_counter`. Returns the number of the signal.
     """
+
+    def discard() -> None:
+        if not request.resume:  # with --force, an earlier fit goes when this one has its rows
+            _remove_unfinished(request)
+
     with ending_early() as first:
-        model.fit(table, target, weight)
+        model.train(table, ready=discard)
+        model.note_costs(time.perf_counter() - started)
         first.is_only_noted = True  # nothing that was learned is lost any more
         stopped = first.number
         if stopped is not None and not model.estimator_.n_iter_ and output.exists():
@@ -246,18 +248,17 @@ def _number_or_word(
 
 
 def parsed_class_weight(
-    words: Sequence[str], rows: LabelledTable
+    words: Sequence[str], classes: AnyArray
 ) -> str | dict[str | int | float | bool, float]:
-    """Turn weights of classes as people write them into the parameter of a classifier.
+    """Turn weights of the classes [C] as people write them into the parameter of a classifier.
 
-    >>> from cavity.data.table import open_table
-    >>> rows = LabelledTable(open_table({"late": ["no", "yes", "no"]}), "late", None)
-    >>> parsed_class_weight(["yes=5"], rows)
+    >>> import numpy as np
+    >>> parsed_class_weight(["yes=5"], np.array(["no", "yes"]))
     {'yes': 5.0}
     """
     if list(words) == ["balanced"]:
         return "balanced"
-    by_name = {str(value): value for value in _classes_of(rows).tolist()}
+    by_name = {str(value): value for value in classes.tolist()}
     weights = {}
     for word in words:
         name, _, number = word.rpartition("=")
@@ -271,17 +272,6 @@ def parsed_class_weight(
         except ValueError:
             raise CommandError(f"--class-weight {word!r}: {number!r} is not a number") from None
     return weights
-
-
-def _classes_of(rows: LabelledTable) -> AnyArray:
-    """The classes [C] of the rows that have a weight, found in a pass over one or two columns."""
-    rows.check_columns()
-    table, target, weight = rows
-    scan = TableLabelScan(target, table.name, table.typed)
-    for chunk in table.chunks([target] if weight is None else [target, weight]):
-        weighted, _ = weighted_rows(chunk, weight)
-        scan.add(weighted.column(target))
-    return scan.finish().values
 
 
 def _check_checkpoint(request: FitRequest, force: bool) -> None:

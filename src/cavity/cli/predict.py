@@ -215,7 +215,9 @@ def evaluation(
             codes = labels.codes(chunk.rows.column(labels.target))
             known = codes >= 0
             if known.any():
-                _, _, log_proba = model.moments_and_log_proba(chunk.features[known], threads)
+                _, _, log_proba = model.moments_and_log_proba(
+                    chunk.features[known], threads, chunk.numbers[known]
+                )
                 weights = None if chunk.weights is None else chunk.weights[known]
                 sums.add(log_proba, codes[known], weights)
             missing += len(codes) - int(known.sum())

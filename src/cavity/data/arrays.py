@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
@@ -26,6 +27,7 @@ from cavity.data.source import (
     even_parts,
     shuffled,
     tile_precision,
+    weights_by_class,
 )
 from cavity.data.weights import rows_with_weight, validated_sample_weight
 from cavity.errors import SourceError
@@ -289,6 +291,16 @@ class ArraySource(Source):
         )
         source.is_checked, source.reserved = self.is_checked, self.reserved
         source.offset = self.offset
+        return source
+
+    def with_class_factors(self, factors: Array, totals: Array) -> ArraySource:
+        """The same rows with the weight of each multiplied by the factor of its class [C].
+
+        totals: [C], total weight of each class before.
+        """
+        source = copy(self)
+        source.weight = weights_by_class(self.weight, self.labels, factors)
+        source.total_weight = float(totals @ factors)
         return source
 
     def take(self, numbers: IntArray) -> RawRows:

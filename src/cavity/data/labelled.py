@@ -40,6 +40,36 @@ def weighted_rows(chunk: pa.RecordBatch, weight: str | None) -> tuple[pa.RecordB
     return (chunk, weights) if counts.all() else (chunk.filter(pa.array(counts)), weights[counts])
 
 
+def numbered_chunks(
+    table: Table, columns: Sequence[str], weight: str | None
+) -> Iterator[tuple[pa.RecordBatch, Array | None, IntArray, int]]:
+    """Record batches of the t rows of a table that have a weight, chunk by chunk.
+
+    Besides, the weights [t], if there is a column of them, the numbers [t] of the rows in the table, and
+    how many rows were read.
+    """
+    pa, _ = import_arrow()
+    first = 0
+    for chunk in table.chunks(columns):
+        numbers = pa.array(np.arange(first, first + chunk.num_rows))
+        first += chunk.num_rows
+        rows, weights = weighted_rows(chunk.append_column("", numbers), weight)
+        places = rows.columns[-1].to_numpy()  # not by its name, which columns of the table may have
+        yield rows.select(list(range(len(columns)))), weights, places, chunk.num_rows
+
+
+def numbers_of_labelled_rows(
+    table: Table, classes: Classes, weight: str | None = None
+) -> tuple[IntArray, int]:
+    """Numbers of the rows of a table that have a target and a weight, and how many rows there are."""
+    numbers, n_rows = [], 0
+    read = list(dict.fromkeys([classes.target, *([] if weight is None else [weight])]))
+    for rows, _, places, n_read in numbered_chunks(table, read, weight):
+        numbers.append(places[classes.codes(rows.column(classes.target)) >= 0])
+        n_rows += n_read
+    return np.concatenate(numbers), n_rows
+
+
 class LabelledRows(NamedTuple):
     """Rows of a table that take part in training."""
 

@@ -27,7 +27,7 @@ from cavity.data.locations import (
     format_of,
     local_path,
 )
-from cavity.data.source import Source, missing_members, rows_to_look_at
+from cavity.data.source import Source, missing_members, rows_to_look_at, weights_by_class
 from cavity.data.weights import (
     check_total_weight,
     class_factors,
@@ -175,24 +175,41 @@ def weighted_arrays(
     With `classes`, the codes are positions among these; otherwise among the labels that are left.
     """
     found, codes = encode_labels(y, classes)
-    weight = sample_weight
+    source = rows_that_count(ArraySource(X, codes, sample_weight), class_weight, found)
+    if classes is None and source.rows is not None:  # a class may have no row any more
+        present, source.labels = encode_labels(source.labels)
+        found = found[present]
+    source.is_checked = True
+    return source, found
+
+
+def rows_that_count(source: ArraySource, class_weight: ClassWeight, classes: AnyArray) -> ArraySource:
+    """The rows of an array that have any weight, with the weights of its classes [C] multiplied.
+
+    >>> source = ArraySource(np.eye(3), np.array([0, 1, 1]), np.array([1.0, 0.0, 2.0]))
+    >>> counted = rows_that_count(source, {"b": 5.0}, np.array(["a", "b"]))
+    >>> counted.rows.tolist(), counted.weight.tolist()
+    ([0, 2], [1.0, 10.0])
+    """
+    labels, weight = source.labels, source.weight
     if class_weight is not None:
-        counted = np.ones(len(y)) if weight is None else weight
-        totals = np.bincount(codes, counted, len(found)).astype(np.float64)
-        factors = class_factors(class_weight, found, totals)
+        totals = np.bincount(labels, weight, len(classes)).astype(np.float64)
+        factors = class_factors(class_weight, classes, totals)
         assert factors is not None
         with np.errstate(all="ignore"):
-            weight = counted * factors[codes]
+            weight = weights_by_class(weight, labels, factors)
             total = float(weight.sum())
         if total == 0.0:
             raise ValueError(f"class_weight={class_weight!r} leaves no row with any weight")
         check_total_weight(total, f"the weights after class_weight={class_weight!r}")
     rows, weight = rows_with_weight(weight)
     if rows is not None:
-        found, codes = encode_labels(y[rows], classes)
-    source = ArraySource(X, codes, weight, rows=rows)
-    source.is_checked = True
-    return source, found
+        labels = labels[rows]
+    if source.rows is not None:
+        rows = source.rows if rows is None else source.rows[rows]
+    counted = ArraySource(source.X, labels, weight, rows=rows)
+    counted.is_checked = source.is_checked
+    return counted
 
 
 def _check_arrays(source: ArraySource) -> None:

@@ -36,6 +36,21 @@ class RawRows(NamedTuple):
         weight = None if self.weight is None else self.weight[positions]
         return RawRows(self.X[positions], self.labels[positions], weight)
 
+    def with_class_factors(self, factors: Array | None) -> RawRows:
+        """The rows with the weight of each multiplied by the factor of its class [C]."""
+        if factors is None:
+            return self
+        return self._replace(weight=weights_by_class(self.weight, self.labels, factors))
+
+
+def weights_by_class(weight: Array | None, labels: IntArray, factors: Array) -> Array:
+    """Weights [t] of rows with class codes [t], multiplied by the factors [C] of their classes.
+
+    >>> weights_by_class(None, np.array([0, 1, 1]), np.array([1.0, 5.0]))
+    array([1., 5., 5.])
+    """
+    return factors[labels] if weight is None else factors[labels] * weight
+
 
 class Block(Protocol):
     """Some rows that are read when `load` is called; cheap to make."""
@@ -148,6 +163,13 @@ class Source(RowSource):
         with skip=0: a fit that was interrupted continues inside an epoch in this way. The order depends
         on the state of `rng`, on `size` and on the source alone. It is iterated in a thread of its own.
         """
+
+    def with_class_factors(self, factors: Array, totals: Array) -> Source:
+        """The same rows with the weight of each multiplied by the factor of its class [C].
+
+        totals: [C], total weight of each class before.
+        """
+        return ClassWeightedSource(self, factors, totals)
 
     def take(self, numbers: IntArray) -> RawRows:
         """The rows with these numbers [k], in this order; by default in one pass over the blocks."""
@@ -295,7 +317,7 @@ def class_totals(source: Source, n_classes: int = 0) -> Array:
 
 
 @dataclass(frozen=True)
-class _Weighted:
+class _WeightedBlock:
     """A block whose rows are multiplied by the factors of their classes."""
 
     block: Block
@@ -306,39 +328,41 @@ class _Weighted:
         return self.block.index
 
     def load(self) -> RawRows:
-        return _multiplied(self.block.load(), self.factors)
+        return self.block.load().with_class_factors(self.factors)
 
 
 class ClassWeightedSource(Source):
     """Another source, with the weight of each row multiplied by the factor of its class [C]."""
 
-    def __init__(self, source: Source, factors: Array, total_weight: float) -> None:
+    def __init__(self, source: Source, factors: Array, totals: Array) -> None:
+        """totals: [C], total weight of each class before."""
         self.source = source
         self.factors = factors
-        self.total_weight = total_weight
+        self.totals = totals * factors
+        self.total_weight = float(totals @ factors)
         self.n_rows = source.n_rows
         self.n_features = source.n_features
         self.dtype = source.dtype
         self.feature_names = source.feature_names
         self.is_checked = source.is_checked
+        self.labels, self.weight = source.labels, source.weight
+        if self.weight is not None and self.labels is not None:
+            self.weight = weights_by_class(self.weight, self.labels, factors)
         self.feature_sets, self.reserved = source.feature_sets, source.reserved
 
-    def weighted_rows(self) -> Source:
-        """The rows of the other source with the multiplied weights, if their labels are in memory."""
-        source = self.source
-        if source.labels is None:
-            return source
-        rows = copy.copy(source)
-        factors = self.factors[source.labels]
-        rows.weight = factors if source.weight is None else factors * source.weight
-        rows.total_weight, rows.offset = self.total_weight, self.offset
-        return rows
+    @property
+    def class_totals(self) -> Array:
+        """Total weight of each class [C]."""
+        return self.totals
 
     @property
-    def class_totals(self) -> Array | None:
-        """Total weight of each class [C], if the other source knows it."""
-        totals = self.source.class_totals
-        return None if totals is None else totals * self.factors
+    def arrangement(self) -> str:
+        """What the order of minibatches depends on in the other source."""
+        return self.source.arrangement
+
+    def label_digests(self) -> list[str] | None:
+        """Digests of the labels, if the other source offers them."""
+        return self.source.label_digests()
 
     def expanded_to_input_rows(self, values: Array) -> Array:
         """Values of all rows that the user passed, as the other source gives them."""
@@ -346,29 +370,25 @@ class ClassWeightedSource(Source):
 
     def blocks(self, size: int) -> Iterable[Block]:
         """All rows in order."""
-        return (_Weighted(block, self.factors) for block in self.source.blocks(size))
+        return (_WeightedBlock(block, self.factors) for block in self.source.blocks(size))
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """All rows once, shuffled."""
-        return (_Weighted(block, self.factors) for block in self.source.batches(size, rng, skip))
+        return (_WeightedBlock(block, self.factors) for block in self.source.batches(size, rng, skip))
 
     def leading(self, n_features: int) -> ClassWeightedSource:
         """The same rows with the first columns of X alone."""
+        leading = copy.copy(self)
         source = self.source.leading(n_features)
         assert isinstance(source, Source)
-        leading = ClassWeightedSource(source, self.factors, self.total_weight)
-        leading.offset = self.offset
+        leading.source, leading.n_features = source, n_features
+        leading.feature_names, leading.feature_sets = source.feature_names, source.feature_sets
         return leading
 
     def sample(self, size: int, rng: np.random.Generator) -> RawRows:
         """Rows drawn at random without replacement, each with the same probability."""
-        return _multiplied(self.source.sample(size, rng), self.factors)
+        return self.source.sample(size, rng).with_class_factors(self.factors)
 
     def take(self, numbers: IntArray) -> RawRows:
         """The rows with these numbers [k]."""
-        return _multiplied(self.source.take(numbers), self.factors)
-
-
-def _multiplied(rows: RawRows, factors: Array) -> RawRows:
-    weight = factors[rows.labels]
-    return rows._replace(weight=weight if rows.weight is None else weight * rows.weight)
+        return self.source.take(numbers).with_class_factors(self.factors)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.source import ClassWeightedSource, Source, class_totals, row_number_type
+from cavity.data.source import Source, class_totals, row_number_type, weights_by_class
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, Array, ClassWeight, InputWeights, IntArray
 
@@ -155,22 +155,20 @@ def _factors_of_mapping(class_weight: Mapping[Any, float], classes: AnyArray) ->
 
 
 def any_weight(
-    y: AnyArray,
-    sample_weight: Array | None,
+    labels: IntArray,
+    weight: Array | None,
     class_weight: ClassWeight,
     classes: AnyArray,
 ) -> bool:
-    """Whether one of the rows with labels y [n] has a positive weight.
+    """Whether one of the rows with label codes [n] and weights [n] has a positive weight.
 
-    >>> any_weight(np.array(["a", "a"]), None, {"a": 0.0}, np.array(["a", "b"]))
+    >>> any_weight(np.array([0, 0]), None, {"a": 0.0}, np.array(["a", "b"]))
     False
     """
-    counted = np.ones(len(y)) if sample_weight is None else sample_weight
     if class_weight is not None:
         assert not isinstance(class_weight, str)  # "balanced" would need the rows of all parts
-        factors = _factors_of_mapping(class_weight, classes)
-        counted = counted * factors[np.searchsorted(classes, y)]
-    return bool(counted.any())
+        weight = weights_by_class(weight, labels, _factors_of_mapping(class_weight, classes))
+    return bool(len(labels) if weight is None else weight.any())
 
 
 def weighted_source(source: Source, classes: AnyArray, class_weight: ClassWeight) -> Source:
@@ -179,9 +177,7 @@ def weighted_source(source: Source, classes: AnyArray, class_weight: ClassWeight
         return source
     totals = class_totals(source, len(classes))
     factors = checked_class_factors(class_weight, classes, totals)
-    if factors is None:
-        return source
-    return ClassWeightedSource(source, factors, float(totals @ factors))
+    return source if factors is None else source.with_class_factors(factors, totals)
 
 
 def checked_class_factors(class_weight: ClassWeight, classes: AnyArray, totals: Array) -> Array | None:

@@ -64,7 +64,6 @@ from cavity.inference.start import (
     hold_out_rows,
     learn_scaling,
     remembered,
-    rows_at_hand,
 )
 from cavity.inference.sweep import Sweep, SweepOptions
 from cavity.inference.train import make_rule, stopped_in_race, train
@@ -177,7 +176,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         """What is known of a fit before its race: configuration, mean function, held-out rows, start."""
         seed, routing = self._seed(), None
         if self._router is not None and not self._continues:
-            routing = self._learned_routing(rows_at_hand(source), backend, seed)
+            routing = self._learned_routing(source, backend, seed)
 
         def configure(decided: Mapping[str, Any]) -> TrainingConfig:
             if routing is not None:
@@ -191,8 +190,7 @@ class SparseGPClassifier(ConfiguredClassifier):
         check_leaves_before(self, config)
         checkpoint = self._checkpoint_path(config)
         progress = Progress(int(self.verbose), n_rows=source.n_rows, status=backend.status)
-        rows = source if config.n_leaves is None else rows_at_hand(source)
-        rows, mean = self._with_mean_function(rows, config, backend)
+        rows, mean = self._with_mean_function(source, config, backend)
         if mean is not None:
             progress.stage(f"mean function: {mean}")
         if validation is None:
@@ -267,7 +265,9 @@ class SparseGPClassifier(ConfiguredClassifier):
         self._check_parameters()
         self.classes_, self.n_features_in_ = classes, n_features
         seed, candidates = self._seed(), None
-        config = self._resolve(n_rows, seed, own_validation=validates)
+        # How many leaves the user's own have is known when the rows are, and does not matter here.
+        leaves = {} if self._router is None else {"n_leaves": 1}
+        config = self._resolve(n_rows, seed, leaves, own_validation=validates)
         if validates:
             check_own_validation(self, config)
         if validates or config.validation_fraction > 0.0:
@@ -423,6 +423,13 @@ class SparseGPClassifier(ConfiguredClassifier):
 
     def _relevance(self, model: Model) -> Relevance:
         return Relevance(model, names_of_features(self))
+
+    def __sklearn_clone__(self) -> SparseGPClassifier:
+        """A clone with the same `leaves`: an estimator there has been fitted, and stays so."""
+        other: SparseGPClassifier = super().__sklearn_clone__()
+        if routes(self._router):
+            other.set_params(leaves=self._router)
+        return other
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in vars(self)

@@ -366,12 +366,13 @@ class DaskClassifier(TrainedGPClassifier):
         return np.asarray(self.client.compute(values).result())
 
     def __sklearn_clone__(self) -> DaskClassifier:
-        # A client is a connection, which cannot be copied.
-        parameters = self.get_params(deep=False)
+        # A client is a connection, which cannot be copied; leaves may be an estimator that is fitted.
         copies = {
-            name: clone(value, safe=False) for name, value in parameters.items() if name != "client"
+            name: clone(value, safe=False)
+            for name, value in self.get_params(deep=False).items()
+            if name not in ("client", "leaves")
         }
-        return type(self)(**copies, client=self.client)
+        return type(self)(**copies, client=self.client, leaves=self.leaves)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted model to one file, as a classifier of one machine; see `cavity.save`."""

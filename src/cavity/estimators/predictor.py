@@ -30,6 +30,7 @@ from cavity.typing import (
     ArrayOrSparse,
     InputOffset,
     InputRows,
+    IntArray,
     RandomSeed,
 )
 
@@ -56,12 +57,14 @@ def by_rows(method: Callable[P, R]) -> Callable[P, R]:
     return predict
 
 
-def _require_finite(mean: Array, variance: Array) -> None:
-    """Raise for latent moments [L, n] that are not numbers."""
+def _require_finite(mean: Array, variance: Array, numbers: IntArray | None = None) -> None:
+    """Raise for latent moments [L, n] that are not numbers; numbers [n]: those of the rows in X."""
     finite = np.isfinite(mean + variance).all(axis=0)
     if not finite.all():
+        position = int(np.argmin(finite))
+        row = position if numbers is None else numbers[position]
         raise NumericalError(
-            f"the prediction for row {int(np.argmin(finite))} of X is not finite: its kernel values are "
+            f"the prediction for row {row} of X is not finite: its kernel values are "
             "beyond the range of numbers; check the row, or fit with tighter kernel bounds"
         )
 
@@ -116,12 +119,15 @@ class GPPredictor(NotebookRepr, ClassifierMixin, BaseEstimator, metaclass=ABCMet
         return mean, variance
 
     def moments_and_log_proba(
-        self, features: ArrayOrSparse, threads: Threads
+        self, features: ArrayOrSparse, threads: Threads, numbers: IntArray | None = None
     ) -> tuple[Array, Array, Array]:
-        """Latent mean and variance [L, n] and log probabilities [n, C] at checked features [n, d]."""
+        """Latent mean and variance [L, n] and log probabilities [n, C] at checked features [n, d].
+
+        numbers: [n], which rows of X these are, for errors; None if they are all.
+        """
         model = self._fitted.model_
         mean, variance = model.latent_moments(features, threads.map)
-        _require_finite(mean, variance)
+        _require_finite(mean, variance, numbers)
         return mean, variance, model.likelihood.predict_log_proba(mean, variance)
 
     @by_rows

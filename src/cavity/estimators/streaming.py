@@ -10,8 +10,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.data.arrays import ArraySource
-from cavity.data.labels import require_one_kind, whole_labels
-from cavity.data.opening import booleans_as_integers, described_source, weighted_arrays
+from cavity.data.labels import encode_labels, require_one_kind, whole_labels
+from cavity.data.opening import booleans_as_integers, described_source, rows_that_count
 from cavity.data.routing import Routing, leaves_of_rows, with_leaves
 from cavity.data.weights import any_weight, validated_sample_weight, weighted_mean
 from cavity.engines.local import LocalBackend, LocalEngine
@@ -49,6 +49,7 @@ MOST_RECORDS = 4_000
 
 def check_stream_parameters(estimator: StreamingGPClassifier) -> None:
     """Raise for parameters that only `fit` can follow."""
+    _can_stream(estimator)
     if estimator.class_weight == "balanced":
         raise ValueError(
             'class_weight="balanced" is not supported by partial_fit, which cannot know how often '
@@ -203,8 +204,6 @@ class StreamingGPClassifier(SparseGPClassifier):
         drift. A weight of w counts a row w times, 0 leaves it out, and a later chunk without any weight
         changes nothing.
         """
-        self._check_parameters()
-        check_stream_parameters(self)
         y, classes = whole_labels(y), whole_labels(classes)
         check_chunk(X)
         first = not self.__sklearn_is_fitted__()
@@ -213,32 +212,38 @@ class StreamingGPClassifier(SparseGPClassifier):
             require_one_kind(y)
             check_classification_targets(y)
             weight = validated_sample_weight(sample_weight, len(y), require_positive=first)
-            if first:
-                self.classes_ = stream_classes(y, classes)
-            check_stream_classes(y, classes, self.classes_)
-            if not first and not any_weight(y, weight, self.class_weight, self.classes_):
-                return self
-            chunk, _ = weighted_arrays(
-                booleans_as_integers(X), y, weight, self.class_weight, self.classes_
-            )
-            history: list[Iteration] = [] if first else self.history_
-            progress = Progress(int(self.verbose), history[-1].iteration if history else 0)
-            if not first:
-                progress.resume_at(self.fit_seconds_)
-            with compute_context(thread_count(self.n_jobs)) as threads:
-                backend = LocalBackend(threads)
-                routing = self._stream_routing(chunk, backend)
-                config = self._stream_config(chunk.n_rows, routing)
-                trainer, record = self._resume_stream(chunk, config, backend, routing)
-                settings = self._stream_settings(config, trainer.problem)
-                rows = trainer.engine.source  # the chunk, with the leaves of its rows
-                assert isinstance(rows, ArraySource)
-                trainer, stream = absorb(trainer, record.stream, rows, progress, settings)
-                self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
-            progress.finish()
+            known = stream_classes(y, classes) if first else self.classes_
+            check_stream_classes(y, classes, known)
+            _, codes = encode_labels(y, known)
+            self._learn_chunk(ArraySource(booleans_as_integers(X), codes, weight), known)
+        return self
+
+    def _learn_chunk(self, rows: ArraySource, classes: AnyArray) -> None:
+        """Learn from one more chunk of rows, checked, whose labels are codes of the classes [C]."""
+        self._check_parameters()
+        check_stream_parameters(self)
+        first = not self.__sklearn_is_fitted__()
+        self.classes_, self.n_features_in_ = classes, rows.n_features
+        if not first and not any_weight(rows.labels, rows.weight, self.class_weight, classes):
+            return
+        chunk = rows_that_count(rows, self.class_weight, classes)
+        history: list[Iteration] = [] if first else self.history_
+        progress = Progress(int(self.verbose), history[-1].iteration if history else 0)
+        if not first:
+            progress.resume_at(self.fit_seconds_)
+        with compute_context(thread_count(self.n_jobs)) as threads:
+            backend = LocalBackend(threads)
+            routing = self._stream_routing(chunk, backend)
+            config = self._stream_config(chunk.n_rows, routing)
+            trainer, record = self._resume_stream(chunk, config, backend, routing)
+            settings = self._stream_settings(config, trainer.problem)
+            learned = trainer.engine.source  # the chunk, with the leaves of its rows
+            assert isinstance(learned, ArraySource)
+            trainer, stream = absorb(trainer, record.stream, learned, progress, settings)
+            self._store_stream(trainer.problem, config, replace(record, stream=stream), progress)
+        progress.finish()
         if first and self._given_points is None and not config.learn_inducing:
             warn_few_points(len(self.model_.Z), config.n_inducing)
-        return self
 
     def _stream_routing(self, chunk: ArraySource, backend: LocalBackend) -> Routing | None:
         """What says which leaf a row falls into, if that is known before the stream begins."""

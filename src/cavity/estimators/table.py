@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from cavity.data.effect_learning import (
     learn_effects,
 )
 from cavity.data.encoded import encoded_rows, joined_rows, training_rows
+from cavity.data.labels import check_classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table
 from cavity.data.weights import check_total_weight, checked_class_factors
@@ -45,6 +47,7 @@ from cavity.estimators.table_input import (
     check_width,
     fits_on_cluster,
     is_dask,
+    take_leaves,
     training_table,
     validation_table,
 )
@@ -73,7 +76,7 @@ _TARGET_ENCODINGS = any_of(is_flag, one_of("auto", "pairs")), '"auto", True, Fal
 
 def _learned(name: str, text: str) -> Any:
     """A property that reads an attribute of the classifier inside; absent before a fit."""
-    return property(lambda table: getattr(table._fitted, name), doc=text)
+    return property(attrgetter(f"_fitted.{name}"), doc=text)
 
 
 class TableClassifier(TransformerMixin, GPPredictor):
@@ -182,26 +185,23 @@ class TableClassifier(TransformerMixin, GPPredictor):
                 "X_val has no use for GFITCClassifier, which has no training steps that validation rows "
                 "could judge; leave X_val out, or use SEPClassifier"
             )
-        if table.n_rows == 1:
-            raise SourceError(f"{table.name} has one row (n_samples=1); rows of two classes are needed")
         with rollback_on_error(self):  # columns and classifier must be of the same table
-            self._learn_columns(table, target, weight)
-            self._train(table, validation)
+            self.learn_columns(table, target, weight)
+            self.train(table, validation)
         self.note_costs(time.perf_counter() - begun)
         return self
 
-    def check_columns(self, table: Table, target: str, weight: str | None = None) -> None:
-        """Raise if a table lacks a column that a fit would ask for; reads no row."""
-        self._new_preprocessor().candidates(table, target, weight)
-
-    def _learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
+    def learn_columns(self, table: Table, target: str, weight: str | None = None) -> None:
         """Learn the columns and the classes; the first half of a fit."""
+        if table.n_rows == 1:
+            raise SourceError(f"{table.name} has one row (n_samples=1); rows of two classes are needed")
         self.preprocessor_ = self._new_preprocessor()
         scan = self.preprocessor_.learn(table, target, weight)
         assert scan is not None
         if isinstance(table, ArrayTable):
             self.preprocessor_.dtype_ = table.precision
         self.labels_ = scan.finish()
+        check_classes(self.labels_.values, int(self.labels_.counts.sum()), listed_by_user=True)
         if weight is not None:
             with np.errstate(over="ignore"):
                 check_total_weight(float(self.labels_.totals.sum()), f"the weight {weight!r}")
@@ -214,19 +214,30 @@ class TableClassifier(TransformerMixin, GPPredictor):
         if scan.weightless:
             self.notes_.append(f"{scan.weightless:,} rows of weight 0 are left out")
 
-    def _train(self, table: Table, validation: LabelledTable | None = None) -> None:
+    def train(
+        self,
+        table: Table,
+        validation: LabelledTable | None = None,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
         """Train the classifier on the columns that were learned; the second half of a fit.
 
-        validation: validation rows of the user's own.
+        validation: validation rows of the user's own; ready: called when everything is checked and
+        encoded, before the first step.
         """
         classifier = self._new_classifier()
+        checked_class_factors(classifier.class_weight, self.labels_.values, self.labels_.totals)
+        take_leaves(classifier, table, self.labels_, self.weight_)
         rows = self.preprocessor_, self.labels_, self.weight_
         if fits_on_cluster(classifier):
             from cavity.engines.dask.tables import TablePieces  # Dask is an extra
 
             pieces = TablePieces(table, *rows, classifier.client)
             effects = self._learn_effects(classifier, pieces, validates=validation is not None)
-            classifier.fit(pieces.lazy_table(effects), **self._validation_options(validation, effects))
+            encoded = pieces.lazy_table(effects)
+            options = self._validation_options(validation, effects)
+            ready()
+            classifier.fit(encoded, **options)
             classifier = classifier.to_local()
         else:
             if self.target_encoding is not False:  # which takes several passes
@@ -237,6 +248,7 @@ class TableClassifier(TransformerMixin, GPPredictor):
             with training_rows(
                 table, *rows[:2], weight=self.weight_, effects=effects, folder=self.cache_dir
             ) as source:
+                ready()
                 classifier.fit(source, **options)
                 if not isinstance(source, ArraySource):
                     classifier._training = None  # its rows are in a folder that will be gone

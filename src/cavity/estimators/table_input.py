@@ -10,12 +10,14 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array, column_or_1d
 
-from cavity.data.labels import whole_labels
+from cavity.data.labelled import numbers_of_labelled_rows
+from cavity.data.labels import Classes, whole_labels
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
+from cavity.estimators.parameters import routes
 from cavity.text import suggestion
 from cavity.typing import InputLabels, InputRows, InputWeights
 
@@ -112,6 +114,23 @@ def check_width(preprocessor: TablePreprocessor, table: Table) -> None:
             f"X has {len(found)} features, but TableClassifier is expecting {len(seen)} features "
             "as input"
         )
+
+
+def take_leaves(
+    classifier: SparseGPClassifier, table: Table, classes: Classes, weight: str | None
+) -> None:
+    """Leave rows without a target or a weight out of `leaves` too, if it is an array of all rows."""
+    leaves = classifier._router
+    if leaves is None or routes(leaves):
+        return
+    given = np.asarray(leaves)
+    numbers, n_rows = numbers_of_labelled_rows(table, classes, weight)
+    if given.shape != (n_rows,):
+        raise ValueError(
+            f"leaves is an array of shape {given.shape}, and {table.name} has {n_rows:,} rows; pass a "
+            "leaf number for each row, how many leaves there are, or an estimator with apply or predict"
+        )
+    classifier.set_params(leaves=given[numbers])
 
 
 class LabelledTable(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cavity.data.columns import CategoricalEncoder, unread_words
-from cavity.data.labelled import weighted_rows
+from cavity.data.labelled import numbered_chunks
 from cavity.data.parts import import_arrow
 from cavity.data.preprocess import TablePreprocessor, warn_of_words
 from cavity.data.shuffle import read_ahead
@@ -107,16 +107,10 @@ class LabelledTableRows:
         read = [*columns, labels.target]
         if self.weight is not None:
             read = [*read, self.weight]
-        first = 0
-        for chunk in self.table.chunks(read):
-            places = pa.array(np.arange(first, first + chunk.num_rows))
-            first += chunk.num_rows
-            rows, _ = weighted_rows(chunk.append_column("", places), self.weight)
+        for rows, _, places, _ in numbered_chunks(self.table, read, self.weight):
             codes = labels.codes(rows.column(labels.target))
             known = codes >= 0
-            rows = rows.filter(pa.array(known))
-            at = rows.columns[-1].to_numpy()  # not by its name, which columns of the table may have
-            yield rows.select(list(range(len(read)))), codes[known], at
+            yield rows.filter(pa.array(known)), codes[known], places[known]
 
 
 def predictions(
@@ -158,6 +152,8 @@ class EncodedChunk(NamedTuple):
     """A record batch of t rows, with the columns that were asked for."""
     weights: Array | None
     """[t], if there is a column of them."""
+    numbers: IntArray
+    """[t]: numbers of the rows in the table."""
     n_read: int
     """Number of rows that were read: t, and those of weight 0, which are left out."""
 
@@ -180,12 +176,11 @@ def encoded_chunks(
     unseen = UnseenLevels(preprocessor)
 
     def encoded() -> Iterator[EncodedChunk]:
-        for chunk in table.chunks(columns):
-            rows, weights = weighted_rows(chunk, weight)
+        for rows, weights, numbers, n_read in numbered_chunks(table, columns, weight):
             typed = preprocessor.typed(rows)
             if warn_unseen:
                 unseen.look_at(rows, typed)
-            yield EncodedChunk(preprocessor.encode(typed), rows, weights, chunk.num_rows)
+            yield EncodedChunk(preprocessor.encode(typed), rows, weights, numbers, n_read)
 
     yield from read_ahead(encoded())
     unseen.warn(table.name)
@@ -201,8 +196,8 @@ def _predicted(
     pa, _ = import_arrow()
     words = [str(value) for value in model.classes_]
     with model.compute_context() as threads:
-        for features, chunk, _, _ in encoded_chunks(model.preprocessor_, table, keep):
-            mean, variance, log_proba = model.moments_and_log_proba(features, threads)
+        for features, chunk, _, numbers, _ in encoded_chunks(model.preprocessor_, table, keep):
+            mean, variance, log_proba = model.moments_and_log_proba(features, threads, numbers)
             columns = {"label": pa.array(model.classes_[decision.codes(log_proba)])}
             probability = np.exp(log_proba)
             shown = [decision.positive] if len(words) == 2 else range(len(words))

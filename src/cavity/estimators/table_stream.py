@@ -10,16 +10,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cavity.data import ArraySource
 from cavity.data.effect_counts import TablePass
 from cavity.data.effect_learning import LearnedEffects, effect_notes, learn_effects, refined
 from cavity.data.encoded import EncodedRows, encoded_rows, joined_rows
 from cavity.data.labelled import LabelledRows, labelled_rows
 from cavity.data.labels import Classes, LabelScan
 from cavity.data.table import FrameTable
-from cavity.data.weights import checked_class_factors
+from cavity.data.weights import check_total_weight, checked_class_factors
 from cavity.errors import SourceError
-from cavity.estimators.streaming import StreamingGPClassifier, check_chunk
-from cavity.estimators.table_input import LABELS, check_width, fits_on_cluster, is_dask, training_table
+from cavity.estimators.base import SparseGPClassifier
+from cavity.estimators.streaming import StreamingGPClassifier, check_chunk, check_stream_classes
+from cavity.estimators.table_input import (
+    LABELS,
+    check_width,
+    fits_on_cluster,
+    is_dask,
+    take_leaves,
+    training_table,
+)
 from cavity.inference.decisions import FEWEST_ROWS_TO_HOLD_OUT
 from cavity.typing import Array, InputLabels, InputRows, InputWeights
 
@@ -48,13 +57,32 @@ def absorb_chunk(
     check_width(model.preprocessor_, table)
     model.preprocessor_.check_columns(table.columns, table.name)
     rows = _encoded(model, table, replace(model.labels_, target=target), weight, first)
-    if first or len(rows.X):
-        absorb_rows(model, rows, classes)
+    if first and not len(rows.X):
+        raise SourceError("no row of the first chunk has a target and a weight; begin with rows that do")
+    if len(rows.X):
+        if rows.weight is not None:
+            with np.errstate(over="ignore"):
+                check_total_weight(float(rows.weight.sum()), f"the weight {weight!r}")
+        classifier = None
+        if first:
+            classifier = model._new_classifier()
+            take_leaves(classifier, table, replace(model.labels_, target=target), weight)
+        absorb_rows(model, rows, classes, classifier)
 
 
-def absorb_rows(model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None = None) -> None:
-    """Let a table classifier learn from rows of a stream that are encoded with its columns."""
-    classifier = _continued(model, rows, classes)
+def absorb_rows(
+    model: TableClassifier,
+    rows: EncodedRows,
+    classes: ArrayLike | None = None,
+    classifier: SparseGPClassifier | None = None,
+) -> None:
+    """Let a table classifier learn from rows of a stream that are encoded with its columns.
+
+    classifier: one to begin with; None goes on with that of the model, which stays as it is.
+    """
+    if classifier is None:
+        classifier = copy(model.estimator_)
+    _learn_rows(classifier, model, rows, classes)
     labels = _with_rows(model.labels_, rows)
     model.keep(classifier)
     model.labels_ = labels
@@ -157,20 +185,20 @@ def _learn(
     model.weight_ = weight
 
 
-def _continued(
-    model: TableClassifier, rows: EncodedRows, classes: ArrayLike | None
-) -> StreamingGPClassifier:
-    """The classifier after some more rows; the one before stays as it is."""
-    is_fitted = "estimator_" in vars(model)
-    classifier = copy(model.estimator_) if is_fitted else model._new_classifier()
+def _learn_rows(
+    classifier: SparseGPClassifier,
+    model: TableClassifier,
+    rows: EncodedRows,
+    classes: ArrayLike | None,
+) -> None:
+    """Let the classifier inside a table classifier learn from some more rows."""
     if not isinstance(classifier, StreamingGPClassifier):
         raise AttributeError(f"{type(classifier).__name__} has no partial_fit; use SEPClassifier")
     classifier.__dict__.pop("feature_names_in_", None)  # the features come without names
     values = model.labels_.values
-    known = values if classes is None else np.asarray(classes)
-    classifier.partial_fit(rows.X, values[rows.codes], known, rows.weight)
+    check_stream_classes(values, classes, values)
+    classifier._learn_chunk(ArraySource(rows.X, rows.codes, rows.weight), values)
     classifier.feature_names_in_ = model.preprocessor_.get_feature_names_out()
-    return classifier
 
 
 def _with_rows(labels: Classes, rows: EncodedRows) -> Classes:

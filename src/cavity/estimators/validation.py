@@ -15,9 +15,10 @@ from cavity.data.opening import (
     booleans_as_integers,
     described_source,
     open_labelled_rows,
+    rows_that_count,
     weighted_arrays,
 )
-from cavity.data.source import ClassWeightedSource, RawRows, with_offset
+from cavity.data.source import RawRows, with_offset
 from cavity.data.weights import validated_sample_weight
 from cavity.errors import SourceError
 from cavity.text import listed
@@ -111,9 +112,7 @@ def validation_rows(
     X may also be an `ArraySource` of rows that were checked, which has its own labels and weights.
     """
     if isinstance(X, ArraySource) and X.is_checked:
-        assert X.labels is not None
-        labels = estimator.classes_[X.labels]
-        source, _ = weighted_arrays(X.X, labels, X.weight, estimator.class_weight, estimator.classes_)
+        source = rows_that_count(X, estimator.class_weight, estimator.classes_)
         return source.take(np.arange(source.n_rows))
     if X is None or y is None:
         given = {"X_val": X, "y_val": y, "sample_weight_val": sample_weight}
@@ -151,14 +150,13 @@ def validation_rows(
 
 def source_with_offset(source: Source, offset: InputOffset, n_classes: int) -> Source:
     """The source with a user's latent offsets: [n] for two classes, [n, C] for more."""
-    rows = source.source if isinstance(source, ClassWeightedSource) else source
-    if not isinstance(rows, ArraySource):
+    if not isinstance(source, ArraySource):
         raise SourceError(
-            f"offset was passed along with rows of a {type(rows).__name__}; offsets are for rows in an "
+            "offset was passed along with rows that are not in an array; offsets are for rows in an "
             "array: read the rows into one, or use mean_function"
         )
-    values = validated_offset(offset, rows.X.shape[0], n_classes)
-    return with_offset(source, values if rows.rows is None else values[rows.rows])
+    values = validated_offset(offset, source.X.shape[0], n_classes)
+    return with_offset(source, values if source.rows is None else values[source.rows])
 
 
 def validated_offset(offset: InputOffset, n_rows: int, n_classes: int) -> Array:

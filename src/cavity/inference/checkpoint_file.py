@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
-from cavity.data.source import ClassWeightedSource, RawRows, RowSource
+from cavity.data.source import RawRows, RowSource
 from cavity.errors import CheckpointError, warn_user
 from cavity.files import check_writable, remove_unfinished
 from cavity.gp.posterior import Posterior
@@ -271,7 +271,6 @@ def fingerprint(
     the user's parameters; posterior is the one of the earlier fit that this one continues, or the prior;
     validation: the user's own validation rows.
     """
-    table = source.source if isinstance(source, ClassWeightedSource) else source
     fitting = min(_ROWS, _BYTES // (8 * source.n_features))
     sample = source.sample(max(1, fitting), np.random.default_rng(0))
     n_latents = config.n_latents
@@ -291,13 +290,13 @@ def fingerprint(
             "number of rows": int(source.n_rows),
             "number of features": int(source.n_features),
             **({} if n_latents == 1 else {"number of classes": n_latents}),
-            "kind of source": table.arrangement,
+            "kind of source": source.arrangement,
             "precision": str(source.dtype),
         },
         {
             "rows": digest(np.asarray(sample.X, dtype=np.float64)),
-            "labels": _labels(table, sample),
-            "weights": _weights(table, sample),
+            "labels": _labels(source, sample),
+            "weights": _weights(source, sample),
             "validation rows": digest(*(() if validation is None else validation)),
             # What a mean function says of the rows may round otherwise with another number of threads.
             "offsets": digest(source.offset if mean_function is None else None),
@@ -359,15 +358,15 @@ def _kernel(kernel: Kernel) -> str:
     return f"{type(kernel).__name__}({', '.join(parts)})"
 
 
-def _labels(table: RowSource, sample: RawRows) -> str:
+def _labels(source: RowSource, sample: RawRows) -> str:
     """Digest of all labels, if the source has them in memory, and otherwise of the sample's labels."""
     some = np.asarray(sample.labels, dtype=np.int32)
-    if (elsewhere := table.label_digests()) is not None:
+    if (elsewhere := source.label_digests()) is not None:
         return digest(some, np.array(elsewhere))
-    return digest(some, None if table.labels is None else table.labels.astype(np.int32))
+    return digest(some, None if source.labels is None else source.labels.astype(np.int32))
 
 
-def _weights(table: RowSource, sample: RawRows) -> str:
+def _weights(source: RowSource, sample: RawRows) -> str:
     """Digest of all weights, if the source has them in memory, and otherwise of the sample's weights."""
     some = None if sample.weight is None else np.asarray(sample.weight, dtype=np.float64)
-    return digest(some, None if table.weight is None else table.weight.astype(np.float64))
+    return digest(some, None if source.weight is None else source.weight.astype(np.float64))

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from sklearn.base import clone
 
-from cavity.data.arrays import ArraySource
 from cavity.data.opening import open_labelled_rows
 from cavity.data.routing import Routing, by_leaf, learn_tree
 from cavity.data.sampling import HeldOut
 from cavity.data.scaling import Scaling
-from cavity.data.source import ClassWeightedSource, RowSource, Source
+from cavity.data.source import RowSource, Source
 from cavity.engines.local import LocalBackend
 from cavity.engines.protocol import Engine
 from cavity.engines.threads import compute_context, thread_count
@@ -146,8 +145,7 @@ def prepare(
         )
     if start.leaves is not None:
         require_memory_for_leaves(m, start.leaves.sizes, rule.n_latents)
-        routing = start.leaves.routing
-        source = backend.with_leaves(rows_at_hand(source), routing, config.rows_of_a_leaf)
+        source = backend.with_leaves(source, start.leaves.routing, config.rows_of_a_leaf)
     engine = backend.engine(source, scaling, rule.n_latents, held_out, n_directions)
     if held_out is not None:
         _require_weight_on_both_sides(engine, held_out, config.validation_fraction)
@@ -182,14 +180,6 @@ def begin(
     scaling = scaling or learn_scaling(source, config, backend)
     start = start or make_start(scaling, config)
     return prepare(source, config, backend, scaling=scaling, start=start, held_out=held_out)
-
-
-def rows_at_hand(source: RowSource) -> RowSource:
-    """The rows of a source, from which those of leaves are drawn; of an array with classes of different
-    weights, the array with the weights of its rows."""
-    if isinstance(source, ClassWeightedSource) and isinstance(source.source, ArraySource):
-        return source.weighted_rows()
-    return source
 
 
 def require_memory_for_leaves(m: int, sizes: Sequence[int], n_latents: int) -> None:
@@ -238,10 +228,9 @@ def chosen_start(
     leaves = None
     if config.n_leaves is not None:
         assert config.n_local is not None
-        rows = rows_at_hand(source)
         if routing is None:
-            routing = learn_tree(rows, config.n_leaves, config.seed)
-        local, leaves = _leaves_to_start(rows, scaling, config, kernel, own, Z, routing)
+            routing = learn_tree(source, config.n_leaves, config.seed)
+        local, leaves = _leaves_to_start(source, scaling, config, kernel, own, Z, routing)
         own = own + local
     start = Start(ParameterSpace(own, Z, config.learn_kernel, config.learn_inducing), leaves=leaves)
     return start.at(config.kernel_start)

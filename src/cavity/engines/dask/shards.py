@@ -270,7 +270,8 @@ def read_group(
         X = np.concatenate([partitions[i].X[start:stop, :n_features] for i, start, stop in shard])
         y = np.concatenate([partitions[i].y[start:stop] for i, start, stop in shard])
         _, codes = encode_labels(y, classes)
-        shards.append(RawRows(X, codes, _weights(partitions, shard, codes, factors)))
+        rows = RawRows(X, codes, _weights(partitions, shard))
+        shards.append(rows.with_class_factors(factors))
     return GroupRows(first, starts, tuple(shards))
 
 
@@ -302,22 +303,16 @@ def digests_of(rows: GroupRows) -> list[str]:
     return texts
 
 
-def _weights(
-    partitions: list[Partition],
-    shard: list[tuple[int, int, int]],
-    codes: IntArray,
-    factors: Array | None,
-) -> Array | None:
+def _weights(partitions: list[Partition], shard: list[tuple[int, int, int]]) -> Array | None:
     """Weights of the rows of a shard; None if every row counts once."""
     if partitions[shard[0][0]].weight is None:
-        return None if factors is None else factors[codes]
+        return None
     parts = []
     for i, start, stop in shard:
         weight = partitions[i].weight
         assert weight is not None  # all partitions have one, or none has
         parts.append(weight[start:stop])
-    weight = np.concatenate(parts)
-    return weight if factors is None else weight * factors[codes]
+    return np.concatenate(parts)
 
 
 def _class_totals(found: list[PartitionSummary], classes: AnyArray) -> Array:
