@@ -14,7 +14,7 @@ from cavity.engines.dask.collections import lazy_table
 from cavity.engines.dask.comm import pack
 from cavity.engines.dask.engine import DaskEngine
 from cavity.engines.dask.shards import ShardedSource
-from cavity.inference import race
+from cavity.inference import candidates, decisions
 from support import PINNED
 
 SETTINGS = {name: value for name, value in PINNED.items() if name != "scaling"} | {"n_local": 6}
@@ -181,9 +181,10 @@ def test_only_leaves_that_a_minibatch_touches_are_sent(client, monkeypatch):
 
 def test_held_out_rows_decide_on_leaves_on_a_cluster(client, monkeypatch):
     monkeypatch.setattr(layout, "LEAST_ROWS", 500)
-    monkeypatch.setattr("cavity.inference.decisions.GAIN_WINDOW", 25)
-    for name, value in {"PILOT_POINTS": 5, "POINTS": 10, "POINTS_BESIDE_LEAVES": 5}.items():
-        monkeypatch.setattr(race, name, value)
+    monkeypatch.setattr(decisions, "GAIN_WINDOW", 25)
+    monkeypatch.setattr(decisions, "DEFAULT_POINTS", 5)
+    monkeypatch.setattr(candidates, "POINTS", 10)
+    monkeypatch.setattr(candidates, "POINTS_BESIDE_LEAVES", 5)
     rows, labels = stripes(2_000)
     settings = {**BATCHES, "batch_size": 500, "leaves": "auto", "n_inducing": "auto"}
     one, other = (
