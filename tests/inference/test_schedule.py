@@ -1,5 +1,7 @@
 """Budgets and the monitor: when training ends, how its steps shrink, and which state is kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -64,9 +66,13 @@ def test_an_early_end_starts_to_cool_now_and_is_never_longer(epochs, share):
 
 @given(amounts, amounts)
 def test_what_comes_after_training_is_kept_back_but_never_more_than_a_quarter(most, an_epoch):
-    training = Budget(10, max_seconds=most).without_exact_sweeps(an_epoch).max_seconds
+    budget = Budget(10, max_seconds=most, sweeps=True)
+    training = budget.of_the_steps(an_epoch).max_seconds
     assert 0.75 * most <= training <= most
     assert training <= most - min(4.0 * an_epoch, 0.25 * most) or training == most
+    with_held_out_rows = replace(budget, joins=True).of_the_steps(an_epoch).max_seconds
+    assert 0.75 * most <= with_held_out_rows <= training
+    assert Budget(10, max_seconds=most).of_the_steps(an_epoch).max_seconds == most
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -126,8 +126,6 @@ class FixedPoint(NamedTuple):
     """The two numbers of the predictions."""
     seconds_per_sweep: float | None = None
     """Seconds of the last sweep, if there was any."""
-    max_leverage: float = EXACT_LEVERAGE
-    """Bound on ν̃v for cavities of this q; smaller if q is not the sum of the sites."""
 
 
 class FitResult(NamedTuple):
@@ -281,7 +279,6 @@ def score_fixed_posterior(
                 mean_log_predictive=sums.log_predictive / sums.weight,
                 n_sweeps=n_sweeps,
                 change=float(np.sqrt(sums.site_change / sums.weight)),
-                max_leverage=leverage,
             )
             if not clock.has_time(clock.seconds - begun):
                 break

@@ -140,7 +140,7 @@ class StepPlan:
         pace = self.seconds_per_epoch(seconds)
         if pace is None or not np.isfinite(self.whole_budget.max_seconds):
             return self.whole_budget
-        return self.whole_budget.without_exact_sweeps(pace)
+        return self.whole_budget.of_the_steps(pace)
 
     def _rate_boost(self, planned: Budget, position: Position, seconds: float) -> float:
         """Factor on the optimiser's steps: a run of few minibatches must take longer ones."""

@@ -16,10 +16,12 @@ _LAST_RATE = 0.01
 """Factor on the optimiser's steps at the end of the budget."""
 _LAST_GAIN = 0.05
 """Factor on the smallest gain at the end of the budget."""
-_EXACT_SWEEPS_EPOCHS = 4.0
+_SWEEPS_EPOCHS = 4.0
 """Time that is reserved for the exact sweeps after training, in epochs."""
-_EXACT_SWEEPS_SHARE = 0.25
-"""Most of max_seconds that is reserved for these sweeps."""
+_JOINING_EPOCHS = 4.0
+"""The same for held-out rows to take part after that: calibration, two sweeps, and one that scores."""
+_SWEEPS_SHARE = 0.25
+"""Most of max_seconds that is reserved for all these sweeps."""
 _LATER_SHARE = 0.2
 """Share of max_seconds that is reserved for more inducing points after these sweeps."""
 _FULL_BATCH_WINDOW = 5
@@ -38,13 +40,17 @@ class Budget:
     max_seconds: float = np.inf
     cooling_starts: float = 0.5
     """Share of the budget after which steps and gains shrink; 1 means never."""
+    sweeps: bool = False
+    """Whether exact sweeps follow the steps."""
+    joins: bool = False
+    """Whether held-out rows take part after them."""
     later: float = 0.0
-    """The least work, in epochs, that may follow the sweeps after training."""
+    """The least work, in epochs, that may follow the sweeps."""
 
     @classmethod
-    def of(cls, config: TrainingConfig, later: float = 0.0) -> Budget:
-        """The budget that a configuration gives a run."""
-        return cls(config.max_epochs, config.max_seconds, 0.5 if config.cools else 1.0, later)
+    def of(cls, config: TrainingConfig) -> Budget:
+        """The budget that a configuration gives the steps of a run, if nothing follows them."""
+        return cls(config.max_epochs, config.max_seconds, 0.5 if config.cools else 1.0)
 
     def used(self, epochs: float, seconds: float) -> float:
         """Share of the budget that is used; more than 1 if it is exceeded."""
@@ -72,22 +78,27 @@ class Budget:
         soon = min(self.max_epochs, longer * epochs)
         return replace(self, max_epochs=soon, cooling_starts=1.0 / longer)
 
-    def without_exact_sweeps(self, seconds_per_epoch: float) -> Budget:
+    def of_the_steps(self, seconds_per_epoch: float) -> Budget:
         """The budget of the training steps alone, without the time that is reserved for what follows.
 
         The exact sweeps get the time of four epochs, if that is at most a quarter of all seconds. If
         the data are too large for that, there are no such sweeps, and q stays the average over
-        minibatches. What may follow them gets a fifth of all seconds, if that is enough for it.
+        minibatches. Held-out rows that take part get the time of four more, within that quarter. What
+        may follow the sweeps gets a fifth of all seconds, if that is enough for it.
 
-        >>> budget = Budget(max_epochs=10, max_seconds=100.0)
-        >>> budget.without_exact_sweeps(5.0).max_seconds, budget.without_exact_sweeps(10.0).max_seconds
+        >>> budget = Budget(max_epochs=10, max_seconds=100.0, sweeps=True)
+        >>> budget.of_the_steps(5.0).max_seconds, budget.of_the_steps(10.0).max_seconds
         (80.0, 100.0)
-        >>> replace(budget, later=4.0).without_exact_sweeps(5.0).max_seconds
+        >>> replace(budget, joins=True).of_the_steps(3.0).max_seconds
+        76.0
+        >>> replace(budget, later=4.0).of_the_steps(5.0).max_seconds
         60.0
         """
-        reserve = _EXACT_SWEEPS_EPOCHS * seconds_per_epoch
-        if reserve > _EXACT_SWEEPS_SHARE * self.max_seconds:
+        reserve, most = _SWEEPS_EPOCHS * seconds_per_epoch, _SWEEPS_SHARE * self.max_seconds
+        if not self.sweeps or reserve > most:
             return self
+        if self.joins and reserve + _JOINING_EPOCHS * seconds_per_epoch <= most:
+            reserve += _JOINING_EPOCHS * seconds_per_epoch
         if 0.0 < self.later * seconds_per_epoch <= _LATER_SHARE * self.max_seconds:
             reserve += _LATER_SHARE * self.max_seconds
         return replace(self, max_seconds=self.max_seconds - reserve)

@@ -56,6 +56,8 @@ from cavity.memory import return_freed_memory
 _MOST_SWEEPS = 100
 _SWEEPS_WITH_HELD_OUT_ROWS = 2
 """Sweeps that let the held-out rows take part: few rows are new, and none of the parameters move."""
+_PASSES_WITH_HELD_OUT_ROWS = _SWEEPS_WITH_HELD_OUT_ROWS + 1
+"""These sweeps, and one that scores the rows."""
 _MONITORED_ROWS = 5_000
 """Held-out rows that score a state during training; with C latent functions, a C-th of them."""
 _FEWEST_MONITORED = 500
@@ -184,18 +186,18 @@ def train_steps(
     config: TrainingConfig,
     progress: Progress,
     checkpointer: Checkpointer,
-    later: float = 0.0,
+    budget: Budget | None = None,
 ) -> tuple[Trainer, LoopResult]:
     """Steps on batches of rows until the budget is used up; the best state counts, not the last.
 
-    later: the least work that may follow, in epochs, for which `Budget` reserves time.
+    budget: None is that of the configuration, all of it for the steps.
     """
     trainer = make_trainer(problem, config)
     held_out = trainer.engine.held_out is not None
     score = (lambda state: -_monitored_loss(trainer, state)) if held_out else None
     monitor = Monitor.of(config, trainer.engine.n_rows, score)
     begun = checkpointer.resume(trainer, progress, monitor)
-    return begun.trainer, run(begun, config, Budget.of(config, later), checkpointer)
+    return begun.trainer, run(begun, config, budget or Budget.of(config), checkpointer)
 
 
 def _train_by_steps(
@@ -209,7 +211,9 @@ def _train_by_steps(
     chooses_predicting = chooses_predicting and _can_predict_with_more(config)
     more = chooses_predicting or config.n_predicting is not None
     later = least_work(len(problem.space.Z), config.n_predicting) if more else 0.0
-    trainer, trained = train_steps(problem, config, progress, checkpointer, later)
+    joins = _joins_at_the_end(problem)
+    budget = replace(Budget.of(config), sweeps=True, joins=joins, later=later)
+    trainer, trained = train_steps(problem, config, progress, checkpointer, budget)
     started = trainer.problem
     problem = replace(problem, space=started.space, hyperprior=started.hyperprior)
     with progress.until_interrupted() as block:
@@ -281,7 +285,14 @@ def _exact_sweeps(
         max_sweeps=_MOST_SWEEPS,
         callback=lambda point: progress.swept(point.n_sweeps, point.change),
         clock=progress,
+        passes_after=_PASSES_WITH_HELD_OUT_ROWS if _joins_at_the_end(problem) else 0,
     )
+
+
+def _joins_at_the_end(problem: Problem) -> bool:
+    """Whether held-out rows take part once they have calibrated the predictions."""
+    held_out = problem.engine.held_out
+    return held_out is not None and len(held_out.numbers) > 0
 
 
 def _can_predict_with_more(config: TrainingConfig) -> bool:
@@ -379,7 +390,7 @@ def _with_all_rows(
     point, sweep_seconds = result.point, result.point.seconds_per_sweep
     if config.posterior_update == "gradient" or sweep_seconds is None:
         return result
-    if not progress.has_time(2 * sweep_seconds):
+    if not progress.has_time((_PASSES_WITH_HELD_OUT_ROWS - 1) * sweep_seconds):
         return result
     engine = (result.engine or problem.engine).with_held_out_rows()
     found = converge(
@@ -396,8 +407,7 @@ def _with_all_rows(
     if found.interrupted:
         return result
     options = SweepOptions(
-        0.0,
-        found.max_leverage,
+        damping=0.0,
         gradient=False,
         inverse_temperature=point.calibration.inverse_temperature,
         residual_scale=point.calibration.residual_variance_scale,
