@@ -48,6 +48,29 @@ def test_a_pair_with_nearly_as_many_cells_as_rows_is_found():
     assert np.corrcoef(X[:, -1], odds)[0, 1] > 0.5
 
 
+def test_rows_that_are_almost_copies_are_found_by_their_values():
+    rng = np.random.default_rng(4)
+    n = 4_000
+    things = rng.normal(size=(n // 2, 3)).round(2)  # each was measured twice
+    labels = rng.integers(0, 2, n // 2)
+    data = pd.DataFrame(np.repeat(things, 2, axis=0), columns=list("abc"))
+    data["y"] = np.repeat(labels, 2)
+    found, _ = learned(data, "pairs")
+    assert found.groups
+    assert not any(index.is_binned for index in found.groups[0].encoder.indices)
+
+
+@pytest.mark.parametrize("decimals", [1, 2])
+def test_one_column_that_decides_makes_no_pairs(decimals):
+    """Its own values say more than its bins, but another column adds nothing to them."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((20_000, 5)).round(decimals)
+    data = pd.DataFrame(X, columns=list("abcde"))
+    data["y"] = ((X[:, 0] > 0.37) ^ (rng.uniform(size=len(X)) < 0.05)).astype(int)
+    found, _ = learned(data, "pairs")
+    assert not found.groups
+
+
 @pytest.fixture(scope="module")
 def grouped():
     data = flights()

@@ -4,6 +4,10 @@ Groups are judged on some rows, which see the labels of all others. That takes t
 the values of a group that occur together, its cells, may be nearly as many as the rows, and a sample of
 the rows would hardly meet a cell twice. But only the cells of the judging rows are counted.
 
+The values of a column of measurements are not compared one by one, but in bins of neighbours. Where rows
+are almost copies of each other, such as two samples of one thing, they have values of several columns in
+common. So a pair has the values themselves if these say more than bins do, and more than both columns.
+
 Pairs are chosen one after the other, each for what it adds to the effects of all columns and of the
 pairs before. Then the chosen pairs are tried with a third column, in bins, and triples are chosen
 likewise.
@@ -37,6 +41,8 @@ FINALISTS = 24
 """Pairs that are compared with the sum of the effects of their columns."""
 THIRDS = 8
 """Columns that are tried as the third of a pair: those that say most."""
+COMPARED_BY_VALUE = 8
+"""Columns in bins whose pairs are also tried by their values: those that say most."""
 MOST_PAIRS, MOST_GROUPS = 6, 10
 """Most pairs that are chosen, and most pairs and triples together."""
 _JUDGING_NUMBERS = 40_000
@@ -124,6 +130,8 @@ class _Column:
     index: ValueIndex
     coarse: ValueIndex
     """The column in bins, if it has many values."""
+    fine: ValueIndex
+    """The column by its values."""
     codes: NDArray[np.int32]
     """[s]"""
     log_proba: Array
@@ -162,25 +170,32 @@ class _Rows:
         n = len(sample.codes)
         self._judges = hashed_rows(n, min(n, _JUDGING_NUMBERS // n_classes))
         self.codes, self.weight = sample.codes[self._judges], sample.weight[self._judges]
-        self._bins: dict[int, _Column] = {}
+        self._other_forms: dict[ValueIndex, _Column] = {}
 
     def column(self, column: CountedColumn) -> _Column:
         """A column as it takes part in pairs."""
         coarse = binned(column.index, column.weights)
-        return self._of(column.index if column.is_exact else coarse, coarse)
+        return self._of(column.index if column.is_exact else coarse, coarse, column.index)
 
     def in_bins(self, column: _Column) -> _Column:
         """A column as the third one of a triple."""
-        if column.index is column.coarse:
-            return column
-        if id(column) not in self._bins:
-            self._bins[id(column)] = self._of(column.coarse, column.coarse)
-        return self._bins[id(column)]
+        return self._with_index(column, column.coarse)
 
-    def _of(self, index: ValueIndex, coarse: ValueIndex) -> _Column:
+    def by_value(self, column: _Column) -> _Column:
+        """A column with its values themselves."""
+        return self._with_index(column, column.fine)
+
+    def _with_index(self, column: _Column, index: ValueIndex) -> _Column:
+        if column.index is index:
+            return column
+        if index not in self._other_forms:
+            self._other_forms[index] = self._of(index, column.coarse, column.fine)
+        return self._other_forms[index]
+
+    def _of(self, index: ValueIndex, coarse: ValueIndex, fine: ValueIndex) -> _Column:
         codes = np.concatenate([index.codes(batch) for batch in self._batches])
         log_proba = self._cross_fitted(codes, index.n_codes, _ALL)
-        return _Column(index, coarse, codes.astype(np.int32), log_proba)
+        return _Column(index, coarse, fine, codes.astype(np.int32), log_proba)
 
     def pair(self, a: _Column, b: _Column) -> _Group:
         """Two columns."""
@@ -284,16 +299,31 @@ def _promising_pairs(columns: Sequence[_Column], rows: _Rows) -> list[_Candidate
     trials = []
     for i, j in combinations(range(len(columns)), 2):
         a, b = columns[i].index, columns[j].index
-        if a.is_binned and b.is_binned:
-            continue  # a smooth function of two numbers, which needs no effects
+        is_smooth = a.is_binned and b.is_binned  # a function of two numbers, which needs no effects
         names = {*a.values.columns, *b.values.columns}
         if len(names) == 2 and (a.values.minus or b.values.minus):
             continue  # a difference and one of its columns tell the other column, and no more
         if a.n_codes * b.n_codes < _MOST_CELLS:
             pair = rows.pair(columns[i], columns[j]).candidate
-            trials.append((min(losses[i], losses[j]) - rows.loss(pair.log_proba), pair))
+            exact = None
+            if (a.is_binned or b.is_binned) and j < COMPARED_BY_VALUE:
+                exact = _by_value(pair, rows)
+            if exact is not None or not is_smooth:
+                pair = exact or pair
+                trials.append((min(losses[i], losses[j]) - rows.loss(pair.log_proba), pair))
     trials.sort(key=lambda one: -one[0])
     return [pair for less, pair in trials[:FINALISTS] if less > 0.0]
+
+
+def _by_value(pair: _Candidate, rows: _Rows) -> _Candidate | None:
+    """A pair by the values of its columns, or None if bins or both columns by their values say as much."""
+    a, b = (rows.by_value(column) for column in pair.columns)
+    if a.index.n_codes * b.index.n_codes >= _MOST_CELLS:
+        return None
+    exact = rows.pair(a, b).candidate
+    apart, _ = rows.sum_of([a.log_proba, b.log_proba])
+    gains = (rows.gain(exact.log_proba, other) for other in (pair.log_proba, apart))
+    return exact if all(gain.exceeds(2.0) for gain in gains) else None
 
 
 def _triples(
@@ -307,7 +337,7 @@ def _triples(
         thirds = [
             column
             for column in columns
-            if column not in one.columns
+            if column.fine not in [own.fine for own in one.columns]
             and not (column.index.values.minus and known >= set(column.index.values.columns))
         ]
         for third in thirds[:THIRDS]:
