@@ -17,7 +17,7 @@ from scipy import sparse
 from cavity.data.labels import encode_labels, require_one_kind, require_two_classes
 from cavity.data.locations import explain_permission_error
 from cavity.data.routing import leaf_batches
-from cavity.data.shuffle import read_ahead
+from cavity.data.shuffle import BATCHES_AHEAD, read_ahead
 from cavity.data.source import (
     Block,
     LoadedBlock,
@@ -32,9 +32,6 @@ from cavity.data.source import (
 from cavity.data.weights import rows_with_weight, validated_sample_weight
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, Array, ArrayOrSparse, InputLabels, InputWeights, IntArray
-
-_BATCHES_AHEAD = 2
-"""Minibatches of a file that are read before they are asked for."""
 
 
 def mapping_of(X: ArrayOrSparse) -> mmap | None:
@@ -269,7 +266,7 @@ class ArraySource(Source):
         if mapping_of(self.X) is None:
             return batches
         return read_ahead(
-            (LoadedBlock(b.index, b.load(), share=b.share) for b in batches), _BATCHES_AHEAD
+            (LoadedBlock(b.index, b.load(), share=b.share) for b in batches), BATCHES_AHEAD
         )
 
     def _batches(self, order: IntArray, count: int, skip: int) -> Iterator[ArrayBlock]:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from cavity.data.shuffle import read_ahead
+from cavity.data.shuffle import BATCHES_AHEAD, read_ahead
 from cavity.data.source import Block, LoadedBlock, RawRows, Source, missing_members
 from cavity.data.weights import is_weight
 from cavity.errors import SourceError
@@ -116,10 +116,6 @@ def require(condition: bool, message: str) -> None:
         raise SourceError(message)
 
 
-_BATCHES_AHEAD = 2
-"""Minibatches that are read before they are asked for."""
-
-
 @dataclass(frozen=True)
 class _Checked:
     """A block whose rows are checked when they are read."""
@@ -203,7 +199,7 @@ class GuardedSource(Source):
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Block]:
         """All rows once, shuffled; the next minibatches are read while this one is used."""
-        return read_ahead(self._loaded(size, rng, skip), _BATCHES_AHEAD)
+        return read_ahead(self._loaded(size, rng, skip), BATCHES_AHEAD)
 
     def _loaded(self, size: int, rng: np.random.Generator, skip: int) -> Generator[Block, None, None]:
         n_rows = 0

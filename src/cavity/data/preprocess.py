@@ -35,7 +35,7 @@ from cavity.data.scans import ColumnDecision, ColumnScan, scan_of
 from cavity.data.table import FrameTable, Table, as_arrow, open_table
 from cavity.data.weights import check_total_weight
 from cavity.errors import SourceError, warn_user
-from cavity.text import listed, suggestion
+from cavity.text import listed, shortened, suggestion
 from cavity.typing import AnyArray, Array, InputRows
 
 if TYPE_CHECKING:
@@ -47,12 +47,8 @@ def warn_of_words(encoder: Encoder, words: set[str], table: str) -> None:
     if words:
         warn_user(
             f"{table}: column {encoder.column!r} should be {encoder.kind}; cells that are not count as "
-            f"missing: {listed([word[:_LONGEST] for word in sorted(words)], most=5)}"
+            f"missing: {listed([shortened(word) for word in sorted(words)], most=5)}"
         )
-
-
-_LONGEST = 60
-"""Characters of a cell that are shown at most."""
 
 
 def _typed(array: pa.Array, encoder: Encoder) -> pa.Array:
