@@ -24,6 +24,7 @@ from cavity.data.source import (
     RawRows,
     Source,
     batch_count,
+    booleans_as_integers,
     even_parts,
     shuffled,
     tile_precision,
@@ -116,8 +117,7 @@ class ArrayBlock:
             X = X.toarray()
         else:  # a view of a file is copied at once, while the file has its size
             X = np.asarray(X) if mapping_of(X) is None else np.array(X)
-        if X.dtype.kind == "b":
-            X = X.view(np.uint8)
+        X = booleans_as_integers(X)
         if self.source.path is not None and X.dtype.kind == "f":
             self._check_finite(X)
         weight = self.source.weight

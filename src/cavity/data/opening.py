@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from cavity.data.arrays import ArraySource, npy_source
 from cavity.data.arrow import ParquetSource, is_arrow_stream, is_dataset, is_table, table_source
@@ -27,7 +26,13 @@ from cavity.data.locations import (
     format_of,
     local_path,
 )
-from cavity.data.source import Source, missing_members, rows_to_look_at, weights_by_class
+from cavity.data.source import (
+    Source,
+    booleans_as_integers,
+    missing_members,
+    rows_to_look_at,
+    weights_by_class,
+)
 from cavity.data.weights import (
     check_total_weight,
     class_factors,
@@ -102,17 +107,6 @@ def _checked_arrays(X: InputRows, y: InputLabels) -> tuple[ArrayOrSparse, AnyArr
 
     checked: tuple[ArrayOrSparse, AnyArray] = check_X_y(X, y, accept_sparse="csr", dtype="numeric")
     return checked
-
-
-def booleans_as_integers(X: ArrayOrSparse) -> ArrayOrSparse:
-    """X, with truth values as 0 and 1; an array is not copied.
-
-    >>> booleans_as_integers(np.array([[True, False]]))
-    array([[1, 0]], dtype=uint8)
-    """
-    if X.dtype.kind != "b":
-        return X
-    return X.astype(np.uint8) if sparse.issparse(X) else X.view(np.uint8)
 
 
 def open_source(

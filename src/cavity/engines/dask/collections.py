@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.data.labels import encode_labels
-from cavity.data.source import tile_precision
+from cavity.data.source import booleans_as_integers, tile_precision
 from cavity.data.weights import check_weights
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, AnyDtype, InputLabels, InputRows, InputWeights, IntArray
@@ -198,8 +198,7 @@ def _checked_partition(
         X = X.to_numpy(dtype=dtype, na_value=np.nan)
     elif sparse.issparse(X):
         X = X.toarray()
-    X = np.ascontiguousarray(X)
-    X = X.view(np.uint8) if X.dtype.kind == "b" else X
+    X = booleans_as_integers(np.ascontiguousarray(X))
     labels = np.asarray(y)
     if len(X) != len(labels):
         raise ValueError(f"partition {number} of X has {len(X)} rows, of y {len(labels)}")
