@@ -56,7 +56,7 @@ class OpenedRows(NamedTuple):
     """Rows to train on, checked."""
 
     source: Source
-    classes: Array
+    classes: AnyArray
     """[C]: the class values, whose positions are the label codes of the source."""
     were_arrays: bool
     """Whether the user passed arrays, and not a file or a source."""
@@ -162,7 +162,7 @@ def weighted_arrays(
     sample_weight: Array | None,
     class_weight: ClassWeight,
     classes: AnyArray | None = None,
-) -> tuple[ArraySource, Array]:
+) -> tuple[ArraySource, AnyArray]:
     """The source of rows X [n, d] that have any weight, and the classes behind its label codes.
 
     Rows of weight 0 are left out altogether: a fit does not depend on them, not even by a random draw.

@@ -39,7 +39,7 @@ from cavity.inference.rule import Rule
 from cavity.inference.train import make_rule, make_trainer
 from cavity.inference.trainer import Problem, Trainer, make_problem
 from cavity.memory import require_memory
-from cavity.typing import FLOAT64, Array, InputLabels, InputRows, InputWeights
+from cavity.typing import FLOAT64, AnyArray, Array, InputLabels, InputRows, InputWeights
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -356,7 +356,7 @@ class TrainingRows:
     """Rows with labels, open for training."""
 
     source: Source
-    classes: Array
+    classes: AnyArray
     """[C]: the values behind the class codes."""
     backend: LocalBackend
 
