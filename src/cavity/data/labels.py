@@ -51,6 +51,17 @@ def code_type(n_classes: int) -> AnyDtype:
     return np.dtype(np.int8 if n_classes <= 128 else np.int32)
 
 
+def n_latents(n_classes: int) -> int:
+    """How many numbers tell the classes apart: one for two classes, else one for each class.
+
+    So many latent functions has a model, effects has a value, and rankings has a score.
+
+    >>> n_latents(2), n_latents(3)
+    (1, 3)
+    """
+    return 1 if n_classes == 2 else n_classes
+
+
 def whole_labels(labels: InputLabels) -> InputLabels:
     r"""The labels; a list with text that ends with a NUL as an array of objects.
 
