@@ -29,9 +29,9 @@ from cavity.data.effect_learning import (
 from cavity.data.encoded import encoded_rows, joined_rows, training_rows
 from cavity.data.labels import check_classes
 from cavity.data.preprocess import TablePreprocessor
+from cavity.data.sampling import held_out_numbers
 from cavity.data.table import FrameTable, Table
 from cavity.data.weights import check_total_weight, checked_class_factors
-from cavity.engines.local import held_out_numbers
 from cavity.errors import SourceError
 from cavity.estimators.base import SparseGPClassifier
 from cavity.estimators.gfitc import GFITCClassifier

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cavity.data.labels import n_latents
-from cavity.engines.local import MOST_HELD_OUT
+from cavity.data.sampling import MOST_HELD_OUT
 from cavity.inference.optimizers import Adadelta, Adam, Optimizer
 
 BATCH_PER_POINT = 5
