@@ -13,12 +13,12 @@ from distributed import Client
 
 from cavity.data.effect_counts import S
 from cavity.data.effect_learning import LearnedEffects
-from cavity.data.encoded import encoded_rows, joined_rows
+from cavity.data.encoded import encoded_rows
 from cavity.data.labelled import labelled_rows
 from cavity.data.labels import Classes
 from cavity.data.preprocess import TablePreprocessor
 from cavity.data.records import JsonTable
-from cavity.data.source import NO_SETS
+from cavity.data.source import NO_SETS, joined
 from cavity.data.table import ArrowTable, FrameTable, Table, TextTable, check_column_names
 from cavity.engines.dask.cluster import Cluster
 from cavity.engines.dask.collections import LazyTable, Partition
@@ -200,6 +200,6 @@ def _encoded(
         d = preprocessor.n_features_out_ + (0 if effects is None else len(effects.features))
         none = None if weight is None else np.empty(0)
         return Partition(np.empty((0, d), np.dtype(preprocessor.dtype_)), classes.values[:0], none)
-    rows = joined_rows(parts)
+    rows = joined(parts)
     weights = None if rows.weight is None else rows.weight.astype(np.float64, copy=False)
-    return Partition(rows.X, classes.values[rows.codes], weights)
+    return Partition(rows.X, classes.values[rows.labels], weights)
