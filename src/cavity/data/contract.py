@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from cavity.data.shuffle import BATCHES_AHEAD, read_ahead
-from cavity.data.source import Block, LoadedBlock, RawRows, Source, missing_members
+from cavity.data.source import Block, LoadedBlock, RawRows, Source, joined, missing_members
 from cavity.data.weights import is_weight
 from cavity.errors import SourceError
 from cavity.typing import AnyArray, Array, IntArray
@@ -274,12 +274,7 @@ def _check_blocks(source: Source, size: int, probes: IntArray) -> RawRows:
         bool(np.isclose(total, source.total_weight, rtol=1e-4)),
         f"total_weight is {source.total_weight}, the weights sum to {total}",
     )
-    weights = [part.weight for part in parts if part.weight is not None]
-    return RawRows(
-        np.concatenate([part.X for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate(weights) if weights else None,
-    )
+    return joined(parts)
 
 
 def _check_batches(source: Source, size: int, probes: IntArray, values: RawRows) -> None:
@@ -339,11 +334,9 @@ def _check_sample(source: Source) -> None:
 
 
 def _equal(a: RawRows, b: RawRows) -> bool:
-    if a.weight is None or b.weight is None:
-        same_weight = a.weight is b.weight
-    else:
-        same_weight = np.array_equal(a.weight, b.weight)
-    return same_weight and np.array_equal(a.X, b.X) and np.array_equal(a.labels, b.labels)
+    """Whether rows are the same; those without weights count once."""
+    weights = [np.ones(len(rows.labels)) if rows.weight is None else rows.weight for rows in (a, b)]
+    return all(map(np.array_equal, (a.X, a.labels, weights[0]), (b.X, b.labels, weights[1])))
 
 
 def _rng(seed: int) -> np.random.Generator:
