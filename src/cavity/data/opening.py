@@ -132,7 +132,7 @@ def open_source(
     _refuse_paths(X, y)
     if is_dataset(X) or is_arrow_stream(X) or (is_table(X) and isinstance(y, str)):
         what = f"a {type(X).__name__}"
-        target, weight = _target_name(y, what), _weight_name(sample_weight, what)
+        target, weight = target_name(y, what), weight_name(sample_weight, what)
         return (
             ParquetSource(X, target, weight=weight) if is_dataset(X) else table_source(X, target, weight)
         )
@@ -274,8 +274,8 @@ def _open_path(given: str | os.PathLike[str], y: InputLabels, sample_weight: Inp
     path = local_path(given)
     what = f"the Parquet data in {given}"
     if path is None:
-        weight = _weight_name(sample_weight, what)
-        return ParquetSource(given, _target_name(y, what), weight=weight)
+        weight = weight_name(sample_weight, what)
+        return ParquetSource(given, target_name(y, what), weight=weight)
     if path.suffix.lower() == ".npy":
         return npy_source(path, y, sample_weight)
     with explain_permission_error(path):
@@ -285,16 +285,26 @@ def _open_path(given: str | os.PathLike[str], y: InputLabels, sample_weight: Inp
             f"{path}: neither a Parquet file, nor a folder of them, nor a .npy file; TableClassifier "
             "reads CSV files, or convert it, for instance with pandas.read_csv(...).to_parquet(...)"
         )
-    return ParquetSource(path, _target_name(y, what), weight=_weight_name(sample_weight, what))
+    return ParquetSource(path, target_name(y, what), weight=weight_name(sample_weight, what))
 
 
-def _target_name(y: InputLabels, what: str) -> str:
+def target_name(y: InputLabels, what: str) -> str:
+    """The name of the target column of some rows, for which y must be it; `what` is what they are.
+
+    >>> target_name("late", "the Parquet data in flights")
+    'late'
+    """
     if not isinstance(y, str):
         raise SourceError(f"y={_short(y)}: for {what}, y is the name of the target column")
     return y
 
 
-def _weight_name(sample_weight: InputWeights, what: str) -> str | None:
+def weight_name(sample_weight: InputWeights, what: str) -> str | None:
+    """The name of the weight column of some rows, or None, which sample_weight must be.
+
+    >>> weight_name(None, "the Parquet data in flights") is None
+    True
+    """
     if sample_weight is not None and not isinstance(sample_weight, str):
         raise SourceError(
             f"sample_weight={_short(sample_weight)}: for {what}, sample_weight is the name of the "
